@@ -1,0 +1,178 @@
+"""The instruction set: one 256-bit word an instruction, described once for the decoder, the compiler, the
+instruction-level model and the datasheet.
+
+Every operation is `(name, bits)` fields from bit 0 up; what is left of the 256 bits is reserved and must be zero.
+"""
+
+from amaranth.lib import data, enum
+
+__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "FIELDS", "layout",
+           "encode", "decode", "Fault", "FIELD_DOCS", "OPCODE_DOCS"]
+
+INSTRUCTION_WIDTH = 256
+
+
+class Opcode(enum.Enum, shape=8):
+    """What an instruction does. 0x00 and 0xFF are illegal, so that empty memory stops the core."""
+
+    HALT = 0x01
+    SYNC = 0x02
+    LOAD = 0x10
+    LOAD_BIAS = 0x11
+    LOAD_WEIGHTS = 0x12
+    STORE = 0x13
+    MATMUL = 0x20
+    ACTIVATE = 0x30
+
+
+class Function(enum.Enum, shape=4):
+    """Activation function, on binary32."""
+
+    NONE = 0
+    RELU = 1
+
+
+class Format(enum.Enum, shape=1):
+    """What ACTIVATE writes: one bfloat16 vector a row, or two vectors that hold `n` binary32, low lanes first."""
+
+    BFLOAT16 = 0
+    BINARY32 = 1
+
+
+class Region(enum.Enum, shape=2):
+    """Window of host memory, placed by the region registers; offsets count bytes from its base."""
+
+    MODEL = 0
+    INPUT = 1
+    OUTPUT = 2
+    SCRATCH = 3
+
+
+#: Whether STORE may write to a region.
+REGION_WRITABLE = {Region.MODEL: False, Region.INPUT: False, Region.OUTPUT: True, Region.SCRATCH: True}
+
+
+class Fault(enum.Enum, shape=4):
+    """Why a run ended early."""
+
+    NONE = 0
+    ILLEGAL = 1
+    ADDRESS = 2
+    LENGTH = 3
+    BUS_READ = 4
+    BUS_WRITE = 5
+    TIMEOUT = 6
+
+
+_HOST = [("region", 2), ("_0", 6), ("rows", 16), ("offset", 32)]
+
+FIELDS = {
+    Opcode.HALT: [],
+    Opcode.SYNC: [],
+    Opcode.LOAD: [*_HOST, ("buffer", 16)],
+    Opcode.LOAD_BIAS: [*_HOST, ("bias", 16)],
+    Opcode.LOAD_WEIGHTS: _HOST,
+    Opcode.STORE: [*_HOST, ("buffer", 16)],
+    Opcode.MATMUL: [
+        ("start", 1), ("keep", 1), ("_0", 6),
+        ("buffer", 16),
+        ("rows0", 16), ("rows0_stride", 16),
+        ("rows1", 16), ("rows1_stride", 16),
+        ("tiles0", 16), ("tiles0_stride", 16), ("tiles0_acc_stride", 16),
+        ("tiles1", 16), ("tiles1_stride", 16), ("tiles1_acc_stride", 16),
+        ("acc", 16), ("bias", 16),
+    ],
+    Opcode.ACTIVATE: [
+        ("function", 4), ("format", 1), ("_0", 3),
+        ("rows", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16),
+    ],
+}
+
+OPCODE_DOCS = {
+    Opcode.HALT: "Wait for everything before it, then end the run with DONE and the interrupt.",
+    Opcode.SYNC: "Wait for everything before it. Never needed for a right result.",
+    Opcode.LOAD: "Host memory -> unified buffer, `rows` vectors of 2n bytes.",
+    Opcode.LOAD_BIAS: "Host memory -> bias rows, `rows` rows of n binary32 (4n bytes).",
+    Opcode.LOAD_WEIGHTS: "Host memory -> weight FIFO, `rows` tiles of 2n*n bytes, n vectors a tile; vector c holds the "
+                         "weights of column c, lane r those of row r.",
+    Opcode.STORE: "Unified buffer -> host memory, `rows` vectors of 2n bytes. Only to regions OUTPUT and SCRATCH.",
+    Opcode.MATMUL: "For t1 < tiles1, for t0 < tiles0: one pass. A pass takes the next tile from the weight FIFO, then for "
+                   "r1 < rows1, for r0 < rows0 multiplies buffer[buffer + t1*tiles1_stride + t0*tiles0_stride + "
+                   "r1*rows1_stride + r0*rows0_stride] and adds into acc[acc + t1*tiles1_acc_stride + "
+                   "t0*tiles0_acc_stride + r1*rows0 + r0].",
+    Opcode.ACTIVATE: "acc[acc + r] -> function -> round -> buffer[buffer + r] (two vectors a row for BINARY32: "
+                     "buffer + 2r, buffer + 2r + 1), r < rows.",
+}
+
+FIELD_DOCS = {
+    "region": "Region that `offset` counts from.",
+    "rows": "Count of vectors, bias rows, tiles or accumulator rows; not 0.",
+    "offset": "Bytes from the region's base; a multiple of the bus width in bytes.",
+    "buffer": "First row of the unified buffer.",
+    "bias": "First bias row. In MATMUL, pass t0 starts from bias[bias + t0]; ignored unless `start`.",
+    "start": "1: sums start from the bias. 0: they go on from what the accumulators hold.",
+    "keep": "1: every pass uses the weights that are in the array; no tile is taken from the FIFO.",
+    "acc": "First accumulator row.",
+    "function": "Activation function (Function).",
+    "format": "Output format (Format).",
+    "lanes": "Lanes that keep their value, 1 to n; the others are written as +0.",
+    "rows0": "Inner count of rows; not 0.", "rows0_stride": "Vectors between two of them.",
+    "rows1": "Outer count of rows; not 0.", "rows1_stride": "Vectors between two of them.",
+    "tiles0": "Inner count of passes; not 0.", "tiles0_stride": "Vectors between the operands of two of them.",
+    "tiles0_acc_stride": "Accumulator rows between the sums of two of them.",
+    "tiles1": "Outer count of passes; not 0.", "tiles1_stride": "Vectors between the operands of two of them.",
+    "tiles1_acc_stride": "Accumulator rows between the sums of two of them.",
+}
+
+
+def _padded(opcode):
+    fields = [("opcode", 8), *FIELDS[opcode]]
+    used = sum(width for _, width in fields)
+    return [*fields, ("_reserved", INSTRUCTION_WIDTH - used)]
+
+
+def layout(opcode):
+    """Amaranth layout of an instruction word of this opcode. Names that start with `_` are reserved bits."""
+    return data.StructLayout(dict(_padded(opcode)))
+
+
+def encode(opcode, **values):
+    """The 256-bit word, as an int, of one instruction. Fields not named are 0.
+
+    Raises
+    ------
+    ValueError
+        For a field that the opcode does not have, or a value that does not fit.
+    """
+    word, position = 0, 0
+    for name, width in _padded(opcode):
+        value = opcode.value if name == "opcode" else values.pop(name, 0)
+        value = int(value.value if isinstance(value, enum.Enum) else value)
+        if not 0 <= value < 1 << width:
+            raise ValueError(f"{opcode.name}.{name} = {value} does not fit {width} bits")
+        word |= value << position
+        position += width
+    if values:
+        raise ValueError(f"{opcode.name} has no field {', '.join(values)}")
+    return word
+
+
+def decode(word):
+    """`(opcode, fields)` of a 256-bit word.
+
+    Raises
+    ------
+    ValueError
+        For an opcode that does not exist, or a reserved bit that is set.
+    """
+    opcode = Opcode(word & 0xFF)
+    values, position = {}, 0
+    for name, width in _padded(opcode):
+        value = word >> position & (1 << width) - 1
+        if name.startswith("_"):
+            if value:
+                raise ValueError(f"{opcode.name}: reserved bits at {position} are set")
+        elif name != "opcode":
+            values[name] = value
+        position += width
+    return opcode, values

@@ -1,0 +1,86 @@
+"""The register map of the AXI4-Lite slave, described once: hardware, driver, tests and datasheet read it here."""
+
+from dataclasses import dataclass
+
+from .isa import Fault, Region
+
+__all__ = ["Register", "REGISTERS", "REGISTER", "STALLS", "IDENTIFIER", "VERSION", "ADDRESS_WIDTH"]
+
+#: Bits of an AXI4-Lite address.
+ADDRESS_WIDTH = 9
+#: "ATPU" in ASCII, first letter in the high byte.
+IDENTIFIER = 0x41545055
+VERSION = 0x00010000
+
+#: Why the array did not take a row in a cycle of the run, in the order of the counters. With `busy` they add up to `cycles`.
+STALLS = {
+    "fetch": "no matmul is queued: instructions are being fetched, decoded or dispatched",
+    "load": "the next matmul waits for its operands or biases from host memory",
+    "activate": "the next matmul waits for the activation unit",
+    "store": "the next matmul waits for a store",
+    "weights": "the next pass waits for a tile from host memory",
+    "shift": "the next pass waits for its tile to shift into the array",
+    "accumulate": "the next pass waits for sums that are still in the array",
+    "drain": "no matmul is left before SYNC or HALT: the last sums, activations and stores",
+}
+
+
+@dataclass(frozen=True)
+class Register:
+    """One 32-bit register.
+
+    `access` is `ro`, `rw` or `w1` (reads as 0 or as stated, acts where a 1 is written). `fields` maps a name to
+    `(first bit, width, text)`.
+    """
+
+    name: str
+    offset: int
+    access: str
+    text: str
+    fields: dict = None
+    reset: int = 0
+
+
+def _registers():
+    yield Register("id", 0x000, "ro", f"0x{IDENTIFIER:08X}, 'ATPU'.")
+    yield Register("version", 0x004, "ro", f"0x{VERSION:08X}: major (16 bits), minor (16 bits).")
+    yield Register("config", 0x008, "ro", "What was built.", {
+        "n": (0, 8, "rows and columns of the array"),
+        "lead": (8, 4, "cell: lead stages"), "latency": (12, 4, "cell: latency of a row"),
+        "bus_bytes": (16, 8, "bytes of one bus beat"), "window": (24, 8, "instructions in flight")})
+    yield Register("unified_buffer_depth", 0x00C, "ro", "Vectors.")
+    yield Register("accumulator_depth", 0x010, "ro", "Rows.")
+    yield Register("bias_depth", 0x014, "ro", "Rows.")
+    yield Register("weight_fifo_depth", 0x018, "ro", "Tiles.")
+    yield Register("control", 0x020, "w1", "Commands.", {
+        "start": (0, 1, "starts a run; ignored while one runs, and after a fault until a reset"),
+        "reset": (1, 1, "ends any run and clears every unit, the status and the fault; the other registers stay")})
+    yield Register("status", 0x024, "ro", "State of the core.", {
+        "running": (0, 1, "a run is going on"),
+        "done": (1, 1, "the last run reached HALT; cleared by start and reset"),
+        "fault": (2, 1, "the last run ended early; cleared by reset"),
+        "quiet": (3, 1, "no bus transaction is outstanding")})
+    yield Register("interrupt", 0x028, "rw", "Interrupt.", {
+        "enable": (0, 1, "drive `irq`"),
+        "pending": (1, 1, "set when a run ends; write 1 to clear")})
+    yield Register("fault_cause", 0x02C, "ro", "Cause of the fault: " + ", ".join(
+        f"{f.value} {f.name}" for f in Fault) + ".")
+    yield Register("fault_pc", 0x030, "ro", "Offset in region MODEL of the instruction that faulted.")
+    yield Register("timeout", 0x034, "rw", "Cycles without any progress that end a run; 0 counts as 1.", reset=1 << 20)
+    yield Register("pc", 0x038, "rw", "Offset in region MODEL of the first instruction.")
+    for region in Region:
+        base, name = 0x040 + 0x10 * region.value, region.name.lower()
+        yield Register(f"{name}_base_low", base, "rw", f"Region {region.name}: address, low 32 bits.")
+        yield Register(f"{name}_base_high", base + 4, "rw", f"Region {region.name}: address, high 32 bits.")
+        yield Register(f"{name}_size", base + 8, "rw", f"Region {region.name}: size in bytes; nothing outside is touched.")
+    yield Register("cycles", 0x080, "ro", "Cycles from start to the end of the last run.")
+    yield Register("busy", 0x084, "ro", "Cycles in which the array took a row.")
+    for index, (name, text) in enumerate(STALLS.items()):
+        yield Register(f"stall_{name}", 0x088 + 4 * index, "ro", f"Cycles in which {text}.")
+    yield Register("read_beats", 0x0C0, "ro", "Beats read from the bus.")
+    yield Register("write_beats", 0x0C4, "ro", "Beats written to the bus.")
+
+
+REGISTERS = tuple(_registers())
+#: The same, by name.
+REGISTER = {register.name: register for register in REGISTERS}
