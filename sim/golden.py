@@ -143,7 +143,7 @@ def matmul(x, w, bias=None):
         # One row of each per k. The longer side is the inner one, where numpy is fast.
         inner = _flush(np.ascontiguousarray(x.T.astype(np.float32)))
         outer = _flush(np.ascontiguousarray(w.astype(np.float32)))
-        start = _flush(np.ascontiguousarray(np.broadcast_to(bias, (batch, width)).T))
+        start = _flush(np.array(np.broadcast_to(bias, (batch, width)).T, order="C"))
         flush = not _never_subnormal(inner, outer, bias)
         swap = width > batch
         if swap:
