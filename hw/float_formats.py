@@ -1,0 +1,32 @@
+"""The number formats of the core: bfloat16 operands, binary32 products and sums."""
+
+from amaranth.lib import data
+
+__all__ = ["Bfloat16", "Binary32", "EXPONENT_BIAS", "EXPONENT_MAX", "QUIET_NAN", "INFINITY", "SIGN_BIT"]
+
+#: Added to the exponent of either format.
+EXPONENT_BIAS = 127
+#: The exponent field of infinities and NaNs, in either format.
+EXPONENT_MAX = 0xFF
+#: The one NaN that the core makes, as binary32.
+QUIET_NAN = 0x7FC00000
+#: Positive infinity, as binary32.
+INFINITY = 0x7F800000
+#: The sign, as binary32.
+SIGN_BIT = 0x80000000
+
+
+class Bfloat16(data.Struct):
+    """The upper half of a binary32: 8 significant bits, the range of binary32."""
+
+    fraction: 7
+    exponent: 8
+    sign: 1
+
+
+class Binary32(data.Struct):
+    """IEEE-754 single precision: 24 significant bits."""
+
+    fraction: 23
+    exponent: 8
+    sign: 1
