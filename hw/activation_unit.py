@@ -1,0 +1,127 @@
+"""The activation unit: accumulators -> function -> rounding -> unified buffer."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .hierarchy import instantiate
+from .isa import Format, Function
+
+__all__ = ["ActivationLane", "ActivationUnit"]
+
+
+class ActivationLane(wiring.Component):
+    """The function and the rounding of one lane; combinational.
+
+    `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0.
+    `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one.
+    """
+
+    def __init__(self):
+        super().__init__({
+            "value": In(32), "function": In(Function), "keep": In(1),
+            "binary32": Out(32), "rounded": Out(16),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        negative = self.value[31]
+        with m.If(self.keep & ~((self.function == Function.RELU) & negative)):
+            m.d.comb += self.binary32.eq(self.value)
+        # Infinities and the NaN have no low bits: they never round.
+        high, low = self.binary32[16:], self.binary32[:16]
+        up = low[15] & (low[:15].any() | high[0])
+        m.d.comb += self.rounded.eq(high + up)
+        return m
+
+
+class ActivationUnit(wiring.Component):
+    """Executes ACTIVATE operations in order.
+
+    One vector a cycle while `grant` takes them: a row a cycle as bfloat16, a row in two cycles as binary32. The first
+    vector comes two cycles after the operation, and the next operation follows without a gap.
+
+    Parameters
+    ----------
+    n : int
+        Lanes.
+    activate : layout
+        :func:`hw.operations.activate_layout`.
+
+    Members
+    -------
+    i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
+    acc_row, acc_read, sums : to the accumulators.
+    write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
+    """
+
+    def __init__(self, *, n, activate):
+        self.n = n
+        tag = activate["tag"].shape
+        super().__init__({
+            "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32).array(n),
+            "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        advance = Signal()
+
+        # Stage `issue`: walk the rows. `half` is the upper half of a binary32 row.
+        op = self.i.p
+        index, half = Signal.like(op.rows), Signal()
+        last_half, last = Signal(), Signal()
+        m.d.comb += [
+            last_half.eq((op.format == Format.BFLOAT16) | half),
+            last.eq(last_half & (index == op.rows - 1)),
+            self.acc_row.eq(op.acc + index),
+            self.acc_read.eq(advance & self.i.valid),
+            self.i.ready.eq(advance & last),
+        ]
+        with m.If(self.i.valid & advance):
+            m.d.sync += half.eq(~last_half)
+            with m.If(last):
+                m.d.sync += index.eq(0)
+            with m.Elif(last_half):
+                m.d.sync += index.eq(index + 1)
+
+        # Stage `read`: the sums are there.
+        read_valid, read_last, read_half = Signal(), Signal(), Signal()
+        read_op, read_row = Signal.like(self.i.payload), Signal.like(op.row)
+        with m.If(advance):
+            m.d.sync += [
+                read_valid.eq(self.i.valid),
+                read_last.eq(last),
+                read_half.eq(half),
+                read_op.eq(op),
+                read_row.eq(op.row + Mux(op.format == Format.BFLOAT16, index, (index << 1) | half)),
+            ]
+        rounded, binary32 = Signal(16 * self.n), Signal(32 * self.n)
+        for c in range(self.n):
+            lane = instantiate(m, platform, name=f"lane_{c}", module="tpu_activation_lane",
+                               component=ActivationLane(), clocked=False)
+            m.d.comb += [
+                lane.value.eq(self.sums[c]),
+                lane.function.eq(read_op.function),
+                lane.keep.eq(read_op.lanes > c),
+                rounded.word_select(c, 16).eq(lane.rounded),
+                binary32.word_select(c, 32).eq(lane.binary32),
+            ]
+
+        # Stage `write`: the vector waits for the unified buffer.
+        write_last, slot = Signal(), Signal.like(op.tag.slot)
+        with m.If(advance):
+            m.d.sync += [
+                self.write.eq(read_valid),
+                write_last.eq(read_last),
+                slot.eq(read_op.tag.slot),
+                self.row.eq(read_row),
+                self.vector.eq(Mux(read_op.format == Format.BFLOAT16, rounded, binary32.word_select(read_half, 16 * self.n))),
+            ]
+        m.d.comb += [
+            advance.eq(~self.write | self.grant),
+            self.done.eq(self.write & self.grant & write_last),
+            self.done_slot.eq(slot),
+        ]
+        return m

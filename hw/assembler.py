@@ -1,0 +1,38 @@
+"""From narrow words to wide ones."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Assembler"]
+
+
+class Assembler(wiring.Component):
+    """Joins `ratio` words of `width` bits, the first one lowest. `o_valid` comes in the cycle of the last word.
+
+    There is no back-pressure. With `ratio` 1 it is a wire.
+    """
+
+    def __init__(self, *, width, ratio):
+        self.ratio = ratio
+        super().__init__({"i_valid": In(1), "i": In(width), "o_valid": Out(1), "o": Out(width * ratio)})
+
+    def elaborate(self, platform):
+        m = Module()
+        if self.ratio == 1:
+            m.d.comb += [self.o_valid.eq(self.i_valid), self.o.eq(self.i)]
+            return m
+        earlier = Signal(len(self.o) - len(self.i))
+        count = Signal(range(self.ratio))
+        m.d.comb += [
+            self.o.eq(Cat(earlier, self.i)),
+            self.o_valid.eq(self.i_valid & (count == self.ratio - 1)),
+        ]
+        with m.If(self.i_valid):
+            m.d.sync += [
+                earlier.eq(self.o[len(self.i):]),
+                count.eq(count + 1),
+            ]
+            with m.If(self.o_valid):
+                m.d.sync += count.eq(0)
+        return m

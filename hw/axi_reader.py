@@ -1,0 +1,106 @@
+"""The AXI4 read manager: bursts of three clients on one bus."""
+
+from amaranth import Module, Signal
+from amaranth.lib import fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from .axi import OKAY, axi4_read_signature
+from .burst_splitter import burst_request
+
+__all__ = ["AxiReader", "CLIENTS"]
+
+#: In the order of priority, but that `urgent` lifts the weights over the loads.
+CLIENTS = ("fetch", "load", "weights")
+
+
+class AxiReader(wiring.Component):
+    """Reads bursts for the clients `fetch`, `load` and `weights`, in the order of grant, one ID.
+
+    A client makes sure of room before it asks: data comes back as `<client>_valid` strobes that cannot be refused, a beat
+    a cycle, with `data`. A beat with an error response comes as `<client>_error` instead. Up to `outstanding` bursts are
+    under way. A request is on the bus one cycle after its grant.
+
+    `flush` gives up what was asked: no data is delivered any more, a request on the bus stays until it is accepted, as
+    AXI demands, and new ones wait until the last answer is in (`quiet`).
+
+    Parameters
+    ----------
+    address_width, data_width : int
+        Bits.
+    outstanding : int
+        Bursts, a power of two.
+    """
+
+    def __init__(self, *, address_width, data_width, outstanding=32):
+        self.data_width = data_width
+        self.outstanding = outstanding
+        super().__init__({
+            "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
+            **{client: In(stream.Signature(burst_request(address_width))) for client in CLIENTS},
+            **{f"{client}_valid": Out(1) for client in CLIENTS},
+            **{f"{client}_error": Out(1) for client in CLIENTS},
+            "data": Out(data_width), "urgent": In(1), "flush": In(1), "quiet": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        bus = self.bus
+        draining = Signal()
+        owners = m.submodules.owners = fifo.SyncFIFO(width=2, depth=self.outstanding)
+        pending = Signal(range(self.outstanding + 1))
+
+        m.d.comb += [
+            bus.arsize.eq(exact_log2(self.data_width // 8)),
+            bus.arburst.eq(0b01),
+            bus.arcache.eq(0b0011),
+            bus.rready.eq(1),
+        ]
+        free = Signal()
+        m.d.comb += free.eq((~bus.arvalid | bus.arready) & (pending != self.outstanding) & ~draining & ~self.flush)
+        with m.If(bus.arready):
+            m.d.sync += bus.arvalid.eq(0)
+
+        def grant(client):
+            request = getattr(self, client)
+            m.d.comb += [
+                request.ready.eq(free),
+                owners.w_en.eq(free),
+                owners.w_data.eq(CLIENTS.index(client)),
+            ]
+            with m.If(free):
+                m.d.sync += [
+                    bus.arvalid.eq(1),
+                    bus.araddr.eq(request.p.address),
+                    bus.arlen.eq(request.p.beats - 1),
+                ]
+
+        with m.If(self.fetch.valid):
+            grant("fetch")
+        with m.Elif(self.weights.valid & self.urgent):
+            grant("weights")
+        with m.Elif(self.load.valid):
+            grant("load")
+        with m.Elif(self.weights.valid):
+            grant("weights")
+
+        # Answers come in the order of the requests: each belongs to the oldest owner.
+        last = Signal()
+        m.d.comb += [
+            last.eq(bus.rvalid & bus.rlast),
+            owners.r_en.eq(last),
+            self.data.eq(bus.rdata),
+            self.quiet.eq(pending == 0),
+        ]
+        for index, client in enumerate(CLIENTS):
+            mine = bus.rvalid & (owners.r_data == index) & ~draining & ~self.flush
+            m.d.comb += [
+                getattr(self, f"{client}_valid").eq(mine & (bus.rresp == OKAY)),
+                getattr(self, f"{client}_error").eq(mine & (bus.rresp != OKAY)),
+            ]
+        m.d.sync += pending.eq(pending + owners.w_en - last)
+        with m.If(self.flush):
+            m.d.sync += draining.eq(1)
+        with m.Elif(pending == 0):
+            m.d.sync += draining.eq(0)
+        return m

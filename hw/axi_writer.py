@@ -1,0 +1,96 @@
+"""The AXI4 write manager."""
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from .axi import OKAY, axi4_write_signature
+from .burst_splitter import burst_request
+
+__all__ = ["AxiWriter"]
+
+
+class AxiWriter(wiring.Component):
+    """Writes bursts: takes a `burst`, then its beats from `data`; reports each answer, in order.
+
+    The address and the data of a burst go out side by side; the next burst is taken one cycle after the last beat.
+    Every answer gives one `answered`, with `error` if it is not OKAY. Up to `outstanding` bursts are unanswered.
+
+    `flush` gives up what was asked: what AXI has been promised is kept, but no byte of it is written (`wstrb` is 0), and
+    nothing new is taken until the last answer is in (`quiet`).
+    """
+
+    def __init__(self, *, address_width, data_width, outstanding=16):
+        self.data_width = data_width
+        self.outstanding = outstanding
+        super().__init__({
+            "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width)),
+            "burst": In(stream.Signature(burst_request(address_width))),
+            "data": In(stream.Signature(data_width)),
+            "answered": Out(1), "error": Out(1), "flush": In(1), "quiet": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        bus = self.bus
+        draining = Signal()
+        pending = Signal(range(self.outstanding + 1))
+        left = Signal(range(257))  # beats of the burst that the data channel has not taken into its register
+        active, last = Signal(), Signal()
+        m.d.comb += [
+            bus.awsize.eq(exact_log2(self.data_width // 8)),
+            bus.awburst.eq(0b01),
+            bus.awcache.eq(0b0011),
+            bus.bready.eq(1),
+        ]
+
+        # Address channel.
+        take = Signal()
+        m.d.comb += [
+            take.eq(self.burst.valid & (left == 0) & (~bus.awvalid | bus.awready) & (pending != self.outstanding)
+                    & ~draining & ~self.flush),
+            self.burst.ready.eq(take),
+        ]
+        with m.If(bus.awready):
+            m.d.sync += bus.awvalid.eq(0)
+        with m.If(take):
+            m.d.sync += [
+                bus.awvalid.eq(1),
+                bus.awaddr.eq(self.burst.p.address),
+                bus.awlen.eq(self.burst.p.beats - 1),
+            ]
+
+        # Data channel: one register. While draining, beats without strobes stand in for the data.
+        room, give = Signal(), Signal()
+        m.d.comb += [
+            active.eq(left != 0),
+            last.eq(left == 1),
+            room.eq(active & (~bus.wvalid | bus.wready)),
+            self.data.ready.eq(room & ~draining & ~self.flush),
+            give.eq(room & (draining | (self.data.valid & ~self.flush))),
+        ]
+        with m.If(bus.wready):
+            m.d.sync += bus.wvalid.eq(0)
+        with m.If(give):
+            m.d.sync += [
+                bus.wvalid.eq(1),
+                bus.wdata.eq(self.data.payload),
+                bus.wstrb.eq((~draining).replicate(self.data_width // 8)),
+                bus.wlast.eq(last),
+                left.eq(left - 1),
+            ]
+        with m.If(take):
+            m.d.sync += left.eq(self.burst.p.beats)
+
+        m.d.comb += [
+            self.answered.eq(bus.bvalid & ~draining & ~self.flush),
+            self.error.eq(self.answered & (bus.bresp != OKAY)),
+            self.quiet.eq(pending == 0),
+        ]
+        m.d.sync += pending.eq(pending + take - bus.bvalid)
+        with m.If(self.flush):
+            m.d.sync += draining.eq(1)
+        with m.Elif(pending == 0):
+            m.d.sync += draining.eq(0)
+        return m

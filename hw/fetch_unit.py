@@ -1,0 +1,90 @@
+"""Instruction fetch."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import fifo, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
+
+from .assembler import Assembler
+from .burst_splitter import BurstSplitter, burst_request
+from .isa import INSTRUCTION_WIDTH
+from .operations import instruction_layout
+
+__all__ = ["FetchUnit"]
+
+
+class FetchUnit(wiring.Component):
+    """Prefetches instructions from `pc` on, as soon as it leaves reset, `group` at a time.
+
+    Nothing outside the first `size` bytes of the region at `base` is read: past its end comes one instruction with
+    `overrun` set.
+
+    Parameters
+    ----------
+    address_width, bus_width : int
+        Bits.
+    instruction_bytes : int
+        Distance between two instructions; what exceeds an instruction is ignored.
+    """
+
+    depth = 8
+    group = 4
+
+    def __init__(self, *, address_width, bus_width, instruction_bytes):
+        self.bus_width = bus_width
+        self.instruction_bytes = instruction_bytes
+        self._address_width = address_width
+        super().__init__({
+            "base": In(address_width), "size": In(32), "pc": In(32),
+            "request": Out(stream.Signature(burst_request(address_width))),
+            "data_valid": In(1), "data_error": In(1), "data": In(bus_width),
+            "o": Out(stream.Signature(instruction_layout())),
+            "error": Out(1), "error_pc": Out(32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        step = exact_log2(self.instruction_bytes)
+        m.submodules.splitter = splitter = BurstSplitter(address_width=self._address_width, bus_bytes=self.bus_width // 8)
+        m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=8 * self.instruction_bytes // self.bus_width)
+        m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH, depth=self.depth)
+        connect(m, splitter.o, flipped(self.request))
+
+        # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
+        started = Signal()
+        next_pc, present_pc = Signal(32), Signal(32)
+        ahead = Signal(range(self.depth + 1))
+        rest = Signal(33)  # bytes of the region from `next_pc` on
+        count = Signal(range(self.group + 1))
+        asked, taken = Signal(), Signal()
+        m.d.comb += [
+            rest.eq(Mux(self.size > next_pc, self.size - next_pc, 0)),
+            count.eq(Mux(rest >> step < self.group, rest >> step, self.group)),
+            splitter.i.valid.eq(started & (ahead <= self.depth - self.group) & (count != 0)),
+            splitter.i.p.address.eq(self.base + next_pc),
+            splitter.i.p.beats.eq(count << exact_log2(8 * self.instruction_bytes // self.bus_width)),
+            asked.eq(splitter.i.valid & splitter.i.ready),
+            taken.eq(words.r_rdy & self.o.ready),
+        ]
+        m.d.sync += ahead.eq(ahead + Mux(asked, count, 0) - taken)
+        with m.If(~started):
+            m.d.sync += [started.eq(1), next_pc.eq(self.pc), present_pc.eq(self.pc)]
+        with m.If(asked):
+            m.d.sync += next_pc.eq(next_pc + (count << step))
+
+        m.d.comb += [
+            assembler.i_valid.eq(self.data_valid),
+            assembler.i.eq(self.data),
+            words.w_en.eq(assembler.o_valid),
+            words.w_data.eq(assembler.o[:INSTRUCTION_WIDTH]),
+            words.r_en.eq(self.o.ready),
+            self.o.p.word.eq(words.r_data),
+            self.o.p.pc.eq(present_pc),
+            self.o.p.overrun.eq(~words.r_rdy),
+            self.o.valid.eq(words.r_rdy | (started & (ahead == 0) & (count == 0))),
+            self.error.eq(self.data_error),
+            self.error_pc.eq(present_pc),
+        ]
+        with m.If(taken):
+            m.d.sync += present_pc.eq(present_pc + self.instruction_bytes)
+        return m

@@ -1,0 +1,36 @@
+"""Modules that are written once in the Verilog, however often they are instantiated.
+
+Amaranth writes every instance of a component out again. For repeated parts, :func:`instantiate` adds a plain submodule in
+Amaranth's own simulator, and in an export (where the platform is a :class:`Hierarchy`) a reference to a module that
+:mod:`hw.export` writes once.
+"""
+
+from amaranth.hdl import ClockSignal, Instance, ResetSignal
+from amaranth.lib.wiring import Out
+
+__all__ = ["Hierarchy", "instantiate"]
+
+
+class Hierarchy:
+    """The platform of an export: collects `(component, clocked)` of what is to be written once, by module name."""
+
+    def __init__(self):
+        self.modules = {}
+
+
+def instantiate(m, platform, *, name, module, component, clocked=True):
+    """Add `component` to `m` as submodule `name`; an export shares all that have the same `module` name.
+
+    `component` works in the domain `sync`, or in none (`clocked` is False), and has flat ports, or arrays of them.
+    """
+    if not isinstance(platform, Hierarchy):
+        m.submodules[name] = component
+        return component
+    known, _ = platform.modules.setdefault(module, (component, clocked))
+    assert type(known) is type(component), f"two kinds of module are called {module}"
+    ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if clocked else {}
+    for path, member, value in component.signature.flatten(component):
+        direction = "o" if member.flow is Out else "i"
+        ports[f"{direction}_{'__'.join(map(str, path))}"] = value
+    m.submodules[name] = Instance(module, **ports)
+    return component

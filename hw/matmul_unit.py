@@ -1,0 +1,112 @@
+"""The matrix multiply unit's sequencer: MATMUL operations in, controls of buffers and accumulators out."""
+
+from amaranth import Module, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .delay_line import DelayLine
+from .pass_generator import PassGenerator
+from .row_issuer import RowIssuer
+
+__all__ = ["MatmulUnit"]
+
+
+class MatmulUnit(wiring.Component):
+    """Executes MATMUL operations in order, overlapping each with the next.
+
+    A row that is issued in cycle t reads the unified buffer in t, the accumulators in t + `lead`, and its sums are
+    written back in t + 1 + `lead` + n * `latency` (column 0; column c follows c cycles later). An operation is `done`
+    when its last sum is in the last column's memory.
+
+    Parameters
+    ----------
+    n, lead, latency : int
+        Of the array; see :func:`hw.cell.split_stages`.
+    matmul, pass_ : layouts
+        :func:`hw.operations.matmul_layout` and :func:`hw.operations.pass_layout`.
+
+    Members
+    -------
+    i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
+    loaded, switch : to the weight FIFO. `address` : to the unified buffer.
+    read_row, start, bias_row, write, write_row : to the accumulators.
+    issued : a row entered the array in this cycle. `idle` : no operation is here.
+    waits_weights, waits_sums : why the next pass does not begin.
+    """
+
+    def __init__(self, *, n, lead, latency, matmul, pass_):
+        self.n = n
+        self.lead = lead
+        self.latency = latency
+        self.matmul = matmul
+        self.pass_ = pass_
+        self.slot_shape = matmul["tag"].shape["slot"].shape
+        super().__init__({
+            "i": In(stream.Signature(matmul)), "done": Out(1), "done_slot": Out(self.slot_shape),
+            "loaded": In(1), "switch": Out(1),
+            "address": Out(pass_["buffer"].shape),
+            "read_row": Out(pass_["acc"].shape), "start": Out(1), "bias_row": Out(pass_["bias"].shape),
+            "write": Out(1), "write_row": Out(pass_["acc"].shape),
+            "issued": Out(1), "idle": Out(1), "waits_weights": Out(1), "waits_sums": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.generator = generator = PassGenerator(matmul=self.matmul, pass_=self.pass_)
+        m.submodules.passes = passes = fifo.SyncFIFOBuffered(width=self.pass_.size, depth=2)
+        m.submodules.issuer = issuer = RowIssuer(pass_=self.pass_)
+        m.submodules.slots = slots = fifo.SyncFIFOBuffered(width=self.slot_shape, depth=4)
+        m.d.comb += [
+            generator.i.payload.eq(self.i.payload),
+            generator.i.valid.eq(self.i.valid & slots.w_rdy),
+            self.i.ready.eq(generator.i.ready & slots.w_rdy),
+            slots.w_en.eq(self.i.valid & self.i.ready),
+            slots.w_data.eq(self.i.p.tag.slot),
+            passes.w_data.eq(generator.o.payload.as_value()),
+            passes.w_en.eq(generator.o.valid),
+            generator.o.ready.eq(passes.w_rdy),
+            issuer.i.payload.as_value().eq(passes.r_data),
+            issuer.i.valid.eq(passes.r_rdy),
+            passes.r_en.eq(issuer.i.ready),
+            issuer.loaded.eq(self.loaded),
+            self.switch.eq(issuer.switch),
+            self.waits_weights.eq(issuer.waits_weights),
+            self.waits_sums.eq(issuer.waits_sums),
+            self.issued.eq(issuer.row_valid),
+            self.address.eq(issuer.row.buffer),
+            self.idle.eq(~issuer.row_valid & ~issuer.i.valid & ~generator.o.valid),
+        ]
+
+        # Accumulator reads follow the operands by `lead` cycles.
+        sums = data.StructLayout({"row": issuer.row.acc.shape(), "bias": issuer.row.bias.shape(), "start": 1})
+        read = Signal(sums)
+        m.d.comb += [read.row.eq(issuer.row.acc), read.bias.eq(issuer.row.bias), read.start.eq(issuer.row.start)]
+        for stage in range(self.lead):
+            delayed = Signal(sums, name=f"read_{stage}", reset_less=True)
+            m.d.sync += delayed.eq(read)
+            read = delayed
+        m.d.comb += [self.read_row.eq(read.row), self.bias_row.eq(read.bias), self.start.eq(read.start)]
+
+        # Rows come back in the order and at the pace of their issue.
+        returned = data.StructLayout({"row": issuer.row.acc.shape(), "first": 1, "last": 1, "last_pass": 1})
+        entering, leaving = Signal(returned), Signal(returned)
+        m.submodules.flight = flight = DelayLine(cycles=1 + self.lead + self.n * self.latency, width=returned.size)
+        ended = Signal(self.n)
+        m.d.comb += [
+            entering.row.eq(issuer.row.acc),
+            entering.first.eq(issuer.row.first),
+            entering.last.eq(issuer.row.last),
+            entering.last_pass.eq(issuer.row.last_pass),
+            flight.i_valid.eq(issuer.row_valid),
+            flight.i_data.eq(entering.as_value()),
+            leaving.as_value().eq(flight.o_data),
+            self.write.eq(flight.o_valid),
+            self.write_row.eq(leaving.row),
+            issuer.written_first.eq(flight.o_valid & leaving.first),
+            issuer.written_last.eq(flight.o_valid & leaving.last),
+            self.done.eq(ended[-1]),
+            self.done_slot.eq(slots.r_data),
+            slots.r_en.eq(self.done),
+        ]
+        m.d.sync += ended.eq((ended << 1) | (flight.o_valid & leaving.last & leaving.last_pass))
+        return m

@@ -1,0 +1,52 @@
+"""What the controller hands to the units: decoded, checked operations, one layout for each unit."""
+
+from amaranth.lib import data
+from amaranth.utils import bits_for
+
+from .isa import INSTRUCTION_WIDTH, Format, Function
+
+__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout", "instruction_layout"]
+
+def tag_layout(config):
+    """Who an operation is: its slot in the window, and its instruction's offset in region MODEL."""
+    return data.StructLayout({"slot": bits_for(config.window - 1), "pc": 32})
+
+def instruction_layout():
+    """A fetched instruction. `overrun` says that it would lie outside region MODEL; `word` is then undefined."""
+    return data.StructLayout({"word": INSTRUCTION_WIDTH, "pc": 32, "overrun": 1})
+
+def transfer_layout(config):
+    """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip."""
+    return data.StructLayout({
+        "tag": tag_layout(config), "address": config.address_width, "vectors": 32, "row": 16, "bias": 1,
+    })
+
+def matmul_layout(config):
+    """MATMUL. `rows` is the count of rows of a pass, `rows0 * rows1`."""
+    row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
+
+    return data.StructLayout({
+        "tag": tag_layout(config), "start": 1, "keep": 1,
+        "buffer": row, "acc": acc, "bias": bits_for(config.bias_depth - 1),
+        "rows": acc + 1, "rows0": acc + 1, "rows0_stride": row, "rows1": acc + 1, "rows1_stride": row,
+        "tiles0": 16, "tiles0_stride": row, "tiles0_acc_stride": acc,
+        "tiles1": 16, "tiles1_stride": row, "tiles1_acc_stride": acc,
+    })
+
+def pass_layout(config):
+    """One pass of a MATMUL: the rows that one tile of weights works on."""
+    matmul = matmul_layout(config)
+    return data.StructLayout({
+        **{name: matmul[name].shape for name in (
+            "start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")},
+        "last": 1,
+    })
+
+def activate_layout(config):
+    """ACTIVATE."""
+    acc = bits_for(config.accumulator_depth - 1)
+    return data.StructLayout({
+        "tag": tag_layout(config), "function": Function, "format": Format,
+        "rows": acc + 1, "lanes": bits_for(config.n),
+        "row": bits_for(config.unified_buffer_depth - 1), "acc": acc,
+    })

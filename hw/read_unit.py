@@ -1,0 +1,85 @@
+"""Host memory -> chip: the mover behind LOAD, LOAD_BIAS and LOAD_WEIGHTS."""
+
+from amaranth import Module, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
+
+from .assembler import Assembler
+from .burst_splitter import BurstSplitter, burst_request
+
+__all__ = ["ReadUnit"]
+
+
+class ReadUnit(wiring.Component):
+    """Executes transfers from host memory in order; asks for the next ones while data of earlier ones is on its way.
+
+    Data comes as strobes (see :class:`hw.axi_reader.AxiReader`) and leaves at once, as vectors: `write` with `row`,
+    counted from the operation's first row, and `bias` as the operation has it.
+
+    Parameters
+    ----------
+    transfer : layout
+        :func:`hw.operations.transfer_layout`.
+    bus_width, vector_width : int
+        Bits; a vector is a whole number of beats.
+    """
+
+    #: Operations whose data may be on its way.
+    under_way = 8
+
+    def __init__(self, *, transfer, bus_width, vector_width):
+        self.transfer = transfer
+        self.bus_width = bus_width
+        self.vector_width = vector_width
+        tag = transfer["tag"].shape
+        address_width = transfer["address"].width
+        self._address_width = address_width
+        super().__init__({
+            "i": In(stream.Signature(transfer)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "request": Out(stream.Signature(burst_request(address_width))),
+            "data_valid": In(1), "data_error": In(1), "data": In(bus_width),
+            "write": Out(1), "row": Out(16), "bias": Out(1), "vector": Out(vector_width),
+            "error": Out(1), "error_pc": Out(32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        ratio = self.vector_width // self.bus_width
+        m.submodules.splitter = splitter = BurstSplitter(address_width=self._address_width, bus_bytes=self.bus_width // 8)
+        m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=ratio)
+        expected = data.StructLayout({"tag": self.transfer["tag"].shape, "vectors": 32, "row": 16, "bias": 1})
+        m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)
+        connect(m, splitter.o, flipped(self.request))
+
+        entry = Signal(expected)
+        m.d.comb += [
+            splitter.i.p.address.eq(self.i.p.address),
+            splitter.i.p.beats.eq(self.i.p.vectors << exact_log2(ratio)),
+            splitter.i.valid.eq(self.i.valid & queue.w_rdy),
+            self.i.ready.eq(splitter.i.ready & queue.w_rdy),
+            *(entry[name].eq(self.i.p[name]) for name, _ in expected),
+            queue.w_data.eq(entry.as_value()),
+            queue.w_en.eq(self.i.valid & self.i.ready),
+        ]
+
+        head, count = Signal(expected), Signal(32)
+        m.d.comb += [
+            head.as_value().eq(queue.r_data),
+            assembler.i.eq(self.data),
+            assembler.i_valid.eq(self.data_valid),
+            self.write.eq(assembler.o_valid),
+            self.vector.eq(assembler.o),
+            self.row.eq(head.row + count),
+            self.bias.eq(head.bias),
+            self.done.eq(self.write & (count == head.vectors - 1)),
+            self.done_slot.eq(head.tag.slot),
+            queue.r_en.eq(self.done),
+            self.error.eq(self.data_error),
+            self.error_pc.eq(head.tag.pc),
+        ]
+        with m.If(self.done):
+            m.d.sync += count.eq(0)
+        with m.Elif(self.write):
+            m.d.sync += count.eq(count + 1)
+        return m

@@ -1,0 +1,129 @@
+"""The inner loops of a matrix multiplication: from passes to rows, one a cycle, when weights and sums are ready."""
+
+from amaranth import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["RowIssuer"]
+
+
+class RowIssuer(wiring.Component):
+    """Issues the rows of each pass, and holds a pass back until its tile is loaded and its sums have left the array.
+
+    Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one. `switch` comes one
+    cycle before the first row of a pass with new weights.
+
+    Sums that go on from what an earlier pass left must have been written before they are read again. The passes whose
+    rows are still in the array stand in a table of eight. A new pass that shares accumulator rows with one of them
+    waits until that one's first row is written, if it reaches each shared row no sooner than the older pass did, and
+    else until its last row is written. `written_first` and `written_last` report these moments, in order.
+
+    Parameters
+    ----------
+    pass_ : layout
+        :func:`hw.operations.pass_layout`.
+
+    Members
+    -------
+    row_valid, row : a row enters the array: the vector `buffer`, the sums `acc` or, with `start`, the biases `bias`.
+    waits_weights, waits_sums : why a pass that is there does not begin.
+    """
+
+    in_flight = 8
+
+    def __init__(self, *, pass_):
+        self.row_layout = data.StructLayout({
+            "buffer": pass_["buffer"].shape, "acc": pass_["acc"].shape, "bias": pass_["bias"].shape, "start": 1,
+            "first": 1, "last": 1, "last_pass": 1,
+        })
+        super().__init__({
+            "i": In(stream.Signature(pass_)),
+            "loaded": In(1), "switch": Out(1),
+            "row_valid": Out(1), "row": Out(self.row_layout),
+            "written_first": In(1), "written_last": In(1),
+            "waits_weights": Out(1), "waits_sums": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        head = self.i.p
+        go, last_row = Signal(), Signal()
+
+        # Passes in the array: a ring, filled at `newest`, whose first rows are written at `unwritten`, emptied at `oldest`.
+        size = self.in_flight
+        entries = [Signal(data.StructLayout({"low": len(head.acc), "high": len(head.rows)}), name=f"entry_{i}")
+                   for i in range(size)]
+        valid, started = Signal(size), Signal(size)
+        newest, unwritten, oldest = (Signal(range(size), name=name) for name in ("newest", "unwritten", "oldest"))
+        high = Signal(len(head.rows))
+        m.d.comb += high.eq(head.acc + head.rows)
+        blocks = Signal(size)
+        for i, entry in enumerate(entries):
+            overlaps = (head.acc < entry.high) & (entry.low < high)
+            m.d.comb += blocks[i].eq(valid[i] & overlaps & ((head.acc > entry.low) | ~started[i]))
+            with m.If(go & (newest == i)):
+                m.d.sync += [entry.low.eq(head.acc), entry.high.eq(high)]
+        with m.If(go):
+            m.d.sync += [valid.bit_select(newest, 1).eq(1), started.bit_select(newest, 1).eq(0), newest.eq(newest + 1)]
+        with m.If(self.written_first):
+            m.d.sync += [started.bit_select(unwritten, 1).eq(1), unwritten.eq(unwritten + 1)]
+        with m.If(self.written_last):
+            m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
+
+        # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
+        # stale by still blocking, since new entries come with a new head.
+        fresh, blocked = Signal(), Signal()
+        m.d.sync += [
+            fresh.eq(self.i.valid & ~go),
+            blocked.eq((~head.start & blocks.any()) | valid.bit_select(newest, 1)),
+        ]
+
+        # The running pass.
+        active = Signal()
+        current = Signal.like(head)
+        row_buffer, outer_buffer = Signal.like(head.buffer), Signal.like(head.buffer)
+        acc = Signal.like(head.acc)
+        left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
+        first = Signal()
+        may_begin = Signal()
+        m.d.comb += [
+            last_row.eq(active & (left == 1)),
+            may_begin.eq(self.i.valid & (~active | last_row)),
+            go.eq(may_begin & fresh & ~blocked & (head.keep | self.loaded)),
+            self.switch.eq(go & ~head.keep),
+            self.i.ready.eq(go),
+            self.waits_weights.eq(may_begin & ~head.keep & ~self.loaded),
+            self.waits_sums.eq(may_begin & ~self.waits_weights & ~go),
+            self.row_valid.eq(active),
+            self.row.buffer.eq(row_buffer),
+            self.row.acc.eq(acc),
+            self.row.bias.eq(current.bias),
+            self.row.start.eq(current.start),
+            self.row.first.eq(first),
+            self.row.last.eq(left == 1),
+            self.row.last_pass.eq(current.last),
+        ]
+        with m.If(active):
+            m.d.sync += [first.eq(0), left.eq(left - 1), acc.eq(acc + 1)]
+            with m.If(left0 == 1):
+                m.d.sync += [
+                    left0.eq(current.rows0),
+                    row_buffer.eq(outer_buffer + current.rows1_stride),
+                    outer_buffer.eq(outer_buffer + current.rows1_stride),
+                ]
+            with m.Else():
+                m.d.sync += [left0.eq(left0 - 1), row_buffer.eq(row_buffer + current.rows0_stride)]
+        with m.If(go):
+            m.d.sync += [
+                active.eq(1),
+                current.eq(head),
+                first.eq(1),
+                left.eq(head.rows),
+                left0.eq(head.rows0),
+                acc.eq(head.acc),
+                row_buffer.eq(head.buffer),
+                outer_buffer.eq(head.buffer),
+            ]
+        with m.Elif(last_row):
+            m.d.sync += active.eq(0)
+        return m

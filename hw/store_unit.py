@@ -1,0 +1,97 @@
+"""Unified buffer -> host memory: the mover behind STORE."""
+
+from amaranth import Module, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from .burst_splitter import BurstSplitter, burst_request
+
+__all__ = ["StoreUnit"]
+
+
+class StoreUnit(wiring.Component):
+    """Executes STORE operations in order. One is `done` when host memory has answered its last burst.
+
+    `read` with `row` asks the unified buffer for a vector; it comes in `vector` one cycle after `grant`. At most
+    `prefetch` vectors wait for the bus.
+    """
+
+    prefetch = 4
+
+    def __init__(self, *, transfer, bus_width, vector_width, outstanding):
+        self.transfer = transfer
+        self.bus_width = bus_width
+        self.vector_width = vector_width
+        self.outstanding = outstanding
+        tag = transfer["tag"].shape
+        self._address_width = transfer["address"].width
+        super().__init__({
+            "i": In(stream.Signature(transfer)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "read": Out(1), "row": Out(16), "grant": In(1), "vector": In(vector_width),
+            "burst": Out(stream.Signature(burst_request(self._address_width))),
+            "data": Out(stream.Signature(bus_width)), "answered": In(1), "failed": In(1),
+            "error": Out(1), "error_pc": Out(32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        ratio = self.vector_width // self.bus_width
+        m.submodules.splitter = splitter = BurstSplitter(address_width=self._address_width, bus_bytes=self.bus_width // 8)
+        m.submodules.vectors = vectors = fifo.SyncFIFO(width=self.vector_width, depth=self.prefetch)
+
+        # One operation gives its bursts and its rows side by side.
+        tag = self.transfer["tag"].shape
+        current = Signal(tag)
+        rows_left, row = Signal(32), Signal(16)
+        accept = Signal()
+        m.d.comb += [
+            accept.eq(self.i.valid & splitter.i.ready & (rows_left == 0)),
+            self.i.ready.eq(accept),
+            splitter.i.valid.eq(accept),
+            splitter.i.p.address.eq(self.i.p.address),
+            splitter.i.p.beats.eq(self.i.p.vectors << exact_log2(ratio)),
+        ]
+        with m.If(accept):
+            m.d.sync += [current.eq(self.i.p.tag), rows_left.eq(self.i.p.vectors), row.eq(self.i.p.row)]
+
+        coming = Signal()
+        m.d.comb += [
+            self.read.eq((rows_left != 0) & (vectors.w_level + coming < self.prefetch)),
+            self.row.eq(row),
+            vectors.w_en.eq(coming),
+            vectors.w_data.eq(self.vector),
+        ]
+        m.d.sync += coming.eq(self.read & self.grant)
+        with m.If(self.read & self.grant):
+            m.d.sync += [rows_left.eq(rows_left - 1), row.eq(row + 1)]
+
+        beat = Signal(range(max(2, ratio)))
+        m.d.comb += [
+            self.data.valid.eq(vectors.r_rdy),
+            self.data.payload.eq(vectors.r_data.word_select(beat, self.bus_width)),
+            vectors.r_en.eq(self.data.ready & (beat == ratio - 1)),
+        ]
+        with m.If(self.data.valid & self.data.ready):
+            m.d.sync += beat.eq(0 if ratio == 1 else beat + 1)
+
+        # Answers come in the order of the bursts.
+        owner = data.StructLayout({"tag": tag, "last": 1})
+        m.submodules.owners = owners = fifo.SyncFIFO(width=owner.size, depth=self.outstanding)
+        asked, oldest = Signal(owner), Signal(owner)
+        m.d.comb += [
+            self.burst.payload.eq(splitter.o.payload),
+            self.burst.valid.eq(splitter.o.valid & owners.w_rdy),
+            splitter.o.ready.eq(self.burst.ready & owners.w_rdy),
+            asked.tag.eq(current),
+            asked.last.eq(splitter.o.p.last),
+            owners.w_data.eq(asked.as_value()),
+            owners.w_en.eq(splitter.o.valid & splitter.o.ready),
+            owners.r_en.eq(self.answered),
+            oldest.as_value().eq(owners.r_data),
+            self.done.eq(self.answered & oldest.last),
+            self.done_slot.eq(oldest.tag.slot),
+            self.error.eq(self.failed),
+            self.error_pc.eq(oldest.tag.pc),
+        ]
+        return m

@@ -1,0 +1,281 @@
+"""The core: its blocks and how they are connected."""
+
+from amaranth import Cat, ClockDomain, DomainRenamer, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from .accumulators import Accumulators
+from .activation_unit import ActivationUnit
+from .assembler import Assembler
+from .axi import axi4_lite_signature, axi4_read_signature, axi4_write_signature
+from .axi_reader import AxiReader
+from .axi_writer import AxiWriter
+from .control_registers import ControlRegisters
+from .decoder import Decoder
+from .dispatcher import Dispatcher
+from .fetch_unit import FetchUnit
+from .isa import Fault, Region
+from .matmul_unit import MatmulUnit
+from .operations import activate_layout, matmul_layout, pass_layout, transfer_layout
+from .read_unit import ReadUnit
+from .registers import ADDRESS_WIDTH, IDENTIFIER, STALLS, VERSION
+from .run_control import RunControl
+from .store_unit import StoreUnit
+from .systolic_array import SystolicArray
+from .unified_buffer import UnifiedBuffer
+from .weight_fifo import WeightFifo
+from .weight_gate import WeightGate
+
+__all__ = ["Tpu"]
+
+#: Write bursts whose answer may be outstanding.
+_OUTSTANDING_WRITES = 16
+
+
+class Tpu(wiring.Component):
+    """A bfloat16 tensor processing unit behind an AXI4 manager and an AXI4-Lite subordinate port.
+
+    One clock. Two resets: the registers, the run control and the bus managers answer to `aresetn` alone (domain `bus`);
+    everything else is also held in reset outside a run (domain `sync`), so that each run, and each recovery from a fault,
+    begins from the same state.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+
+    Members
+    -------
+    aclk, aresetn : clock; reset, active low, synchronous.
+    s_axil, m_axi : the bus ports; `m_axi_read` and `m_axi_write` are the channels of one AXI4 port.
+    irq : level, high while an enabled interrupt is pending.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        bus = {"address_width": config.address_width, "data_width": config.bus_width}
+        super().__init__({
+            "aclk": In(1), "aresetn": In(1),
+            "s_axil": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
+            "m_axi_read": Out(axi4_read_signature(**bus)),
+            "m_axi_write": Out(axi4_write_signature(**bus)),
+            "irq": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        self._clock(m)
+
+        bus = DomainRenamer("bus")
+        widths = {"address_width": config.address_width, "data_width": config.bus_width}
+        m.submodules.registers = bus(registers := ControlRegisters())
+        m.submodules.run = bus(run := RunControl())
+        m.submodules.reader = bus(reader := AxiReader(**widths))
+        m.submodules.writer = bus(writer := AxiWriter(**widths, outstanding=_OUTSTANDING_WRITES))
+
+        transfer, matmul = transfer_layout(config), matmul_layout(config)
+        moves = {"transfer": transfer, "bus_width": config.bus_width, "vector_width": config.vector_width}
+        m.submodules.fetch = fetch = FetchUnit(
+            address_width=config.address_width, bus_width=config.bus_width, instruction_bytes=config.instruction_bytes)
+        m.submodules.decoder = decoder = Decoder(config=config)
+        m.submodules.dispatcher = dispatcher = Dispatcher(config=config)
+        m.submodules.load = load = ReadUnit(**moves)
+        m.submodules.weights = weights = ReadUnit(**moves)
+        m.submodules.store = store = StoreUnit(**moves, outstanding=_OUTSTANDING_WRITES)
+        m.submodules.matmul = matmul_unit = MatmulUnit(
+            n=config.n, lead=config.lead, latency=config.latency, matmul=matmul, pass_=pass_layout(config))
+        m.submodules.activation = activation = ActivationUnit(n=config.n, activate=activate_layout(config))
+
+        m.submodules.weight_gate = gate = WeightGate(
+            address_width=config.address_width, tiles=config.weight_fifo_depth,
+            tile_beats=config.n * config.beats_per_vector, vector_beats=config.beats_per_vector)
+        m.submodules.weight_fifo = weight_fifo = WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency)
+        m.submodules.unified_buffer = buffer = UnifiedBuffer(
+            n=config.n, depth=config.unified_buffer_depth, skew=config.latency)
+        m.submodules.array = array = SystolicArray(n=config.n, stages=config.cell_stages)
+        m.submodules.accumulators = accumulators = Accumulators(
+            n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth)
+        m.submodules.bias_rows = bias_rows = Assembler(width=config.vector_width, ratio=2)
+
+        # Host ports.
+        connect(m, flipped(self.s_axil), registers.bus)
+        connect(m, reader.bus, flipped(self.m_axi_read))
+        connect(m, writer.bus, flipped(self.m_axi_write))
+        connect(m, fetch.request, reader.fetch)
+        connect(m, load.request, reader.load)
+        connect(m, weights.request, gate.i)
+        connect(m, gate.o, reader.weights)
+        connect(m, store.burst, writer.burst)
+        connect(m, store.data, writer.data)
+        m.d.comb += [
+            reader.urgent.eq(gate.urgent),
+            gate.freed.eq(weight_fifo.freed),
+            store.answered.eq(writer.answered),
+            store.failed.eq(writer.error),
+        ]
+        for name, unit in (("fetch", fetch), ("load", load), ("weights", weights)):
+            m.d.comb += [
+                unit.data.eq(reader.data),
+                unit.data_valid.eq(getattr(reader, f"{name}_valid")),
+                unit.data_error.eq(getattr(reader, f"{name}_error")),
+            ]
+
+        # Instructions.
+        connect(m, fetch.o, decoder.i)
+        connect(m, decoder.o, dispatcher.i)
+        units = {"load": load, "weights": weights, "store": store, "matmul": matmul_unit, "activate": activation}
+        for name, unit in units.items():
+            connect(m, getattr(dispatcher, name), unit.i)
+            m.d.comb += [
+                getattr(dispatcher, f"{name}_done").eq(unit.done),
+                getattr(dispatcher, f"{name}_done_slot").eq(unit.done_slot),
+            ]
+
+        # Operands: unified buffer and weight FIFO -> array.
+        m.d.comb += [
+            buffer.address.eq(matmul_unit.address),
+            weight_fifo.switch.eq(matmul_unit.switch),
+            matmul_unit.loaded.eq(weight_fifo.loaded),
+            weight_fifo.write.eq(weights.write),
+            weight_fifo.write_data.eq(weights.vector),
+        ]
+        for r in range(config.n):
+            m.d.comb += [
+                array.x[r].eq(buffer.x[r]),
+                array.w[r].eq(weight_fifo.w[r]),
+                array.mark[r].eq(weight_fifo.marks[r]),
+                array.switch[r].eq(weight_fifo.switches[r]),
+            ]
+
+        # Sums: accumulators -> array -> accumulators -> activation unit.
+        for name in ("read_row", "start", "bias_row", "write", "write_row"):
+            m.d.comb += getattr(accumulators, name).eq(getattr(matmul_unit, name))
+        for c in range(config.n):
+            m.d.comb += [
+                array.sums_i[c].eq(accumulators.top[c]),
+                accumulators.bottom[c].eq(array.sums_o[c]),
+                activation.sums[c].eq(accumulators.out[c]),
+            ]
+        m.d.comb += [
+            accumulators.out_row.eq(activation.acc_row),
+            accumulators.out_read.eq(activation.acc_read),
+            bias_rows.i_valid.eq(load.write & load.bias),
+            bias_rows.i.eq(load.vector),
+            accumulators.bias_write.eq(bias_rows.o_valid),
+            accumulators.bias_write_row.eq(load.row >> 1),
+            accumulators.bias_data.eq(bias_rows.o),
+        ]
+
+        # The vector port of the unified buffer: loads cannot wait, then stores, then activations.
+        loading = load.write & ~load.bias
+        m.d.comb += [
+            store.grant.eq(~loading),
+            activation.grant.eq(~loading & ~store.read),
+            buffer.port_write.eq(loading | (activation.write & activation.grant)),
+            buffer.port_read.eq(store.read & store.grant),
+            buffer.port_address.eq(Mux(loading, load.row, Mux(store.read, store.row, activation.row))),
+            buffer.port_i.eq(Mux(loading, load.vector, activation.vector)),
+            store.vector.eq(buffer.port_o),
+        ]
+
+        self._connect_run(m, registers, run, reader, writer)
+        self._connect_faults(m, run, decoder, fetch, load, weights, store)
+        self._connect_counters(m, run, dispatcher, matmul_unit, weight_fifo, activation)
+        m.d.comb += [
+            fetch.base.eq(registers.model_base_low | (registers.model_base_high << 32)),
+            fetch.size.eq(registers.model_size),
+            fetch.pc.eq(registers.pc),
+            run.halted.eq(dispatcher.halted),
+            run.present_pc.eq(decoder.pc),
+        ]
+        for region in Region:
+            name = region.name.lower()
+            m.d.comb += [
+                decoder.bases[region.value].eq(
+                    getattr(registers, f"{name}_base_low") | (getattr(registers, f"{name}_base_high") << 32)),
+                decoder.sizes[region.value].eq(getattr(registers, f"{name}_size")),
+            ]
+        return m
+
+    def _clock(self, m):
+        """The domains `bus` and `sync` of one clock."""
+        m.domains.bus = bus = ClockDomain("bus")
+        m.domains.sync = sync = ClockDomain("sync")
+        bus.clk = sync.clk = self.aclk
+        self._running = Signal()
+        m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self.aresetn | ~self._running)]
+
+    def _connect_run(self, m, registers, run, reader, writer):
+        """Commands and status."""
+        config = self.config
+        interrupt_enable = Signal()
+        with m.If(registers.interrupt_written):
+            m.d.bus += interrupt_enable.eq(registers.written_data[0])
+        m.d.comb += [
+            self._running.eq(run.running),
+            run.start.eq(registers.control_written & registers.written_data[0]),
+            run.reset.eq(registers.control_written & registers.written_data[1]),
+            run.acknowledge.eq(registers.interrupt_written & registers.written_data[1]),
+            run.timeout.eq(registers.timeout),
+            run.quiet.eq(reader.quiet & writer.quiet),
+            reader.flush.eq(~run.running),
+            writer.flush.eq(~run.running),
+            self.irq.eq(run.pending & interrupt_enable),
+
+            registers.id.eq(IDENTIFIER),
+            registers.version.eq(VERSION),
+            registers.config.eq(config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.window << 24),
+            registers.unified_buffer_depth.eq(config.unified_buffer_depth),
+            registers.accumulator_depth.eq(config.accumulator_depth),
+            registers.bias_depth.eq(config.bias_depth),
+            registers.weight_fifo_depth.eq(config.weight_fifo_depth),
+            registers.status.eq(Cat(run.active, run.done, run.faulted, run.quiet)),
+            registers.interrupt.eq(Cat(interrupt_enable, run.pending)),
+            registers.fault_cause.eq(run.fault_cause),
+            registers.fault_pc.eq(run.fault_pc),
+            registers.cycles.eq(run.cycles),
+            registers.busy.eq(run.busy_cycles),
+            registers.read_beats.eq(run.read_beats),
+            registers.write_beats.eq(run.write_beats),
+            *(getattr(registers, f"stall_{name}").eq(run.stall_cycles[i]) for i, name in enumerate(STALLS)),
+        ]
+
+    def _connect_faults(self, m, run, decoder, fetch, load, weights, store):
+        """The first fault of a run ends it; in one cycle, the earlier in this list counts."""
+        sources = [
+            *((unit.error, Fault.BUS_READ, unit.error_pc) for unit in (load, weights, fetch)),
+            (store.error, Fault.BUS_WRITE, store.error_pc),
+            (decoder.fault, decoder.cause, decoder.pc),
+        ]
+        for index, (fault, cause, pc) in enumerate(sources):
+            with m.If(fault) if index == 0 else m.Elif(fault):
+                m.d.comb += [run.fault.eq(1), run.cause.eq(cause), run.pc.eq(pc)]
+
+    def _connect_counters(self, m, run, dispatcher, matmul_unit, weight_fifo, activation):
+        """Why the array takes no row, and whether anything moves at all."""
+        read, write = self.m_axi_read, self.m_axi_write
+        load, weights, store, _, activate = dispatcher.waits
+        reasons = {
+            "weights": matmul_unit.waits_weights & ~weight_fifo.shifting,
+            "shift": matmul_unit.waits_weights & weight_fifo.shifting,
+            "accumulate": matmul_unit.waits_sums,
+            "load": load,
+            "activate": activate,
+            "store": store,
+            "drain": matmul_unit.idle & ~dispatcher.matmul_queued & dispatcher.at_end,
+        }
+        others = Cat(reasons.values()).any()
+        reasons["fetch"] = ~others
+        waits = matmul_unit.waits_weights | matmul_unit.waits_sums
+        for name in ("load", "activate", "store"):
+            reasons[name] = reasons[name] & ~waits
+        m.d.comb += [
+            run.busy.eq(matmul_unit.issued),
+            run.stall.eq(Cat(reasons[name] for name in STALLS)),
+            run.read_beat.eq(read.rvalid & read.rready),
+            run.write_beat.eq(write.wvalid & write.wready),
+            run.progress.eq(
+                matmul_unit.issued | dispatcher.accepted | (activation.write & activation.grant)
+                | (read.arvalid & read.arready) | run.read_beat
+                | (write.awvalid & write.awready) | run.write_beat | (write.bvalid & write.bready)),
+        ]

@@ -1,0 +1,54 @@
+"""Keeps the prefetch of weights within the room of the weight FIFO."""
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .burst_splitter import MAX_BURST, burst_request
+
+__all__ = ["WeightGate"]
+
+
+class WeightGate(wiring.Component):
+    """Lets a burst of weights through when the FIFO has room for all of it.
+
+    `urgent` says that little is asked for or stored: less than `cushion` vectors, which cover the latency of a memory.
+
+    Parameters
+    ----------
+    address_width : int
+        Bits.
+    tiles, tile_beats, vector_beats : int
+        Tiles in the FIFO; bus beats of a tile and of a vector.
+    """
+
+    #: Vectors.
+    cushion = 64
+
+    def __init__(self, *, address_width, tiles, tile_beats, vector_beats):
+        self.capacity = tiles * tile_beats
+        self.tile_beats = tile_beats
+        self.low = min(self.cushion * vector_beats, self.capacity // 2)
+        burst = stream.Signature(burst_request(address_width))
+        super().__init__({"i": In(burst), "o": Out(burst), "freed": In(1), "urgent": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        # Beats that are free, and that have been asked for or hold weights.
+        room = Signal(range(self.capacity + 1), init=self.capacity)
+        fits = Signal()
+        taken = Signal(range(MAX_BURST + 1))
+        m.d.comb += [
+            fits.eq(self.i.p.beats <= room),
+            self.o.payload.eq(self.i.payload),
+            self.o.valid.eq(self.i.valid & fits),
+            self.i.ready.eq(self.o.ready & fits),
+            self.urgent.eq(room > self.capacity - self.low),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.comb += taken.eq(self.i.p.beats)
+        with m.If(self.freed):
+            m.d.sync += room.eq(room - taken + self.tile_beats)
+        with m.Else():
+            m.d.sync += room.eq(room - taken)
+        return m
