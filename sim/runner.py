@@ -345,7 +345,8 @@ class Simulation:
             runner.tool, runner.make_arguments = find_verilator(), self._MAKE_ARGUMENTS
             if self._library.exists():
                 for path in self._library.iterdir():
-                    shutil.copyfile(path, place / path.name)  # newer than its source, so make leaves it
+                    shutil.copyfile(path, place / path.name)
+                    runner.make_arguments += ("-o", path.name)  # make: do not remake
         runner.status = 0
         try:
             runner.build(sources=sources, hdl_toplevel=self.top, parameters=self.parameters, build_dir=place, waves=self.waves,
