@@ -41,15 +41,17 @@ class BurstSplitter(wiring.Component):
         address, left = Signal.like(self.i.p.address), Signal.like(self.i.p.beats)
         to_boundary = Signal(range(beats_a_page + 1))
         limit, beats = Signal(range(MAX_BURST + 1)), Signal(range(MAX_BURST + 1))
+        last = Signal()
         m.d.comb += [
+            last.eq(left == beats),
             to_boundary.eq(beats_a_page - address[beat_bits:12]),
             limit.eq(Mux(to_boundary < MAX_BURST, to_boundary, MAX_BURST)),
             beats.eq(Mux(left < limit, left, limit)),
             self.o.valid.eq(left != 0),
             self.o.p.address.eq(address),
             self.o.p.beats.eq(beats),
-            self.o.p.last.eq(left == beats),
-            self.i.ready.eq((left == 0) | (self.o.ready & self.o.p.last)),
+            self.o.p.last.eq(last),
+            self.i.ready.eq((left == 0) | (self.o.ready & last)),
         ]
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += [left.eq(left - beats), address.eq(address + (beats << beat_bits))]

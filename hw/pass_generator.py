@@ -41,7 +41,7 @@ class PassGenerator(wiring.Component):
             self.o.p.bias.eq(op.bias),
             self.o.p.last.eq(last0 & last1),
             *(self.o.p[name].eq(op[name]) for name in self._copied),
-            self.i.ready.eq(~busy | (self.o.ready & self.o.p.last)),
+            self.i.ready.eq(~busy | (self.o.ready & last0 & last1)),
         ]
         with m.If(self.o.valid & self.o.ready):
             with m.If(~last0):
