@@ -46,7 +46,11 @@ class ModelError(ValueError):
     """A model that can't be compiled; one line that names the cause, the operator and its node, and the mend."""
 
 
-@dataclass(frozen=True)
+class _BatchOfOne(ModelError):
+    """A Reshape that is only right for one sample."""
+
+
+@dataclass(frozen=True, eq=False)
 class Dense:
     """One layer: `function(x @ weights + bias)`, with weights bfloat16 (K, N), bias float32 (N,) or None, and function
     `"none"` or `"relu"`."""
@@ -88,7 +92,7 @@ class Network:
         return self.layers[-1].weights.shape[1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Linear:
     """A layer whose function has not come yet, in binary64 where something has been folded in."""
 
@@ -103,7 +107,7 @@ class _Linear:
         return Dense(self.name, weights, bias, function)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Flow:
     """What is known of a tensor that depends on the input: layers behind it, and what waits to be folded into one.
 
@@ -139,10 +143,10 @@ def _unsupported(node, why="is not supported"):
 
 
 class _Reader:
-    """Follows one graph."""
+    """Follows one graph, with `batch` samples where it leaves the batch open."""
 
-    def __init__(self, model, folder):
-        self.graph, self.folder = model.graph, folder
+    def __init__(self, model, folder, batch=_ANY_BATCH):
+        self.graph, self.folder, self.batch = model.graph, folder, batch
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.values = {}                # name -> np.ndarray or _Flow; several outputs are several names
@@ -206,7 +210,7 @@ class _Reader:
             raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}): only the first size, the batch, "
                              f"may be open; export the model with fixed sizes")
         if len(dims) > 1:
-            dims[0] = dims[0] or _ANY_BATCH
+            dims[0] = dims[0] or self.batch
         self.values[entry.name] = _Flow(dims=tuple(dims), size=prod(sample), integer=kind.elem_type in _INTEGERS)
         return tuple(sample)
 
@@ -356,6 +360,8 @@ class _Reader:
     # Shapes
 
     def _keep(self, node, flow, arguments, attributes):
+        if node.op_type == "Dropout" and len(arguments) > 2 and arguments[2] is not None and arguments[2].any():
+            raise ModelError(f"{_title(node)}: must be exported for inference, not for training")
         if node.op_type != "Cast":
             return flow
         kind = attributes["to"]
@@ -397,8 +403,9 @@ class _Reader:
                 rank = len(dims) + len(axes)
                 axes, rest = {axis % rank for axis in axes}, iter(dims)
                 target = [1 if axis in axes else next(rest) for axis in range(rank)]
-        if prod(target) != prod(dims) or min(target, default=1) < 1:
-            raise ModelError(f"{_title(node)}: shape {_show(dims)} can't become {_show(target)}")
+        fits = prod(target) == prod(dims) and min(target, default=1) > 0
+        if not fits or target[:1] == [1] and _sample_axis(target, flow.size) is None:
+            raise _BatchOfOne(f"{_title(node)}: shape {_show(dims)} can't become {_show(target)}")
         return replace(flow, dims=tuple(target))
 
     def _transpose(self, node, flow, arguments, attributes):
@@ -594,12 +601,24 @@ def load_network(path):
             raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")
         if model.functions:
             model = _without_functions(model)
-        flow, shape = _Reader(model, path.parent).read()
+        flow, shape = _read(model, path.parent)
     except ModelError as error:
         raise ModelError(_inline(f"{path}: {error}", 1000)) from None
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     return Network(name=path.stem, input_size=prod(shape), layers=flow.layers, softmax=flow.softmax, input_shape=shape,
                    preprocess=metadata.get("preprocess"))
+
+
+def _read(model, folder):
+    try:
+        return _Reader(model, folder).read()
+    except _BatchOfOne:
+        # Some exporters leave the batch open at the input, and fix it at 1 in a Reshape.
+        try:
+            return _Reader(model, folder, batch=1).read()
+        except ModelError:
+            pass
+        raise
 
 
 def _without_functions(model):
