@@ -134,7 +134,9 @@ def find_verilator():
 
 @functools.cache
 def _icarus_version():
-    return _version_line(_need("iverilog", "iverilog"), "-V") if _need("vvp", "iverilog") else ""
+    compiler = _need("iverilog", "iverilog")
+    _need("vvp", "iverilog")
+    return _version_line(compiler, "-V")
 
 
 def _has_fst_headers():

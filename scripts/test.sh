@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Runs the tests. Arguments are those of pytest.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+"$BASH" scripts/setup.sh
+exec .venv/bin/python -m pytest -n 2 "$@"

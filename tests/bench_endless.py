@@ -1,0 +1,10 @@
+"""cocotb bench that never ends, for the runner's tests."""
+
+import cocotb
+from cocotb.triggers import Timer
+
+
+@cocotb.test()
+async def endless(dut):
+    while True:
+        await Timer(1, "us")
