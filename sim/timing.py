@@ -1,0 +1,220 @@
+"""How long a program takes, about: the units, the bus and the array, event by event, without any data.
+
+The compiler compares schedules with it and orders instructions by it; nothing that is right or wrong depends on it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from hw.isa import Opcode
+
+__all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "Timeline", "simulate", "estimate",
+           "turnaround"]
+
+#: Units, each of which works in order.
+LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = range(5)
+UNIT = {Opcode.LOAD: LOAD, Opcode.LOAD_BIAS: LOAD, Opcode.LOAD_WEIGHTS: WEIGHTS, Opcode.STORE: STORE,
+        Opcode.MATMUL: MATMUL, Opcode.ACTIVATE: ACTIVATE}
+
+_QUEUE = 4              # instructions that wait in front of a unit
+_DISPATCH = 6           # cycles an instruction, and one more for each in flight
+_URGENT = 64            # vectors in the weight FIFO below which weights go before loads
+_START, _END = 12, 8    # cycles around a run: start to fetch and decode, last completion to interrupt
+_BURST = 16             # vectors that a load requests at once
+
+
+def turnaround(config):
+    """Cycles between two passes over the same accumulator rows."""
+    return config.n * config.latency + config.lead + 3
+
+
+@dataclass
+class Timeline:
+    """`cycles` of the run, cycle in which each instruction began, and cycles in which the array was taken."""
+
+    cycles: int
+    starts: list
+    busy: int
+
+
+class _Run:
+    def __init__(self, ops, config, latency, ideal):
+        self.ops, self.config, self.latency, self.ideal = ops, config, latency, ideal
+        self.beats = config.beats_per_vector
+        self.wake = [0, _START + latency]
+        self.starts = [0] * len(ops)
+        self.queues = [deque() for _ in range(5)]
+        self.done = [[], [], [], [], []]            # completion times, by unit
+        self.free = [0] * 5
+        self.flight = []
+        self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
+        self.bus_free = _START + latency if ideal else 0
+        self.load = None                            # [vectors to request, unit]
+        self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
+        self.segments = deque()                     # tile counts at which a LOAD_WEIGHTS completes
+        self.arrivals = deque()
+        self.matmul, self.passes, self.pass_at = None, 0, None
+        self.array_free, self.shift_free, self.busy = 0, 0, 0
+        self.recent = deque()
+        self.turnaround = turnaround(config)
+
+    def run(self):
+        limit = 0
+        while self.wake:
+            now = heappop(self.wake)
+            while self.wake and self.wake[0] == now:
+                heappop(self.wake)
+            while self.dispatch(now) | self.begin(now) | self.array(now) | self.bus(now):
+                pass
+            limit = now
+        if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
+            raise AssertionError("the schedule does not come to its end")
+        return Timeline(limit + _END, self.starts, self.busy)
+
+    def at(self, time):
+        heappush(self.wake, time)
+        return True
+
+    def complete(self, unit, time):
+        self.done[unit].append(time)
+        heappush(self.flight, time)
+        self.at(time)
+
+    def dispatch(self, now):
+        if self.dispatched == len(self.ops) or now < self.next_dispatch:
+            return False
+        op = self.ops[self.dispatched]
+        flight = 0
+        if not self.ideal:
+            while self.flight and self.flight[0] <= now:
+                heappop(self.flight)
+            flight = self.dispatched - sum(map(len, self.done)) + len(self.flight)
+            if flight >= self.config.window or len(self.queues[op.unit]) >= _QUEUE:
+                return False
+            self.next_dispatch = now + _DISPATCH + flight
+            self.bus_free = max(self.bus_free, now) + -(-self.config.instruction_bytes // self.config.bus_bytes)
+            self.at(self.next_dispatch)
+            self.at(self.bus_free)
+        self.queues[op.unit].append((self.dispatched, op))
+        self.dispatched += 1
+        return True
+
+    def ready(self, op, now):
+        return all(not need or len(done) >= need and done[need - 1] <= now
+                   for need, done in zip(op.needs, self.done))
+
+    def begin(self, now):
+        progress = False
+        for unit in range(5):
+            queue = self.queues[unit]
+            if not queue or now < self.free[unit]:
+                continue
+            if unit == LOAD and self.load is not None or unit == MATMUL and self.matmul is not None \
+                    or unit == WEIGHTS and self.tiles_asked < self.tiles_wanted:
+                continue
+            index, op = queue[0]
+            if not self.ready(op, now):
+                continue
+            queue.popleft()
+            self.starts[index] = now
+            progress = True
+            if unit == LOAD:
+                self.load = op.rows * (2 if op.opcode is Opcode.LOAD_BIAS else 1)
+            elif unit == WEIGHTS:
+                self.tiles_wanted += op.rows
+                self.segments.append(self.tiles_wanted)
+            elif unit == MATMUL:
+                self.matmul, self.passes = op, 0
+            else:
+                cycles = op.rows * (self.beats if unit == STORE else 2 if op.wide else 1)
+                self.free[unit] = now + cycles
+                self.at(now + cycles)
+                self.complete(unit, now + cycles + (self.latency + 8 if unit == STORE else 6))
+        return progress
+
+    def array(self, now):
+        op = self.matmul
+        if op is None:
+            return False
+        if self.pass_at is None:
+            start = max(now, self.array_free)
+            if not op.keep:
+                if not self.arrivals:
+                    return False
+                start = max(start, self.arrivals[0] + 2, self.shift_free)
+            acc = op.acc + self.passes % op.tiles0 * op.acc_stride
+            while self.recent and self.recent[0][0] + self.recent[0][2] + self.turnaround <= now:
+                self.recent.popleft()
+            for begun, base, rows in self.recent:
+                if base < acc + op.rows and acc < base + rows:
+                    start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
+            self.pass_at = start, acc
+            return self.at(start)
+        start, acc = self.pass_at
+        if now < start:
+            return False
+        self.pass_at = None
+        self.array_free = now + op.rows
+        self.busy += op.rows
+        if not op.keep:
+            self.arrivals.popleft()
+            self.tiles_taken += 1
+            self.shift_free = now + self.config.n
+        self.recent.append((now, acc, op.rows))
+        self.passes += 1
+        self.at(now + op.rows)
+        if self.passes == op.passes:
+            self.complete(MATMUL, now + op.rows + self.turnaround + self.config.n)
+            self.matmul = None
+        return True
+
+    def bus(self, now):
+        if now < self.bus_free:
+            return False
+        n = self.config.n
+        held = self.tiles_asked - self.tiles_taken
+        tile = self.tiles_asked < self.tiles_wanted and held <= self.config.weight_fifo_depth
+        if tile and (self.load is None or held * n < _URGENT):
+            self.tiles_asked += 1
+            cycles = n * self.beats
+            self.arrivals.append(now + cycles + self.latency)
+            while self.segments and self.segments[0] <= self.tiles_asked:
+                self.segments.popleft()
+                self.complete(WEIGHTS, now + cycles + self.latency)
+        elif self.load is not None:
+            vectors = min(self.load, _BURST)
+            cycles = vectors * self.beats
+            self.load -= vectors
+            if not self.load:
+                self.load = None
+                self.complete(LOAD, now + cycles + self.latency + 2)
+        else:
+            return False
+        self.bus_free = now + cycles
+        return self.at(self.bus_free)
+
+
+def simulate(ops, config, latency=32, ideal=False):
+    """Timeline of the instructions in this order. `ideal` dispatches all at once, as if windows had no end."""
+    return _Run(ops, config, latency, ideal).run()
+
+
+def estimate(ops, config, latency=32):
+    """Like an ideal :func:`simulate`, for programs of any length: an instruction is one event, the bus has no end."""
+    free, done, starts = [0] * 5, [[0], [0], [0], [0], [0]], []
+    settle = turnaround(config) + config.n
+    for op in ops:
+        start = max(free[op.unit], *(done[unit][need] for unit, need in enumerate(op.needs)))
+        if op.unit == MATMUL:
+            cycles, delay = op.passes * max(op.rows, 0 if op.keep else config.n), settle
+        else:
+            cycles = op.rows * (config.beats_per_vector if op.unit != ACTIVATE else 2 if op.wide else 1)
+            delay = latency
+        if op.unit == WEIGHTS:
+            cycles = delay = 0
+            start = max(start, free[MATMUL] - 1)
+        starts.append(start)
+        free[op.unit] = start + cycles
+        done[op.unit].append(start + cycles + delay)
+    return Timeline(max(map(max, done)), starts, 0)
