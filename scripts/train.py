@@ -2,8 +2,8 @@
 
     python -m scripts.train --data DIR -o sim/mnist_mlp.onnx
 
-Plain numpy: Adam, small random shifts, turns and stretches of the digits, label smoothing, an average over the last steps' weights, which is what is kept.
-The result's weights are bfloat16 values. The same seed on the same machine gives the same file.
+Plain numpy: Adam; digits shifted, turned and stretched a little at random; label smoothing; the weights that are kept
+are a running average over the steps, rounded to bfloat16. The same seed on the same machine gives the same file.
 """
 
 from pathlib import Path
@@ -46,7 +46,8 @@ def _distort(images, random, strength):
         return values.astype(np.float32)[:, None, None]
 
     source_y = column(cos * stretch[0]) * y + column(sin * stretch[0]) * x + column(shift[0])
-    source_x = column((slant * cos - sin) * stretch[1]) * y + column((cos + slant * sin) * stretch[1]) * x + column(shift[1])
+    source_x = (column((slant * cos - sin) * stretch[1]) * y + column((cos + slant * sin) * stretch[1]) * x
+                + column(shift[1]))
     edge = size + 3                                         # two empty rows around, so that no index leaves the image
     padded = np.zeros((count, edge + 1, edge + 1), np.float32)
     padded[:, 2:2 + size, 2:2 + size] = images
@@ -158,6 +159,9 @@ def main(
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ):
     """Train the shipped network, print its accuracy by the golden model, write it as ONNX."""
+    if not output.parent.is_dir():
+        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
+        raise typer.Exit(1)
     try:
         images, labels = load_digits(data, split="train")
         tests, test_labels = load_digits(data, split="test")

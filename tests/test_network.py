@@ -169,6 +169,15 @@ def test_sklearn(rng, tmp_path):
     assert len(load_network(path).layers) == 2 and load_network(path).softmax
 
 
+def test_sklearn_scaler(rng, tmp_path):
+    """A pipeline with StandardScaler: the operator Scaler of the domain ai.onnx.ml."""
+    b = Builder([None, 12])
+    b("Scaler", domain="ai.onnx.ml", offset=[float(v) for v in range(12)], scale=[0.5, 2.0] * 6)
+    b("MatMul", integers(rng, 12, 8))
+    b("Add", integers(rng, 1, 8))
+    check(b.save(tmp_path), integers(rng, 5, 12), layers=1)
+
+
 @pytest.mark.parametrize("opset", [8, 10, 12, 13, 14, 18, 21])
 def test_opsets(rng, tmp_path, opset):
     axes = {"axes": [1]} if opset < 13 else {}
