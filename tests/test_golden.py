@@ -240,6 +240,16 @@ def test_matmul_flushes_at_the_edge(rng):
     assert (acc & 0x7FFFFFFF != 0).any()
 
 
+@pytest.mark.parametrize("exponent, total", [(-112, 2.0 ** -126), (-113, 0), (-120, 0)])
+def test_matmul_cancels_to_the_edge(exponent, total):
+    """(1 + 2^-7)^2 - (1 + 2^-6) = 2^-14, at a scale where that is just normal, or just not."""
+    x = np.array([[1 + 2 ** -7, 1 + 2 ** -6]]).astype(bfloat16)
+    w = (np.array([[1 + 2 ** -7], [-1]]) * 2.0 ** exponent).astype(bfloat16)
+    assert golden.matmul(x, w) == total
+    scale = np.array(2.0 ** (exponent // 2)).astype(bfloat16)
+    assert golden.matmul(x * scale, (w.astype(float) / float(scale)).astype(bfloat16)) == total
+
+
 def test_matmul_order_and_blocks(rng):
     """Sums depend on their order; cutting K, with the sums handed on, or the batch, changes nothing."""
     random = np.random.default_rng(SEED)
