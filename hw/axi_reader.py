@@ -29,12 +29,15 @@ class AxiReader(wiring.Component):
     address_width, data_width : int
         Bits.
     outstanding : int
-        Bursts, a power of two.
+        Bursts under way, a power of two.
+    load_limit : int
+        Those of `load` among them.
     """
 
-    def __init__(self, *, address_width, data_width, outstanding=32):
+    def __init__(self, *, address_width, data_width, outstanding=32, load_limit=4):
         self.data_width = data_width
         self.outstanding = outstanding
+        self.load_limit = load_limit
         super().__init__({
             "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
             **{client: In(stream.Signature(burst_request(address_width))) for client in CLIENTS},
@@ -56,7 +59,8 @@ class AxiReader(wiring.Component):
             bus.arcache.eq(0b0011),
             bus.rready.eq(1),
         ]
-        free = Signal()
+        free, last = Signal(), Signal()
+        loads = Signal(range(self.load_limit + 1))
         m.d.comb += free.eq((~bus.arvalid | bus.arready) & (pending != self.outstanding) & ~draining & ~self.flush)
         with m.If(bus.arready):
             m.d.sync += bus.arvalid.eq(0)
@@ -79,13 +83,20 @@ class AxiReader(wiring.Component):
             grant("fetch")
         with m.Elif(self.weights.valid & self.urgent):
             grant("weights")
-        with m.Elif(self.load.valid):
+        with m.Elif(self.load.valid & (loads != self.load_limit)):
             grant("load")
         with m.Elif(self.weights.valid):
             grant("weights")
 
+        # Requests are not held back by data: without a limit, a long load would queue up in front of urgent weights.
+        asked, answered = Signal(), Signal()
+        m.d.comb += [
+            asked.eq(self.load.valid & self.load.ready),
+            answered.eq(last & (owners.r_data == CLIENTS.index("load"))),
+        ]
+        m.d.sync += loads.eq(loads + asked - answered)
+
         # Answers come in the order of the requests: each belongs to the oldest owner.
-        last = Signal()
         m.d.comb += [
             last.eq(bus.rvalid & bus.rlast),
             owners.r_en.eq(last),
