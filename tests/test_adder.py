@@ -59,8 +59,9 @@ def random_pairs(rng, count):
     """Pairs whose exponents are close enough to meet; ties; all but equal numbers; numbers at the ends of the range; products,
     with 16 significant bits; and anything."""
     a, b = rng.integers(0, 1 << 32, (2, count), dtype=np.uint32)
-    exponent = rng.choice([rng.integers(0, 256, count), rng.integers(0, 30, count), rng.integers(240, 256, count)])
-    distance = rng.choice([rng.integers(-30, 31, count), rng.integers(-2, 3, count)])
+    exponent = np.choose(rng.integers(0, 3, count), [
+        rng.integers(0, 256, count), rng.integers(0, 30, count), rng.integers(240, 256, count)])
+    distance = np.choose(rng.integers(0, 2, count), [rng.integers(-30, 31, count), rng.integers(-2, 3, count)])
     a = a & np.uint32(0x807FFFFF) | exponent.astype(np.uint32) << np.uint32(23)
     near = np.clip(exponent + distance, 0, 255).astype(np.uint32)
     near = b & np.uint32(0x807FFFFF) | near << np.uint32(23)

@@ -44,7 +44,7 @@ class Cells(wiring.Component):
 def numbers(rng, count, width):
     """Random bit patterns, with exponents close enough together to meet, and every special value among them."""
     specials = np.array([0x0000, 0x0001, 0x007F, 0x0080, 0x3F80, 0x3F81, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0], dtype=np.uint32)
-    exponent = rng.choice([rng.integers(0, 256, count), rng.integers(120, 134, count)])
+    exponent = np.choose(rng.integers(0, 2, count), [rng.integers(0, 256, count), rng.integers(120, 134, count)])
     bits = rng.integers(0, 1 << 7, count) | exponent << 7
     bits = np.where(rng.integers(0, 8, count) == 0, rng.choice(specials, count), bits).astype(np.uint32)
     bits |= rng.integers(0, 2, count, dtype=np.uint32) << np.uint32(15)
@@ -63,9 +63,10 @@ def operands(rng, cycles):
     product = golden.multiply(columns["x_i"], active_weights(columns))
     close = (product ^ np.uint32(1 << 31)) + rng.integers(0, 4, cycles, dtype=np.uint32) - np.uint32(1)
     scaled = numbers(rng, cycles, 32) & np.uint32(0x807FFFFF)
-    scaled |= np.clip((product >> np.uint32(23) & np.uint32(0xFF)).astype(int) + rng.integers(-27, 28, cycles),
+    distance = np.choose(rng.integers(0, 2, cycles), [rng.integers(-27, 28, cycles), rng.integers(-3, 4, cycles)])
+    scaled |= np.clip((product >> np.uint32(23) & np.uint32(0xFF)).astype(int) + distance,
                       0, 255).astype(np.uint32) << np.uint32(23)
-    columns["sum_i"] = np.choose(rng.integers(0, 3, cycles), [close, scaled, numbers(rng, cycles, 32)])
+    columns["sum_i"] = np.choose(rng.integers(0, 4, cycles), [close, scaled, scaled, numbers(rng, cycles, 32)])
     return columns
 
 
