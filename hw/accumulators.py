@@ -92,8 +92,8 @@ class Accumulators(wiring.Component):
         m = Module()
         control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
         for c in range(self.n):
-            column = instantiate(m, platform, name=f"column_{c}", module="tpu_accumulator_column",
-                                 component=AccumulatorColumn(depth=self.depth, bias_depth=self.bias_depth))
+            column = instantiate(m, platform, lambda: AccumulatorColumn(depth=self.depth, bias_depth=self.bias_depth),
+                                 name=f"column_{c}", module="tpu_accumulator_column")
             m.d.comb += [
                 *(getattr(column, f"{name}_i").eq(value) for name, value in control.items()),
                 self.top[c].eq(column.top),

@@ -99,8 +99,8 @@ class ActivationUnit(wiring.Component):
             ]
         rounded, binary32 = Signal(16 * self.n), Signal(32 * self.n)
         for c in range(self.n):
-            lane = instantiate(m, platform, name=f"lane_{c}", module="tpu_activation_lane",
-                               component=ActivationLane(), clocked=False)
+            lane = instantiate(m, platform, ActivationLane,
+                               name=f"lane_{c}", module="tpu_activation_lane", clocked=False)
             m.d.comb += [
                 lane.value.eq(self.sums[c]),
                 lane.function.eq(read_op.function),

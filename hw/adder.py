@@ -65,8 +65,9 @@ class Adder(wiring.Component):
         #   from below, it looks to the rounder like a number that has to be rounded up, which adds the unit for free.
         # * The distance between exponents, when negative, is its complement plus one; the one is a shift of the operand
         #   by a bit, which the exchange of operands does in passing.
-        # * Zeros are never made from subnormals bit by bit: a zero that is the smaller operand is shifted out whole
-        #   without leaving a sticky bit, and a zero that is the larger one means that the sum is zero.
+        # * Zeros are never made from subnormals bit by bit: a zero that is the smaller operand is shifted out whole (the
+        #   sticky bit that this leaves is too small to change a rounding to nearest), and a zero that is the larger one
+        #   means that the sum is zero.
         # * The normaliser finds and removes leading zeros in the same steps, and the exponent is corrected by the
         #   carry chain that rounds.
 
@@ -107,7 +108,7 @@ class Adder(wiring.Component):
                  # two more places below the significand: guard and round
                  smaller=Mux(swap, Cat(nought, a.fraction, one, nought), Cat(nought, nought, b.fraction, one)),
                  shift=(distance[:5] ^ swap.replicate(5)) | far.replicate(5),
-                 sticky=nought, live=~smaller_zero)
+                 sticky=nought)
 
         def flags_of(s):
             return {name: getattr(s, name) for name in flags}
@@ -117,9 +118,9 @@ class Adder(wiring.Component):
         for bit in reversed(range(5)):
             places = 1 << bit
             shift = s.shift[bit]
-            s = step(f"align_{places}", **flags_of(s), larger=s.larger, shift=s.shift[:bit], live=s.live,
+            s = step(f"align_{places}", **flags_of(s), larger=s.larger, shift=s.shift[:bit],
                      smaller=Mux(shift, s.smaller >> places, s.smaller),
-                     sticky=s.sticky | (shift & s.live & s.smaller[:places].any()))
+                     sticky=s.sticky | (shift & s.smaller[:places].any()))
 
         # ---- add or subtract; what is below the sticky bit borrows one from above it
 

@@ -18,19 +18,22 @@ class Hierarchy:
         self.modules = {}
 
 
-def instantiate(m, platform, *, name, module, component, clocked=True):
-    """Add `component` to `m` as submodule `name`; an export shares all that have the same `module` name.
+def instantiate(m, platform, make, *, name, module, clocked=True):
+    """Add the component that `make()` gives to `m` as submodule `name`, and return what has its members.
 
-    `component` works in the domain `sync`, or in none (`clocked` is False), and has flat ports, or arrays of them.
+    An export shares all that have the same `module` name. The component works in the domain `sync`, or in none (`clocked`
+    is False), and its members are flat, or arrays of what is flat.
     """
     if not isinstance(platform, Hierarchy):
-        m.submodules[name] = component
+        m.submodules[name] = component = make()
         return component
-    known, _ = platform.modules.setdefault(module, (component, clocked))
-    assert type(known) is type(component), f"two kinds of module are called {module}"
+    if module not in platform.modules:
+        platform.modules[module] = make(), clocked
+    signature = platform.modules[module][0].signature
+    interface = signature.create()
     ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if clocked else {}
-    for path, member, value in component.signature.flatten(component):
+    for path, member, value in signature.flatten(interface):
         direction = "o" if member.flow is Out else "i"
         ports[f"{direction}_{'__'.join(map(str, path))}"] = value
     m.submodules[name] = Instance(module, **ports)
-    return component
+    return interface

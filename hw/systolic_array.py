@@ -40,7 +40,8 @@ class SystolicRow(wiring.Component):
         m = Module()
         left = self
         for column in range(self.n):
-            cell = instantiate(m, platform, name=f"cell_{column}", module="tpu_cell", component=Cell(stages=self.stages))
+            cell = instantiate(m, platform, lambda: Cell(stages=self.stages),
+                               name=f"cell_{column}", module="tpu_cell")
             m.d.comb += [
                 cell.x_i.eq(left.x_i if left is self else left.x_o),
                 cell.w_i.eq(left.w_i if left is self else left.w_o),
@@ -74,7 +75,8 @@ class SystolicArray(wiring.Component):
         m = Module()
         sums = self.sums_i
         for r in range(self.n):
-            row = instantiate(m, platform, name=f"row_{r}", module="tpu_row", component=SystolicRow(n=self.n, stages=self.stages))
+            row = instantiate(m, platform, lambda: SystolicRow(n=self.n, stages=self.stages),
+                              name=f"row_{r}", module="tpu_row")
             m.d.comb += [
                 row.x_i.eq(self.x[r]),
                 row.w_i.eq(self.w[r]),

@@ -89,8 +89,8 @@ class UnifiedBuffer(wiring.Component):
         m = Module()
         address = self.address
         for r in range(self.n):
-            lane = instantiate(m, platform, name=f"lane_{r}", module="tpu_unified_buffer_lane",
-                               component=UnifiedBufferLane(depth=self.depth, skew=self.skew))
+            lane = instantiate(m, platform, lambda: UnifiedBufferLane(depth=self.depth, skew=self.skew),
+                               name=f"lane_{r}", module="tpu_unified_buffer_lane")
             m.d.comb += [
                 lane.address_i.eq(address),
                 self.x[r].eq(lane.x),

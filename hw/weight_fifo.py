@@ -111,8 +111,8 @@ class WeightFifo(wiring.Component):
 
         previous = {"step_i": step, "mark_i": first, "switch_i": self.switch, "last_i": remaining == 1}
         for r in range(n):
-            lane = instantiate(m, platform, name=f"lane_{r}", module="tpu_weight_fifo_lane",
-                               component=WeightFifoLane(depth=depth, skew=self.skew))
+            lane = instantiate(m, platform, lambda: WeightFifoLane(depth=depth, skew=self.skew),
+                               name=f"lane_{r}", module="tpu_weight_fifo_lane")
             m.d.comb += [
                 *(getattr(lane, name).eq(value) for name, value in previous.items()),
                 lane.write_address.eq(write_address),

