@@ -66,18 +66,19 @@ if [ "${#packages[@]}" != 0 ]; then
     quietly "installing ${packages[*]}" $install
 fi
 
-# The stamp names the requirements and the interpreter, and is written last: a half-made .venv has none.
-stamp="$(sha256sum pyproject.toml | cut -d ' ' -f 1) $(python3 -c 'import sys; print(sys.version)' | tr '\n' ' ')$PWD"
-if [ "$(cat .venv/stamp 2>/dev/null)" = "$stamp" ] && .venv/bin/python -c 'import cocotb, numpy' 2>/dev/null; then
-    exit 0
-fi
-
-if [ ! -x .venv/bin/python ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [ ! -e .venv/stamp ]; then
+# Two stamps, each written when what it stands for is complete: one for the interpreter and the place (a .venv cannot be
+# moved), one for the requirements. A half-made .venv has none.
+place="$(python3 -c 'import sys; print(sys.version.split()[0], sys.executable)') $PWD"
+requirements="$(sha256sum pyproject.toml | cut -d ' ' -f 1)"
+if [ "$(cat .venv/place 2>/dev/null)" != "$place" ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     rm -rf .venv
     quietly "making .venv" python3 -m venv .venv
+    printf '%s\n' "$place" >.venv/place
+elif [ "$(cat .venv/requirements 2>/dev/null)" = "$requirements" ] && .venv/bin/python -c 'import cocotb, numpy' 2>/dev/null; then
+    exit 0
 fi
-rm -f .venv/stamp
+rm -f .venv/requirements
 quietly "installing Python packages into .venv (about a minute)" \
     .venv/bin/python -m pip install --disable-pip-version-check --no-input -e '.[data,test]'
-printf '%s\n' "$stamp" >.venv/stamp
+printf '%s\n' "$requirements" >.venv/requirements
 say "setup: ready"

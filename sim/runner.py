@@ -155,6 +155,9 @@ def _tail(path, lines=25):
 
 def _execute(command, *, cwd, env, log, timeout, watch=None):
     """Exit status of a command whose whole process group ends with it, or with us. Output goes to the open file `log`."""
+    name = Path(command[0]).name
+    if shutil.which("setpriv"):  # also if we are killed
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
     process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                start_new_session=True)
     deadline = time.monotonic() + timeout
@@ -164,7 +167,7 @@ def _execute(command, *, cwd, env, log, timeout, watch=None):
                 return process.wait(0.1 if watch else max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 if time.monotonic() >= deadline:
-                    raise TimeoutError(f"{Path(command[0]).name} did not end within {timeout:.0f} s") from None
+                    raise TimeoutError(f"{name} did not end within {timeout:.0f} s") from None
                 if watch:
                     watch()
     finally:
@@ -255,7 +258,7 @@ class Simulation:
     top: str = "testbench"
     parameters: dict = dataclasses.field(default_factory=dict)
     public: tuple = ()
-    no_inline: tuple = ("cell",)
+    no_inline: tuple = ("tpu_cell",)
     waves: bool = False
 
     @classmethod

@@ -32,9 +32,9 @@ module tpu (
     input wire m_axi_rvalid, output wire m_axi_rready
 );
     localparam BEAT = ${bus} / 8, LENGTH = 16;
-    assign m_axi_awid = 0, m_axi_awlen = LENGTH - 1, m_axi_awsize = $$clog2(BEAT), m_axi_awburst = 1, m_axi_awlock = 0,
+    assign m_axi_awid = 0, m_axi_awlen = LENGTH - 1, m_axi_awsize = 3'($$clog2(BEAT)), m_axi_awburst = 1, m_axi_awlock = 0,
            m_axi_awcache = 3, m_axi_awprot = 0, m_axi_awqos = 0, m_axi_arid = 0, m_axi_arlen = LENGTH - 1,
-           m_axi_arsize = $$clog2(BEAT), m_axi_arburst = 1, m_axi_arlock = 0, m_axi_arcache = 3, m_axi_arprot = 0,
+           m_axi_arsize = 3'($$clog2(BEAT)), m_axi_arburst = 1, m_axi_arlock = 0, m_axi_arcache = 3, m_axi_arprot = 0,
            m_axi_arqos = 0, m_axi_bready = 1, m_axi_rready = 1;
     reg [31:0] registers [0:127];
     reg [${bus}-1:0] buffer [0:LENGTH-1];
