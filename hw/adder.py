@@ -14,7 +14,7 @@ __all__ = ["Adder"]
 _REGISTERED = {
     1: (),
     2: ("normalize_16",),
-    3: ("align_2", "normalize_8"),
+    3: ("align_4", "normalize_8"),
     4: ("align_8", "add", "normalize_4"),
     5: ("align_8", "add", "normalize_8", "normalize_1"),
 }

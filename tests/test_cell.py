@@ -126,11 +126,11 @@ def test_reset_clears_marks_and_switches():
         ctx.set(component.switch_i, 1)
         await ctx.tick().repeat(3)
         assert ctx.get(component.mark_o_2) == 1 and ctx.get(component.switch_o_2) == 1
-        ctx.set(component.mark_i, 0)
-        ctx.set(component.switch_i, 0)
         ctx.set(clock.rst, 1)
         await ctx.tick()
         ctx.set(clock.rst, 0)
+        ctx.set(component.mark_i, 0)
+        ctx.set(component.switch_i, 0)
         assert ctx.get(component.mark_o_2) == 0 and ctx.get(component.switch_o_2) == 0
         await ctx.tick()
         assert ctx.get(component.mark_o_2) == 0 and ctx.get(component.switch_o_2) == 0
