@@ -1,0 +1,64 @@
+"""Bench of the accumulators: random traffic on all ports against a model that knows only the docstring."""
+
+import cocotb
+
+from hw.accumulators import Accumulators
+from sim.ports import play
+from sim.runner import arguments, report
+
+
+async def traffic(ports, rng, *, n, depth, bias_depth, cycles):
+    """Writes every row of both memories, then works all ports at random; sums in the columns' own time.
+
+    What a read gives in the cycle in which its row is written is left open, so it is not looked at. Returns the count of
+    values compared.
+    """
+    sums, biases = ([[None] * n for _ in range(size)] for size in (depth, bias_depth))
+    controls = []
+    top, out = [None] * n, [None] * n
+    compared = 0
+    for cycle in range(cycles):
+        control = {"read_row": rng.randrange(depth), "start": rng.getrandbits(1), "bias_row": rng.randrange(bias_depth),
+                   "write": rng.getrandbits(1), "write_row": rng.randrange(depth)}
+        out_row, out_read = rng.randrange(depth), rng.getrandbits(1)
+        bias_write, bias_write_row = rng.random() < 0.3, rng.randrange(bias_depth)
+        if cycle < depth:
+            control.update(write=1, write_row=cycle)
+        if cycle < bias_depth:
+            bias_write, bias_write_row = True, cycle
+        bottom, bias_data = ([rng.getrandbits(32) for _ in range(n)] for _ in range(2))
+        controls.append(control)
+        ports.set(**control, bottom=bottom, out_row=out_row, out_read=out_read, bias_write=bias_write,
+                  bias_write_row=bias_write_row, bias_data=sum(value << 32 * c for c, value in enumerate(bias_data)))
+        await ports.settle()
+
+        for name, expected in (("top", top), ("out", out)):
+            for c, (value, right) in enumerate(zip(ports.get(name), expected)):
+                if right is not None:
+                    assert value == right, f"cycle {cycle}: {name}[{c}] is {value}, not {right:#010x}"
+                    compared += 1
+
+        for c in range(n):
+            now = controls[cycle - c] if cycle >= c else None
+            written = now["write_row"] if now and now["write"] else None
+            if now is None:
+                top[c] = None
+            elif now["start"]:
+                top[c] = None if bias_write and bias_write_row == now["bias_row"] else biases[now["bias_row"]][c]
+            else:
+                top[c] = None if now["read_row"] == written else sums[now["read_row"]][c]
+            if out_read:
+                out[c] = None if out_row == written else sums[out_row][c]
+            if written is not None:
+                sums[written][c] = bottom[c]
+        if bias_write:
+            biases[bias_write_row] = bias_data
+        await ports.tick()
+    return compared
+
+
+@cocotb.test()
+async def random_traffic(dut):
+    job = arguments()
+    component = Accumulators(n=job["n"], depth=job["depth"], bias_depth=job["bias_depth"])
+    report({"compared": await play(dut, component, traffic, **job)})

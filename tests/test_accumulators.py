@@ -1,0 +1,35 @@
+# amaranth: UnusedElaboratable=no
+"""The accumulators: sums, biases and whole rows, each column in its own time, in three simulators."""
+
+import functools
+
+import pytest
+from seeds import seed
+
+from hw.accumulators import Accumulators
+from hw.export import component_to_verilog
+from sim import runner
+from sim.bench_accumulators import traffic
+from sim.ports import simulate
+
+
+@pytest.mark.parametrize("n, depth, bias_depth", [(2, 4, 2), (2, 16, 8), (4, 8, 2), (4, 16, 4), (8, 32, 8)])
+def test_amaranth(n, depth, bias_depth):
+    sizes = {"n": n, "depth": depth, "bias_depth": bias_depth}
+    assert simulate(Accumulators(**sizes), traffic, seed=seed(), **sizes, cycles=400) > 400 * n
+
+
+SIZES = {"n": 4, "depth": 16, "bias_depth": 4}
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(Accumulators(**SIZES), name="accumulators")
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="accumulators")
+    result = simulation.run("sim.bench_accumulators", testcase="random_traffic", seed=seed(), timeout=120,
+                            arguments={**SIZES, "cycles": 1500})
+    assert result["compared"] > 6000
