@@ -104,7 +104,7 @@ class ActivationUnit(wiring.Component):
             m.d.comb += [
                 lane.value.eq(self.sums[c]),
                 lane.function.eq(read_op.function),
-                lane.keep.eq(read_op.lanes > c),
+                lane.keep.eq(read_op.lanes >= c + 1),
                 rounded.word_select(c, 16).eq(lane.rounded),
                 binary32.word_select(c, 32).eq(lane.binary32),
             ]

@@ -43,7 +43,7 @@ class BurstSplitter(wiring.Component):
         limit, beats = Signal(range(MAX_BURST + 1)), Signal(range(MAX_BURST + 1))
         last = Signal()
         m.d.comb += [
-            last.eq(left == beats),
+            last.eq(left <= limit),
             to_boundary.eq(beats_a_page - address[beat_bits:12]),
             limit.eq(Mux(to_boundary < MAX_BURST, to_boundary, MAX_BURST)),
             beats.eq(Mux(left < limit, left, limit)),

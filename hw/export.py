@@ -12,10 +12,12 @@ from amaranth.lib.wiring import In
 
 from .hierarchy import Hierarchy
 from .tpu import Tpu
+from .widths import WIDTHS_MAP
 
 __all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil", "ExportError"]
 
-#: Processes become `always_ff` and `always_comb`; `-noattr` leaves out what only Yosys reads.
+#: All logic becomes `assign`, registers and memories `always_ff`. Memories have no initial contents. `-noattr` leaves out
+#: what only Yosys reads.
 _SCRIPT = """
 read_rtlil design.il
 hierarchy -check -top {top}
@@ -23,6 +25,7 @@ proc
 delete t:$meminit*
 opt_clean
 pmuxtree
+techmap -map widths.v
 opt_clean
 memory_collect
 write_verilog -sv -noattr -norename design.v
@@ -74,6 +77,7 @@ def _rtlil_to_verilog(text, top):
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("design.il").write_text(text)
+        Path("widths.v").write_text(WIDTHS_MAP)
         Path("script.ys").write_text(_SCRIPT.format(top=top))
         run_yosys(["-q", "-q", "-l", "yosys.log", "-s", "script.ys"])
         written = Path("design.v")

@@ -30,7 +30,7 @@ def instantiate(m, platform, make, *, name, module, clocked=True):
     if module not in platform.modules:
         platform.modules[module] = make(), clocked
     signature = platform.modules[module][0].signature
-    interface = signature.create()
+    interface = signature.create(path=(name,))
     ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if clocked else {}
     for path, member, value in signature.flatten(interface):
         direction = "o" if member.flow is Out else "i"
