@@ -3,6 +3,8 @@
 import contextlib
 import re
 import tempfile
+from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 
 from amaranth.back import rtlil
@@ -11,6 +13,7 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib.wiring import In
 
 from .hierarchy import Hierarchy
+from .port_lists import with_port_lists
 from .tpu import Tpu
 from .widths import WIDTHS_MAP
 
@@ -85,7 +88,8 @@ def _rtlil_to_verilog(text, top):
             log = Path("yosys.log")
             said = log.read_text().strip().splitlines()[-1:] if log.exists() else ["nothing"]
             raise ExportError(f"yosys wrote no Verilog; it said: {said[0]}")
-        return written.read_text()
+        # The first line is Yosys' own: where and how it was built.
+        return with_port_lists(written.read_text().partition("\n")[2].lstrip())
 
 
 def component_to_verilog(component, *, name, clocked=True):
@@ -105,4 +109,5 @@ def to_verilog(config):
     ports = {name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
              for name, port in _ports(tpu, "_").items()}
     text = component_to_rtlil(tpu, name="tpu", ports=ports, clocked=False)
-    return _rtlil_to_verilog(text, "tpu")
+    sizes = "\n".join(f"//   {field.name} = {getattr(config, field.name)}" for field in fields(config))
+    return f"// amaranth-tpu {version('amaranth-tpu')}\n{sizes}\n\n{_rtlil_to_verilog(text, 'tpu')}"
