@@ -1,0 +1,82 @@
+# amaranth: UnusedElaboratable=no
+"""The activation unit: functions, rounding, lanes, halves, order, pace and waits, in three simulators."""
+
+import functools
+import random
+
+import numpy as np
+import pytest
+from seeds import seed
+
+from hw.activation_unit import ActivationLane, ActivationUnit
+from hw.config import Config
+from hw.export import component_to_verilog
+from hw.isa import Function
+from hw.operations import activate_layout
+from sim import golden, runner
+from sim.bench_activation_unit import TIES, canonical, number, runs
+from sim.ports import simulate
+from sim.vectors import simulate as stream
+
+
+def sizes(n, window=16):
+    return {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "window": window}
+
+
+def unit(**values):
+    config = Config(**values)
+    return ActivationUnit(n=config.n, activate=activate_layout(config))
+
+
+def test_lane_by_hand():
+    """Worked out by hand: (sum, as bfloat16, as bfloat16 after ReLU)."""
+    table = [
+        (0x3F808000, 0x3F80, 0x3F80),   # a tie, to even: down
+        (0x3F818000, 0x3F82, 0x3F82),   # a tie, to even: up
+        (0x3F808001, 0x3F81, 0x3F81),
+        (0x3F807FFF, 0x3F80, 0x3F80),
+        (0xBF818000, 0xBF82, 0x0000),
+        (0x3FFF8000, 0x4000, 0x4000),   # carries into the exponent
+        (0x7F7F8000, 0x7F80, 0x7F80),   # rounds up to infinity
+        (0x7F7F7FFF, 0x7F7F, 0x7F7F),
+        (0xFF7FFFFF, 0xFF80, 0x0000),
+        (0x00808000, 0x0080, 0x0080),
+        (0x80808001, 0x8081, 0x0000),
+        (0x00000000, 0x0000, 0x0000),
+        (0x80000000, 0x8000, 0x0000),
+        (0x7F800000, 0x7F80, 0x7F80),
+        (0xFF800000, 0xFF80, 0x0000),
+        (0x7FC00000, 0x7FC0, 0x7FC0),
+    ]
+    value, none, relu = np.array(table, dtype=np.uint32).T
+    for function, expected in ((Function.NONE, none), (Function.RELU, relu)):
+        found = stream(ActivationLane(), value=value, function=[function.value] * len(value), keep=[1] * len(value))
+        assert [hex(bits) for bits in found["rounded"]] == [hex(bits) for bits in expected]
+
+
+def test_lane():
+    rng = random.Random(seed())
+    values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
+    function, keep = (np.array([rng.random() < part for _ in values], dtype=np.uint32) for part in (0.5, 0.9))
+    found = stream(ActivationLane(), value=values, function=function, keep=keep)
+    expected = np.where(keep, np.where(function == Function.RELU.value, golden.relu(values), values), 0)
+    assert (found["binary32"] == expected).all()
+    assert (found["rounded"] == golden.to_bfloat16(expected)).all()
+
+
+@pytest.mark.parametrize("n, window", [(2, 4), (4, 16), (8, 32)])
+def test_amaranth(n, window):
+    assert simulate(unit(**sizes(n, window)), runs, seed=seed(), **sizes(n, window), count=10) > 80
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(unit(**sizes(4)), name="activation_unit")
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="activation_unit")
+    result = simulation.run("sim.bench_activation_unit", testcase="random_operations", seed=seed(), timeout=120,
+                            arguments={**sizes(4), "count": 30})
+    assert result["vectors"] > 500

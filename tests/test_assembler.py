@@ -1,0 +1,35 @@
+# amaranth: UnusedElaboratable=no
+"""The assembler: words joined, the first one lowest, valid in the cycle of the last one."""
+
+import pytest
+from seeds import seed
+
+from hw.assembler import Assembler
+from sim.ports import simulate
+
+
+async def traffic(ports, rng, *, width, ratio, pace):
+    words, complete = [], 0
+    for cycle in range(300):
+        if rng.random() < 0.02:
+            ports.set(i_valid=0)
+            await ports.reset()
+            words = []
+        valid, word = int(rng.random() < pace), rng.getrandbits(width)
+        ports.set(i_valid=valid, i=word)
+        await ports.settle()
+        if valid:
+            words.append(word)
+        assert ports.get("o_valid") == (valid and len(words) == ratio), f"cycle {cycle}"
+        if len(words) == ratio:
+            assert ports.get("o") == sum(word << width * index for index, word in enumerate(words)), f"cycle {cycle}"
+            words = []
+            complete += 1
+        await ports.tick()
+    return complete
+
+
+@pytest.mark.parametrize("pace", [0.5, 1])
+@pytest.mark.parametrize("width, ratio", [(8, 1), (5, 2), (16, 2), (3, 3), (8, 4), (4, 8)])
+def test_random(width, ratio, pace):
+    assert simulate(Assembler(width=width, ratio=ratio), traffic, seed=seed(), width=width, ratio=ratio, pace=pace) > 8

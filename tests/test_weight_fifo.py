@@ -1,0 +1,42 @@
+# amaranth: UnusedElaboratable=no
+"""The weight FIFO: which weights the cells get, when a tile is free, and how fast tiles follow, in three simulators."""
+
+import functools
+
+import pytest
+from seeds import seed
+
+from hw.export import component_to_verilog
+from hw.weight_fifo import WeightFifo
+from sim import runner
+from sim.bench_weight_fifo import runs, stocked
+from sim.ports import simulate
+
+
+@pytest.mark.parametrize("n, tiles, skew", [(2, 2, 1), (2, 4, 5), (4, 2, 3), (4, 4, 1), (4, 8, 2), (8, 4, 4)])
+def test_amaranth(n, tiles, skew):
+    sizes = {"n": n, "tiles": tiles, "skew": skew}
+    distances = simulate(WeightFifo(**sizes), runs, seed=seed(), **sizes, count=2 * tiles + 1)["distances"]
+    assert min(distances) >= n
+
+
+@pytest.mark.parametrize("n, tiles, skew", [(2, 4, 1), (4, 4, 3), (8, 2, 5)])
+def test_one_tile_every_n_cycles(n, tiles, skew):
+    sizes = {"n": n, "tiles": tiles, "skew": skew}
+    assert simulate(WeightFifo(**sizes), stocked, seed=seed(), **sizes) == [n] * (tiles - 1)
+
+
+SIZES = {"n": 4, "tiles": 4, "skew": 3}
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(WeightFifo(**SIZES), name="weight_fifo")
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="weight_fifo")
+    result = simulation.run("sim.bench_weight_fifo", testcase="random_tiles", seed=seed(), timeout=120,
+                            arguments={**SIZES, "count": 30})
+    assert len(result["distances"]) == 29 and min(result["distances"]) >= 4
