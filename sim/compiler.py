@@ -1,6 +1,6 @@
 """The compiler: network, configuration and batch -> program, memory images and what they will cost."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from hw.isa import Opcode, decode, encode
 
 from .memory_map import MemoryMap
-from .planner import plans
+from .planner import plans, refinements
 from .schedule import Op, Schedule
 from .timing import MATMUL, estimate, simulate
 
@@ -16,7 +16,9 @@ __all__ = ["CompileError", "Program", "compile_network", "disassemble"]
 
 _SIMULATED_PASSES = 60_000      # passes, over all candidates, up to which schedules are ordered and compared by simulation
 _CANDIDATES = 8
+_REFINING_PASSES = 20_000       # the same for each of the refinements
 _MOST_TILES = 65_535            # in one LOAD_WEIGHTS
+_STARTING = 4                   # LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last
 
 
 class CompileError(ValueError):
@@ -117,25 +119,48 @@ def compile_network(network, config, batch):
     for layer in network.layers:
         if layer.function not in ("none", "relu"):
             raise CompileError(f"layer {layer.name}: function must be none or relu, not {layer.function!r}")
-    best = None
     candidates = plans(network, config, int(batch))
     if not candidates:
         raise CompileError(f"unified_buffer_depth = {config.unified_buffer_depth}: the least that any tiling of "
                            f"{network.name} needs is 4 vectors")
-    budget = _SIMULATED_PASSES
+    return _program(network, config, _best(network, config, candidates))
+
+
+@dataclass
+class _Trial:
+    """A plan carried out: instructions in order, places of the groups of weights, cycles if they were counted."""
+
+    schedule: Schedule
+    ops: list
+    image: tuple
+    cycles: int | None
+
+
+def _try(network, config, plan, short):
+    schedule = Schedule(config, MemoryMap(network, config.n, plan.chunks), plan)
+    ops, image = _with_weights(schedule.ops)
+    timeline = simulate(ops, config, ideal=True) if short else estimate(ops, config)
+    ops = _ordered(ops, timeline, plan.eager)
+    return _Trial(schedule, ops, image, simulate(ops, config).cycles if short else None)
+
+
+def _best(network, config, candidates):
+    """The most promising plans by simulation, then the best one with its start and its end refined."""
+    budget, best = _SIMULATED_PASSES, None
     for plan, passes in candidates[:_CANDIDATES]:
         short = passes <= budget
-        if best is not None and not short:
-            continue
-        budget -= passes
-        memory = MemoryMap(network, config.n, plan.chunks)
-        schedule = Schedule(config, memory, plan)
-        ops, image = _with_weights(schedule.ops)
-        ops = _ordered(ops, config, simulate(ops, config, ideal=True) if short else estimate(ops, config))
-        cycles = simulate(ops, config).cycles if short else None
-        if best is None or best[0] is not None and cycles < best[0]:
-            best = cycles, ops, image, schedule
-    return _program(network, config, *best)
+        if best is None or short:
+            budget -= passes
+            trial = _try(network, config, plan, short)
+            if best is None or best.cycles is not None and trial.cycles < best.cycles:
+                best, best_passes = trial, passes
+    for changes in refinements(config, best.schedule.plan) if best.cycles is not None else ():
+        plan = best.schedule.plan
+        for change in changes[:_REFINING_PASSES // best_passes]:
+            trial = _try(network, config, replace(plan, **change), True)
+            if trial.cycles < best.cycles:
+                best = trial
+    return best
 
 
 def _with_weights(ops):
@@ -143,7 +168,11 @@ def _with_weights(ops):
     in which the image holds them: {(layer, column, columns): first tile}."""
     image, size = {}, 0
     result, current, end = [], None, None
+    started = 0
     for op in ops:
+        if op.opcode is Opcode.LOAD and started < _STARTING:
+            current = None          # weights of one block only
+            started += 1
         if op.tiles is not None:
             *group, before, count = op.tiles
             group = tuple(group)
@@ -166,24 +195,32 @@ def _with_weights(ops):
     return result, (image, size)
 
 
-def _ordered(ops, config, timeline):
+def _ordered(ops, timeline, eager):
     """The instructions by the time at which they would begin if dispatch cost nothing.
 
-    Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use.
+    Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use. At the
+    start, the first blocks of operands are asked for before the flood of weights that fills the FIFO.
     """
-    starts = list(timeline.starts)
-    later = None
+    keys = [(start, index) for index, start in enumerate(timeline.starts)]
+    loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
+    weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
+    for number, index in enumerate(weights[:_STARTING]):
+        if number + eager < len(loads):
+            keys[index] = max(keys[index], (keys[loads[number + eager]][0], loads[number + eager] + 0.5))
+    for before, index in zip(weights, weights[1:]):
+        keys[index] = max(keys[index], (keys[before][0], index))
+    later = max(keys)
     for index in reversed(range(len(ops))):
         if ops[index].unit == MATMUL:
-            later = starts[index]
+            later = min(later, (keys[index][0], index - 0.5))
         elif ops[index].opcode is Opcode.LOAD_WEIGHTS:
-            starts[index] = min(starts[index], later)
-    return [ops[index] for index in sorted(range(len(ops)), key=lambda index: (starts[index], index))]
+            keys[index] = later = min(keys[index], later)
+    return [ops[index] for index in sorted(range(len(ops)), key=lambda index: (keys[index], index))]
 
 
-def _program(network, config, cycles, ops, image, schedule):
+def _program(network, config, trial):
+    schedule, ops, (groups, tiles) = trial.schedule, trial.ops, trial.image
     memory, n = schedule.memory, config.n
-    groups, tiles = image
     step = config.instruction_bytes
     biases = (len(ops) + 1) * step
     weights = biases + memory.bias_rows * 4 * n
@@ -226,4 +263,4 @@ def _program(network, config, cycles, ops, image, schedule):
         read_beats=read + len(words) * (step // config.bus_bytes),
         write_beats=sum(op.rows for op in ops if op.opcode is Opcode.STORE) * beats,
         least_beats=(tile_count * n + memory.tiles[0] * memory.batch + 2 * memory.bias_rows) * beats,
-        predicted_cycles=cycles)
+        predicted_cycles=trial.cycles)

@@ -4,7 +4,7 @@ from .memory_map import tiles_of
 from .schedule import Plan
 from .timing import turnaround
 
-__all__ = ["plans"]
+__all__ = ["plans", "refinements"]
 
 
 def plans(network, config, batch):
@@ -19,6 +19,16 @@ def plans(network, config, batch):
             passes = count * sum(a * b for a, b in zip(tiles, tiles[1:]))
             found.append((_cost(config, tiles, plan), len(found), plan, passes))
     return [(plan, passes) for _, _, plan, passes in sorted(found, key=lambda entry: entry[:2])]
+
+
+def refinements(config, plan):
+    """Lists of changes to a plan, each a choice of its own, that matter at the beginning and the end of a run."""
+    rows = plan.chunks[-1]
+    return [
+        [{"first": first, "eager": eager} for first in ((1, 2, 4, 8, 16, 24), (1, 1, 2, 4, 8), (1, 2, 3, 4, 6, 8))
+         for eager in (0, 1, 2)],
+        [{"tail": tail} for tail in (1, 2, 4) if rows // tail >= 4 and tail != plan.tail],
+    ]
 
 
 def _chunk_sizes(config, batch):
@@ -47,12 +57,11 @@ def _fitting(config, tiles, chunks):
         slots = block = 0
         if streams:
             room = (left - staging) // rows
-            slots = min(4, room)
-            block = min(room // slots, 8, max(tiles))
+            slots = min(3, room)
+            block = min(room // slots, 32, max(tiles))
         for groups in _groupings(config, tiles, rows, resident):
-            for tail in {1, min(4, max(1, rows // 8))}:
-                yield Plan(chunks=chunks, groups=groups, resident=resident, copies=copies, block=block, slots=slots,
-                           staging=staging, tail=tail)
+            yield Plan(chunks=chunks, groups=groups, resident=resident, copies=copies, block=block, slots=slots,
+                       staging=staging, tail=min(4, max(1, rows // 8)))
         return
 
 
@@ -74,20 +83,21 @@ def _groupings(config, tiles, rows, resident):
     most = max(1, min(slots // 2 if slots > 1 else 1, config.bias_depth // 2, 65535))
     least = min(most, -(-turnaround(config) // max(rows, config.n)))
     seen = set()
-    for cap in (4, 8, 2):
+    for cap, share in ((8, 0.75), (4, 0.5), (8, 0.5), (2, 0.5)):
         cap = max(least, min(cap, most))
-        groups = tuple(_taper(columns, cap, least) if resident[layer] else _taper(columns, most, most)
+        groups = tuple(_taper(columns, cap, least, share) if resident[layer] else _taper(columns, most, most, 1)
                        for layer, columns in enumerate(tiles[1:]))
         if groups not in seen:
             seen.add(groups)
             yield groups
 
 
-def _taper(columns, cap, least):
-    """Groups of `cap`, smaller at the end, where what follows waits for the last one; `least` hides the turnaround."""
+def _taper(columns, cap, least, share):
+    """Groups of at most `cap` and this share of what is left: they get smaller towards the end, where what follows waits
+    for the last one. Groups of `least` hide the turnaround."""
     groups = []
     while columns:
-        size = min(columns, cap, max(least, columns // 2))
+        size = min(columns, cap, max(least, -int(-columns * share // 1)))
         if 0 < columns - size < least and columns <= cap:
             size = columns
         groups.append(size)
@@ -98,12 +108,12 @@ def _taper(columns, cap, least):
 def _cost(config, tiles, plan):
     """Cycles, roughly: the array or the bus, whichever takes longer, and a part of the other."""
     compute = bus = 0
-    beats, n = config.beats_per_vector, config.n
+    beats, n, settle = config.beats_per_vector, config.n, turnaround(config)
     for rows in plan.chunks:
         for layer, groups in enumerate(plan.groups):
             for count in groups:
                 passes = tiles[layer] * count
-                compute += tiles[layer] * max(count * max(rows, n), turnaround(config))
+                compute += tiles[layer] * max(count * max(rows, n), settle)
                 bus += passes * n * beats
                 if not plan.resident[layer]:
                     bus += tiles[layer] * rows * beats

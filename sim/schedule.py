@@ -11,7 +11,7 @@ import numpy as np
 
 from hw.isa import Format, Function, Opcode, Region
 
-from .timing import UNIT
+from .timing import UNIT, turnaround
 
 __all__ = ["Plan", "Op", "Schedule"]
 
@@ -37,6 +37,8 @@ class Plan:
         Vectors of the unified buffer for results on their way to the host.
     first : tuple of int
         k tiles of the first loads of the run.
+    eager : int
+        Blocks of operands that are asked for before the weights of the first of them, at the start of the run.
     tail : int
         Parts that the rows of the very last results are cut in, so that activation and store start early.
     """
@@ -48,23 +50,24 @@ class Plan:
     block: int
     slots: int
     staging: int
-    first: tuple = (1, 1, 2, 4, 8)
+    first: tuple = (1, 2, 4, 8, 16, 24)
+    eager: int = 1
     tail: int = 1
 
 
 class Op:
     """An instruction, with what its timing depends on.
 
-    `needs[unit]` is how many of that unit's instructions must have ended before it begins. `rows`, `passes`, `keep`,
+    `waits` are pairs (unit, how many of that unit's instructions must have ended before it begins). `rows`, `passes`, `keep`,
     `acc`, `acc_stride`, `tiles0` and `wide` are as in its fields; `tiles` is (layer, first column of the group, columns,
     tiles of the group before, tiles) of a MATMUL that takes tiles, which stand in the group's order: by k, then column.
     """
 
-    __slots__ = ("opcode", "fields", "unit", "needs", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "wide",
+    __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "wide",
                  "tiles", "group_tiles")
 
-    def __init__(self, opcode, fields, needs=(0,) * 5, tiles=None):
-        self.opcode, self.fields, self.unit, self.needs, self.tiles = opcode, fields, UNIT[opcode], needs, tiles
+    def __init__(self, opcode, fields, waits=(), tiles=None):
+        self.opcode, self.fields, self.unit, self.waits, self.tiles = opcode, fields, UNIT[opcode], waits, tiles
         self.rows = fields.get("rows", 0)
         self.wide = fields.get("format") is Format.BINARY32
         if opcode is Opcode.MATMUL:
@@ -174,7 +177,7 @@ class Schedule:
         needs = np.zeros(5, np.int64)
         for memory, first, count, write in accesses:
             needs = np.maximum(needs, self.places[memory].access(unit, self.issued[unit], first, count, write))
-        op = Op(opcode, fields, tuple(needs.tolist()), tiles)
+        op = Op(opcode, fields, [(unit, need) for unit, need in enumerate(needs.tolist()) if need], tiles)
         if tiles is not None:
             op.group_tiles = self.memory.tiles[tiles[0]] * tiles[2]
         self.ops.append(op)
@@ -309,25 +312,30 @@ class Schedule:
         acc = self.acc_ring.take(count * rows)
         bias, group = None, (layer, column, count)
         parts = self._parts(rows) if last_of_all else [(0, rows)]
+        whole = tiles - self._split_tiles(rows) if len(parts) > 1 else tiles
         for k0, k1 in self._blocks(chunk, layer, column):
-            place = self._operands(chunk, layer, k0, k1)
             if bias is None:
                 bias = self._load_biases(layer, column, count)
+            place = self._operands(chunk, layer, k0, k1)
             common = {"stride": rows, "acc_stride": rows, "bias": bias}
-            end = k1 - 1 if k1 == tiles and len(parts) > 1 else k1
+            end = min(k1, max(whole, k0))
             if k0 == 0 and end > 0:
                 self._matmul((*group, 0), count, 0, 1, place, rows, acc=acc, start=1, **common)
             first = max(k0, 1)
             if end > first:
                 self._matmul((*group, first * count), count, first, end, place + (first - k0) * rows, rows, acc=acc,
                              **common)
-            if end < k1:
+            for k in range(end, k1):
                 for c in range(count):
                     for begin, part in parts:
-                        self._matmul((*group, end * count + c), 1, end, k1, place + (end - k0) * rows + begin, part,
+                        self._matmul((*group, k * count + c), 1, k, k + 1, place + (k - k0) * rows + begin, part,
                                      acc=acc + c * rows + begin, stride=rows, acc_stride=rows, bias=bias + c,
-                                     start=int(end == 0), keep=int(begin > 0))
+                                     start=int(k == 0), keep=int(begin > 0))
         self._finish(chunk, layer, column, count, acc, parts, last_of_layer)
+
+    def _split_tiles(self, rows):
+        """Last k tiles whose rows are cut in parts: enough for a part to wait only for the same part before it."""
+        return 1 + -(-turnaround(self.config) // max(rows, self.n))
 
     def _parts(self, rows):
         """`(first row, rows)` of the parts of the very last rows."""

@@ -21,7 +21,8 @@ _QUEUE = 4              # instructions that wait in front of a unit
 _DISPATCH = 6           # cycles an instruction, and one more for each in flight
 _URGENT = 64            # vectors in the weight FIFO below which weights go before loads
 _START, _END = 12, 8    # cycles around a run: start to fetch and decode, last completion to interrupt
-_BURST = 16             # vectors that a load requests at once
+_BURST = 16             # beats of a burst
+_OUTSTANDING, _LOADS = 32, 4    # bursts under way, and those of loads among them
 
 
 def turnaround(config):
@@ -50,7 +51,10 @@ class _Run:
         self.flight = []
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
         self.bus_free = _START + latency if ideal else 0
-        self.load = None                            # [vectors to request, unit]
+        self.data_free = 0
+        self.bursts, self.load_bursts = deque(), deque()        # when the data of the bursts asked for has come
+        self.tiles_a_burst = max(1, _BURST // (config.n * self.beats))
+        self.load = None                            # vectors that the present load still has to ask for
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
         self.segments = deque()                     # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
@@ -93,16 +97,18 @@ class _Run:
             if flight >= self.config.window or len(self.queues[op.unit]) >= _QUEUE:
                 return False
             self.next_dispatch = now + _DISPATCH + flight
-            self.bus_free = max(self.bus_free, now) + -(-self.config.instruction_bytes // self.config.bus_bytes)
+            self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
             self.at(self.next_dispatch)
-            self.at(self.bus_free)
         self.queues[op.unit].append((self.dispatched, op))
         self.dispatched += 1
         return True
 
     def ready(self, op, now):
-        return all(not need or len(done) >= need and done[need - 1] <= now
-                   for need, done in zip(op.needs, self.done))
+        for unit, need in op.waits:
+            done = self.done[unit]
+            if len(done) < need or done[need - 1] > now:
+                return False
+        return True
 
     def begin(self, now):
         progress = False
@@ -170,29 +176,48 @@ class _Run:
         return True
 
     def bus(self, now):
+        """Grants one burst: addresses go out one a cycle, data comes back in order, a beat a cycle."""
         if now < self.bus_free:
             return False
-        n = self.config.n
+        for bursts in (self.bursts, self.load_bursts):
+            while bursts and bursts[0] <= now:
+                bursts.popleft()
+        if len(self.bursts) >= _OUTSTANDING:
+            return False
+        n, depth = self.config.n, self.config.weight_fifo_depth
         held = self.tiles_asked - self.tiles_taken
-        tile = self.tiles_asked < self.tiles_wanted and held <= self.config.weight_fifo_depth
-        if tile and (self.load is None or held * n < _URGENT):
-            self.tiles_asked += 1
-            cycles = n * self.beats
-            self.arrivals.append(now + cycles + self.latency)
-            while self.segments and self.segments[0] <= self.tiles_asked:
-                self.segments.popleft()
-                self.complete(WEIGHTS, now + cycles + self.latency)
-        elif self.load is not None:
-            vectors = min(self.load, _BURST)
-            cycles = vectors * self.beats
+        tiles = 0
+        if self.tiles_asked < self.tiles_wanted:
+            tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
+            tiles = tiles if held + tiles <= depth + 1 else 0
+        loads = self.load is not None and len(self.load_bursts) < _LOADS
+        if tiles and (not loads or held * n < min(_URGENT, depth * n // 2)):
+            for _ in range(tiles):
+                arrival = self.deliver(now, n)
+                self.tiles_asked += 1
+                self.arrivals.append(arrival)
+                while self.segments and self.segments[0] <= self.tiles_asked:
+                    self.segments.popleft()
+                    self.complete(WEIGHTS, arrival)
+        elif loads:
+            vectors = min(self.load, max(1, _BURST // self.beats))
+            arrival = self.deliver(now, vectors)
+            self.load_bursts.append(arrival)
             self.load -= vectors
             if not self.load:
                 self.load = None
-                self.complete(LOAD, now + cycles + self.latency + 2)
+                self.complete(LOAD, arrival + 2)
         else:
             return False
-        self.bus_free = now + cycles
+        self.bursts.append(self.data_free)
+        self.at(self.data_free)
+        self.bus_free = now + 1
         return self.at(self.bus_free)
+
+    def deliver(self, now, vectors):
+        """When the last beat of a burst comes."""
+        self.data_free = max(self.data_free, now + self.latency) + vectors * self.beats
+        return self.data_free
 
 
 def simulate(ops, config, latency=32, ideal=False):
@@ -205,7 +230,7 @@ def estimate(ops, config, latency=32):
     free, done, starts = [0] * 5, [[0], [0], [0], [0], [0]], []
     settle = turnaround(config) + config.n
     for op in ops:
-        start = max(free[op.unit], *(done[unit][need] for unit, need in enumerate(op.needs)))
+        start = max(free[op.unit], *(done[unit][need] for unit, need in op.waits), 0)
         if op.unit == MATMUL:
             cycles, delay = op.passes * max(op.rows, 0 if op.keep else config.n), settle
         else:

@@ -64,13 +64,13 @@ def test_random_networks(case):
     print(f"TPU_SEED={SEED}, case {case}")
     choice, rng = random.Random(seed), np.random.default_rng([SEED, case])
     n = choice.choice([2, 4, 4, 8, 16])
-    widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 150)]))
+    widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)]))
               for _ in range(choice.randint(2, 6))]
     config = Config(
         n=n, cell_stages=choice.choice([1, 3, 8]), unified_buffer_depth=choice.choice([2 * n, 4 * n, 1024]),
         accumulator_depth=choice.choice([n, 4 * n, 256]), bias_depth=choice.choice([2, 4, 64]),
         weight_fifo_depth=choice.choice([2, 16]), bus_width=choice.choice([32, 0]), window=choice.choice([4, 16]))
-    batch = choice.choice([1, 2, n, choice.randint(1, 100)])
+    batch = choice.choice([1, 2, n, choice.randint(1, 60)])
     check(network(rng, widths, choice.random() < 0.7, choice.random() < 0.2), config, batch, rng)
 
 
