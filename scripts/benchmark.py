@@ -1,0 +1,114 @@
+"""Measures the core and its simulation. Figures in the README come from here.
+
+`python -m scripts.benchmark utilisation`   cycles of the 784-128-10 network against the bound of array and bus
+`python -m scripts.benchmark simulation`    cocotb against a bare C++ loop, on the same verilated model
+`python -m scripts.benchmark generation`    seconds and bytes of Verilog, by size of the array
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from hw.config import Config
+from hw.export import to_verilog
+from sim.compiler import compile_network
+from sim.data import load_digits, preprocess
+from sim.golden import bfloat16
+from sim.network import load_network
+from sim.run import HostImage, core_simulation, run_samples
+from sim.runner import bare_clock
+
+from .tables import markdown_table, replace_section
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+_ROOT = Path(__file__).parent.parent
+_MODEL = _ROOT / "sim" / "mnist_mlp.onnx"
+
+#: Share of the useful multiply-accumulates, or of the bound, that each batch has to reach (DESIGN, performance contract).
+_OF_BOUND = 0.95
+_OF_BOUND_SMALL = 0.90
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Write = Annotated[bool, typer.Option("--write", help="Put the table into README.md.")]
+
+
+def _samples(count):
+    pixels, _ = load_digits()
+    return preprocess(np.resize(pixels, (count, *pixels.shape[1:])), "unit").astype(bfloat16)
+
+
+def _publish(name, head, rows, figures, as_json, write):
+    table = markdown_table(head, rows)
+    print(json.dumps(figures) if as_json else table)
+    if write:
+        replace_section(_ROOT / "README.md", name, table)
+
+
+@app.command()
+def utilisation(sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16",
+                batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8,16,64,128,256",
+                latency: Annotated[int, typer.Option(help="Cycles of the host memory.")] = 32,
+                as_json: Json = False, write: Write = False):
+    """Cycles from start to interrupt, everything included, in the RTL."""
+    network = load_network(_MODEL)
+    jobs = [(int(n), int(batch)) for n in sizes.split(",") for batch in batches.split(",")]
+    figures, rows = [], []
+    for n, batch in track(jobs, "simulating", console=Console(stderr=True), transient=True):
+        config = Config(n=n)
+        program = compile_network(network, config, batch)
+        result = run_samples(network, config, _samples(batch), batch=batch, program=program, memory={"latency": latency})
+        figure = {
+            "n": n, "batch": batch, "cycles": result.cycles, "compute_cycles": program.compute_cycles,
+            "bus_beats": program.least_beats, "utilisation": result.utilisation,
+            "of_bound": program.bound / result.cycles, "mismatched_bits": result.mismatched_bits,
+            "stalls": result.stalls, "busy": result.busy,
+        }
+        figures.append(figure)
+        rows.append([n, batch, f"{result.cycles:,}", f"{program.compute_cycles:,}", f"{program.least_beats:,}",
+                     f"{figure['utilisation']:.2%}", f"{figure['of_bound']:.2%}", result.mismatched_bits])
+    _publish("utilisation", ["n", "batch", "cycles", "array alone", "bus alone", "utilisation", "of the bound", "bits different"],
+             rows, figures, as_json, write)
+    short = [f for f in figures if f["mismatched_bits"] or f["of_bound"] < (_OF_BOUND if f["batch"] >= f["n"] else _OF_BOUND_SMALL)]
+    if short:
+        raise SystemExit(f"below the performance contract: {[(f['n'], f['batch']) for f in short]}")
+
+
+@app.command()
+def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches of 128.")] = 4, as_json: Json = False):
+    """Cycles per second under cocotb and in a bare C++ loop, in turns, on the same model and job."""
+    network, config = load_network(_MODEL), Config(n=n)
+    program = compile_network(network, config, 128)
+    samples = _samples(128 * batches)
+    host = HostImage(program, samples)
+    model = core_simulation(config, simulator="verilator", memory_bytes=host.size)
+    speeds = {"cocotb": [], "bare": []}
+    for _ in range(3):
+        speeds["cocotb"].append(run_samples(network, config, samples, batch=128, program=program).cycles_per_second)
+        speeds["bare"].append(bare_clock(model, host.bytes, host.batches, outputs=host.outputs)["cycles_per_second"])
+    best = {name: max(values) for name, values in speeds.items()}
+    figures = {"n": n, **best, "ratio": best["cocotb"] / best["bare"], "build_seconds": model.build_seconds}
+    _publish(None, ["n", "cocotb, cycles/s", "bare C++ loop, cycles/s", "ratio", "build, s"],
+             [[n, f"{best['cocotb']:,.0f}", f"{best['bare']:,.0f}", f"{figures['ratio']:.1%}", f"{model.build_seconds:.0f}"]],
+             figures, as_json, False)
+
+
+@app.command()
+def generation(sizes: str = "4,8,16,32,64,128", as_json: Json = False):
+    """Verilog of cores of many sizes."""
+    figures = []
+    for n in map(int, sizes.split(",")):
+        started = time.perf_counter()
+        text = to_verilog(Config(n=n))
+        figures.append({"n": n, "seconds": time.perf_counter() - started, "bytes": len(text), "modules": text.count("\nmodule ")})
+    _publish(None, ["n", "seconds", "MB", "modules"],
+             [[f["n"], f"{f['seconds']:.1f}", f"{f['bytes'] / 1e6:.2f}", f["modules"]] for f in figures], figures, as_json, False)
+
+
+if __name__ == "__main__":
+    app()

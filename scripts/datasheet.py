@@ -1,0 +1,96 @@
+"""Writes the tables of the datasheet, `hw/README.md`, from the hardware's own descriptions.
+
+`python -m scripts.datasheet` after a change to the registers, the instruction set or the configuration.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+
+from hw.cell import split_stages
+from hw.config import PRESETS
+from hw.isa import FIELD_DOCS, FIELDS, INSTRUCTION_WIDTH, OPCODE_DOCS, REGION_WRITABLE, Fault, Format, Function, Region
+from hw.registers import REGISTERS
+
+from .tables import markdown_table, replace_section
+
+__all__ = ["DATASHEET", "SECTIONS", "main"]
+
+DATASHEET = Path(__file__).parent.parent / "hw" / "README.md"
+
+_FAULT_TEXTS = {
+    Fault.NONE: "no fault",
+    Fault.ILLEGAL: "unknown opcode or function, a reserved bit that is set, `lanes` of 0 or above n",
+    Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a STORE "
+                   "to MODEL or INPUT, an instruction beyond region MODEL",
+    Fault.LENGTH: "a count of 0",
+    Fault.BUS_READ: "an error response to a read",
+    Fault.BUS_WRITE: "an error response to a write",
+    Fault.TIMEOUT: "no progress for `timeout` cycles: a bus that does not answer, a MATMUL without a tile",
+}
+
+
+def registers():
+    """The register map."""
+    rows = []
+    for register in REGISTERS:
+        text = register.text
+        for name, (first, width, meaning) in (register.fields or {}).items():
+            bits = f"{first}" if width == 1 else f"{first + width - 1}:{first}"
+            text += f"<br>`{name}` [{bits}]: {meaning}."
+        rows.append([f"0x{register.offset:03X}", f"`{register.name}`", register.access, f"0x{register.reset:X}", text])
+    return markdown_table(["offset", "name", "access", "reset", "meaning"], rows)
+
+
+def instructions():
+    """Every instruction with its encoding."""
+    parts = []
+    for opcode, layout in FIELDS.items():
+        rows, position = [["7:0", "`opcode`", f"0x{opcode.value:02X}"]], 8
+        for name, width in layout:
+            bits = f"{position}" if width == 1 else f"{position + width - 1}:{position}"
+            if not name.startswith("_"):
+                rows.append([bits, f"`{name}`", FIELD_DOCS[name]])
+            position += width
+        rest = f"Bits that are not listed, up to {INSTRUCTION_WIDTH - 1}, are 0."
+        parts.append(f"#### {opcode.name}\n\n{OPCODE_DOCS[opcode]}\n\n{markdown_table(['bits', 'field', 'meaning'], rows)}\n\n{rest}")
+    return "\n\n".join(parts)
+
+
+def codes():
+    """Codes of functions, formats, regions and faults."""
+    return "\n\n".join([
+        markdown_table(["function", "code"], [[f.name, f.value] for f in Function]),
+        markdown_table(["format", "code"], [[f.name, f.value] for f in Format]),
+        markdown_table(["region", "code", "STORE"], [[r.name, r.value, "yes" if REGION_WRITABLE[r] else "no"] for r in Region]),
+        markdown_table(["fault", "code", "cause"], [[f.name, f.value, _FAULT_TEXTS[f]] for f in Fault]),
+    ])
+
+
+def presets():
+    """The presets."""
+    names = [field.name for field in fields(PRESETS["default"])]
+    return markdown_table(["parameter", *PRESETS],
+                          [[f"`{name}`", *(getattr(config, name) for config in PRESETS.values())] for name in names])
+
+
+def latencies():
+    """Cell and array latencies by pipeline stages."""
+    rows = []
+    for stages in range(1, 9):
+        lead, latency = split_stages(stages)
+        rows.append([stages, lead, latency, *(1 + lead + n * latency for n in (4, 8, 16, 32))])
+    return markdown_table(["cell stages", "lead", "latency", *(f"row in to sums out, n = {n}" for n in (4, 8, 16, 32))], rows)
+
+
+#: Sections of the datasheet that are generated.
+SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "latencies": latencies}
+
+
+def main():
+    """Writes all sections."""
+    for name, make in SECTIONS.items():
+        replace_section(DATASHEET, name, make())
+
+
+if __name__ == "__main__":
+    main()

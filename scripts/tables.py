@@ -1,0 +1,38 @@
+"""Tables of figures in Markdown files, put there by the command that measured them."""
+
+from pathlib import Path
+
+__all__ = ["markdown_table", "section", "replace_section"]
+
+
+def markdown_table(head, rows):
+    """A Markdown table of strings."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _marks(name):
+    return f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+
+
+def section(path, name):
+    """What stands between the marks `name` of a file."""
+    begin, end = _marks(name)
+    return Path(path).read_text().partition(begin)[2].partition(end)[0].strip()
+
+
+def replace_section(path, name, text):
+    """Puts `text` between the marks `name` of a file.
+
+    Raises
+    ------
+    ValueError
+        If the file has no such marks.
+    """
+    begin, end = _marks(name)
+    whole = Path(path).read_text()
+    before, found, rest = whole.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{path} has no section {name!r}")
+    Path(path).write_text(f"{before}{begin}{text.strip()}\n{end}{after}")
