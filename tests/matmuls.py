@@ -1,0 +1,48 @@
+"""Random MATMULs and what the instruction set says of them, for the tests of the matrix multiply unit and its parts."""
+
+__all__ = ["random_matmul", "passes", "rows"]
+
+
+def random_matmul(rng, config, *, long=0.05, **fixed):
+    """A MATMUL whose rows stay inside the memories. Its loops are short, but for a part `long`; `fixed` sets fields."""
+    tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
+    rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
+    operation = {"tag": {"slot": rng.randrange(config.window), "pc": rng.getrandbits(32)},
+                 "start": rng.getrandbits(1), "keep": rng.getrandbits(1), "rows": rows0 * rows1, "rows0": rows0, "rows1": rows1,
+                 "rows0_stride": rng.randrange(3), "rows1_stride": rng.randrange(5), **fixed}
+    if rng.random() < long:
+        tiles0, tiles1 = rng.choice(((300, 1), (2, 300)))
+        strides = [0] * 4
+        operation["start"] = 0
+    else:
+        room = config.unified_buffer_depth // 2, config.accumulator_depth // 2
+        strides = [rng.randrange(room[i % 2] // tiles) for i, tiles in enumerate((tiles0, tiles0, tiles1, tiles1))]
+    names = "tiles0_stride", "tiles0_acc_stride", "tiles1_stride", "tiles1_acc_stride"
+    operation.update(zip(names, strides), tiles0=tiles0, tiles1=tiles1)
+    last = operation["rows0_stride"] * (rows0 - 1) + operation["rows1_stride"] * (rows1 - 1)
+    reach = [(tiles0 - 1) * strides[i] + (tiles1 - 1) * strides[i + 2] for i in range(2)]
+    if last + reach[0] >= config.unified_buffer_depth or rows0 * rows1 + reach[1] > config.accumulator_depth:
+        return random_matmul(rng, config, long=long, **fixed)
+    operation["buffer"] = rng.randrange(config.unified_buffer_depth - last - reach[0])
+    operation["acc"] = rng.randrange(config.accumulator_depth - rows0 * rows1 - reach[1] + 1)
+    operation["bias"] = rng.randrange(config.bias_depth - tiles0 + 1) if operation["start"] else 0
+    return operation
+
+
+def passes(operation):
+    """By the loops of the instruction set. The bias of a pass that does not start from it is left out."""
+    copied = {name: operation[name] for name in ("start", "keep", "rows", "rows0", "rows0_stride", "rows1_stride")}
+    for t1 in range(operation["tiles1"]):
+        for t0 in range(operation["tiles0"]):
+            yield {**copied,
+                   "buffer": operation["buffer"] + t1 * operation["tiles1_stride"] + t0 * operation["tiles0_stride"],
+                   "acc": operation["acc"] + t1 * operation["tiles1_acc_stride"] + t0 * operation["tiles0_acc_stride"],
+                   **({"bias": operation["bias"] + t0} if operation["start"] else {}),
+                   "last": int(t1 == operation["tiles1"] - 1 and t0 == operation["tiles0"] - 1)}
+
+
+def rows(pass_):
+    """`(buffer, acc)` of each row of a pass, in order."""
+    for row in range(pass_["rows"]):
+        r1, r0 = divmod(row, pass_["rows0"])
+        yield pass_["buffer"] + r1 * pass_["rows1_stride"] + r0 * pass_["rows0_stride"], pass_["acc"] + row
