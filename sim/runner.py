@@ -28,6 +28,8 @@ Simulators = ("icarus", "verilator")
 
 #: What of `testbench` a bench may touch. Everything else stays private, which is what makes Verilator's model fast.
 _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
+#: Compiled once and called for every instance: at n = 16 a third of the build time, and a third more speed.
+_NO_INLINE = ("tpu_cell", "tpu_row")
 _MINIMUM_VERILATOR = (5, 36)
 
 
@@ -266,6 +268,7 @@ class Simulation:
         """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/testbench.sv`."""
         return cls(simulator=simulator, verilog=verilog, waves=waves,
                    sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"), public=_TESTBENCH_PORTS,
+                   no_inline=_NO_INLINE,
                    parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width,
                                "MEMORY_BYTES": memory_bytes})
 

@@ -11,6 +11,7 @@ import pytest
 from stand_in import stand_in
 
 from hw.config import Config
+from hw.export import to_verilog
 from sim import runner
 
 CONFIG = Config(n=8)
@@ -112,6 +113,13 @@ def test_key_follows_the_content():
     keys = {core("icarus")._key, core("icarus", "// other")._key, core("icarus", waves=True)._key, core("verilator")._key}
     assert len(keys) == 4
     assert core("icarus")._key == core("icarus")._key
+
+
+def test_modules_not_inlined_exist():
+    """A name that no module has would be ignored, and cost speed only."""
+    verilog = to_verilog(Config(n=4))
+    for name in runner._NO_INLINE:
+        assert f"module {name}(" in verilog
 
 
 def _build(place, verilog):
