@@ -1,0 +1,47 @@
+"""The configuration: what it refuses, and what it derives."""
+
+import pytest
+
+from hw.config import PRESETS, Config, ConfigError
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"n": 12}, "n must be a power of two from 2 to 128, not 12"),
+    ({"n": 1}, "n must be"),
+    ({"n": 256}, "n must be"),
+    ({"n": 4.0}, "n must be an integer"),
+    ({"cell_stages": 0}, "cell_stages must be 1 to 8, not 0"),
+    ({"cell_stages": 9}, "cell_stages"),
+    ({"unified_buffer_depth": 16}, "unified_buffer_depth must be a power of two from 32"),
+    ({"unified_buffer_depth": 3000}, "unified_buffer_depth"),
+    ({"accumulator_depth": 8}, "accumulator_depth"),
+    ({"bias_depth": 0}, "bias_depth"),
+    ({"weight_fifo_depth": 1}, "weight_fifo_depth"),
+    ({"bus_width": 512}, "bus_width must be a power of two from 32 to 256"),
+    ({"bus_width": 16}, "bus_width"),
+    ({"address_width": 31}, "address_width"),
+    ({"window": 2}, "window"),
+])
+def test_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        Config(**changes)
+
+
+def test_frozen():
+    with pytest.raises(AttributeError):
+        Config().n = 8
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 32, 64, 128])
+def test_derived(n):
+    config = Config(n=n)
+    assert config.vector_width == 16 * n == 8 * config.vector_bytes
+    assert config.bus_width * config.beats_per_vector == config.vector_width
+    assert config.bus_width <= 1024
+    assert config.weight_fifo_depth * n >= 256
+    assert config.instruction_bytes % config.bus_bytes == 0 and config.instruction_bytes >= 32
+    assert config.lead + config.latency == config.cell_stages
+
+
+def test_presets():
+    assert PRESETS["default"] == Config()

@@ -1,0 +1,84 @@
+"""The Verilog of a core: accepted by every tool without a word, the same each time, readable at its head."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from hw.config import Config
+from hw.export import to_verilog
+from sim.runner import find_verilator
+
+
+@pytest.fixture(scope="module")
+def verilog():
+    return to_verilog(Config(n=16))
+
+
+def test_icarus(verilog, tmp_path):
+    (tmp_path / "tpu.v").write_text(verilog)
+    done = subprocess.run(["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", "tpu", "-o", "tpu.vvp", "tpu.v"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("n", [2, 16, 64])
+def test_verilator_lint(n, tmp_path):
+    """Default warnings."""
+    (tmp_path / "tpu.v").write_text(to_verilog(Config(n=n)))
+    tool = find_verilator()
+    done = subprocess.run([tool.program, "--lint-only", "--top-module", "tpu", "tpu.v"], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=300, env=os.environ | tool.environment)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_slang(verilog, tmp_path, capfd):
+    from pyslang import driver
+
+    path = tmp_path / "tpu.v"
+    path.write_text(verilog)
+    slang = driver.Driver()
+    slang.addStandardArgs()
+    assert slang.parseCommandLine(f"slang {path} --top tpu")
+    assert slang.processOptions() and slang.parseAllSources()
+    assert slang.reportParseDiags()
+    assert slang.reportCompilation(slang.createCompilation(), True)
+    said = capfd.readouterr()
+    assert "warning" not in said.err + said.out and "error" not in said.err + said.out
+
+
+def test_deterministic(verilog):
+    assert to_verilog(Config(n=16)) == verilog
+
+
+def test_no_path(verilog):
+    assert not re.search(r"(?<![\w*/])/(?:[\w.+-]+/)+", verilog)
+
+
+def test_port_list(verilog):
+    """One port a line, with direction and width, standard names, and the channels together."""
+    head = re.search(r"^module tpu \(\n(.*?)\n\);", verilog, re.MULTILINE | re.DOTALL)[1].split(",\n")
+    names = []
+    for line in head:
+        match = re.fullmatch(r"  (?:input |output) wire (?:\[\d+:0\] )?(\w+)", line)
+        assert match, line
+        names.append(match[1])
+    assert names[:2] == ["aclk", "aresetn"] and names[-1] == "irq"
+    assert {"s_axil_awaddr", "s_axil_rready", "m_axi_araddr", "m_axi_arburst", "m_axi_rlast", "m_axi_wstrb"} <= set(names)
+    channels = [re.match(r"(m_axi|s_axil)_(aw|ar|w|b|r)", name) for name in names[2:-1]]
+    seen = [match[0] for match in channels]
+    assert seen == sorted(seen, key=seen.index)
+
+
+@pytest.mark.parametrize("module", ["tpu_cell", "tpu_row", "tpu_unified_buffer_lane", "tpu_weight_fifo_lane",
+                                    "tpu_accumulator_column", "tpu_activation_lane"])
+def test_repeated_modules_are_written_once(verilog, module):
+    assert verilog.count(f"\nmodule {module} (") == 1
+
+
+def test_memories_are_synchronous(verilog):
+    """The large memories are read into registers, as block RAM is."""
+    lane = verilog.partition("\nmodule tpu_unified_buffer_lane (")[2].partition("\nendmodule")[0]
+    assert re.search(r"reg \[15:0\] memory \[4095:0\]", lane)
+    assert not re.search(r"assign .*= memory\[", lane)
