@@ -223,8 +223,10 @@ def _program(network, config, trial):
     memory, n = schedule.memory, config.n
     step = config.instruction_bytes
     biases = (len(ops) + 1) * step
-    weights = biases + memory.bias_rows * 4 * n
-    size = weights + tiles * 2 * n * n
+    tile = 2 * n * n
+    align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
+    weights = -(-(biases + memory.bias_rows * 4 * n) // align) * align
+    size = weights + tiles * tile
     for name, value in (("MODEL", size), ("INPUT", memory.input_bytes), ("OUTPUT", memory.output_bytes),
                         ("SCRATCH", schedule.scratch_bytes)):
         if value >= 1 << 32:
@@ -236,7 +238,7 @@ def _program(network, config, trial):
         if op.opcode is Opcode.LOAD_BIAS:
             fields["offset"] += biases
         elif op.opcode is Opcode.LOAD_WEIGHTS:
-            fields["offset"] = weights + fields["offset"] * 2 * n * n
+            fields["offset"] = weights + fields["offset"] * tile
         words.append(encode(op.opcode, **fields).to_bytes(step, "little"))
     words.append(encode(Opcode.HALT).to_bytes(step, "little"))
     layers = {}
@@ -245,7 +247,7 @@ def _program(network, config, trial):
         if layer not in layers:
             layers = {layer: memory.weights(layer)}
         parts.append(np.ascontiguousarray(layers[layer][:, column:column + count]).tobytes())
-    model = b"".join([*words, memory.biases(), *parts])
+    model = b"".join([b"".join(words + [memory.biases()]).ljust(weights, b"\0"), *parts])
     assert len(model) == size
 
     matmuls = [op for op in ops if op.unit == MATMUL]
