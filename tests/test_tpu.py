@@ -1,0 +1,170 @@
+"""The command: what it prints, and that bad input ends in one line, a status, and nothing half-written."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from hw.registers import STALLS
+
+SHIPPED = Path(__file__).parent.parent / "sim" / "mnist_mlp.onnx"
+SMALL = ("--simulator", "icarus", "--preset", "tiny")
+
+
+def tpu(*arguments, cwd=None, environment=None, timeout=300):
+    return subprocess.run([sys.executable, "-m", "scripts.tpu", *map(str, arguments)], capture_output=True, text=True, cwd=cwd,
+                          timeout=timeout, env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent), "COLUMNS": "200"}
+                          | (environment or {}))
+
+
+def refused(done, *said):
+    """One line that names the cause, a status, no result."""
+    assert done.returncode != 0 and not done.stdout, done.stdout
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
+    for text in said:
+        assert text in lines[0], lines[0]
+
+
+def write_idx(folder, images, labels, split="t10k"):
+    folder.mkdir(exist_ok=True)
+    for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+        head = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+        (folder / f"{split}-{name}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+    return folder
+
+
+def write_model(path, inputs=16, outputs=3, operator="Gemm"):
+    rng = np.random.default_rng(5)
+    weights = [numpy_helper.from_array(rng.standard_normal((inputs, outputs)).astype(np.float32), "w"),
+               numpy_helper.from_array(rng.standard_normal(outputs).astype(np.float32), "b")]
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["h"], name="dense")]
+    nodes.append(helper.make_node("Relu" if operator == "Gemm" else operator, ["h"], ["y"], name="last"))
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", inputs])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", outputs])], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Ten images of 4 x 4 in IDX files."""
+    rng = np.random.default_rng(3)
+    return write_idx(tmp_path_factory.mktemp("idx"), rng.integers(0, 256, (10, 4, 4), np.uint8),
+                     rng.integers(0, 3, 10).astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "m.onnx")
+
+
+def test_run(digits, model):
+    done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", "all", "--batch", 4, "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert {"simulator", "n", "images", "accuracy", "mismatched_bits", "cycles", "utilisation", "stalls", "cycles_per_second",
+            "seconds"} <= set(figures)
+    assert figures["simulator"] == "icarus" and figures["n"] == 4 and figures["images"] == 10
+    assert figures["mismatched_bits"] == 0 and set(figures["stalls"]) == set(STALLS)
+    assert figures["busy"] + sum(figures["stalls"].values()) == figures["cycles"]
+    assert figures["utilisation"] == pytest.approx(12 * 16 * 3 / (figures["cycles"] * 16))  # three batches of four
+
+
+def test_run_for_people(digits, model):
+    done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 4, "--latency", 5, "--preprocess", "standard")
+    assert done.returncode == 0, done.stderr
+    for text in ("icarus", "4 x 4", "accuracy", "0 bits different", "cycles", "utilisation", "drain", "cycles a second"):
+        assert text in done.stdout
+
+
+def test_preprocess_matters(digits, model):
+    cycles = [json.loads(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 2, "--preprocess", kind,
+                             "--json").stdout)["mismatched_bits"] for kind in ("raw", "symmetric")]
+    assert cycles == [0, 0]
+
+
+def test_waves(digits, model, tmp_path):
+    done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 1, "--waves", "--json")
+    assert done.returncode == 0, done.stderr
+    trace = Path(json.loads(done.stdout)["waves"])
+    assert trace.stat().st_size > 1000
+
+
+def test_generate(tmp_path):
+    done = tpu("generate", "--n", 2, "-o", tmp_path / "x.v", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["n"] == 2
+    assert "\nmodule tpu (" in (tmp_path / "x.v").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["ecp5", "ice40", "xilinx7"])
+def test_synth(target):
+    done = tpu("synth", "--n", 2, "--target", target, "--json", timeout=900)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["dsp"] >= 4 and figures["bram"] > 0 and figures["lut"] > 1000 and figures["ff"] > 1000
+    assert {"array", "unified_buffer", "dispatcher"} <= set(figures["blocks"])
+    assert sum(block["lut"] for block in figures["blocks"].values()) <= figures["lut"]
+
+
+def test_impossible_size(tmp_path):
+    refused(tpu("generate", "--n", 12, "-o", tmp_path / "x.v"), "n must be a power of two", "12")
+    refused(tpu("run", "--n", 12), "n must be a power of two")
+    refused(tpu("generate", "--n", "many", "-o", tmp_path / "x.v"), "--n")
+    refused(tpu("generate", "--preset", "huge", "-o", tmp_path / "x.v"), "preset", "tiny")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unified_buffer_too_small():
+    refused(tpu("run", "--n", 16, "--unified-buffer-depth", 16, "--simulator", "icarus"), "unified_buffer_depth", "16")
+
+
+def test_no_place_to_write(tmp_path):
+    refused(tpu("generate", "--n", 2, "-o", tmp_path / "none" / "x.v"), "x.v")
+
+
+def test_truncated_model(tmp_path, digits):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(SHIPPED.read_bytes()[:100_000])
+    refused(tpu("run", *SMALL, "--model", path, "--data", digits), "m.onnx")
+    refused(tpu("run", *SMALL, "--model", tmp_path / "none.onnx", "--data", digits), "none.onnx")
+
+
+def test_unsupported_operator(tmp_path, digits):
+    refused(tpu("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", operator="Sin"), "--data", digits), "Sin", "last")
+
+
+def test_wrong_input_size(tmp_path, digits):
+    refused(tpu("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", inputs=20), "--data", digits), "20", "16")
+
+
+def test_bad_images(tmp_path, digits, model):
+    images, labels = (digits / f"t10k-{name}-ubyte.gz" for name in ("images-idx3", "labels-idx1"))
+
+    def case(name, image_bytes, label_bytes):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / images.name).write_bytes(image_bytes)
+        (folder / labels.name).write_bytes(label_bytes)
+        return tpu("run", *SMALL, "--model", model, "--data", folder)
+
+    refused(case("swapped", labels.read_bytes(), images.read_bytes()))
+    refused(case("truncated", images.read_bytes()[:-20], labels.read_bytes()))
+    refused(case("shortened", gzip.compress(gzip.decompress(images.read_bytes())[:-1]), labels.read_bytes()))
+    refused(tpu("run", *SMALL, "--model", model, "--data", tmp_path / "none"), "none")
+    refused(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 11), "--images", "10")
+    refused(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", "some"), "--images")
+
+
+def test_missing_simulator(tmp_path, digits, model):
+    environment = {"PATH": str(tmp_path), "TPU_BUILD": str(tmp_path / "build")}
+    refused(tpu("run", *SMALL, "--model", model, "--data", digits, environment=environment), "apt-get install iverilog")
