@@ -22,13 +22,14 @@ def burst_request(address_width):
 
 
 class BurstSplitter(wiring.Component):
-    """Splits a transfer into bursts of at most `MAX_BURST` beats that cross no 4 KiB boundary (AXI4, A3.4.1).
+    """Splits a transfer into bursts of at most `longest` beats that cross no 4 KiB boundary (AXI4, A3.4.1).
 
     The first burst comes one cycle after the transfer, then one a cycle. Addresses are multiples of `bus_bytes`.
     """
 
-    def __init__(self, *, address_width, bus_bytes):
+    def __init__(self, *, address_width, bus_bytes, longest=MAX_BURST):
         self.bus_bytes = bus_bytes
+        self.longest = longest
         super().__init__({
             "i": In(stream.Signature(transfer_request(address_width))),
             "o": Out(stream.Signature(burst_request(address_width))),
@@ -45,7 +46,7 @@ class BurstSplitter(wiring.Component):
         m.d.comb += [
             last.eq(left <= limit),
             to_boundary.eq(beats_a_page - address[beat_bits:12]),
-            limit.eq(Mux(to_boundary < MAX_BURST, to_boundary, MAX_BURST)),
+            limit.eq(Mux(to_boundary < self.longest, to_boundary, self.longest)),
             beats.eq(Mux(left < limit, left, limit)),
             self.o.valid.eq(left != 0),
             self.o.p.address.eq(address),

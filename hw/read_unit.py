@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
 from .assembler import Assembler
-from .burst_splitter import BurstSplitter, burst_request
+from .burst_splitter import MAX_BURST, BurstSplitter, burst_request
 
 __all__ = ["ReadUnit"]
 
@@ -23,15 +23,18 @@ class ReadUnit(wiring.Component):
         :func:`hw.operations.transfer_layout`.
     bus_width, vector_width : int
         Bits; a vector is a whole number of beats.
+    longest : int
+        Beats of the longest burst.
     """
 
     #: Operations whose data may be on its way.
     under_way = 8
 
-    def __init__(self, *, transfer, bus_width, vector_width):
+    def __init__(self, *, transfer, bus_width, vector_width, longest=MAX_BURST):
         self.transfer = transfer
         self.bus_width = bus_width
         self.vector_width = vector_width
+        self.longest = longest
         tag = transfer["tag"].shape
         address_width = transfer["address"].width
         self._address_width = address_width
@@ -46,7 +49,8 @@ class ReadUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         ratio = self.vector_width // self.bus_width
-        m.submodules.splitter = splitter = BurstSplitter(address_width=self._address_width, bus_bytes=self.bus_width // 8)
+        m.submodules.splitter = splitter = BurstSplitter(
+            address_width=self._address_width, bus_bytes=self.bus_width // 8, longest=self.longest)
         m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=ratio)
         expected = data.StructLayout({"tag": self.transfer["tag"].shape, "vectors": 32, "row": 16, "bias": 1})
         m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)

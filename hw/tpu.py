@@ -80,15 +80,15 @@ class Tpu(wiring.Component):
         m.submodules.decoder = decoder = Decoder(config=config)
         m.submodules.dispatcher = dispatcher = Dispatcher(config=config)
         m.submodules.load = load = ReadUnit(**moves)
-        m.submodules.weights = weights = ReadUnit(**moves)
+        m.submodules.weight_gate = gate = WeightGate(
+            address_width=config.address_width, tiles=config.weight_fifo_depth,
+            tile_beats=config.n * config.beats_per_vector, vector_beats=config.beats_per_vector)
+        m.submodules.weights = weights = ReadUnit(**moves, longest=gate.longest)
         m.submodules.store = store = StoreUnit(**moves, outstanding=_OUTSTANDING_WRITES)
         m.submodules.matmul = matmul_unit = MatmulUnit(
             n=config.n, lead=config.lead, latency=config.latency, matmul=matmul, pass_=pass_layout(config))
         m.submodules.activation = activation = ActivationUnit(n=config.n, activate=activate_layout(config))
 
-        m.submodules.weight_gate = gate = WeightGate(
-            address_width=config.address_width, tiles=config.weight_fifo_depth,
-            tile_beats=config.n * config.beats_per_vector, vector_beats=config.beats_per_vector)
         m.submodules.weight_fifo = weight_fifo = WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency)
         m.submodules.unified_buffer = buffer = UnifiedBuffer(
             n=config.n, depth=config.unified_buffer_depth, skew=config.latency)

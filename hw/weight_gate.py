@@ -20,6 +20,12 @@ class WeightGate(wiring.Component):
         Bits.
     tiles, tile_beats, vector_beats : int
         Tiles in the FIFO; bus beats of a tile and of a vector.
+
+    Attributes
+    ----------
+    longest : int
+        Beats of the longest burst that always gets through in the end: it fits beside a tile whose last beat is missing,
+        which frees nothing.
     """
 
     #: Vectors.
@@ -28,6 +34,7 @@ class WeightGate(wiring.Component):
     def __init__(self, *, address_width, tiles, tile_beats, vector_beats):
         self.capacity = tiles * tile_beats
         self.tile_beats = tile_beats
+        self.longest = min(MAX_BURST, 1 << (self.capacity - tile_beats + 1).bit_length() - 1)
         self.low = min(self.cushion * vector_beats, self.capacity // 2)
         burst = stream.Signature(burst_request(address_width))
         super().__init__({"i": In(burst), "o": Out(burst), "freed": In(1), "urgent": Out(1)})
