@@ -1,0 +1,393 @@
+"""The whole core: networks, hazards, bad programs, bad buses, and what a run leaves behind."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hw import export
+from hw.config import Config
+from hw.isa import FIELDS, Fault, Format, Function, Opcode, Region, decode, encode
+from sim.compiler import compile_network
+from sim.golden import bfloat16, run_network
+from sim.machine import Machine, MachineFault
+from sim.network import Dense, Network
+from sim.runner import Simulation, Simulators, build_directory, read_dump, write_image
+
+SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
+
+#: Small buffers, so that everything collides.
+TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
+SMALL = Config(**TINY)
+MEMORY = 1 << 18
+BAD = 0x3F000       # where an erroneous bus has its bad addresses
+SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
+
+
+@pytest.fixture
+def rng(request):
+    print(f"TPU_SEED={SEED}")
+    return np.random.default_rng([SEED, *request.node.name.encode()])
+
+
+# --- Runs ---------------------------------------------------------------------------------------------------------
+
+class Host:
+    """Host memory under construction: full of random bytes, so that a stray write shows."""
+
+    def __init__(self, rng, size=MEMORY):
+        self.bytes = bytearray(rng.bytes(size))
+        self.end = 64
+
+    def place(self, data, gap=64):
+        """`[base, size]` of a fresh window with these bytes in it, on a boundary of 256 bytes."""
+        base = -(-self.end // 256) * 256
+        self.end = base + len(data) + gap
+        assert self.end <= len(self.bytes), "the host memory of the test is too small"
+        self.bytes[base:base + len(data)] = data
+        return [base, len(data)]
+
+
+def run(config, host, runs, *, simulator="icarus", memory=None, verilog=None, timeout=300):
+    """Runs on the core, one after the other; the memory afterwards is in `memory`."""
+    simulation = Simulation.of_core(verilog or export.to_verilog(config), config, simulator=simulator,
+                                    memory_bytes=len(host.bytes))
+    place = build_directory() / "runs"
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="core-", dir=place) as name:
+        folder, beat = Path(name), config.bus_bytes
+        write_image(folder / "memory.hex", host.bytes, beat)
+        result = simulation.run(
+            "sim.bench_core", timeout=timeout, seed=SEED & 0x7FFFFFFF,
+            plusargs={"memory": folder / "memory.hex", "dump": folder / "dump.hex", "pause_seed": SEED & 0xFFFFFF,
+                      **(memory or {})},
+            arguments={"runs": runs, "window": [0, len(host.bytes) // beat - 1]})
+        lines = (folder / "dump.hex").read_text().splitlines()
+        assert not any("x" in line.lower() for line in lines if not line.startswith("//")), "unknown bits were written"
+        result["memory"] = read_dump(folder / "dump.hex", beat)
+    assert result["protocol_errors"] == 0
+    return result
+
+
+def same(expected, found):
+    expected, found = np.frombuffer(bytes(expected), np.uint8), np.frombuffer(bytes(found), np.uint8)
+    wrong = np.flatnonzero(expected != found)
+    assert not len(wrong), f"{len(wrong)} bytes of memory differ, the first at {wrong[0]:#x}, the last at {wrong[-1]:#x}"
+
+
+# --- Networks -----------------------------------------------------------------------------------------------------
+
+SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81], np.uint16)
+
+
+def numbers(rng, shape, specials):
+    values = rng.normal(size=shape).astype(bfloat16).view(np.uint16)
+    return np.where(rng.random(shape) < specials, rng.choice(SPECIALS, shape), values).astype(np.uint16).view(bfloat16)
+
+
+def random_network(rng, specials, most=40):
+    widths = rng.integers(1, most, rng.integers(2, 5))
+    layers = []
+    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        bias = None
+        if rng.random() < 0.7:
+            bias = (rng.normal(size=outputs)).astype(np.float32)
+            odd = rng.choice(np.array([0x80000000, 0x00000001, 0x7F7FFFFF, 0x7F800000, 0xFFC12345, 0x00800000], np.uint32),
+                             outputs)
+            bias = np.where(rng.random(outputs) < specials, odd, bias.view(np.uint32)).astype(np.uint32).view(np.float32)
+        layers.append(Dense(f"layer{index}", numbers(rng, (inputs, outputs), specials), bias,
+                            str(rng.choice(["relu", "none"]))))
+    return Network("random", int(widths[0]), tuple(layers))
+
+
+def network_runs(rng, config, host, count, most=40, largest=10):
+    """Runs of random networks, and a check of their results."""
+    runs, checks = [], []
+    for index in range(count):
+        network = random_network(rng, 0.03 if index % 2 else 0.0, most)
+        batch = int(rng.integers(1, largest))
+        samples = numbers(rng, (batch, network.input_size), 0.03 if index % 2 else 0.0)
+        program = compile_network(network, config, batch)
+        regions = {"MODEL": host.place(program.model), "INPUT": host.place(program.pack_input(samples)),
+                   "OUTPUT": host.place(bytes(program.output_bytes)), "SCRATCH": host.place(bytes(program.scratch_bytes))}
+        runs.append({"regions": regions, "timeout": 20_000})
+        expected = run_network(network, samples)
+        checks.append((program, regions["OUTPUT"], expected))
+        images = [host.bytes[base:base + size] for base, size in regions.values()]
+        machine = Machine(config, dict(zip(map(Region.__getitem__, regions), images)))
+        machine.run()
+        assert (program.unpack_output(images[2]).view(np.uint32) == expected.view(np.uint32)).all(), "the program is wrong"
+
+    def check(result):
+        assert [one["fault"] for one in result["runs"]] == [None] * len(runs)
+        for program, (base, size), expected in checks:
+            found = program.unpack_output(result["memory"][base:base + size])
+            assert (found.view(np.uint32) == expected.view(np.uint32)).all(), program.plan
+    return runs, check
+
+
+def check_networks(rng, config, count, *, simulator="icarus", memory=None, most=40, size=MEMORY):
+    host = Host(rng, size)
+    runs, check = network_runs(rng, config, host, count, most)
+    check(run(config, host, runs, simulator=simulator, memory=memory))
+
+
+@pytest.mark.parametrize("simulator", Simulators)
+@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 32}, SLOW, PAUSED], ids=str)
+def test_networks(rng, simulator, memory):
+    check_networks(rng, SMALL, 4 if simulator == "icarus" else 12, simulator=simulator, memory=memory)
+
+
+@pytest.mark.parametrize("sizes", [
+    dict(cell_stages=1), dict(cell_stages=2, bus_width=32), dict(cell_stages=5), dict(cell_stages=8, bus_width=32),
+    dict(window=4, weight_fifo_depth=2), dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2),
+    dict(n=2, bus_width=32, weight_fifo_depth=2), dict(n=8, weight_fifo_depth=2), dict(n=8, bus_width=32, cell_stages=4),
+    dict(address_width=40, window=32),
+], ids=str)
+def test_sizes(rng, sizes):
+    config = Config(**{**TINY, **sizes})
+    check_networks(rng, config, 3, memory={"latency": 9, "pause_percent": 15}, most=24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", Simulators)
+@pytest.mark.parametrize("n", [4, 8, 16, 32])
+def test_the_size_of_the_array_does_not_show(n, simulator):
+    """The same networks, the same samples and the same bits, whatever n, latency and pauses."""
+    print(f"TPU_SEED={SEED}")
+    if n == 32 and simulator == "icarus":
+        pytest.skip("too slow")
+    for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
+        check_networks(np.random.default_rng(SEED), Config(n=n), 3 if simulator == "icarus" else 12, simulator=simulator,
+                       memory=memory, most=100, size=1 << 22)
+
+
+def without_initial_values(monkeypatch, config):
+    """Verilog in which nothing has a value before the reset."""
+    script = export._SCRIPT.replace("\nproc\n", "\nproc\nsetattr -unset init w:*\n")
+    assert script != export._SCRIPT
+    with monkeypatch.context() as context:
+        context.setattr(export, "_SCRIPT", script)
+        text = export.to_verilog(config)
+    assert "initial" not in text and not [line for line in text.splitlines() if line.strip().startswith("reg") and "=" in line]
+    return text
+
+
+def test_reset_is_complete(rng, monkeypatch):
+    """Nothing relies on initial values, of which an ASIC has none."""
+    for sizes in ({}, {"cell_stages": 1}, {"cell_stages": 8, "bus_width": 32}):
+        config = Config(**{**TINY, **sizes})
+        host = Host(rng)
+        runs, check = network_runs(rng, config, host, 2, most=16)
+        check(run(config, host, runs, memory={"latency": 3}, verilog=without_initial_values(monkeypatch, config)))
+
+
+# --- Programs -----------------------------------------------------------------------------------------------------
+
+def words_of(program):
+    return [word if isinstance(word, int) else encode(word[0], **word[1]) for word in program]
+
+
+def image_of(config, program):
+    return b"".join(word.to_bytes(config.instruction_bytes, "little") for word in words_of(program))
+
+
+def op(opcode, **fields):
+    return opcode, fields
+
+
+class Case:
+    """A program with regions of its own, and what the model of the machine makes of it."""
+
+    #: Bytes of INPUT, OUTPUT and SCRATCH.
+    sizes = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
+
+    def __init__(self, rng, host, machine, program, *, model_bytes=None, pc=0, timeout=20_000):
+        self.program, self.pc = program, pc
+        contents = {name: (rng.normal(size=size // 2) / 4).astype(bfloat16).tobytes() for name, size in self.sizes.items()}
+        contents["MODEL"] = image_of(machine.config, program)[:model_bytes]
+        regions = {name: host.place(data) for name, data in contents.items()}
+        self.run = {"regions": regions, "pc": pc, "timeout": timeout, "limit": 200_000}
+        machine.regions = {Region[name]: bytearray(data) for name, data in contents.items()}
+        self.fault = None
+        try:
+            machine.run(pc)
+        except MachineFault as fault:
+            self.fault = [fault.cause.name, fault.pc]
+        self.after = {name: bytes(machine.regions[Region[name]]) for name in contents}
+        self.tiles_left = sum(map(len, machine._tiles))
+
+    def write(self, memory):
+        """Puts what the run is to leave behind into an image of the memory."""
+        for name, data in self.after.items():
+            base, size = self.run["regions"][name]
+            memory[base:base + size] = data
+
+
+def initialisation(config):
+    """Gives every row on the chip a value."""
+    n, depth = config.n, config.unified_buffer_depth
+    rows = min(depth, Case.sizes["INPUT"] // (2 * n))
+    assert config.accumulator_depth <= rows == depth
+    return [op(Opcode.LOAD, region=Region.INPUT, rows=rows),
+            op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=config.bias_depth),
+            op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+            op(Opcode.MATMUL, start=1, rows0=config.accumulator_depth, rows0_stride=1, rows1=1, tiles0=1, tiles1=1)]
+
+
+def revelation(config):
+    """Stores every row on the chip in OUTPUT; biases by way of a product."""
+    n, depth, sums = config.n, config.unified_buffer_depth, config.accumulator_depth
+    whole = dict(format=Format.BINARY32, lanes=n)
+    assert 2 * sums <= depth and 2 * n * (depth + 2 * sums + 2 * config.bias_depth) <= Case.sizes["OUTPUT"]
+    return [op(Opcode.STORE, region=Region.OUTPUT, rows=depth),
+            op(Opcode.ACTIVATE, rows=sums, **whole),
+            op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * depth, rows=2 * sums),
+            op(Opcode.LOAD, region=Region.INPUT, rows=1),
+            op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=config.bias_depth, tiles0_acc_stride=1, tiles1=1),
+            op(Opcode.ACTIVATE, rows=config.bias_depth, **whole),
+            op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * (depth + 2 * sums), rows=2 * config.bias_depth),
+            op(Opcode.HALT)]
+
+
+class Hazards:
+    """Random legal programs in which everything touches what everything else touches."""
+
+    def __init__(self, rng, config):
+        self.rng, self.config, self.tiles, self.program = rng, config, 0, []
+
+    def below(self, bound):
+        return int(self.rng.integers(0, bound))
+
+    def chance(self, probability):
+        return bool(self.rng.random() < probability)
+
+    def host(self, region, row_bytes, most=6):
+        """A random place in a region: region, offset, rows."""
+        size, bus = Case.sizes[region.name], self.config.bus_bytes
+        rows = 1 + self.below(min(most, size // row_bytes))
+        return dict(region=region, rows=rows, offset=self.below((size - rows * row_bytes) // bus + 1) * bus)
+
+    def rows(self, depth, rows):
+        return self.below(depth - rows + 1)
+
+    def load(self, region=None):
+        region = region or (Region.SCRATCH if self.chance(0.6) else Region.INPUT)
+        fields = self.host(region, 2 * self.config.n)
+        self.program.append(op(Opcode.LOAD, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
+
+    def load_bias(self):
+        fields = self.host(Region.SCRATCH if self.chance(0.6) else Region.INPUT, 4 * self.config.n, self.config.bias_depth)
+        self.program.append(op(Opcode.LOAD_BIAS, **fields, bias=self.rows(self.config.bias_depth, fields["rows"])))
+
+    def load_weights(self, tiles=None):
+        n = self.config.n
+        if tiles is None and self.tiles + 3 > self.config.weight_fifo_depth:
+            return
+        region = Region.SCRATCH if self.chance(0.6) else Region.INPUT
+        while tiles is None or tiles > 0:
+            fields = self.host(region, 2 * n * n, min(3, tiles or 3))
+            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields))
+            self.tiles += fields["rows"]
+            if tiles is None:
+                return
+            tiles -= fields["rows"]
+
+    def store(self):
+        fields = self.host(Region.SCRATCH if self.chance(0.7) else Region.OUTPUT, 2 * self.config.n)
+        self.program.append(op(Opcode.STORE, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
+
+    def matmul(self):
+        config = self.config
+        f = dict(start=self.below(2), keep=int(self.chance(0.3)), rows0=1 + self.below(4), rows1=1 + self.below(3),
+                 tiles0=1 + self.below(3), tiles1=1 + self.below(2))
+        f.update({name: self.below(3) for name in (
+            "rows0_stride", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles0_acc_stride", "tiles1_acc_stride")})
+        f["tiles0"] = min(f["tiles0"], config.bias_depth)
+        buffer = sum((f[name] - 1) * f[name + "_stride"] for name in ("rows0", "rows1", "tiles0", "tiles1"))
+        acc = sum((f[name] - 1) * f[name + "_acc_stride"] for name in ("tiles0", "tiles1")) + f["rows0"] * f["rows1"]
+        if acc > config.accumulator_depth or buffer >= config.unified_buffer_depth:
+            return
+        f["buffer"] = self.below(config.unified_buffer_depth - buffer)
+        f["acc"] = self.rows(config.accumulator_depth, acc)
+        f["bias"] = self.rows(config.bias_depth, f["tiles0"])
+        if not f["keep"]:
+            needed = f["tiles0"] * f["tiles1"]
+            if self.tiles < needed:
+                self.load_weights(needed - self.tiles)
+            self.tiles -= needed
+        self.program.append(op(Opcode.MATMUL, **f))
+
+    def activate(self):
+        config = self.config
+        rows = 1 + self.below(min(6, config.accumulator_depth))
+        self.program.append(op(
+            Opcode.ACTIVATE, function=Function(self.below(2)), rows=rows, lanes=1 + self.below(config.n),
+            acc=self.rows(config.accumulator_depth, rows), buffer=self.rows(config.unified_buffer_depth, rows)))
+
+    def activate_binary32(self):
+        """Halves of binary32 are no numbers to go on with: they are stored and overwritten at once."""
+        config = self.config
+        rows = 1 + self.below(2)
+        buffer = self.rows(config.unified_buffer_depth, 2 * rows)
+        offset = self.below((Case.sizes["OUTPUT"] - 4 * config.n * rows) // config.bus_bytes) * config.bus_bytes
+        self.program += [
+            op(Opcode.ACTIVATE, format=Format.BINARY32, rows=rows, lanes=1 + self.below(config.n),
+               acc=self.rows(config.accumulator_depth, rows), buffer=buffer),
+            op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=2 * rows, buffer=buffer),
+            op(Opcode.LOAD, region=Region.INPUT, rows=2 * rows, buffer=buffer)]
+
+    def sync(self):
+        self.program.append(op(Opcode.SYNC))
+
+    def make(self, length):
+        self.tiles, self.program = 0, initialisation(self.config)
+        kinds = [self.load, self.load_bias, self.load_weights, self.store, self.matmul, self.activate,
+                 self.activate_binary32, self.sync]
+        weights = np.array([4, 2, 2, 4, 7, 6, 2, 0.3])
+        while len(self.program) < length:
+            kinds[self.rng.choice(len(kinds), p=weights / weights.sum())]()
+        if self.tiles > self.config.weight_fifo_depth:
+            raise AssertionError("the program leaves more tiles than the FIFO holds")
+        return self.program + revelation(self.config)
+
+
+def check_hazards(rng, config, programs, *, simulator="icarus", memory=None, length=60):
+    host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), Hazards(rng, config)
+    cases = [Case(rng, host, machine, hazards.make(length)) for _ in range(programs)]
+    values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)
+    assert len(np.unique(values)) > len(values) / 20, "too many equal results for a test"
+    assert [case.fault for case in cases] == [None] * programs
+    expected = bytearray(host.bytes)
+    for case in cases:
+        case.write(expected)
+    result = run(config, host, [case.run for case in cases], simulator=simulator, memory=memory)
+    assert [one["fault"] for one in result["runs"]] == [None] * programs
+    for number, case in enumerate(cases):
+        for name, (base, size) in case.run["regions"].items():
+            found = np.frombuffer(result["memory"][base:base + size], np.uint8)
+            wrong = np.flatnonzero(found != np.frombuffer(case.after[name], np.uint8))
+            assert not len(wrong), (f"program {number}: {len(wrong)} bytes of {name} differ, from {wrong[0]:#x} on\n"
+                                    + "\n".join(f"{o.name} {f}" for o, f in case.program))
+    same(expected, result["memory"])
+
+
+@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}, {"latency": 2, "pause_percent": 50}], ids=str)
+def test_hazards(rng, memory):
+    check_hazards(rng, SMALL, 12, memory=memory)
+
+
+@pytest.mark.parametrize("sizes", [
+    dict(cell_stages=1, window=4), dict(cell_stages=8, bus_width=32), dict(weight_fifo_depth=2, window=32),
+    dict(n=2, bus_width=32, weight_fifo_depth=4), dict(n=8, weight_fifo_depth=2)], ids=str)
+def test_hazards_of_other_sizes(rng, sizes):
+    check_hazards(rng, Config(**{**TINY, **sizes}), 5, memory={"latency": 4, "pause_percent": 10})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}, SLOW, PAUSED, {"pause_percent": 80}], ids=str)
+def test_hazards_in_volume(rng, memory):
+    for _ in range(5):
+        check_hazards(rng, SMALL, 100, memory=memory, simulator="verilator", length=100)
