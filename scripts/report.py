@@ -38,7 +38,7 @@ def show_run(console, figures):
     table.add_row("against the golden model",
                   f"[{'green' if exact else 'red'}]{figures['mismatched_bits']:,} bits different[/]")
     table.add_row("cycles", f"{figures['cycles']:,}")
-    table.add_row("utilisation", f"{figures['utilisation']:.2%} of the cells' multiply-accumulates were useful")
+    table.add_row("utilisation", f"{figures['utilisation']:.2%}")
     table.add_row("simulated", f"{figures['cycles_per_second']:,.0f} cycles a second, {figures['seconds']:.1f} s")
     if figures["waves"]:
         table.add_row("waves", figures["waves"])
@@ -48,9 +48,9 @@ def show_run(console, figures):
     cycles.add_column("")
     cycles.add_column("cycles", justify="right")
     cycles.add_column("share", justify="right")
-    cycles.add_column("the array ...")
-    rows = [("busy", figures["busy"], "took a row"),
-            *((name, figures["stalls"][name], f"did not: {text}") for name, text in STALLS.items())]
+    cycles.add_column("meaning")
+    rows = [("busy", figures["busy"], "the array took a row"),
+            *((name, figures["stalls"][name], text) for name, text in STALLS.items())]
     for name, count, text in rows:
         cycles.add_row(name, f"{count:,}", f"{count / max(1, figures['cycles']):.2%}", text)
     cycles.add_row("[bold]total", f"[bold]{figures['cycles']:,}", "", "")

@@ -130,6 +130,7 @@ def run_samples(network, config, samples, *, batch, simulator="verilator", memor
         logits=logits, expected=expected, mismatched_bits=int(np.bitwise_count(differing).sum()),
         cycles=cycles, busy=sum(one["busy"] for one in counters),
         stalls={name: sum(one[f"stall_{name}"] for one in counters) for name in STALLS},
-        utilisation=program.useful_macs * len(counters) / max(1, cycles * config.n ** 2),
+        # Padding of the last batch is not useful.
+        utilisation=program.useful_macs // program.batch * len(samples) / max(1, cycles * config.n ** 2),
         batches=counters, cycles_per_second=raw["cycles_per_second"], seconds=raw["seconds"],
         protocol_errors=raw["protocol_errors"], fault=raw["fault"], waves=raw.get("waves"))

@@ -75,7 +75,7 @@ def test_run(digits, model):
     assert figures["simulator"] == "icarus" and figures["n"] == 4 and figures["images"] == 10
     assert figures["mismatched_bits"] == 0 and set(figures["stalls"]) == set(STALLS)
     assert figures["busy"] + sum(figures["stalls"].values()) == figures["cycles"]
-    assert figures["utilisation"] == pytest.approx(12 * 16 * 3 / (figures["cycles"] * 16))  # three batches of four
+    assert figures["utilisation"] == pytest.approx(10 * 16 * 3 / (figures["cycles"] * 16))
 
 
 def test_run_for_people(digits, model):
