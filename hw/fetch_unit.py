@@ -17,7 +17,7 @@ class FetchUnit(wiring.Component):
     """Prefetches instructions from `pc` on, as soon as it leaves reset, `group` at a time.
 
     Nothing outside the first `size` bytes of the region at `base` is read: past its end comes one instruction with
-    `overrun` set.
+    `overrun` set, and at once if the first one is not aligned to the bus.
 
     Parameters
     ----------
@@ -56,12 +56,15 @@ class FetchUnit(wiring.Component):
         ahead = Signal(range(self.depth + 1))
         rest = Signal(33)  # bytes of the region from `next_pc` on
         count = Signal(range(self.group + 1))
+        address, aligned = Signal(self._address_width), Signal()
         asked, taken = Signal(), Signal()
         m.d.comb += [
-            rest.eq(Mux(self.size > next_pc, self.size - next_pc, 0)),
+            address.eq(self.base + next_pc),
+            aligned.eq(~address[:exact_log2(self.bus_width // 8)].any()),
+            rest.eq(Mux(aligned & (self.size > next_pc), self.size - next_pc, 0)),
             count.eq(Mux(rest >> step < self.group, rest >> step, self.group)),
             splitter.i.valid.eq(started & (ahead <= self.depth - self.group) & (count != 0)),
-            splitter.i.p.address.eq(self.base + next_pc),
+            splitter.i.p.address.eq(address),
             splitter.i.p.beats.eq(count << exact_log2(8 * self.instruction_bytes // self.bus_width)),
             asked.eq(splitter.i.valid & splitter.i.ready),
             taken.eq(words.r_rdy & self.o.ready),
