@@ -391,3 +391,295 @@ def test_hazards_of_other_sizes(rng, sizes):
 def test_hazards_in_volume(rng, memory):
     for _ in range(5):
         check_hazards(rng, SMALL, 100, memory=memory, simulator="verilator", length=100)
+
+
+# --- Programs that are refused, and what they leave behind --------------------------------------------------------
+
+GOOD = {
+    Opcode.HALT: {}, Opcode.SYNC: {},
+    Opcode.LOAD: dict(region=Region.SCRATCH, rows=2), Opcode.LOAD_BIAS: dict(region=Region.SCRATCH, rows=2),
+    Opcode.LOAD_WEIGHTS: dict(region=Region.SCRATCH, rows=1), Opcode.STORE: dict(region=Region.SCRATCH, rows=3),
+    Opcode.MATMUL: dict(keep=1, rows0=2, rows1=1, tiles0=1, tiles1=1, rows0_stride=1), Opcode.ACTIVATE: dict(rows=2, lanes=3),
+}
+
+
+def edges(config):
+    """Instructions on both sides of every edge, each `(opcode, fields)`."""
+    n, bus = config.n, config.bus_bytes
+    size, depths = Case.sizes["SCRATCH"], {
+        "buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
+    for opcode, good in GOOD.items():
+        fields = dict(FIELDS[opcode])
+        for name in ("rows", "rows0", "rows1", "tiles0", "tiles1"):
+            if name in fields:
+                yield opcode, {**good, name: 0}
+        for name in ("buffer", "acc", "bias"):
+            if name in fields:
+                rows = 2 if opcode is Opcode.MATMUL and name == "acc" else 1 if opcode is Opcode.MATMUL else good["rows"]
+                extra = dict(start=1) if name == "bias" and opcode is Opcode.MATMUL else {}
+                last = depths[name] - (1 if opcode is Opcode.MATMUL and name == "bias" else rows)
+                if opcode is Opcode.MATMUL and name == "buffer":
+                    last = depths[name] - 2
+                for place in (last, last + 1, 0xFFFF):
+                    yield opcode, {**good, **extra, name: place}
+        if "offset" in fields:
+            row = {Opcode.LOAD_BIAS: 4 * n, Opcode.LOAD_WEIGHTS: 2 * n * n}.get(opcode, 2 * n)
+            last = size - good["rows"] * row
+            for offset in (last, last + bus, last - bus + 1, 1, bus // 2, 0xFFFFFFFF & -bus):
+                yield opcode, {**good, "offset": offset}
+            yield opcode, {**good, "rows": 0xFFFF}
+            for region in Region:
+                yield opcode, {**good, "region": region}
+    for lanes in (0, n, n + 1, 255):
+        yield Opcode.ACTIVATE, {**GOOD[Opcode.ACTIVATE], "lanes": lanes}
+    yield Opcode.ACTIVATE, {**GOOD[Opcode.ACTIVATE], "function": 2}
+    for buffer in (depths["buffer"] - 4, depths["buffer"] - 3):
+        yield Opcode.ACTIVATE, {**GOOD[Opcode.ACTIVATE], "format": Format.BINARY32, "buffer": buffer}
+    matmul = GOOD[Opcode.MATMUL]
+    for count in ("rows0", "rows1", "tiles0", "tiles1"):
+        last = depths["buffer"] - 1 - (1 if count != "rows0" else 0)
+        for stride in (last, last + 1, 0xFFFF):
+            yield Opcode.MATMUL, {**matmul, count: 2, count + "_stride": stride}
+        if count.startswith("tiles"):
+            for stride in (depths["acc"] - 2, depths["acc"] - 1, 0xFFFF):
+                yield Opcode.MATMUL, {**matmul, count: 2, count + "_acc_stride": stride}
+    for rows1 in (depths["acc"] // 2, depths["acc"] // 2 + 1, 0xFFFF):
+        yield Opcode.MATMUL, {**matmul, "rows1": rows1}
+    for tiles0 in (depths["bias"], depths["bias"] + 1):
+        yield Opcode.MATMUL, {**matmul, "start": 1, "tiles0": tiles0}
+    yield Opcode.MATMUL, {**matmul, **dict.fromkeys(
+        [name for name, width in FIELDS[Opcode.MATMUL] if width == 16], 0xFFFF)}
+
+
+def random_word(rng):
+    """A word of any bits, or one that differs little from a good one."""
+    if rng.random() < 0.15:
+        return int.from_bytes(rng.bytes(32), "little")
+    opcode = list(GOOD)[rng.integers(len(GOOD))]
+    word = encode(opcode, **GOOD[opcode])
+    for _ in range(rng.integers(1, 3)):
+        word ^= 1 << int(rng.integers(0, 8) if rng.random() < 0.1 else rng.integers(8, 256) if rng.random() < 0.5
+                         else rng.integers(8, 64))
+    return word
+
+
+def is_short(word):
+    """Not an instruction that keeps the array busy for long."""
+    try:
+        opcode, fields = decode(word)
+    except ValueError:
+        return True
+    counts = [fields[name] for name in ("rows0", "rows1", "tiles0", "tiles1")] if opcode is Opcode.MATMUL else [1]
+    return np.prod(counts, dtype=float) < 3000
+
+
+def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
+    """Each word after a few good instructions. Causes and places are those of the model; after a SYNC, so is all memory;
+    without one, what went before may not have happened yet. A good program in between gives its results."""
+    host, machine, hazards = Host(rng, 1 << 20), Machine(config), Hazards(rng, config)
+    cases = [Case(rng, host, machine, hazards.make(20))]
+    exact = [True]
+    for number, word in enumerate(words):
+        before = [op(Opcode.LOAD, region=Region.INPUT, offset=64, rows=3, buffer=4),
+                  op(Opcode.STORE, region=Region.OUTPUT, rows=9), op(Opcode.STORE, region=Region.SCRATCH, rows=2, offset=64)]
+        exact.append(bool(rng.random() < 0.7))
+        case = Case(rng, host, machine, [*before, *([op(Opcode.SYNC)] if exact[-1] else []), word, op(Opcode.HALT)],
+                    timeout=600)
+        if case.fault is None and case.tiles_left > config.weight_fifo_depth:
+            case.fault = ["TIMEOUT", None]
+        cases.append(case)
+        if number % 30 == 29:
+            cases.append(Case(rng, host, machine, hazards.make(20)))
+            exact.append(True)
+    result = run(config, host, [case.run for case in cases], memory=memory, simulator=simulator)
+    allowed = bytearray(host.bytes)
+    for number, (case, one, is_exact) in enumerate(zip(cases, result["runs"], exact)):
+        found, expected = one["fault"], case.fault
+        if expected and expected[0] == "TIMEOUT":       # it is found out when the program has long gone on
+            found, expected = found and found[0], "TIMEOUT"
+        assert found == expected, f"program {number}: {found}, not {expected}: {case.program[-2:]}"
+        if not is_exact and case.fault:
+            for name in ("OUTPUT", "SCRATCH"):
+                base, size = case.run["regions"][name]
+                found = np.frombuffer(result["memory"][base:base + size], np.uint8)
+                old, new = (np.frombuffer(bytes(data), np.uint8) for data in (host.bytes[base:base + size], case.after[name]))
+                assert ((found == old) | (found == new)).all(), f"program {number}: stray bytes in {name}"
+                case.after[name] = found.tobytes()
+        case.write(allowed)
+    same(allowed, result["memory"])
+    return cases
+
+
+def test_every_edge(rng):
+    words = [encode(opcode, **fields) for opcode, fields in edges(SMALL)]
+    for opcode in GOOD:
+        reserved = [bit for name, first, width in bits(opcode) if name.startswith("_") for bit in range(first, first + width)]
+        words += [encode(opcode, **GOOD[opcode]) | 1 << int(bit) for bit in {reserved[0], reserved[-1], rng.choice(reserved)}]
+    causes = {str(case.fault and case.fault[0]) for case in check_refused(rng, SMALL, words)}
+    assert {"None", "ILLEGAL", "LENGTH", "ADDRESS"} <= causes
+
+
+def bits(opcode):
+    """`(name, first bit, width)` of each field, by encoding."""
+    position = 8
+    for name, width in FIELDS[opcode]:
+        yield name, position, width
+        position += width
+    yield "_reserved", position, 256 - position
+
+
+def test_random_words(rng):
+    words = [word for word in (random_word(rng) for _ in range(100)) if is_short(word)]
+    check_refused(rng, SMALL, words, memory={"latency": 5, "pause_percent": 20})
+
+
+@pytest.mark.slow
+def test_random_words_in_volume(rng):
+    for _ in range(20):
+        words = [word for word in (random_word(rng) for _ in range(150)) if is_short(word)]
+        check_refused(rng, SMALL, words, memory={"latency": 5, "pause_percent": 20}, simulator="verilator")
+
+
+@pytest.mark.parametrize("bus_width", [0, 32])
+def test_fetch_stays_in_the_model(rng, bus_width):
+    """The end of MODEL, at and beside an instruction's end; a start behind it, and one between two beats."""
+    config = Config(**{**TINY, "bus_width": bus_width})
+    host, machine = Host(rng), Machine(config)
+    Case(rng, host, machine, initialisation(config) + [op(Opcode.HALT)])
+    syncs = [op(Opcode.SYNC)] * 11
+    cases = [Case(rng, host, machine, initialisation(config) + [op(Opcode.HALT)])]
+    cases += [Case(rng, host, machine, syncs + [op(Opcode.HALT)], model_bytes=size)
+              for size in (0, 4, 31, 32, 33, 63, 64, 128, 200, 352, 383, 384)]
+    cases += [Case(rng, host, machine, syncs + [op(Opcode.HALT)], pc=pc)
+              for pc in (32, 64, 352, 384, 384 + 32, 0xFFFFFFE0, 1 << 31, 1, 2, 33)]
+    result = run(config, host, [case.run for case in cases])
+    for case, one in zip(cases, result["runs"]):
+        assert one["fault"] == case.fault, f"pc {case.pc}, MODEL of {case.run['regions']['MODEL'][1]} bytes"
+    same(host.bytes, result["memory"])
+
+
+def test_matmul_without_a_tile(rng):
+    host, machine = Host(rng), Machine(SMALL)
+    missing = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=1),
+                                                                op(Opcode.HALT)], timeout=300)
+    good = Case(rng, host, machine, Hazards(rng, SMALL).make(20))
+    assert missing.fault[0] == "TIMEOUT"
+    result = run(SMALL, host, [missing.run, good.run])
+    assert [one["fault"] and one["fault"][0] for one in result["runs"]] == ["TIMEOUT", None]
+    assert 300 < result["runs"][0]["counters"]["cycles"] < 300 + 500
+    good.write(host.bytes)
+    same(host.bytes, result["memory"])
+
+
+@pytest.mark.parametrize("memory", [{"latency": 3}, {"latency": 30, "pause_percent": 60}], ids=str)
+def test_abort(rng, memory):
+    """A reset at any moment ends a run, and writes nothing more; the next run is as good as any."""
+    host, machine, hazards = Host(rng), Machine(SMALL), Hazards(rng, SMALL)
+    first = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])
+    stores = initialisation(SMALL) + [op(Opcode.STORE, region=Region.OUTPUT, offset=256 * i, rows=32) for i in range(8)] + [op(Opcode.HALT)]
+    cases = [first]
+    for number in range(24):
+        case = Case(rng, host, machine, hazards.make(30) if number % 2 else stores)
+        case.run |= {"abort": int(rng.integers(1, 1500)), "until_quiet": int(rng.choice([0, 100_000]))}
+        cases.append(case)
+        if number % 4 == 3:
+            cases.append(Case(rng, host, machine, hazards.make(20)))
+    result = run(SMALL, host, [case.run for case in cases], memory=memory)
+    for case, one in zip(cases, result["runs"]):
+        assert one["fault"] is None
+        if "abort" in case.run:
+            assert one["quiet"] or not case.run["until_quiet"]
+        if "abort" in case.run and not one["state"]["done"]:
+            written = {}
+            for name in ("OUTPUT", "SCRATCH"):
+                base, size = case.run["regions"][name]
+                written[name] = result["memory"][base:base + size]
+            if case.program is stores:
+                found, old, new = (np.frombuffer(bytes(data), np.uint8) for data in (
+                    written["OUTPUT"], host.bytes[case.run["regions"]["OUTPUT"][0]:][:2048], case.after["OUTPUT"]))
+                assert ((found == old) | (found == new)).all(), "stray bytes in OUTPUT"
+            case.after.update(written)
+        case.write(host.bytes)
+    same(host.bytes, result["memory"])
+
+
+# --- Buses that answer with errors, late, or never ----------------------------------------------------------------
+
+def transfers(kind):
+    """A program of which one bus access goes to region `where`, and the number of the instruction that does."""
+    program = [op(Opcode.LOAD, region=Region.INPUT, rows=32)]
+    program += {
+        "fetch": [],
+        "load": [op(Opcode.LOAD, region=Region.SCRATCH, rows=20)],
+        "load_bias": [op(Opcode.LOAD_BIAS, region=Region.SCRATCH, rows=2)],
+        "load_weights": [op(Opcode.LOAD_WEIGHTS, region=Region.SCRATCH, rows=3)],
+        "store": [op(Opcode.STORE, region=Region.SCRATCH, rows=30)],
+    }[kind]
+    return [*program, op(Opcode.SYNC), op(Opcode.STORE, region=Region.OUTPUT, rows=32), op(Opcode.HALT)]
+
+
+@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 20, "pause_percent": 30}], ids=str)
+def test_bus_errors(rng, memory):
+    """SLVERR and DECERR for every kind of access: the fault, where it was, nothing stored after it, and recovery."""
+    host, machine, hazards = Host(rng), Machine(SMALL), Hazards(rng, SMALL)
+    cases = [Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])]
+    expected = [None]
+    for kind in ("fetch", "load", "load_bias", "load_weights", "store"):
+        for base in (BAD, MEMORY, MEMORY - 64 if kind != "fetch" else 1 << 30):
+            case = Case(rng, host, machine, transfers(kind))
+            case.run["regions"]["MODEL" if kind == "fetch" else "SCRATCH"][0] = base
+            cause = "BUS_WRITE" if kind == "store" else "BUS_READ"
+            edge = {"load": 32, "load_bias": 4, "load_weights": 12, "store": 30}.get(kind, 32) * 8 <= 64
+            cases.append(case)
+            expected.append(None if base == MEMORY - 64 and edge else [cause, 0 if kind == "fetch" else 32])
+            cases.append(Case(rng, host, machine, hazards.make(12)))
+            expected.append(None)
+    assert host.end < BAD
+    result = run(SMALL, host, [case.run for case in cases], memory={
+        **memory, "error_address": f"{BAD:x}", "error_last": f"{BAD + 0x1FF:x}"})
+    assert [one["fault"] for one in result["runs"]] == expected
+    memory = bytearray(host.bytes)
+    for case, fault in zip(cases, expected):
+        if fault is None and case.run["regions"]["SCRATCH"][0] < BAD:
+            case.write(memory)
+        elif fault is None:
+            base, size = case.run["regions"]["OUTPUT"]
+            memory[base:base + size] = case.after["OUTPUT"]
+    memory[-64:] = result["memory"][-64:]       # what a store wrote before it came to the end
+    same(memory, result["memory"])
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 6, 9])
+def test_bus_that_answers_late(rng, after):
+    """From a certain transaction on every answer is late: TIMEOUT in the time that the register says, then recovery."""
+    host, machine, hazards = Host(rng), Machine(SMALL), Hazards(rng, SMALL)
+    bad = Case(rng, host, machine, [op(Opcode.LOAD, region=Region.INPUT, rows=32),
+                                    op(Opcode.STORE, region=Region.OUTPUT, rows=32), op(Opcode.HALT)], timeout=400)
+    good = Case(rng, host, machine, initialisation(SMALL) + revelation(SMALL), timeout=30_000)
+    result = run(SMALL, host, [bad.run, good.run], memory={"latency": 2, "hang_after": after, "hang_cycles": 3000})
+    late, fine = result["runs"]
+    assert fine["fault"] is None
+    assert fine["counters"]["cycles"] > 3000
+    if late["fault"] or after < 6:
+        assert late["fault"][0] == "TIMEOUT"
+        assert 400 < late["counters"]["cycles"] < 400 + 400
+        bad.after["OUTPUT"] = result["memory"][bad.run["regions"]["OUTPUT"][0]:][:2048]
+        old, new = host.bytes[bad.run["regions"]["OUTPUT"][0]:][:2048], bad.after["OUTPUT"]
+        assert all(found in (a, b) for found, a, b in zip(bad.after["OUTPUT"], old, new))
+    good.write(host.bytes)
+    bad.write(host.bytes)
+    same(host.bytes, result["memory"])
+
+
+def test_bus_that_never_answers(rng):
+    """Neither a run nor the one after it hangs: the second ends while it waits for the bus to come to rest."""
+    host, machine = Host(rng), Machine(SMALL)
+    case = Case(rng, host, machine, transfers("load"), timeout=200)
+    for after, fault in ((0, ["TIMEOUT", 0]), (2, None)):
+        result = run(SMALL, host, [case.run, case.run], memory={"hang_after": after})
+        for one in result["runs"]:
+            assert one["fault"][0] == "TIMEOUT" and (fault is None or one["fault"] == fault)
+            assert 200 < one["counters"]["cycles"] < 500
+            assert not one["quiet"]
+        assert result["runs"][1]["counters"]["cycles"] < 210
+        same(host.bytes, result["memory"])

@@ -1,0 +1,56 @@
+"""The core with a memory and a register master that we did not write: its buses are judged by someone else."""
+
+import os
+
+import numpy as np
+import pytest
+
+from hw.config import Config
+from hw.export import to_verilog
+from sim.compiler import compile_network
+from sim.golden import bfloat16, run_network
+from sim.network import Dense, Network
+from sim.runner import Simulation
+
+SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
+CONFIG = Config(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
+
+
+@pytest.mark.parametrize("pause", [0, 0.3])
+def test_network(tmp_path, pause):
+    print(f"TPU_SEED={SEED}")
+    rng = np.random.default_rng(SEED)
+
+    def layer(name, inputs, outputs, function, bias):
+        return Dense(name, rng.normal(size=(inputs, outputs)).astype(bfloat16),
+                     rng.normal(size=outputs).astype(np.float32) if bias else None, function)
+
+    network = Network("random", 13, (layer("a", 13, 9, "relu", True), layer("b", 9, 6, "none", False)))
+    samples = rng.normal(size=(5, 13)).astype(bfloat16)
+    program = compile_network(network, CONFIG, len(samples))
+    image, regions = bytearray(rng.bytes(1 << 14)), {}
+    parts = {"MODEL": program.model, "INPUT": program.pack_input(samples), "OUTPUT": None, "SCRATCH": None}
+    sizes = {"OUTPUT": program.output_bytes, "SCRATCH": program.scratch_bytes}
+    base = 4096 - 64        # a page's end in the middle of the program
+    for name, data in parts.items():
+        size = len(data) if data is not None else sizes[name]
+        regions[name] = [base, size]
+        if data is not None:
+            image[base:base + size] = data
+        base += -(-size // 64) * 64 + 64
+    (tmp_path / "before").write_bytes(image)
+
+    simulation = Simulation(simulator="icarus", verilog=to_verilog(CONFIG), top="tpu")
+    result = simulation.run("sim.bench_cocotbext", timeout=120, seed=SEED & 0x7FFFFFFF, arguments={
+        "regions": regions, "pause": pause, "image": str(tmp_path / "before"), "output": str(tmp_path / "after")})
+    after = (tmp_path / "after").read_bytes()
+    base, size = regions["OUTPUT"]
+    found = program.unpack_output(after[base:base + size])
+    assert (found.view(np.uint32) == run_network(network, samples).view(np.uint32)).all()
+    image[base:base + size] = after[base:base + size]
+    base, size = regions["SCRATCH"]
+    image[base:base + size] = after[base:base + size]
+    assert image == after, "written outside OUTPUT and SCRATCH"
+    assert result["identity"]["n"] == CONFIG.n
+    assert result["counters"]["cycles"] == sum(
+        value for name, value in result["counters"].items() if name == "busy" or name.startswith("stall_"))
