@@ -3,16 +3,15 @@
 __all__ = ["random_matmul", "passes", "rows"]
 
 
-def random_matmul(rng, config, *, long=0.05, **fixed):
-    """A MATMUL whose rows stay inside the memories. Its loops are short, but for a part `long`; `fixed` sets fields."""
+def random_matmul(rng, config, *, loops=None, **fixed):
+    """A MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed` other fields."""
     tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
     rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
     operation = {"tag": {"slot": rng.randrange(config.window), "pc": rng.getrandbits(32)},
                  "start": rng.getrandbits(1), "keep": rng.getrandbits(1), "rows": rows0 * rows1, "rows0": rows0, "rows1": rows1,
                  "rows0_stride": rng.randrange(3), "rows1_stride": rng.randrange(5), **fixed}
-    if rng.random() < long:
-        tiles0, tiles1 = rng.choice(((300, 1), (2, 300)))
-        strides = [0] * 4
+    if loops:
+        (tiles0, tiles1), strides = loops, [0] * 4
         operation["start"] = 0
     else:
         room = config.unified_buffer_depth // 2, config.accumulator_depth // 2
@@ -22,7 +21,7 @@ def random_matmul(rng, config, *, long=0.05, **fixed):
     last = operation["rows0_stride"] * (rows0 - 1) + operation["rows1_stride"] * (rows1 - 1)
     reach = [(tiles0 - 1) * strides[i] + (tiles1 - 1) * strides[i + 2] for i in range(2)]
     if last + reach[0] >= config.unified_buffer_depth or rows0 * rows1 + reach[1] > config.accumulator_depth:
-        return random_matmul(rng, config, long=long, **fixed)
+        return random_matmul(rng, config, loops=loops, **fixed)
     operation["buffer"] = rng.randrange(config.unified_buffer_depth - last - reach[0])
     operation["acc"] = rng.randrange(config.accumulator_depth - rows0 * rows1 - reach[1] + 1)
     operation["bias"] = rng.randrange(config.bias_depth - tiles0 + 1) if operation["start"] else 0

@@ -35,7 +35,7 @@ class MatmulPath(wiring.Component):
         self.array = SystolicArray(n=n, stages=config.cell_stages)
         self.accumulators = Accumulators(n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth)
         self.taken = {"fifo": ("write", "write_data", "freed"), "buffer": ("port_address", "port_write", "port_i"),
-                      "unit": ("done", "done_slot", "issued"),
+                      "unit": ("done", "done_slot", "issued", "write", "write_row"), "array": ("sums_o",),
                       "accumulators": ("out_row", "out_read", "out", "bias_write", "bias_write_row", "bias_data")}
         super().__init__({"i": In(stream.Signature(matmul_layout(config))),
                           **{f"{block}_{port}": getattr(self, block).signature.members[port]
@@ -74,7 +74,8 @@ def joined(bits, width):
 
 
 async def program(ports, rng, *, config, matmuls, wild, weights_pace):
-    """Fills the memories, runs `matmuls`, and compares every accumulator with the golden model's.
+    """Fills the memories, runs `matmuls`, and compares every sum that is written, and what the accumulators hold in the
+    end, with the golden model's.
 
     Returns the cycles in which rows were issued.
     """
@@ -93,17 +94,18 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 
     # The golden model
     sums = np.zeros((config.accumulator_depth, n), np.float32)
-    next_tile = iter(tiles)
+    next_tile, results = iter(tiles), []            # results: (row, sums), in order
     for operation in matmuls:
         for pass_ in passes(operation):
             tile = tile if pass_["keep"] else values(next(next_tile), 16)
             operands, targets = zip(*rows(pass_))
             start = values(biases[pass_["bias"]], 32) if pass_["start"] else sums[list(targets)]
             sums[list(targets)] = golden.matmul(values([buffer[row] for row in operands], 16), tile, start)
+            results += [(row, sums[row].view(np.uint32).tolist()) for row in targets]
 
     written = freed = done = 0
     slots = [operation["tag"]["slot"] for operation in matmuls]
-    todo, offered, issued = list(matmuls), None, []
+    todo, offered, issued, returned = list(matmuls), None, [], []      # returned: sums, by the cycle of their column 0
     while True:
         write = written < n * len(tiles) and (written % n or written // n - freed < config.weight_fifo_depth) \
             and rng.random() < weights_pace
@@ -118,6 +120,14 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         written, freed = written + write, freed + ports.get("fifo_freed")
         if ports.get("unit_issued"):
             issued.append(ports.cycle)
+        returned.append(None)
+        if ports.get("unit_write"):
+            assert results, f"cycle {ports.cycle}: a row too many"
+            row, returned[-1] = results.pop(0)
+            assert ports.get("unit_write_row") == row, f"cycle {ports.cycle}: writes row {ports.get('unit_write_row')}, not {row}"
+        for column, found in enumerate(ports.get("array_sums_o")[:len(returned)]):
+            right = found if returned[-1 - column] is None else returned[-1 - column][column]
+            assert found == right, f"cycle {ports.cycle}: column {column} is {found:08x}, not {right:08x}"
         if offered is not None and ports.get("i__ready"):
             offered = None
         if ports.get("unit_done"):
@@ -145,7 +155,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 def test_random(n, stages, count, wild, weights_pace):
     config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=16, bias_depth=8, weight_fifo_depth=4)
     rng = random.Random(seed())
-    matmuls = [random_matmul(rng, config, long=0, keep=int(index > 0 and rng.random() < 0.3)) for index in range(count)]
+    matmuls = [random_matmul(rng, config, keep=int(index > 0 and rng.random() < 0.3)) for index in range(count)]
     simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=matmuls, wild=wild, weights_pace=weights_pace)
 
 
@@ -165,7 +175,7 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
     config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=16)
     length = max(1, n * factor // 2)
     way = 1 + config.lead + n * config.latency
-    matmul = random_matmul(random.Random(seed()), config, long=0, keep=0)
+    matmul = random_matmul(random.Random(seed()), config, keep=0)
     matmul.update(start=int(length < way + 3), rows=length, rows0=length, rows0_stride=1, rows1_stride=0, tiles0=6, tiles0_stride=3,
                   tiles0_acc_stride=0, tiles1=1, buffer=0, acc=0, bias=0)
     issued = simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=[matmul], wild=0, weights_pace=1)

@@ -120,7 +120,7 @@ def unit(config):
 def test_random(n, stages, offers, slowest):
     config = configuration(n, stages)
     rng = random.Random(seed())
-    todo = [random_matmul(rng, config, long=0, keep=0 if index == 0 else rng.getrandbits(1)) for index in range(15)]
+    todo = [random_matmul(rng, config, keep=0 if index == 0 else rng.getrandbits(1)) for index in range(15)]
     simulate(unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers, tile=lambda rng: rng.randrange(1, slowest + 1))
 
 
@@ -128,7 +128,7 @@ def test_random(n, stages, offers, slowest):
 def test_idle():
     """Never idle while rows of an accepted operation are to come."""
     config = configuration(4, 3)
-    matmul = random_matmul(random.Random(1), config, long=0, keep=0, start=1)
+    matmul = random_matmul(random.Random(1), config, keep=0, start=1)
     matmul.update(tiles0=1, tiles1=1)
     simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul], offers=1, tile=lambda rng: 1, early_idle=0)
 
@@ -139,7 +139,7 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, length):
     """Also from one operation to the next."""
     config = configuration(n, stages)
     rng = random.Random(seed())
-    matmul = random_matmul(rng, config, long=0, start=1, keep=0)
+    matmul = random_matmul(rng, config, start=1, keep=0)
     matmul.update(rows=length, rows0=length, rows0_stride=1, rows1_stride=0, tiles0=3, tiles0_stride=1, tiles0_acc_stride=0,
                   tiles1=2, tiles1_stride=3, tiles1_acc_stride=length, bias=2, buffer=0, acc=0)
     issued = simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul] * 2, offers=1, tile=lambda rng: n)

@@ -16,7 +16,8 @@ CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64, bias_depth=
 async def traffic(ports, rng, *, offers, takes, count):
     """Operations come with probability `offers`, passes are taken with probability `takes`; returns cycles, passes."""
     layout = pass_layout(CONFIG)
-    pending, offered, due = [random_matmul(rng, CONFIG) for _ in range(count)], None, []
+    long = {10: (300, 1), 40: (2, 300)}
+    pending, offered, due = [random_matmul(rng, CONFIG, loops=long.get(index)) for index in range(count)], None, []
     held, taken, first = None, 0, None
     while pending or offered or due:
         if offered is None and pending and rng.random() < offers:
@@ -29,6 +30,7 @@ async def traffic(ports, rng, *, offers, takes, count):
         assert held is None or valid and payload == held, f"cycle {ports.cycle}: a pass changed while it waited"
         held = payload if valid and not ready else None
         if valid and ready:
+            assert due, f"cycle {ports.cycle}: a pass too many"
             found, expected = unpack(layout, payload), due.pop(0)
             assert {name: found[name] for name in expected} == expected, f"cycle {ports.cycle}"
             taken += 1
