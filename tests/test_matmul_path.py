@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, connect, flipped
 from matmuls import passes, random_matmul, rows
 from seeds import seed
 
