@@ -1,0 +1,265 @@
+"""The reader of ONNX files.
+
+The graph is followed from its output back to its one input. What is constant is computed; what only renames the order or
+the shape of a sample costs nothing; what scales or shifts it is folded into the nearest layer's weights and bias, in
+binary64, before the weights are rounded to bfloat16. What remains are layers. Anything else is refused with a
+:class:`.network.ModelError` that names operator and node.
+"""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+
+from .golden import bfloat16
+from .network import ModelError, Network
+from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, INTEGERS, LINEAR, ML, SUPPORTED, BatchOfOne, Flow, Step, inline, title,
+                        unsupported)
+from .onnx_operators import apply
+
+__all__ = ["read_network"]
+
+
+def read_network(path):
+    """See :func:`sim.network.load_network`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}; name an ONNX file") from None
+    try:
+        model = onnx.ModelProto.FromString(content)
+    except DecodeError:
+        raise ModelError(f"{path}: not an ONNX model, or a damaged or truncated one; export it again") from None
+    try:
+        if not model.HasField("graph") or not model.graph.node:
+            raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")
+        if model.functions:
+            model = _without_functions(model)
+        flow, shape = _read(model, path.parent)
+    except ModelError as error:
+        raise ModelError(inline(f"{path}: {error}", 1000)) from None
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    return Network(name=path.stem, input_size=prod(shape), layers=flow.layers, softmax=flow.softmax, input_shape=shape,
+                   preprocess=metadata.get("preprocess"))
+
+
+def _read(model, folder):
+    try:
+        return _Reader(model, folder).read()
+    except BatchOfOne:
+        # Some exporters leave the batch open at the input, and fix it at 1 in a Reshape.
+        try:
+            return _Reader(model, folder, batch=1).read()
+        except ModelError:
+            pass
+        raise
+
+
+def _without_functions(model):
+    from onnx.inliner import inline_local_functions
+    try:
+        return inline_local_functions(model)
+    except Exception as error:              # whatever the library makes of a damaged or recursive function
+        raise ModelError(f"its local functions can't be inlined: {inline(error)}") from None
+
+
+class _Reader:
+    """Follows one graph, with `batch` samples where it leaves the batch open."""
+
+    def __init__(self, model, folder, batch=ANY_BATCH):
+        self.graph, self.folder, self.batch = model.graph, folder, batch
+        self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+        self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.values = {}                # name -> np.ndarray or Flow; several outputs are several names
+        self.producers = {}
+        for node in self.graph.node:
+            for name in filter(None, node.output):
+                if name in self.producers:
+                    raise ModelError(f"two nodes make {name!r}: {title(self.producers[name])} and {title(node)}")
+                self.producers[name] = node
+
+    def read(self):
+        """`(Flow, input shape)` of the output."""
+        if not self.opset:
+            raise ModelError("the file does not say which operator set it uses; is it truncated?")
+        if self.opset < 8:
+            raise ModelError(f"opset {self.opset} is too old; convert the model to 8 or later "
+                             f"(onnx.version_converter)")
+        shape = self._read_input()
+        if not self.graph.output:
+            raise ModelError("the graph has no output")
+        self._check_operators()
+        flows = []
+        for entry in self.graph.output:
+            flow = self._evaluate(entry.name)
+            if not isinstance(flow, Flow):
+                raise ModelError(f"output {entry.name!r} does not depend on the input")
+            flows.append(flow)
+        first = flows[0]
+        # Logits, probabilities and labels of the same last layer are one result.
+        if any(f.layers != first.layers or f.open is not first.open or f.waiting != first.waiting for f in flows):
+            names = ", ".join(repr(entry.name) for entry in self.graph.output)
+            raise ModelError(f"the graph has several outputs: {names}; export it with one")
+        if first.waiting:
+            raise ModelError(f"{first.waiting}: comes after the last layer, where it can't be folded into weights; "
+                             f"remove it")
+        if first.open:
+            first = replace(first, layers=(*first.layers, first.open.close("none")), open=None)
+        if not first.layers:
+            raise ModelError(f"there is no layer in it; at least one {' or '.join(LINEAR)} is needed")
+        return replace(first, softmax=any(f.softmax for f in flows)), shape
+
+    def _read_input(self):
+        inputs = [entry for entry in self.graph.input if entry.name not in self.initializers]
+        if len(inputs) != 1:
+            names = ", ".join(repr(entry.name) for entry in inputs) or "none"
+            raise ModelError(f"the graph must have one input, not {len(inputs)} ({names})")
+        entry = inputs[0]
+        if entry.name in self.producers:
+            raise ModelError(f"{title(self.producers[entry.name])}: makes {entry.name!r}, which is the input")
+        kind = entry.type.tensor_type
+        if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
+            raise ModelError(f"input {entry.name!r} is not a tensor of numbers")
+        if not kind.HasField("shape") or not kind.shape.dim:
+            raise ModelError(f"input {entry.name!r} has no shape; export the model with one")
+        dims = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
+        if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
+            raise ModelError(f"input {entry.name!r} is empty: one of its sizes is 0")
+        shown = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
+        sample = dims[1:] if len(dims) > 1 else dims        # of rank 1: a sample with no batch
+        if None in sample:
+            raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}): only the first size, the batch, "
+                             f"may be open; export the model with fixed sizes")
+        if len(dims) > 1:
+            dims[0] = dims[0] or self.batch
+        self.values[entry.name] = Flow(dims=tuple(dims), size=prod(sample), integer=kind.elem_type in INTEGERS)
+        return tuple(sample)
+
+    # Values, by name
+
+    def _evaluate(self, name):
+        """The value of this name, after those that it needs; iterative, since graphs may be deep."""
+        stack, entered = [name], set()
+        while stack:
+            name = stack[-1]
+            if name in self.values:
+                stack.pop()
+                continue
+            if name in self.initializers:
+                self.values[name] = self._constant(self.initializers[name], f"initialiser {name!r}")
+                continue
+            node = self.producers.get(name)
+            if node is None:
+                raise ModelError(self._missing(name))
+            wanted = [n for n in node.input if n and n not in self.values]
+            if node.domain == "ai.onnx.ml":         # the names of the classes may be strings
+                wanted = [n for n in wanted if n not in self.initializers]
+            if wanted:
+                if name in entered:
+                    raise ModelError(f"{title(node)}: the graph is cyclic: {name!r} depends on itself")
+                entered.add(name)
+                stack += wanted
+                continue
+            self._run(node)
+            if name not in self.values:
+                raise ModelError(f"{title(node)}: its output {name!r} is not supported")
+        return self.values[name]
+
+    def _missing(self, name):
+        users = [node for node in self.graph.node if name in node.input]
+        if not users:
+            return f"output {name!r} is made by no node"
+        if any(tensor.values.name == name for tensor in self.graph.sparse_initializer):
+            return f"{title(users[0])}: {name!r} is a sparse initialiser; store it as a plain one"
+        return f"{title(users[0])}: its input {name!r} is missing: no initialiser, input or node has this name"
+
+    def _check_operators(self):
+        """Refuses what can't be right whatever goes into it: the first in the file's order, of those needed."""
+        needed, stack = set(), [entry.name for entry in self.graph.output]
+        while stack:
+            name = stack.pop()
+            if name in self.producers and name not in needed:
+                needed.add(name)
+                stack += filter(None, self.producers[name].input)
+        for node in self.graph.node:
+            if needed.intersection(node.output):
+                self._check_operator(node)
+
+    def _check_operator(self, node):
+        if node.domain == "ai.onnx.ml" and node.op_type in ML:
+            return
+        if node.domain not in ("", "ai.onnx"):
+            raise unsupported(node, f"the domain {node.domain!r} is not supported")
+        if node.op_type not in SUPPORTED and node.op_type not in FOLDABLE:
+            raise unsupported(node)
+
+    def _constant(self, tensor, what):
+        # Whatever a damaged tensor makes onnx and numpy raise, the model is what is wrong.
+        try:
+            if external_data_helper.uses_external_data(tensor):
+                loaded = TensorProto()
+                loaded.CopyFrom(tensor)
+                external_data_helper.load_external_data_for_tensor(loaded, str(self.folder))
+                tensor = loaded
+            if tensor.data_type not in (*FLOATS, *INTEGERS):
+                kinds = {number: kind for kind, number in TensorProto.DataType.items()}
+                raise ModelError(f"{what} has the type {kinds.get(tensor.data_type, tensor.data_type)}; supported are "
+                                 f"float32, float64, float16, bfloat16 and integers")
+            array = numpy_helper.to_array(tensor)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{what} can't be read: {inline(error)}") from None
+        return _plain(array)
+
+    # Nodes
+
+    def _run(self, node):
+        arguments = [self.values.get(name) if name else None for name in node.input]
+        try:
+            with np.errstate(all="ignore"):
+                attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+                flows = [value for value in arguments if isinstance(value, Flow)]
+                if flows:
+                    result = [apply(Step(node, arguments, attributes, self.opset))]
+                else:
+                    result = self._fold(node, arguments, attributes)
+        except ModelError:
+            raise
+        except Exception as error:          # a missing input, an attribute of the wrong type, shapes that do not fit
+            raise ModelError(f"{title(node)}: malformed: {type(error).__name__}: {inline(error)}") from None
+        for name, value in zip(node.output, result):
+            if name:
+                self.values[name] = value
+
+    def _fold(self, node, arguments, attributes):
+        """Outputs of a node that only has constants."""
+        if node.op_type not in FOLDABLE or node.domain not in ("", "ai.onnx"):
+            raise unsupported(node, "is not supported on constants")
+        if node.op_type == "Constant":
+            (key, value), = attributes.items()
+            if key == "value":
+                return [self._constant(value, title(node))]
+            kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+            if key not in kinds:
+                raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
+            return [np.array(value, dtype=kinds[key])]
+        if node.op_type == "ConstantOfShape" and prod(int(d) for d in arguments[0].reshape(-1)) > 1 << 24:
+            raise ModelError(f"{title(node)}: too large")
+        from onnx.reference import ReferenceEvaluator               # slow to import, and seldom needed
+        names = [name for name in node.input if name]
+        inputs = {name: self.values[name] for name in names}
+        graph = helper.make_graph(
+            [node], "fold", [onnx.ValueInfoProto(name=name) for name in inputs],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        outputs = iter(ReferenceEvaluator(model).run(None, inputs))
+        return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]
+
+
+def _plain(array):
+    """Small floats as float32, which holds them exactly and which every numpy function knows."""
+    return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array
