@@ -1,0 +1,92 @@
+# amaranth: UnusedElaboratable=no
+"""The AXI read manager: every client gets its own data, in order; limits; priorities; errors; and the flush."""
+
+import pytest
+from seeds import seed
+
+from hw.axi_reader import CLIENTS, AxiReader
+from hw.burst_splitter import burst_request
+from sim.ports import pack, simulate
+
+LAYOUT = burst_request(32)
+
+
+async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, outstanding=8, load_limit=3):
+    """Random requests; `takes` and `answers` are probabilities of ARREADY and RVALID."""
+    offers = dict.fromkeys(CLIENTS)
+    granted, bus, held = [], [], None    # granted, not yet on the bus; on the bus: [client, beats left, given up]
+    draining = False                     # since a flush, until all is answered
+    counts = dict.fromkeys(CLIENTS, 0)
+    most = 0
+    for _ in range(cycles):
+        flush = rng.random() < flushes
+        for client in CLIENTS:
+            if offers[client] is None and rng.random() < (0.05 if client == "fetch" else 0.5):
+                offers[client] = {"address": rng.getrandbits(24) << 3, "beats": rng.randrange(1, 17), "last": 1}
+            request = offers[client]
+            ports.set(**{f"{client}__valid": request is not None,
+                         f"{client}__payload": pack(LAYOUT, **request) if request else 0})
+        urgent, arready = rng.getrandbits(1), rng.random() < takes
+        beat = bus[0] if bus and rng.random() < answers else None
+        data, bad = rng.getrandbits(64), rng.random() < errors
+        ports.set(urgent=urgent, flush=flush, bus__arready=arready, bus__rvalid=beat is not None, bus__rdata=data,
+                  bus__rresp=(2 if bad else 0) if beat else rng.getrandbits(2), bus__rlast=beat is not None and beat[1] == 1)
+        await ports.settle()
+        now = ports.cycle
+
+        # Address channel: what was granted last, unchanged until it is taken, and never more than allowed.
+        pending = len(granted) + len(bus)
+        most = max(most, pending)
+        assert pending <= outstanding and sum(entry[0] == "load" for entry in granted + bus) <= load_limit
+        assert ports.get("quiet") == (pending == 0), f"cycle {now}: quiet with {pending} under way"
+        assert ports.get("bus__arvalid") == bool(granted), f"cycle {now}: ARVALID"
+        if granted:
+            found = ports.get("bus__araddr"), ports.get("bus__arlen") + 1
+            assert found == (granted[0][3]["address"], granted[0][1]) and held in (None, found), f"cycle {now}: {found}"
+            assert (ports.get("bus__arsize"), ports.get("bus__arburst")) == (3, 1)
+            held = None if arready else found
+
+        # Data: to its client, as a strobe of data or of an error; given up, to nobody.
+        strobes = {name: ports.get(f"{name}_valid") for name in CLIENTS}, {name: ports.get(f"{name}_error") for name in CLIENTS}
+        for kind, strobe in enumerate(strobes):
+            for name in CLIENTS:
+                right = beat is not None and beat[0] == name and not beat[2] and not flush and bool(kind) == bad
+                assert strobe[name] == right, f"cycle {now}: {name} {('data', 'error')[kind]} is {strobe[name]}"
+        assert ports.get("bus__rready") == 1 and (beat is None or ports.get("data") == data)
+
+        # Grants: none while answers of a flush are missing, else the first in order that may.
+        taken = [name for name in CLIENTS if offers[name] and ports.get(f"{name}__ready")]
+        order = ["fetch", "weights", "load"] if urgent else ["fetch", "load", "weights"]
+        loads = sum(entry[0] == "load" for entry in granted + bus)
+        able = [name for name in order if offers[name] and (name != "load" or loads < load_limit)]
+        may = able and not flush and not draining and pending < outstanding and (not granted or arready)
+        assert taken == (able[:1] if may else []), f"cycle {now}: granted {taken}, not {able[:1] if may else []}"
+
+        if granted and arready:
+            bus.append(granted.pop(0))
+        if beat is not None:
+            beat[1] -= 1
+            counts[beat[0]] += 1
+            if not beat[1]:
+                bus.pop(0)
+        if flush:
+            draining = True
+            for entry in granted + bus:
+                entry[2] = True
+        elif pending == 0:
+            draining = False
+        if taken:
+            granted.append([taken[0], offers[taken[0]]["beats"], False, offers[taken[0]]])
+            offers[taken[0]] = None
+        await ports.tick()
+    assert counts["fetch"] and counts["load"] + counts["weights"], f"a client got nothing: {counts}"
+    return most
+
+
+@pytest.mark.parametrize("rates", [
+    dict(takes=1, answers=0.9), dict(takes=0.3, answers=0.3), dict(takes=0.9, answers=0.02, cycles=6000),
+    dict(takes=0.5, answers=0.7, errors=0.2, flushes=0.02)], ids=str)
+def test_random(rates):
+    most = simulate(AxiReader(address_width=32, data_width=64, outstanding=8, load_limit=3), traffic, seed=seed(),
+                    **{"cycles": 2500, **rates})
+    assert most == 8 or rates["answers"] > 0.1, "never as much under way as may be"

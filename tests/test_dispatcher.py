@@ -1,0 +1,110 @@
+# amaranth: UnusedElaboratable=no
+"""The dispatcher: nothing begins before what it depends on has ended, everything begins, and ends are waited for."""
+
+import pytest
+from seeds import seed
+
+from hw.config import Config
+from hw.decoder import Unit, decoded_layout
+from hw.dispatcher import UNITS, Dispatcher
+from sim.ports import pack, simulate, unpack
+
+SPACES = ("host", "buffer", "acc", "bias")
+
+
+def conflict(a, b):
+    """Whether two instructions touch the same place, and one of them writes it."""
+    def shares(space):
+        if space == "host" and a["region"] != b["region"]:
+            return False
+        x, y = a[space], b[space]
+        uses = (x["writes"] and (y["reads"] or y["writes"])) or (x["reads"] and y["writes"])
+        return uses and set(range(x["first"], x["last"] + 1)) & set(range(y["first"], y["last"] + 1))
+    return any(map(shares, SPACES))
+
+
+def random_footprint(rng, space, density):
+    use = rng.choice((0, 1, 2)) if rng.random() < density else 0
+    first = rng.randrange(space)
+    return {"first": first, "last": min(space - 1, first + rng.randrange(3)), "reads": int(use == 1), "writes": int(use == 2)}
+
+
+def random_instruction(rng, number, config, *, space, density, control):
+    unit = Unit.CONTROL if rng.random() < control else Unit(rng.randrange(5))
+    footprint = {"unit": unit.value, "region": rng.randrange(2), **{
+        name: random_footprint(rng, space, density if unit is not Unit.CONTROL else 0) for name in SPACES}}
+    operations = Dispatcher(config=config).layouts
+    tag = {"slot": 0, "pc": number}
+    word = {"halt": 0, "footprint": footprint}
+    for kind, layout in operations.items():
+        word[kind] = {name: tag if name == "tag" else rng.getrandbits(1) for name, _ in layout}
+    return word
+
+
+async def traffic(ports, rng, *, config, count, ends, ready, space, density, control):
+    todo = [random_instruction(rng, number, config, space=space, density=density, control=control) for number in range(count)]
+    layouts = Dispatcher(config=config).layouts
+    todo.append({**random_instruction(rng, count, config, space=space, density=0, control=1), "halt": 1})
+    footprints = [word["footprint"] for word in todo]
+    given, running, ended = 0, {}, set()        # instructions handed in; slot -> (number, unit) in the units; numbers ended
+    begun, expected, together = [], {unit: [] for unit in UNITS}, 0
+    for number, footprint in enumerate(footprints):
+        if footprint["unit"] != Unit.CONTROL.value:
+            expected[list(UNITS)[footprint["unit"]]].append(number)
+    idle = 0
+    while True:
+        offered = pack(decoded_layout(config), **todo[given]) if given < len(todo) else 0
+        ports.set(i__valid=given < len(todo), i__payload=offered)
+        done = {}
+        for unit in UNITS:
+            # A unit ends its operations in order.
+            mine = [slot for slot, (_, owner) in running.items() if owner == unit]
+            if mine and rng.random() < ends:
+                done[unit] = mine[0]
+            ports.set(**{f"{unit}_done": unit in done, f"{unit}_done_slot": done.get(unit, rng.randrange(config.window)),
+                         f"{unit}__ready": rng.random() < ready})
+        await ports.settle()
+        in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
+        assert in_flight <= config.window
+        moved = bool(done)
+        for unit, kind in UNITS.items():
+            if ports.get(f"{unit}__valid") and ports.get(f"{unit}__ready"):
+                entry = unpack(layouts[kind], ports.get(f"{unit}__payload"))
+                tag = unpack(layouts[kind]["tag"].shape, entry["tag"])
+                number = tag["pc"]
+                assert number == expected[unit].pop(0), f"{unit}: instruction {number} out of order"
+                right = {name: value for name, value in todo[number][kind].items() if name != "tag"}
+                assert {name: entry[name] for name in right} == right, f"instruction {number} changed on its way"
+                for earlier in range(number):
+                    other = footprints[earlier]
+                    if earlier not in ended and other["unit"] != footprints[number]["unit"]:
+                        assert not conflict(footprints[number], other), f"{number} begins before {earlier} has ended"
+                        assert other["unit"] != Unit.CONTROL.value or earlier < given, f"{number} overtakes SYNC {earlier}"
+                assert tag["slot"] not in running, "a slot is used twice"
+                running[tag["slot"]] = number, unit
+                begun.append(number)
+                moved = True
+        together = max(together, len({unit for _, unit in running.values()}))
+        if ports.get("i__ready") and given < len(todo):
+            if footprints[given]["unit"] == Unit.CONTROL.value:
+                assert in_flight == 0, f"SYNC {given} passes with {in_flight} in flight"
+            given, moved = given + 1, True
+        for unit, slot in done.items():
+            ended.add(running.pop(slot)[0])
+        if ports.get("halted"):
+            assert given == count and not running and not any(expected.values())
+            return together
+        idle = 0 if moved else idle + 1
+        assert idle < 200, f"nothing moves: {given} given, {running} running"
+        await ports.tick()
+
+
+@pytest.mark.parametrize("window", [4, 16, 32])
+@pytest.mark.parametrize("case", [
+    dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02),     # dense
+    dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0),    # hardly ever in each other's way
+    dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)], ids=lambda case: f"space{case['space']}")
+def test_random(window, case):
+    config = Config(n=4, window=window)
+    together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, **case)
+    assert together >= 4 or case["space"] < 200 or window == 4, "units do not work side by side"
