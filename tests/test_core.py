@@ -1,11 +1,12 @@
 """The whole core: networks, hazards, bad programs, bad buses, and what a run leaves behind."""
 
-import os
+import functools
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import SEED, seed
 
 from hw import export
 from hw.config import Config
@@ -15,8 +16,6 @@ from sim.golden import bfloat16, run_network
 from sim.machine import Machine, MachineFault
 from sim.network import Dense, Network
 from sim.runner import Simulation, Simulators, build_directory, read_dump, write_image
-
-SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
 
 #: Small buffers, so that everything collides.
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
@@ -28,8 +27,7 @@ SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
 
 @pytest.fixture
 def rng(request):
-    print(f"TPU_SEED={SEED}")
-    return np.random.default_rng([SEED, *request.node.name.encode()])
+    return np.random.default_rng([seed(), *request.node.name.encode()])
 
 
 # --- Runs ---------------------------------------------------------------------------------------------------------
@@ -50,9 +48,12 @@ class Host:
         return [base, len(data)]
 
 
+verilog_of = functools.cache(export.to_verilog)
+
+
 def run(config, host, runs, *, simulator="icarus", memory=None, verilog=None, timeout=300):
     """Runs on the core, one after the other; the memory afterwards is in `memory`."""
-    simulation = Simulation.of_core(verilog or export.to_verilog(config), config, simulator=simulator,
+    simulation = Simulation.of_core(verilog or verilog_of(config), config, simulator=simulator,
                                     memory_bytes=len(host.bytes))
     place = build_directory() / "runs"
     place.mkdir(parents=True, exist_ok=True)
@@ -156,7 +157,7 @@ def test_sizes(rng, sizes):
 @pytest.mark.parametrize("n", [4, 8, 16, 32])
 def test_the_size_of_the_array_does_not_show(n, simulator):
     """The same networks, the same samples and the same bits, whatever n, latency and pauses."""
-    print(f"TPU_SEED={SEED}")
+    seed()
     if n == 32 and simulator == "icarus":
         pytest.skip("too slow")
     for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
@@ -376,14 +377,14 @@ def check_hazards(rng, config, programs, *, simulator="icarus", memory=None, len
 
 @pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}, {"latency": 2, "pause_percent": 50}], ids=str)
 def test_hazards(rng, memory):
-    check_hazards(rng, SMALL, 12, memory=memory)
+    check_hazards(rng, SMALL, 8, memory=memory)
 
 
 @pytest.mark.parametrize("sizes", [
     dict(cell_stages=1, window=4), dict(cell_stages=8, bus_width=32), dict(weight_fifo_depth=2, window=32),
     dict(n=2, bus_width=32, weight_fifo_depth=4), dict(n=8, weight_fifo_depth=2)], ids=str)
 def test_hazards_of_other_sizes(rng, sizes):
-    check_hazards(rng, Config(**{**TINY, **sizes}), 5, memory={"latency": 4, "pause_percent": 10})
+    check_hazards(rng, Config(**{**TINY, **sizes}), 4, memory={"latency": 4, "pause_percent": 10})
 
 
 @pytest.mark.slow
@@ -501,31 +502,31 @@ def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
         if not is_exact and case.fault:
             for name in ("OUTPUT", "SCRATCH"):
                 base, size = case.run["regions"][name]
-                found = np.frombuffer(result["memory"][base:base + size], np.uint8)
-                old, new = (np.frombuffer(bytes(data), np.uint8) for data in (host.bytes[base:base + size], case.after[name]))
-                assert ((found == old) | (found == new)).all(), f"program {number}: stray bytes in {name}"
-                case.after[name] = found.tobytes()
+                found = result["memory"][base:base + size]
+                places = zip(found, host.bytes[base:base + size], case.after[name])
+                assert all(byte in pair for byte, *pair in places), f"program {number}: stray bytes in {name}"
+                case.after[name] = found
         case.write(allowed)
     same(allowed, result["memory"])
     return cases
 
 
+def reserved_bits(opcode):
+    """Those that must be zero."""
+    found, position = [], 8
+    for name, width in FIELDS[opcode]:
+        found += range(position, position + width) if name.startswith("_") else []
+        position += width
+    return [*found, *range(position, 256)]
+
+
 def test_every_edge(rng):
     words = [encode(opcode, **fields) for opcode, fields in edges(SMALL)]
     for opcode in GOOD:
-        reserved = [bit for name, first, width in bits(opcode) if name.startswith("_") for bit in range(first, first + width)]
+        reserved = reserved_bits(opcode)
         words += [encode(opcode, **GOOD[opcode]) | 1 << int(bit) for bit in {reserved[0], reserved[-1], rng.choice(reserved)}]
     causes = {str(case.fault and case.fault[0]) for case in check_refused(rng, SMALL, words)}
     assert {"None", "ILLEGAL", "LENGTH", "ADDRESS"} <= causes
-
-
-def bits(opcode):
-    """`(name, first bit, width)` of each field, by encoding."""
-    position = 8
-    for name, width in FIELDS[opcode]:
-        yield name, position, width
-        position += width
-    yield "_reserved", position, 256 - position
 
 
 def test_random_words(rng):
@@ -545,7 +546,6 @@ def test_fetch_stays_in_the_model(rng, bus_width):
     """The end of MODEL, at and beside an instruction's end; a start behind it, and one between two beats."""
     config = Config(**{**TINY, "bus_width": bus_width})
     host, machine = Host(rng), Machine(config)
-    Case(rng, host, machine, initialisation(config) + [op(Opcode.HALT)])
     syncs = [op(Opcode.SYNC)] * 11
     cases = [Case(rng, host, machine, initialisation(config) + [op(Opcode.HALT)])]
     cases += [Case(rng, host, machine, syncs + [op(Opcode.HALT)], model_bytes=size)
@@ -578,7 +578,7 @@ def test_abort(rng, memory):
     first = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])
     stores = initialisation(SMALL) + [op(Opcode.STORE, region=Region.OUTPUT, offset=256 * i, rows=32) for i in range(8)] + [op(Opcode.HALT)]
     cases = [first]
-    for number in range(24):
+    for number in range(16):
         case = Case(rng, host, machine, hazards.make(30) if number % 2 else stores)
         case.run |= {"abort": int(rng.integers(1, 1500)), "until_quiet": int(rng.choice([0, 100_000]))}
         cases.append(case)
@@ -595,9 +595,9 @@ def test_abort(rng, memory):
                 base, size = case.run["regions"][name]
                 written[name] = result["memory"][base:base + size]
             if case.program is stores:
-                found, old, new = (np.frombuffer(bytes(data), np.uint8) for data in (
-                    written["OUTPUT"], host.bytes[case.run["regions"]["OUTPUT"][0]:][:2048], case.after["OUTPUT"]))
-                assert ((found == old) | (found == new)).all(), "stray bytes in OUTPUT"
+                base, size = case.run["regions"]["OUTPUT"]
+                places = zip(written["OUTPUT"], host.bytes[base:base + size], case.after["OUTPUT"])
+                assert all(found in pair for found, *pair in places), "stray bytes in OUTPUT"
             case.after.update(written)
         case.write(host.bytes)
     same(host.bytes, result["memory"])
@@ -649,7 +649,7 @@ def test_bus_errors(rng, memory):
     same(memory, result["memory"])
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3, 6, 9])
+@pytest.mark.parametrize("after", [0, 1, 2, 4])     # 1 burst of instructions, 2 read, 2 written
 def test_bus_that_answers_late(rng, after):
     """From a certain transaction on every answer is late: TIMEOUT in the time that the register says, then recovery."""
     host, machine, hazards = Host(rng), Machine(SMALL), Hazards(rng, SMALL)
@@ -660,14 +660,13 @@ def test_bus_that_answers_late(rng, after):
     late, fine = result["runs"]
     assert fine["fault"] is None
     assert fine["counters"]["cycles"] > 3000
-    if late["fault"] or after < 6:
-        assert late["fault"][0] == "TIMEOUT"
-        assert 400 < late["counters"]["cycles"] < 400 + 400
-        bad.after["OUTPUT"] = result["memory"][bad.run["regions"]["OUTPUT"][0]:][:2048]
-        old, new = host.bytes[bad.run["regions"]["OUTPUT"][0]:][:2048], bad.after["OUTPUT"]
-        assert all(found in (a, b) for found, a, b in zip(bad.after["OUTPUT"], old, new))
+    assert late["fault"][0] == "TIMEOUT"
+    assert 400 < late["counters"]["cycles"] < 400 + 400
+    base, size = bad.run["regions"]["OUTPUT"]
+    partial = result["memory"][base:base + size]
+    assert all(found in pair for found, *pair in zip(partial, host.bytes[base:base + size], bad.after["OUTPUT"]))
     good.write(host.bytes)
-    bad.write(host.bytes)
+    host.bytes[base:base + size] = partial
     same(host.bytes, result["memory"])
 
 
