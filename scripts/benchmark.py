@@ -22,7 +22,7 @@ from sim.data import load_digits, preprocess
 from sim.golden import bfloat16
 from sim.network import load_network
 from sim.run import HostImage, core_simulation, run_samples
-from sim.runner import bare_clock
+from sim.whole_runs import bare_clock
 
 from .tables import markdown_table, replace_section
 

