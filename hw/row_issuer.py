@@ -10,8 +10,8 @@ __all__ = ["RowIssuer"]
 class RowIssuer(wiring.Component):
     """Issues the rows of each pass, and holds a pass back until its tile is loaded and its sums have left the array.
 
-    Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one. `switch` comes one
-    cycle before the first row of a pass with new weights.
+    Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one, but after a pass of a
+    single row one cycle later. `switch` comes one cycle before the first row of a pass with new weights.
 
     Sums that go on from what an earlier pass left must have been written before they are read again. The passes whose
     rows are still in the array stand in a table of eight. A new pass that shares accumulator rows with one of them

@@ -12,7 +12,8 @@ __all__ = ["WeightGate"]
 class WeightGate(wiring.Component):
     """Lets a burst of weights through when the FIFO has room for all of it.
 
-    `urgent` says that little is asked for or stored: less than `cushion` vectors, which cover the latency of a memory.
+    `urgent` says that little is asked for or stored: less than `cushion` vectors, which cover the latency of a memory, or
+    than half the FIFO.
 
     Parameters
     ----------

