@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from .hierarchy import instantiate
+from .memories import NO_COLLISIONS
 
 __all__ = ["AccumulatorColumn", "Accumulators"]
 
@@ -37,9 +38,9 @@ class AccumulatorColumn(wiring.Component):
         for name in self.control:
             m.d.sync += getattr(self, f"{name}_o").eq(getattr(self, f"{name}_i"))
 
-        m.submodules.sums = sums = Memory(shape=32, depth=self.depth, init=[])
+        m.submodules.sums = sums = Memory(shape=32, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read, out = sums.write_port(), sums.read_port(), sums.read_port()
-        m.submodules.biases = biases = Memory(shape=32, depth=self.bias_depth, init=[])
+        m.submodules.biases = biases = Memory(shape=32, depth=self.bias_depth, init=[], attrs=NO_COLLISIONS)
         bias_write, bias_read = biases.write_port(), biases.read_port()
         m.d.comb += [
             write.addr.eq(self.write_row_i),

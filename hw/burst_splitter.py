@@ -28,6 +28,8 @@ class BurstSplitter(wiring.Component):
     """
 
     def __init__(self, *, address_width, bus_bytes, longest=MAX_BURST):
+        if not 1 <= longest <= MAX_BURST:
+            raise ValueError(f"longest must be 1 to {MAX_BURST}, not {longest!r}")
         self.bus_bytes = bus_bytes
         self.longest = longest
         super().__init__({

@@ -13,7 +13,7 @@ __all__ = ["ControlRegisters"]
 class ControlRegisters(wiring.Component):
     """One access at a time for each direction; every access is answered OKAY, and what is not mapped reads as 0.
 
-    A write takes effect one cycle after both its address and its data are there; a read answers one cycle after its address.
+    A write is taken one cycle after both its address and its data are there; a read answers one cycle after its address.
 
     Members
     -------
@@ -45,18 +45,16 @@ class ControlRegisters(wiring.Component):
         bus = self.bus
         m.d.comb += [bus.bresp.eq(OKAY), bus.rresp.eq(OKAY)]
 
+        # AXI wants no path from an input to an output: every ready is a register, or depends on registers alone.
         write = Signal()
-        m.d.comb += [
-            write.eq(bus.awvalid & bus.wvalid & (~bus.bvalid | bus.bready)),
-            bus.awready.eq(write),
-            bus.wready.eq(write),
-        ]
+        m.d.sync += write.eq(bus.awvalid & bus.wvalid & ~write & ~bus.bvalid)
+        m.d.comb += [bus.awready.eq(write), bus.wready.eq(write)]
         with m.If(bus.bready):
             m.d.sync += bus.bvalid.eq(0)
         with m.If(write):
             m.d.sync += bus.bvalid.eq(1)
 
-        m.d.comb += bus.arready.eq(~bus.rvalid | bus.rready)
+        m.d.comb += bus.arready.eq(~bus.rvalid)
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
         with m.If(bus.arvalid & bus.arready):

@@ -59,7 +59,7 @@ _USES = {
 class Decoder(wiring.Component):
     """Checks one instruction at a time: 4 cycles, 13 for a MATMUL, whose extents take seven products.
 
-    In this order: a reserved bit, an unknown opcode or function, a wrong count of lanes (ILLEGAL); a count of 0 (LENGTH);
+    In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or function, a wrong count of lanes (ILLEGAL); a count of 0 (LENGTH);
     a place outside a memory of the chip or a region, a beat that is not aligned, a STORE to a region that may not be
     written, the end of region MODEL (ADDRESS). The first that fails raises `fault` for ever; nothing comes out of it.
 
@@ -147,17 +147,20 @@ class Decoder(wiring.Component):
                 & (last_acc < config.accumulator_depth)
                 & (last_bias < config.bias_depth)
                 & (~is_transfer | ((host_end <= Array(self.sizes)[region])
-                                   & ~address[:exact_log2(config.bus_bytes)].any()
+                                   & ~(Array(self.bases)[region] | transfer.offset)[:exact_log2(config.bus_bytes)].any()
                                    & (~one_of(Opcode.STORE) | writable[region])))),
         ]
 
         with m.FSM(name="decode"):
             with m.State("FETCH"):
                 m.d.comb += self.i.ready.eq(1)
-                m.d.sync += [word.eq(self.i.p.word), self.pc.eq(self.i.p.pc)]
                 with m.If(self.i.valid):
+                    m.d.sync += [word.eq(self.i.p.word), self.pc.eq(self.i.p.pc)]
                     with m.If(self.i.p.overrun):
                         m.d.sync += self.cause.eq(Fault.ADDRESS)
+                        m.next = "FAULT"
+                    with m.Elif(self.i.p.failed):
+                        m.d.sync += self.cause.eq(Fault.BUS_READ)
                         m.next = "FAULT"
                     with m.Else():
                         m.next = "CHECK"

@@ -17,8 +17,7 @@ from .yosys import run_yosys
 
 __all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil"]
 
-#: All logic becomes `assign`, registers and memories `always_ff`. Memories have no initial contents. `-noattr` leaves out
-#: what only Yosys reads.
+#: All logic becomes `assign`, registers and memories `always_ff`. Memories have no initial contents.
 _SCRIPT = """
 read_rtlil design.il
 hierarchy -check -top {top}
@@ -29,7 +28,7 @@ pmuxtree
 techmap -map widths.v
 opt_clean
 memory_collect
-write_verilog -sv -noattr -norename design.v
+write_verilog -sv -norename design.v
 """
 
 
@@ -72,8 +71,9 @@ def component_to_rtlil(component, *, name, ports=None, clocked=True):
 def _rtlil_to_verilog(text, top):
     files = {"design.il": text, "widths.v": WIDTHS_MAP}
     written = run_yosys(_SCRIPT.format(top=top), files, "design.v", timeout=600)
-    # The first line is Yosys' own: where and how it was built.
-    return with_port_lists(written.partition("\n")[2].lstrip())
+    # The first line is Yosys' own: where and how it was built. Of the attributes, only one is for who reads the Verilog.
+    attributes = re.compile(r"^ *\(\* (?!no_rw_check)[^\n]*\*\)\n|\(\* (?!no_rw_check)[^\n]*?\*\) ?", re.MULTILINE)
+    return with_port_lists(attributes.sub("", written.partition("\n")[2]).lstrip())
 
 
 def component_to_verilog(component, *, name, clocked=True):

@@ -1,6 +1,6 @@
 """Instruction fetch."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
@@ -39,7 +39,6 @@ class FetchUnit(wiring.Component):
             "request": Out(stream.Signature(burst_request(address_width))),
             "data_valid": In(1), "data_error": In(1), "data": In(bus_width),
             "o": Out(stream.Signature(instruction_layout())),
-            "error": Out(1), "error_pc": Out(32),
         })
 
     def elaborate(self, platform):
@@ -47,7 +46,7 @@ class FetchUnit(wiring.Component):
         step = exact_log2(self.instruction_bytes)
         m.submodules.splitter = splitter = BurstSplitter(address_width=self._address_width, bus_bytes=self.bus_width // 8)
         m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=8 * self.instruction_bytes // self.bus_width)
-        m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH, depth=self.depth)
+        m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
         connect(m, splitter.o, flipped(self.request))
 
         # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
@@ -60,7 +59,7 @@ class FetchUnit(wiring.Component):
         asked, taken = Signal(), Signal()
         m.d.comb += [
             address.eq(self.base + next_pc),
-            aligned.eq(~address[:exact_log2(self.bus_width // 8)].any()),
+            aligned.eq(~(self.base | next_pc)[:exact_log2(self.bus_width // 8)].any()),
             rest.eq(Mux(aligned & (self.size > next_pc), self.size - next_pc, 0)),
             count.eq(Mux(rest >> step < self.group, rest >> step, self.group)),
             splitter.i.valid.eq(started & (ahead <= self.depth - self.group) & (count != 0)),
@@ -75,18 +74,24 @@ class FetchUnit(wiring.Component):
         with m.If(asked):
             m.d.sync += next_pc.eq(next_pc + (count << step))
 
+        # A word with a beat that the bus could not read goes on as `failed`: it matters only if it is to be executed.
+        earlier_failed, failed = Signal(), Signal()
+        m.d.comb += failed.eq(earlier_failed | self.data_error)
+        with m.If(assembler.o_valid):
+            m.d.sync += earlier_failed.eq(0)
+        with m.Elif(self.data_error):
+            m.d.sync += earlier_failed.eq(1)
+
         m.d.comb += [
-            assembler.i_valid.eq(self.data_valid),
+            assembler.i_valid.eq(self.data_valid | self.data_error),
             assembler.i.eq(self.data),
             words.w_en.eq(assembler.o_valid),
-            words.w_data.eq(assembler.o[:INSTRUCTION_WIDTH]),
+            words.w_data.eq(Cat(assembler.o[:INSTRUCTION_WIDTH], failed)),
             words.r_en.eq(self.o.ready),
-            self.o.p.word.eq(words.r_data),
+            Cat(self.o.p.word, self.o.p.failed).eq(words.r_data),
             self.o.p.pc.eq(present_pc),
             self.o.p.overrun.eq(~words.r_rdy),
             self.o.valid.eq(words.r_rdy | (started & (ahead == 0) & (count == 0))),
-            self.error.eq(self.data_error),
-            self.error_pc.eq(present_pc),
         ]
         with m.If(taken):
             m.d.sync += present_pc.eq(present_pc + self.instruction_bytes)

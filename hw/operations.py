@@ -12,8 +12,9 @@ def tag_layout(config):
     return data.StructLayout({"slot": bits_for(config.window - 1), "pc": 32})
 
 def instruction_layout():
-    """A fetched instruction. `overrun` says that it would lie outside region MODEL; `word` is then undefined."""
-    return data.StructLayout({"word": INSTRUCTION_WIDTH, "pc": 32, "overrun": 1})
+    """A fetched instruction. `overrun` says that it would lie outside region MODEL, `failed` that the bus could not read it;
+    `word` is then undefined."""
+    return data.StructLayout({"word": INSTRUCTION_WIDTH, "pc": 32, "overrun": 1, "failed": 1})
 
 def transfer_layout(config):
     """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip."""

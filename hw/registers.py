@@ -20,7 +20,7 @@ STALLS = {
     "store": "the next matmul waits for a store",
     "weights": "the next pass waits for a tile from host memory",
     "shift": "the next pass waits for its tile to shift into the array",
-    "accumulate": "the next pass waits for sums that are still in the array",
+    "accumulate": "the next pass waits for sums that are still in the array, or for its turn",
     "drain": "no matmul is left before SYNC or HALT: the last sums, activations and stores",
 }
 
@@ -54,7 +54,7 @@ def _registers():
     yield Register("weight_fifo_depth", 0x018, "ro", "Tiles.")
     yield Register("control", 0x020, "w1", "Commands.", {
         "start": (0, 1, "starts a run; ignored while one runs, and after a fault until a reset"),
-        "reset": (1, 1, "ends any run and clears every unit, the status and the fault; the other registers stay")})
+        "reset": (1, 1, "ends any run and clears every unit, the status, the fault and a pending interrupt; the rest stays")})
     yield Register("status", 0x024, "ro", "State of the core.", {
         "running": (0, 1, "a run is going on"),
         "done": (1, 1, "the last run reached HALT; cleared by start and reset"),

@@ -71,7 +71,7 @@ class RowIssuer(wiring.Component):
             m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
 
         # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
-        # stale by still blocking, since new entries come with a new head.
+        # stale by still blocking, since new entries come with a new head. A full table blocks too.
         fresh, blocked = Signal(), Signal()
         m.d.sync += [
             fresh.eq(self.i.valid & ~go),

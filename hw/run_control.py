@@ -59,7 +59,7 @@ class RunControl(wiring.Component):
         m.d.comb += [
             self.active.eq(state != State.IDLE),
             self.running.eq(state == State.RUN),
-            expired.eq(silent >= self.timeout),
+            expired.eq((silent >= self.timeout) & silent.any()),
         ]
         m.d.sync += silent.eq(Mux(self.progress | (state == State.IDLE), 0, silent + 1))
         with m.Switch(state):

@@ -1,6 +1,6 @@
 """The scoreboard: which instructions in flight must end before another may begin."""
 
-from amaranth import Module, Signal
+from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 

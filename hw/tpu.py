@@ -37,7 +37,7 @@ class Tpu(wiring.Component):
 
     One clock. Two resets: the registers, the run control and the bus managers answer to `aresetn` alone (domain `bus`);
     everything else is also held in reset outside a run (domain `sync`), so that each run, and each recovery from a fault,
-    begins from the same state.
+    begins from the same state, but for the contents of the memories on the chip and the weights in the array.
 
     Parameters
     ----------
@@ -179,22 +179,21 @@ class Tpu(wiring.Component):
         ]
 
         self._connect_run(m, registers, run, reader, writer)
-        self._connect_faults(m, run, decoder, fetch, load, weights, store)
+        self._connect_faults(m, run, decoder, load, weights, store)
         self._connect_counters(m, run, dispatcher, matmul_unit, weight_fifo, activation)
         m.d.comb += [
-            fetch.base.eq(registers.model_base_low | (registers.model_base_high << 32)),
-            fetch.size.eq(registers.model_size),
+            fetch.base.eq(decoder.bases[Region.MODEL.value]),
+            fetch.size.eq(decoder.sizes[Region.MODEL.value]),
             fetch.pc.eq(registers.pc),
             run.halted.eq(dispatcher.halted),
             run.present_pc.eq(decoder.pc),
         ]
         for region in Region:
-            name = region.name.lower()
-            m.d.comb += [
-                decoder.bases[region.value].eq(
-                    getattr(registers, f"{name}_base_low") | (getattr(registers, f"{name}_base_high") << 32)),
-                decoder.sizes[region.value].eq(getattr(registers, f"{name}_size")),
-            ]
+            low, high, size = (getattr(registers, f"{region.name.lower()}_{part}") for part in ("base_low", "base_high", "size"))
+            # A region that leaves the bus' addresses is as good as empty.
+            usable = Signal(32, name=f"{region.name.lower()}_usable")
+            m.d.bus += usable.eq(Mux(Cat(low, high) + size > 1 << config.address_width, 0, size))
+            m.d.comb += [decoder.bases[region.value].eq(Cat(low, high)), decoder.sizes[region.value].eq(usable)]
         return m
 
     def _clock(self, m):
@@ -240,10 +239,10 @@ class Tpu(wiring.Component):
             *(getattr(registers, f"stall_{name}").eq(run.stall_cycles[i]) for i, name in enumerate(STALLS)),
         ]
 
-    def _connect_faults(self, m, run, decoder, fetch, load, weights, store):
+    def _connect_faults(self, m, run, decoder, load, weights, store):
         """The first fault of a run ends it; in one cycle, the earlier in this list counts."""
         sources = [
-            *((unit.error, Fault.BUS_READ, unit.error_pc) for unit in (load, weights, fetch)),
+            *((unit.error, Fault.BUS_READ, unit.error_pc) for unit in (load, weights)),
             (store.error, Fault.BUS_WRITE, store.error_pc),
             (decoder.fault, decoder.cause, decoder.pc),
         ]
@@ -275,7 +274,7 @@ class Tpu(wiring.Component):
             run.read_beat.eq(read.rvalid & read.rready),
             run.write_beat.eq(write.wvalid & write.wready),
             run.progress.eq(
-                matmul_unit.issued | dispatcher.accepted | (activation.write & activation.grant)
+                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | (activation.write & activation.grant)
                 | (read.arvalid & read.arready) | run.read_beat
                 | (write.awvalid & write.awready) | run.write_beat | (write.bvalid & write.bready)),
         ]

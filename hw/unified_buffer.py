@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from .hierarchy import instantiate
+from .memories import NO_COLLISIONS
 
 __all__ = ["UnifiedBufferLane", "UnifiedBuffer"]
 
@@ -33,7 +34,7 @@ class UnifiedBufferLane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[])
+        m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         operand = memory.read_port()
         write, read = memory.write_port(), memory.read_port()
         m.d.comb += [

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from .hierarchy import instantiate
+from .memories import NO_COLLISIONS
 
 __all__ = ["WeightFifoLane", "WeightFifo"]
 
@@ -30,7 +31,7 @@ class WeightFifoLane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[])
+        m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read = memory.write_port(), memory.read_port()
         position = Signal(range(self.depth))
         m.d.comb += [

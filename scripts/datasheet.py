@@ -37,7 +37,7 @@ def registers():
         for name, (first, width, meaning) in (register.fields or {}).items():
             bits = f"{first}" if width == 1 else f"{first + width - 1}:{first}"
             text += f"<br>`{name}` [{bits}]: {meaning}."
-        rows.append([f"0x{register.offset:03X}", f"`{register.name}`", register.access, f"0x{register.reset:X}", text])
+        rows.append([f"0x{register.offset:03X}", f"`{register.name}`", register.access, "-" if register.access == "ro" else f"0x{register.reset:X}", text])
     return markdown_table(["offset", "name", "access", "reset", "meaning"], rows)
 
 

@@ -57,7 +57,7 @@ async def accesses(ports, rng, *, eager, cycles):
             expected.append(held.get(name, values.get(name, 0)))
             read = None
             counts[0] += 1
-        assert takes[0] == takes[1] if write and write[0] and write[1] else not (takes[0] or takes[1])
+        assert takes[0] == takes[1] and (write is not None and write[0] and write[1] or not takes[0])
         if write and takes[0]:
             register = next((register for register in REGISTERS if register.offset == write[2] & ~3), None)
             mask = sum(0xFF << 8 * byte for byte in range(4) if write[4] >> byte & 1)
@@ -74,4 +74,4 @@ async def accesses(ports, rng, *, eager, cycles):
 @pytest.mark.parametrize("eager", [1, 0.5, 0.1])
 def test_random(eager):
     counts = simulate(ControlRegisters(), accesses, seed=seed(), eager=eager, cycles=int(1200 / eager ** 0.5))
-    assert min(counts) > (1000 if eager == 1 else 30), "accesses are slower than one a cycle" if eager == 1 else counts
+    assert min(counts) > (350 if eager == 1 else 30), "accesses are slower than one in three cycles" if eager == 1 else counts

@@ -94,23 +94,26 @@ async def words(ports, rng, *, config, count):
     layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
     seen = {}
     for _ in range(count):
-        word, pc, overrun = random_word(rng, config, sizes), rng.getrandbits(32), rng.random() < 0.02
+        word, pc = random_word(rng, config, sizes), rng.getrandbits(32)
+        overrun, failed = rng.random() < 0.02, rng.random() < 0.02
         try:
             opcode, fields = machine._decode(word, pc)
             cause = Fault.NONE
         except MachineFault as fault:
             cause = fault.cause
+        if failed:
+            cause = Fault.BUS_READ
         if overrun:
             cause = Fault.ADDRESS
         name = cause.name if cause is not Fault.NONE else opcode.name
         seen[name] = seen.get(name, 0) + 1
-        ports.set(i__valid=1, i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun)), o__ready=0)
+        ports.set(i__valid=1, i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun), failed=int(failed)), o__ready=0)
         await ports.settle()
         while not ports.get("i__ready"):
             await ports.tick()
             await ports.settle()
         await ports.tick()
-        ports.set(i__valid=0, i__payload=rng.getrandbits(289))
+        ports.set(i__valid=0, i__payload=rng.getrandbits(290))
         started = ports.cycle
         await ports.settle()
         while not (ports.get("o__valid") or ports.get("fault")):
@@ -163,7 +166,7 @@ async def words(ports, rng, *, config, count):
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}")
 def test_random(config):
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=600)
-    assert len(seen) == len(Opcode) + 3, f"something never happened: {seen}"
+    assert len(seen) == len(Opcode) + 4, f"something never happened: {seen}"
 
 
 def test_decode_is_the_inverse_of_encode():
