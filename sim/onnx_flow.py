@@ -9,22 +9,26 @@ from onnx import NodeProto, TensorProto
 from .golden import round_bfloat16
 from .network import Dense, ModelError
 
-__all__ = ["Flow", "Linear", "Step", "BatchOfOne", "SUPPORTED", "FOLDABLE", "LINEAR", "ELEMENTWISE", "SHAPE", "ML", "FLOATS",
+__all__ = ["Flow", "Linear", "Step", "BatchFixed", "SUPPORTED", "FOLDABLE", "LINEAR", "ELEMENTWISE", "SHAPE", "ML", "FUSED", "FLOATS",
            "INTEGERS", "ANY_BATCH", "inline", "title", "unsupported", "show", "sample_axis"]
 
-LINEAR = ("Gemm", "MatMul")
+LINEAR = ("Gemm", "MatMul", "Einsum")
 ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")
-SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Cast", "Shape")
+SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Cast", "CastLike",
+         "Shape")
+_RELU = ("Relu", "Clip", "Max")         # the last two if they are a Relu: bounded by 0 from below, and not from above
 _FINAL = ("Softmax", "LogSoftmax", "ArgMax")
+#: What onnxruntime writes for Gemm and its function, of domain com.microsoft.
+FUSED = "FusedGemm"
 ML = ("Scaler", "ZipMap", "ArrayFeatureExtractor")     # of domain ai.onnx.ml: how scikit-learn's start and end
 
 #: Operators that a network may have on the way from its input to its output.
-SUPPORTED = (*LINEAR, "Relu", *ELEMENTWISE, *SHAPE, *_FINAL, "Constant")
+SUPPORTED = (*LINEAR, *_RELU, *ELEMENTWISE, *SHAPE, *_FINAL, "Constant")
 
 #: Operators that may stand between constants.
-FOLDABLE = ("Constant", "ConstantOfShape", "Abs", "Concat", "Exp", "Gather", "Gemm", "MatMul", "Max", "Min", "Pow",
-            "Reciprocal", "ReduceProd", "Relu", "Size", "Slice", "Split", "Sqrt",
-            *SHAPE, *[name for name in ELEMENTWISE if name != "BatchNormalization"])
+FOLDABLE = ("Constant", "ConstantOfShape", "Abs", "Concat", "Equal", "Exp", "Gather", "Min", "Pow", "Reciprocal",
+            "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum", "Size", "Slice", "Split", "Sqrt", "Sum", "Where",
+            *LINEAR, *_RELU, *SHAPE, *[name for name in ELEMENTWISE if name != "BatchNormalization"])
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT32,
@@ -35,8 +39,12 @@ INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto
 ANY_BATCH = 1_000_003
 
 
-class BatchOfOne(ModelError):
-    """A Reshape that is only right for one sample."""
+class BatchFixed(ModelError):
+    """A Reshape that is only right for `batch` samples."""
+
+    def __init__(self, message, batch):
+        super().__init__(message)
+        self.batch = batch
 
 
 @dataclass(frozen=True, eq=False)

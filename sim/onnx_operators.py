@@ -4,11 +4,11 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from .network import ModelError
-from .onnx_flow import (ELEMENTWISE, FLOATS, INTEGERS, LINEAR, ML, SHAPE, SUPPORTED, BatchOfOne, Flow, Linear, sample_axis,
-                        show, unsupported)
+from .onnx_flow import (ANY_BATCH, ELEMENTWISE, FLOATS, FUSED, INTEGERS, LINEAR, ML, SHAPE, SUPPORTED, BatchFixed, Flow, Linear,
+                        sample_axis, show, unsupported)
 
 __all__ = ["apply"]
 
@@ -28,12 +28,14 @@ def apply(step):
         if step.operator in SHAPE and step.operator != "Shape":
             return flow
         raise ModelError(f"{step.title}: nothing may come after ArgMax")
-    if step.operator not in SUPPORTED:
+    if step.operator not in (*SUPPORTED, FUSED):
         raise unsupported(step.node)
     if flow.softmax and step.operator not in SHAPE:
         raise ModelError(f"{step.title}: nothing may come after Softmax, which is left out; remove it")
     if flow.integer and step.operator not in SHAPE:
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
+    if step.operator == "CastLike" and not isinstance(step.arguments[0], Flow):
+        return step.arguments[0]
     if step.operator in SHAPE and not isinstance(step.arguments[0], Flow):
         raise ModelError(f"{step.title}: its shape must be constant")
     return _HANDLERS[step.operator](step, flow)
@@ -44,9 +46,12 @@ def apply(step):
 def _keep(step, flow):
     if step.operator == "Dropout" and len(step.arguments) > 2 and step.arguments[2] is not None and step.arguments[2].any():
         raise ModelError(f"{step.title}: must be exported for inference, not for training")
-    if step.operator != "Cast":
+    if step.operator in ("Identity", "Dropout"):
         return flow
-    kind = step.attributes["to"]
+    if step.operator == "CastLike":
+        kind = helper.np_dtype_to_tensor_dtype(step.arguments[1].dtype)
+    else:
+        kind = step.attributes["to"]
     if kind in INTEGERS and not flow.integer:
         raise ModelError(f"{step.title}: a Cast to integers is not supported; remove it")
     if kind not in (*FLOATS, *INTEGERS):
@@ -63,6 +68,7 @@ def _shape(step, flow):
 
 def _reshape(step, flow):
     dims, operator = flow.dims, step.operator
+    fixed = None                # the batch, if it is written out
     if operator == "Flatten":
         axis = step.attributes.get("axis", 1)
         axis += len(dims) if axis < 0 else 0
@@ -74,6 +80,7 @@ def _reshape(step, flow):
         if target.count(-1) > 1:
             raise ModelError(f"{step.title}: two open sizes in {show(shape)}")
         if -1 in target:
+            fixed = target[0]
             target[target.index(-1)] = prod(dims) // max(1, -prod(target))
     else:
         axes = step.attributes.get("axes")
@@ -88,8 +95,10 @@ def _reshape(step, flow):
             axes, rest = {axis % rank for axis in axes}, iter(dims)
             target = [1 if axis in axes else next(rest) for axis in range(rank)]
     fits = prod(target) == prod(dims) and min(target, default=1) > 0
-    if not fits or target[:1] == [1] and sample_axis(target, flow.size) is None:
-        raise BatchOfOne(f"{step.title}: shape {show(dims)} can't become {show(target)}")
+    mixed = sample_axis(target, flow.size) is None and target[:1] < [ANY_BATCH]
+    if not fits or mixed:
+        raise BatchFixed(f"{step.title}: shape {show(dims)} can't become {show(target)}",
+                         fixed or (target[0] if fits else prod(target) // flow.size))
     return replace(flow, dims=tuple(target))
 
 
@@ -126,6 +135,21 @@ def _relu(step, flow):
     if flow.layers and flow.layers[-1].function == "relu" and not flow.waiting:
         return flow
     raise ModelError(f"{step.title}: must come after a layer ({' or '.join(LINEAR)}, with or without Add)")
+
+
+def _clip(step, flow):
+    low, high = (step.attributes.get(key) if step.opset < 11 else constant
+                 for key, constant in zip(("min", "max"), (*step.arguments[1:3], None, None)))
+    if low is None or low != 0 or high is not None and high < np.finfo(np.float32).max:
+        raise ModelError(f"{step.title}: is only supported as a Relu, from 0 to no bound, not from {low} to {high}")
+    return _relu(step, flow)
+
+
+def _max(step, flow):
+    if len(step.arguments) != 2 or any(value.any() for value in step.arguments if value is not flow):
+        raise ModelError(f"{step.title}: is only supported as a Relu, of values and 0")
+    zeros = next(value for value in step.arguments if value is not flow)
+    return _relu(step, replace(flow, dims=_per_value(step, flow, zeros)[1]))
 
 
 def _softmax(step, flow):
@@ -204,7 +228,7 @@ def _fold_in(step, flow, scale=None, shift=None):
 
 
 def _linear(step, flow):
-    gemm = step.operator == "Gemm"
+    gemm = step.operator in ("Gemm", FUSED)
     if not isinstance(step.arguments[0], Flow) or gemm and step.attributes.get("transA", 0):
         raise ModelError(f"{step.title}: weights stand on the left, or a batch is transposed; only "
                          f"values x weights is supported, with values (batch, K)")
@@ -246,11 +270,34 @@ def _linear(step, flow):
     return result
 
 
+def _fused(step, flow):
+    """onnxruntime's optimiser: Gemm and what comes after it in one."""
+    function = step.attributes.get("activation", b"").decode()
+    if function not in ("", "Relu"):
+        raise ModelError(f"{step.title}: its activation {function} is not supported; Relu is")
+    result = _linear(step, flow)
+    return _relu(step, result) if function else result
+
+
+def _einsum(step, flow):
+    """A matrix product in Einstein's notation, such as bk,kn->bn; either operand may come first."""
+    left, arrow, result = step.attributes["equation"].decode().replace(" ", "").partition("->")
+    terms = dict(zip(map(id, step.arguments), left.split(",")))
+    weights = next((value for value in step.arguments if value is not flow), np.empty(0))
+    values, matrix = terms[id(flow)], terms.get(id(weights), "")
+    inner, outer = values[-1:], result[-1:]
+    fits = arrow and left.count(",") == 1 and len({*values}) == len(values) and result == values[:-1] + outer
+    if not fits or outer in values or matrix not in (inner + outer, outer + inner):
+        raise ModelError(f"{step.title}: {left}{arrow}{result} is not values x weights")
+    weights = weights if matrix == inner + outer else weights.T
+    return _linear(replace(step, arguments=[flow, weights]), flow)
+
+
 _HANDLERS = {
-    **dict.fromkeys(("Identity", "Dropout", "Cast"), _keep),
+    **dict.fromkeys(("Identity", "Dropout", "Cast", "CastLike"), _keep),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshape),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(LINEAR, _linear),
-    "Shape": _shape, "Transpose": _transpose, "Relu": _relu,
+    **dict.fromkeys(("Gemm", "MatMul"), _linear), "Einsum": _einsum, FUSED: _fused,
+    "Shape": _shape, "Transpose": _transpose, "Relu": _relu, "Clip": _clip, "Max": _max,
 }

@@ -16,7 +16,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from .golden import bfloat16
 from .network import ModelError, Network
-from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, INTEGERS, LINEAR, ML, SUPPORTED, BatchOfOne, Flow, Step, inline, title,
+from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LINEAR, ML, SUPPORTED, BatchFixed, Flow, Step, inline, title,
                         unsupported)
 from .onnx_operators import apply
 
@@ -49,12 +49,13 @@ def read_network(path):
 def _read(model, folder):
     try:
         return _Reader(model, folder).read()
-    except BatchOfOne:
-        # Some exporters leave the batch open at the input, and fix it at 1 in a Reshape.
-        try:
-            return _Reader(model, folder, batch=1).read()
-        except ModelError:
-            pass
+    except BatchFixed as error:
+        # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with.
+        if 0 < error.batch < ANY_BATCH:
+            try:
+                return _Reader(model, folder, batch=error.batch).read()
+            except ModelError:
+                pass
         raise
 
 
@@ -189,7 +190,7 @@ class _Reader:
                 self._check_operator(node)
 
     def _check_operator(self, node):
-        if node.domain == "ai.onnx.ml" and node.op_type in ML:
+        if (node.domain, node.op_type) in (*(("ai.onnx.ml", name) for name in ML), ("com.microsoft", FUSED)):
             return
         if node.domain not in ("", "ai.onnx"):
             raise unsupported(node, f"the domain {node.domain!r} is not supported")

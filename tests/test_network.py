@@ -205,12 +205,68 @@ def test_cntk(rng, tmp_path):
     check(b.save(tmp_path, ir_version=3), integers(rng, 1, 1, 4, 4), layers=1)
 
 
-def test_batch_fixed_at_one_by_a_reshape_only(rng, tmp_path):
-    for shape in (1, 16), (1, -1):
+def test_relu_by_other_names(rng, tmp_path):
+    """torch.clamp and keras.ops.maximum."""
+    zero, infinite = np.float32(0), np.float32(np.inf)
+    for opset, relu in ((9, ("Clip", {"min": 0.0})), (13, ("Clip", zero)), (13, ("Clip", zero, infinite)),
+                        (13, ("Max", zero)), (13, ("Max", zero.reshape(1), ...)), (13, ("Max", np.zeros((1, 7), np.float32)))):
+        b = Builder(["batch", 12], opset=opset)
+        b("Gemm", integers(rng, 12, 7), integers(rng, 7))
+        attributes = relu[-1] if isinstance(relu[-1], dict) else {}
+        b(relu[0], *(b.constant(i) if isinstance(i, np.generic) else i for i in relu[1:] if not isinstance(i, dict)), **attributes)
+        b("MatMul", integers(rng, 7, 3))
+        assert check(b.save(tmp_path), integers(rng, 5, 12), layers=2).layers[0].function == "relu"
+
+
+def test_pytorch_unoptimised_clamp(rng, tmp_path):
+    """The bound takes the type of what it bounds."""
+    b = Builder(["batch", 12], opset=18)
+    values = b("Gemm", integers(rng, 12, 7))
+    b.node("Max", [values, b.node("CastLike", [np.array(0), values])])
+    assert check(b.save(tmp_path), integers(rng, 5, 12), layers=1).layers[0].function == "relu"
+
+
+def test_einsum(rng, tmp_path):
+    """torch.einsum, keras.layers.EinsumDense."""
+    b = Builder(["batch", 12])
+    b("Einsum", integers(rng, 12, 7, limit=1), equation="bk,kn->bn")
+    b("Einsum", integers(rng, 5, 7, limit=1), equation="bc , xc -> bx")
+    b("Einsum", integers(rng, 3, 5, limit=1), ..., equation="oi,bi->bo")
+    check(b.save(tmp_path), integers(rng, 5, 12), layers=3)
+
+
+def test_onnxruntime_optimised(rng, tmp_path):
+    """Its optimiser writes FusedGemm."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    b = Builder(["batch", 12])
+    b("Gemm", integers(rng, 7, 12), integers(rng, 7), transB=1)
+    b("Relu")
+    b("Gemm", integers(rng, 7, 3), integers(rng, 3))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(b.save(tmp_path), options, providers=["CPUExecutionProvider"])
+    assert "FusedGemm" in {node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node}
+    assert check(tmp_path / "optimised.onnx", integers(rng, 5, 12), layers=2).layers[0].function == "relu"
+
+
+def test_weight_norm(rng, tmp_path):
+    """torch's weight_norm, not folded: gain * direction / length."""
+    direction = np.array([[3, 4], [0, 2], [8, 6]], np.float32)
+    b = Builder(["batch", 2])
+    length = b.node("ReduceL2", [direction], axes=[1])
+    b.node("Div", [b.node("Mul", [direction, np.array([[5], [4], [10]], np.float32)]), length])
+    b.node("Gemm", ["x", b.last], transB=1)
+    check(b.save(tmp_path), integers(rng, 5, 2), layers=1)
+
+
+def test_batch_fixed_by_a_reshape_only(rng, tmp_path):
+    """x.view(len(x), -1) as torch traces it: the batch of the example becomes a constant."""
+    for shape in (1, 16), (1, -1), (2, 16), (64, -1):
         b = Builder(["batch", 1, 4, 4])
         b("Reshape", np.array(shape))
         b("Gemm", integers(rng, 16, 3))
-        check(b.save(tmp_path), integers(rng, 1, 1, 4, 4), layers=1)
+        check(b.save(tmp_path), integers(rng, shape[0], 1, 4, 4), layers=1)
 
 
 def test_no_batch(rng, tmp_path):
@@ -375,7 +431,7 @@ def mlp(rng, **options):
 def test_unsupported_operator(rng, tmp_path, operator):
     b = mlp(rng)
     b(operator, name="odd\none")
-    refused(b.save(tmp_path), f"operator {operator}", "odd\\none", "supported are Gemm, MatMul, Relu")
+    refused(b.save(tmp_path), f"operator {operator}", "odd\\none", "supported are Gemm, MatMul, Einsum, Relu, ")
 
 
 def test_unsupported_names_the_first(rng, tmp_path):
@@ -447,11 +503,14 @@ def refusals():
         "constant over values": (operator("Div", np.array(1, np.float32), ...), "'odd'", "divides a constant"),
         "per-batch constant": (operator("Add", ones((7, 3), np.float32)), "'odd'", "do not fit"),
         "reshape of wrong size": (operator("Reshape", np.array([-1, 5])), "'odd'", "can't become (", "5)"),
-        "reshape across samples": (several(("Reshape", np.array([3, -1])), ("MatMul", ones((3, 2), np.float32))),
-                                   "do not multiply"),
+        "reshape across samples": (several(("Reshape", np.array([2, -1])), ("MatMul", ones((6, 2), np.float32))),
+                                   "Reshape", "(batch, 3) can't become (2, "),
         "transposed batch": (operator("Transpose", perm=[1, 0]), "'odd'", "moves the batch"),
         "weights on the left": (operator("MatMul", ones((3, 3), np.float32), ...), "'odd'", "on the left"),
         "transposed operand": (operator("Gemm", ones((3, 3), np.float32), transA=1), "'odd'", "transposed"),
+        "Clip to 6": (operator("Clip", np.array(0, np.float32), np.array(6, np.float32)), "'odd'", "from 0.0 to 6.0"),
+        "Max of 1": (operator("Max", ones(3, np.float32)), "'odd'", "as a Relu"),
+        "Einsum over the batch": (operator("Einsum", ones((3, 2), np.float32), equation="kb,kn->bn"), "'odd'", "kb,kn->bn"),
         "quantised weights": (lambda b: b("MatMul", b.node(*dequantize, name="odd")), "DequantizeLinear", "'odd'"),
         "cast to integers": (operator("Cast", to=TensorProto.INT64), "'odd'", "Cast to integers"),
         "no inputs": (lambda b: b.node("Gemm", [], name="odd"), "'odd'"),
