@@ -159,3 +159,27 @@ def test_bad_samples_are_refused():
         program.pack_input(np.zeros((2, 5), bfloat16))
     with pytest.raises(ValueError, match="shape"):
         program.pack_input(np.zeros((3, 4), bfloat16))
+
+
+def unfit_loads(program, config):
+    """The most LOAD_WEIGHTS that stand in front of the MATMUL that makes room for them; see the datasheet, Programs."""
+    loaded, taken, ends, most = 0, 0, [], 0
+    for pc in range(0, program.instructions * config.instruction_bytes, config.instruction_bytes):
+        opcode, fields = decode(int.from_bytes(program.model[pc:pc + 32], "little"))
+        if opcode is Opcode.LOAD_WEIGHTS:
+            loaded += fields["rows"]
+            ends.append(loaded)
+        elif opcode is Opcode.MATMUL and not fields["keep"]:
+            most = max(most, sum(end > taken + config.weight_fifo_depth for end in ends))
+            taken += fields["tiles0"] * fields["tiles1"]
+            ends = [end for end in ends if end > taken]
+    assert loaded == taken
+    return most
+
+
+@pytest.mark.parametrize("n, tiles", [(2, 2), (4, 2), (8, 8), (16, 2)])
+def test_weights_never_starve_themselves(n, tiles):
+    rng = np.random.default_rng(SEED)
+    config = Config(n=n, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=tiles)
+    for widths, batch in (((30, 17, 9), 5), ((61, 40, 33, 7), 30), ((14, 130), 2)):
+        assert unfit_loads(compile_network(network(rng, widths), config, batch), config) <= 4
