@@ -481,7 +481,7 @@ def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
         exact.append(bool(rng.random() < 0.7))
         case = Case(rng, host, machine, [*before, *([op(Opcode.SYNC)] if exact[-1] else []), word, op(Opcode.HALT)],
                     timeout=600)
-        if case.fault is None and case.tiles_left > config.weight_fifo_depth:
+        if case.fault is None and case.tiles_left > config.weight_fifo_depth + 1:      # one is in the array
             case.fault = ["TIMEOUT", None]
         cases.append(case)
         if number % 30 == 29:

@@ -16,7 +16,7 @@ LAYOUT = transfer_layout(Config(n=4))
 async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
     def entry(number):
         return {"tag": {"slot": number % 16, "pc": 32 * number}, "address": rng.randrange(1 << 16) * 8, "bias": 0,
-                "vectors": rng.choice((1, rng.randrange(1, 40))), "row": rng.randrange(1 << 14)}
+                "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))), "row": rng.randrange(1 << 14)}
 
     todo = [entry(number) for number in range(count)]
     contents = {row: rng.getrandbits(64 * ratio) for e in todo for row in range(e["row"], e["row"] + e["vectors"])}
