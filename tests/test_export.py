@@ -26,7 +26,7 @@ def test_icarus(verilog, tmp_path):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("n", [2, 16, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [2, 16, pytest.param(32, marks=pytest.mark.slow)])
 def test_verilator_lint(n, tmp_path):
     """Default warnings."""
     (tmp_path / "tpu.v").write_text(to_verilog(Config(n=n)))
