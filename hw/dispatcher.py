@@ -1,7 +1,7 @@
 """Dispatch: finds what each instruction has to wait for, and hands it to its unit. The hazards are interlocked here."""
 
 from amaranth import Array, Module, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 

@@ -10,7 +10,7 @@ from seeds import SEED, seed
 
 from hw import export
 from hw.config import Config
-from hw.isa import FIELDS, Fault, Format, Function, Opcode, Region, decode, encode
+from hw.isa import FIELDS, Format, Function, Opcode, Region, decode, encode
 from sim.compiler import compile_network
 from sim.golden import bfloat16, run_network
 from sim.machine import Machine, MachineFault
@@ -647,7 +647,7 @@ def test_bus_errors(rng, memory):
 @pytest.mark.parametrize("after", [0, 1, 2, 4])     # 1 burst of instructions, 2 read, 2 written
 def test_bus_that_answers_late(rng, after):
     """From a certain transaction on every answer is late: TIMEOUT in the time that the register says, then recovery."""
-    host, machine, hazards = Host(rng), Machine(SMALL), Hazards(rng, SMALL)
+    host, machine = Host(rng), Machine(SMALL)
     bad = Case(rng, host, machine, [op(Opcode.LOAD, region=Region.INPUT, rows=32),
                                     op(Opcode.STORE, region=Region.OUTPUT, rows=32), op(Opcode.HALT)], timeout=400)
     good = Case(rng, host, machine, initialisation(SMALL) + revelation(SMALL), timeout=30_000)
