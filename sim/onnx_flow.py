@@ -9,17 +9,15 @@ from onnx import NodeProto, TensorProto
 from .golden import round_bfloat16
 from .network import Dense, ModelError
 
-__all__ = ["Flow", "Linear", "Step", "BatchFixed", "SUPPORTED", "FOLDABLE", "LINEAR", "ELEMENTWISE", "SHAPE", "ML", "FUSED", "FLOATS",
-           "INTEGERS", "ANY_BATCH", "inline", "title", "unsupported", "show", "sample_axis"]
+__all__ = ["Flow", "Linear", "Step", "BatchFixed", "SUPPORTED", "FOLDABLE", "LINEAR", "ELEMENTWISE", "SHAPE", "ML", "FUSED",
+           "FLOATS", "INTEGERS", "ANY_BATCH", "inline", "title", "unsupported", "show", "sample_axis"]
 
 LINEAR = ("Gemm", "MatMul", "Einsum")
 ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")
-SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Cast", "CastLike",
-         "Shape")
+SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Cast", "CastLike", "Shape")
 _RELU = ("Relu", "Clip", "Max")         # the last two if they are a Relu: bounded by 0 from below, and not from above
 _FINAL = ("Softmax", "LogSoftmax", "ArgMax")
-#: What onnxruntime writes for Gemm and its function, of domain com.microsoft.
-FUSED = "FusedGemm"
+FUSED = "FusedGemm"                     # of domain com.microsoft: onnxruntime's Gemm with its function
 ML = ("Scaler", "ZipMap", "ArrayFeatureExtractor")     # of domain ai.onnx.ml: how scikit-learn's start and end
 
 #: Operators that a network may have on the way from its input to its output.

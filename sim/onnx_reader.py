@@ -16,8 +16,8 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from .golden import bfloat16
 from .network import ModelError, Network
-from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LINEAR, ML, SUPPORTED, BatchFixed, Flow, Step, inline, title,
-                        unsupported)
+from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LINEAR, ML, SUPPORTED, BatchFixed, Flow, Step, inline,
+                        title, unsupported)
 from .onnx_operators import apply
 
 __all__ = ["read_network"]

@@ -1,5 +1,6 @@
 """A network and its samples through the RTL: compile, lay out host memory, simulate, compare with the golden model."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,10 +95,13 @@ class Result:
     waves: str | None
 
 
+_verilog_of = functools.cache(to_verilog)
+
+
 def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False):
     """The simulation of a core; memory is rounded up to a power of two, so that builds are shared."""
     size = 1 << max(24, (memory_bytes - 1).bit_length())
-    return Simulation.of_core(to_verilog(config), config, simulator=simulator, memory_bytes=size, waves=waves)
+    return Simulation.of_core(_verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves)
 
 
 def run_samples(network, config, samples, *, batch, simulator="verilator", memory=None, waves=False, progress=None,

@@ -213,7 +213,8 @@ def test_relu_by_other_names(rng, tmp_path):
         b = Builder(["batch", 12], opset=opset)
         b("Gemm", integers(rng, 12, 7), integers(rng, 7))
         attributes = relu[-1] if isinstance(relu[-1], dict) else {}
-        b(relu[0], *(b.constant(i) if isinstance(i, np.generic) else i for i in relu[1:] if not isinstance(i, dict)), **attributes)
+        inputs = relu[1:-1] if attributes else relu[1:]
+        b(relu[0], *(b.constant(i) if isinstance(i, np.generic) else i for i in inputs), **attributes)
         b("MatMul", integers(rng, 7, 3))
         assert check(b.save(tmp_path), integers(rng, 5, 12), layers=2).layers[0].function == "relu"
 
