@@ -1,0 +1,120 @@
+"""A serial line: eight bits, no parity, one stop bit, least significant bit first."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.cdc import FFSynchronizer
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["UartReceiver", "UartTransmitter", "bit_step"]
+
+#: Bits of the phase accumulators that divide the clock.
+_PHASE_WIDTH = 16
+
+
+def bit_step(clock, baud):
+    """What a phase of 16 bits advances in a clock cycle, so that it overflows once a bit: a divider with a fraction.
+
+    Raises
+    ------
+    ValueError
+        With fewer than four cycles a bit, or where the rate would be off by more than 1 %.
+    """
+    step = round((baud << _PHASE_WIDTH) / clock)
+    if baud <= 0 or 4 * baud > clock or abs(step * clock / (baud << _PHASE_WIDTH) - 1) > 0.01:
+        raise ValueError(f"a clock of {clock} Hz makes no {baud} baud: a bit takes at least 4 cycles and at most "
+                         f"{(1 << _PHASE_WIDTH) // 50}")
+    return step
+
+
+class UartReceiver(wiring.Component):
+    """Bytes from a line, which needs no synchronisation. Bits are sampled in their middle.
+
+    A byte is there for one cycle, half a bit after its stop bit began. After a stop bit that is low, nothing is received
+    until the line is high again.
+
+    Parameters
+    ----------
+    step : int
+        From :func:`bit_step`.
+
+    Members
+    -------
+    line : high when idle.
+    valid, data : strobe, byte.
+    error : strobe in place of `valid`: the stop bit was low.
+    idle : the line is high and no byte is on its way.
+    """
+
+    def __init__(self, *, step):
+        self.step = step
+        super().__init__({"line": In(1, init=1), "valid": Out(1), "data": Out(8), "error": Out(1), "idle": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        line = Signal(init=1)
+        m.submodules.synchronizer = FFSynchronizer(self.line, line, init=1)
+
+        phase, tick = Signal(_PHASE_WIDTH), Signal()
+        m.d.sync += Cat(phase, tick).eq(phase + self.step)
+
+        left = Signal(range(11))
+        m.d.comb += self.idle.eq(line & (left == 0))
+        m.d.sync += [self.valid.eq(0), self.error.eq(0)]
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(~line):
+                    # The first tick comes half a bit from here, in the middle of the start bit.
+                    m.d.sync += [phase.eq((1 << (_PHASE_WIDTH - 1)) + self.step), tick.eq(0), left.eq(10)]
+                    m.next = "BITS"
+            with m.State("BITS"):
+                with m.If(tick):
+                    m.d.sync += left.eq(left - 1)
+                    with m.If(left == 1):
+                        m.d.sync += [self.valid.eq(line), self.error.eq(~line)]
+                        m.next = "STOP"
+                        with m.If(line):
+                            m.next = "IDLE"
+                    with m.Elif((left == 10) & line):  # a glitch, no start bit
+                        m.d.sync += left.eq(0)
+                        m.next = "IDLE"
+                    with m.Else():
+                        m.d.sync += self.data.eq(Cat(self.data[1:], line))
+            with m.State("STOP"):
+                with m.If(line):
+                    m.next = "IDLE"
+        return m
+
+
+class UartTransmitter(wiring.Component):
+    """Bytes to a line, ten bits each, without a gap as long as there are bytes.
+
+    Parameters
+    ----------
+    step : int
+        From :func:`bit_step`.
+
+    Members
+    -------
+    i : stream of bytes.
+    line : high when idle.
+    """
+
+    def __init__(self, *, step):
+        self.step = step
+        super().__init__({"i": In(stream.Signature(8)), "line": Out(1, init=1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        phase, tick = Signal(_PHASE_WIDTH), Signal()
+        shift, left = Signal(9), Signal(range(11))
+        m.d.sync += Cat(phase, tick).eq(phase + self.step)
+        m.d.comb += self.i.ready.eq((left == 0) | ((left == 1) & tick))
+        with m.If(self.i.ready):
+            m.d.sync += left.eq(0)
+            with m.If(self.i.valid):
+                m.d.sync += [self.line.eq(0), shift.eq(Cat(self.i.payload, 1)), left.eq(10)]
+                with m.If(left == 0):
+                    m.d.sync += [phase.eq(0), tick.eq(0)]
+        with m.Elif(tick):
+            m.d.sync += [self.line.eq(shift[0]), shift.eq(Cat(shift[1:], 1)), left.eq(left - 1)]
+        return m

@@ -1,0 +1,44 @@
+# amaranth: UnusedElaboratable=no
+"""Boards: their pins, their clock, and what can't be made."""
+
+from dataclasses import replace
+
+import pytest
+
+from hw.boards import BOARDS
+from hw.boards.ecp5_pll import pll_settings
+from hw.config import PRESETS, Config, ConfigError
+
+SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16)
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.name)
+def test_pins(board):
+    """The top's ports are the pins that the constraints place; they are those of the ULX3S' schematics."""
+    verilog = board.to_verilog(SMALL)
+    head = verilog.partition("\nmodule top (\n")[2].partition(");")[0]
+    ports = [line.split("//")[0].split()[2].rstrip(",") for line in head.strip().splitlines()]
+    lines = board.constraints().splitlines()
+    sites = {line.split('"')[1]: line.split('"')[3] for line in lines if line.startswith("LOCATE")}
+    assert sorted(sites) == sorted(ports) and len(set(sites.values())) == len(sites)
+    assert {line.split('"')[1] for line in lines if line.startswith("IOBUF") and "IO_TYPE=LVCMOS33" in line} == set(ports)
+    assert (sites["clk25"], sites["uart_rx"], sites["uart_tx"], sites["led_0"]) == ("G2", "M1", "L4", "B2")
+    assert 'FREQUENCY PORT "clk25" 25 MHZ;' in lines
+    assert board.preset in PRESETS
+
+
+@pytest.mark.parametrize("mhz", [25, 50, 80, 90, 95, 100, 110, 125, 133, 150])
+def test_pll(mhz):
+    settings = pll_settings(25, mhz)
+    assert abs(settings.output_mhz / mhz - 1) < 0.005
+    assert 400 <= settings.oscillator_mhz <= 800
+    assert settings.input_mhz / settings.input_divider >= 10
+
+
+def test_impossible():
+    board = BOARDS["ulx3s-85f"]
+    for mhz in (2, 900):
+        with pytest.raises(ConfigError, match=f"PLL makes no {mhz} MHz from 25 MHz"):
+            replace(board, clock_mhz=mhz).to_verilog(SMALL)
+    with pytest.raises(ConfigError, match="40000000 baud"):
+        replace(board, baud=40_000_000).to_verilog(SMALL)
