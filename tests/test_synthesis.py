@@ -1,0 +1,352 @@
+"""The way to an FPGA: what is read from the tools' files, what is an error, and a small core routed (slow)."""
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
+
+import pytest
+
+from hw.boards import BOARDS
+from hw.config import PRESETS, Config
+from hw.export import to_verilog
+from scripts.area_picture import area_picture, squarify
+from scripts.fpga import implement, shortcomings
+from scripts.fpga_tools import fpga_tool, phase
+from scripts.netlist import Layout, is_latch, registers_for_memories
+from scripts.place_and_route import core_clock, critical_path, used
+from scripts.scan_chain import on_scan_chain
+from scripts.synthesis import SynthesisError, synthesize
+from scripts.targets import FAMILIES, PARTS, RESOURCES, TargetError, find_target, target_names
+from sim.tools import ToolError
+
+CELLS = FAMILIES["ecp5"].cells
+
+#: A board around a core, as Yosys writes it.
+VERILOG = """
+module tpu_array_row (input wire clk);
+endmodule
+module tpu_array (input wire clk);
+  tpu_array_row row_0 (
+    .clk(clk)
+  );
+  tpu_array_row row_1 (
+    .clk(clk)
+  );
+endmodule
+module tpu_memory(clk);
+endmodule
+module tpu (
+  input  wire clk
+);
+  tpu_array array (
+    .clk(clk)
+  );
+  tpu_memory memory (
+    .clk(clk)
+  );
+endmodule
+module system (input wire clk);
+  bridge bridge (
+    .clk(clk)
+  );
+  ram memory (
+    .clk(clk)
+  );
+  tpu core (
+    .clk(clk)
+  );
+endmodule
+module bridge (input wire clk);
+endmodule
+module ram (input wire clk);
+endmodule
+module top (input wire clk);
+  EHXPLLL pll (
+    .CLKI(clk)
+  );
+  system system (
+    .clk(clk)
+  );
+endmodule
+"""
+
+
+# --- Targets ------------------------------------------------------------------------------------------------------
+
+def test_every_target_can_be_found():
+    assert {"ulx3s-85f", "ecp5-85", "ice40-up5k", "gw2a-18", "xc7a100t", "ecp5"} <= set(target_names())
+    for name in target_names():
+        target = find_target(name)
+        assert target.name == name and target.family.name == target.part.family and target.clock_mhz > 0
+        assert set(target.part.available) == set(RESOURCES)
+
+
+def test_boards_have_parts_and_presets():
+    for name, board in BOARDS.items():
+        target = find_target(name)
+        assert target.board is board and target.clock_mhz == board.clock_mhz and board.preset in PRESETS
+        assert {f"--package={board.package}", f"--speed={board.speed}"} <= {
+            f"{option}={value}" for option, value in zip(target.part.options, target.part.options[1:])}
+
+
+def test_unknown_target():
+    with pytest.raises(TargetError, match="ulx3s-85f.*ecp5-85.*xc7a100t.*not 'ecp6'"):
+        find_target("ecp6")
+
+
+# --- Netlists -----------------------------------------------------------------------------------------------------
+
+def test_layout():
+    layout = Layout(VERILOG, "top")
+    assert layout.chain == {"top": "", "system": "system", "tpu": "system.core"}
+    assert layout.blocks == {
+        "system.bridge": ("bridge", "bridge"), "system.memory": ("memory", "ram"),
+        "system.core.array": ("array", "tpu_array"), "system.core.memory": ("system.core.memory", "tpu_memory")}
+    assert layout.block_of("system.core.array.row_0.x_TRELLIS_FF_Q") == "array"
+    assert layout.block_of("system.core.array_LUT4_Z") == "tpu"
+    assert layout.block_of("system.core.memory.0.0") == "system.core.memory"
+    assert layout.block_of("system.memory.0.0") == "memory"
+    assert layout.block_of("system.busy_LUT4_Z") == layout.block_of("rst_TRELLIS_FF_Q") == "top"
+    assert Layout(VERILOG, "tpu").chain == {"tpu": ""}
+
+
+def test_both_ways_of_counting_agree():
+    modules = {"top": {"system": 1, "EHXPLLL": 1, "LUT4": 1}, "system": {"bridge": 1, "ram": 1, "tpu": 1, "TRELLIS_FF": 1},
+               "bridge": {"LUT4": 5}, "ram": {"DP16KD": 4}, "tpu": {"tpu_array": 1, "tpu_memory": 1, "LUT4": 2},
+               "tpu_array": {"tpu_array_row": 2}, "tpu_array_row": {"MULT18X18D": 1, "CCU2C": 3}, "tpu_memory": {"TRELLIS_DPR16X4": 1}}
+    layout, cells = Layout(VERILOG, "top"), {}
+
+    def flatten(module, path):
+        for cell, number in modules[module].items():
+            if cell not in modules:
+                cells.update({f"{path}{cell}_{index}": {"type": cell} for index in range(number)})
+        for instance, child in layout._instances[module]:
+            flatten(child, f"{path}{instance}.")
+
+    flatten("top", "")
+    counts = layout.count_modules(modules, CELLS)
+    assert counts == layout.count_flat(cells, CELLS)
+    assert counts == {
+        "array": {"lut": 12, "ff": 0, "dsp": 2, "bram": 0}, "bridge": {"lut": 5, "ff": 0, "dsp": 0, "bram": 0},
+        "memory": {"lut": 0, "ff": 0, "dsp": 0, "bram": 4}, "system.core.memory": {"lut": 6, "ff": 0, "dsp": 0, "bram": 0},
+        "top": {"lut": 1, "ff": 1, "dsp": 0, "bram": 0}, "tpu": {"lut": 2, "ff": 0, "dsp": 0, "bram": 0}}
+
+
+def test_latches():
+    for cell in ("$dlatch", "\\$_DLATCH_P_", "$adlatch", "LDCE", "LDPE", "DLCE", "DL", "DLNP"):
+        assert is_latch(cell)
+    for cell in ("$dff", "TRELLIS_FF", "FDRE", "DFFRE", "SB_DFFESR", "LUT4", "DP16KD"):
+        assert not is_latch(cell)
+
+
+def test_memories_that_became_registers():
+    verilog = "module a;\n  reg [7:0] storage [0:0];\n  always\n    storage[0] <= 1;\nendmodule\n" \
+              "module b;\n  reg [7:0] storage [3:0];\n  always\n    storage[0] <= 1;\nendmodule\n"
+    log = "Warning: Replacing memory \\storage with list of registers. See design.v:{}\n"
+    assert registers_for_memories(log.format(4), verilog) == {}
+    assert registers_for_memories(log.format(9), verilog) == {"storage": 32}
+    assert registers_for_memories("using FF mapping for memory tpu_store.queue\n", verilog) == {"tpu_store.queue": None}
+
+
+def test_the_one_row_of_a_core_is_no_memory():
+    """What Yosys warns of in a core: a queue of one row."""
+    verilog = to_verilog(Config(n=2, unified_buffer_depth=128, accumulator_depth=128))
+    lines = [number for number, line in enumerate(verilog.splitlines(), 1) if "storage[1'h0] <=" in line]
+    assert len(lines) == 1
+    assert registers_for_memories(f"Warning: Replacing memory \\storage with list of registers. See x.v:{lines[0]}\n", verilog) == {}
+
+
+# --- Place and route ----------------------------------------------------------------------------------------------
+
+def _step(kind, start, end, delay, net=None):
+    start, end = ({"cell": cell, "port": port} for cell, port in (start, end))
+    return {"type": kind, "from": start, "to": end, "delay": delay} | ({"net": net} if net else {})
+
+
+PATH = [
+    _step("clk-to-q", ("system.core.array.row_0.x_TRELLIS_FF_Q_3", "Q"), ("system.core.array.row_0.x_TRELLIS_FF_Q_3", "Q"), 0.5),
+    _step("routing", ("system.core.array.row_0.x_TRELLIS_FF_Q_3", "Q"), ("$nextpnr_CCU2C_7$CCU2_COMB0", "A"), 1.0, "system.core.array.row_0.x[3]"),
+    _step("logic", ("$nextpnr_CCU2C_7$CCU2_COMB0", "A"), ("$nextpnr_CCU2C_7$CCU2_COMB0", "F"), 0.25),
+    _step("setup", ("system.bridge.left_LUT4_Z_1_D_LUT4_Z", "F"), ("system.bridge.left_TRELLIS_FF_Q", "DI"), 0.25),
+]
+
+
+def test_critical_path():
+    short = [_step("clk-to-q", ("a", "Q"), ("a", "Q"), 0.5)]
+    report = {"critical_paths": [
+        {"from": "posedge clk", "to": "posedge clk", "path": PATH}, {"from": "posedge io", "to": "posedge io", "path": short},
+        {"from": "<async>", "to": "posedge clk", "path": [_step("routing", ("pin", "O"), ("x", "D"), 9.0)]}]}
+    steps = critical_path(report, Layout(VERILOG, "top"))
+    assert [step["block"] for step in steps] == ["array", "array", "array", "bridge"]
+    assert sum(step["delay_ns"] for step in steps) == 2
+    assert steps[0]["from"] == "array.row_0.x" and steps[1]["net"] == "system.core.array.row_0.x[3]"
+    assert steps[-1]["from"] == "system.bridge.left" and steps[-1]["to_cell"] == "system.bridge.left_TRELLIS_FF_Q.DI"
+    assert critical_path({"critical_paths": []}, Layout(VERILOG, "top")) == []
+
+
+def test_clock_of_the_core():
+    clocks = {"osc": {"achieved": 60.0, "constraint": 25.0}, "core": {"achieved": 90.0, "constraint": 95.02}}
+    assert core_clock({"fmax": clocks}, 95) == 90.0
+    assert core_clock({"fmax": {**clocks, "core": {"achieved": 20.0, "constraint": 25.0}}}, 95) == 20.0
+    assert core_clock({"fmax": {}}, 95) is None
+
+
+def test_used():
+    report = {"utilization": {"TRELLIS_COMB": {"used": 7, "available": 9}, "MULT18X18D": {"used": 4, "available": 9}}}
+    assert used(report, "ecp5") == {"lut": 7, "ff": 0, "dsp": 4, "bram": 0}
+    assert used({"utilization": {"LUT4": {"used": 7}, "ALU": {"used": 2}}}, "himbaechel-gowin")["lut"] == 9
+
+
+def test_phase():
+    assert phase("") == ""
+    assert phase("1. Executing RTLIL frontend.\n\n2.1. Executing PROC pass (convert).\n3.2.1. Executing ABC9_EXE pass (x).\n") == "ABC9_EXE"
+    assert phase("Info: Packing LUTs...\n") == "packing"
+    assert phase("Info: Running main analytical placer, max\nInfo:     at iteration #12, type ALL: wirelen\n") == "placing, iteration 12"
+    routing = "Info: Routing..\nInfo:    IterCnt |  w/ripup   wo/ripup |  w/r\nInfo:       1000 |       22        977 |   22   977 |     52518|       0.83       0.83|\n"
+    assert phase(routing) == "routing, 52,518 arcs to go"
+
+
+# --- Running tools ------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    """Makes a package with one program out of a few lines of Python, and runs it."""
+    package = tmp_path / "packages" / "yowasp_fake"
+    package.mkdir(parents=True)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.syspath_prepend(str(package.parent))
+
+    def run(code, timeout=30, **options):
+        (package / "__init__.py").write_text(f"import time\ndef run_fake(arguments):\n    {code}\n")
+        fpga_tool("yowasp-fake", "fake", ["x"], folder=folder, makes="made", timeout=timeout, **options)
+        return folder
+
+    return run
+
+
+def test_tool(tool):
+    seen = []
+    folder = tool("print('hello', arguments); open('made', 'w').close()", progress=lambda *what: seen.append(what))
+    assert (folder / "fake.log").read_text() == "hello ['x']\n" and seen[-1] == ("fake", "")
+
+
+def test_tool_that_fails(tool):
+    with pytest.raises(ToolError, match="status 3.*ERROR: no such cell.*fake.log"):
+        tool("print('ERROR: no such cell'); print('bye'); return 3")
+
+
+def test_tool_that_dies_with_status_0(tool):
+    """And leaves what another run has made."""
+    tool("open('made', 'w').close()")
+    with pytest.raises(ToolError, match="status 0; it said: working"):
+        tool("print('working')")
+
+
+def test_tool_that_does_not_end(tool):
+    with pytest.raises(ToolError, match="fake did not end within 1 s; its log is .*fake.log"):
+        tool("time.sleep(60)", timeout=1)
+
+
+def test_tool_that_is_missing(tmp_path):
+    with pytest.raises(ToolError, match="icepack not found; install it with: .*pip install yowasp-none"):
+        fpga_tool("yowasp-none", "icepack", [], folder=tmp_path, makes="x", timeout=1)
+    assert sys.executable
+
+
+# --- Reports ------------------------------------------------------------------------------------------------------
+
+def _report(**changes):
+    config = Config(n=2, unified_buffer_depth=1024, accumulator_depth=256)
+    block = dict.fromkeys(RESOURCES, 0)
+    blocks = {"array": block | {"lut": 2000, "dsp": 4}, "unified_buffer": block | {"bram": 2}, "accumulators": block | {"lut": 50, "bram": 4}}
+    report = {"target": "ecp5-25", "n": 2, "blocks": blocks, "total": {"lut": 2050, "ff": 0, "dsp": 4, "bram": 6}, "met": None,
+              "available": PARTS["ecp5-25"].available, "fmax_mhz": None, "clock_mhz": 80.0, "registers_for_memories": {}}
+    return report | changes, config, find_target("ecp5-25")
+
+
+def test_nothing_is_wrong():
+    assert shortcomings(*_report()) == []
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"total": {"lut": 30_000, "ff": 0, "dsp": 4, "bram": 57}}, "does not fit ecp5-25: 30,000 LUT needed, 24,288 available.*--n.*57 BRAM needed, 56.*--unified"),
+    ({"met": False, "fmax_mhz": 71.26}, "missed: 71.3 MHz < 80.0 MHz"),
+])
+def test_what_is_wrong(change, said):
+    found = shortcomings(*_report(**change))
+    assert len(found) == 1
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(found[0])
+
+
+@pytest.mark.parametrize("block, resource, said", [("array", "dsp", "3 DSPs for the 4 multipliers"), ("unified_buffer", "bram", "1 block RAMs for the 2 memories of unified_buffer"),
+                                                   ("accumulators", "bram", "of accumulators")])
+def test_not_where_it_should_be(block, resource, said):
+    report, config, target = _report()
+    report["blocks"][block][resource] = {"dsp": 3, "bram": 1}[resource]
+    found = shortcomings(report, config, target)
+    assert len(found) == 1 and said in found[0]
+
+
+def test_no_place_and_route_for_the_family(tmp_path):
+    with pytest.raises(SynthesisError, match="xc7a100t can only be synthesized.*--pnr"):
+        implement(Config(n=2), find_target("xc7a100t"), tmp_path / "x", pnr=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_squarify():
+    values = [60, 25, 10, 4, 1]
+    places = squarify(values, 10, 20, 300, 200)
+    assert [wide * high for *_, wide, high in places] == pytest.approx([value * 600 for value in values])
+    for x, y, wide, high in places:
+        assert x >= 10 - 1e-9 and y >= 20 - 1e-9 and x + wide <= 310 + 1e-6 and y + high <= 220 + 1e-6
+    for index, (x, y, wide, high) in enumerate(places):
+        for u, v, wider, higher in places[index + 1:]:
+            assert x + wide <= u + 1e-6 or u + wider <= x + 1e-6 or y + high <= v + 1e-6 or v + higher <= y + 1e-6
+    assert squarify([], 0, 0, 1, 1) == []
+
+
+def test_picture():
+    report, _, _ = _report(fmax_mhz=81.5)
+    text = area_picture(report)
+    labels = [element.text for element in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+    assert labels == ["array: 2,000 LUTs, 97.6%", "accumulators: 50 LUTs, 2.4%"]
+    assert "81.5 MHz" in text and "LUT: 2,050 of 24,288 (8%)" in text
+
+
+# --- With the tools -----------------------------------------------------------------------------------------------
+
+def test_scan_chain_takes_every_port():
+    core = "module tpu (\n  input  wire aclk,\n  input  wire aresetn,\n  input  wire [3:0] a,\n  output reg  [2:0] b = 3'h0,\n  output wire irq\n);\nendmodule\n"
+    text = on_scan_chain(core)
+    for connection in (".aclk(clk)", ".aresetn(drive[0:0])", ".a(drive[4:1])", ".b(seen[2:0])", ".irq(seen[3:3])"):
+        assert connection in text
+
+
+@pytest.mark.slow
+def test_latch(tmp_path):
+    verilog = "module tpu (\n  input  wire e,\n  input  wire d,\n  output reg  q\n);\n  always_latch if (e) q = d;\nendmodule\n"
+    with pytest.raises(SynthesisError, match="latch"):
+        synthesize(verilog, find_target("ecp5-25"), tmp_path, top="tpu", flat=False)
+
+
+@pytest.mark.slow
+def test_routed(tmp_path):
+    """A core of 2 x 2 on the smallest ECP5, to a bitstream."""
+    said = []
+    config = Config(n=2, cell_stages=5, unified_buffer_depth=1024, accumulator_depth=256)
+    report = implement(config, find_target("ecp5-25"), tmp_path, pnr=True, progress=said.append)
+    assert report["errors"] == [] and report["fits"] and report["placed"]
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert open(report["bitstream"], "rb").read(2) == b"\xff\x00"
+    for resource in RESOURCES:
+        assert sum(block[resource] for block in report["blocks"].values()) == report[resource]
+    assert {"array", "unified_buffer", "dispatcher", "placement"} <= set(report["blocks"])
+    assert report["fmax_mhz"] > 20 and report["critical_path"][0]["kind"] == "clk-to-q"
+    assert 1000 / report["fmax_mhz"] == pytest.approx(sum(step["delay_ns"] for step in report["critical_path"]), rel=0.02)
+    assert {"yosys.log", "nextpnr.log"} <= {path.name for path in tmp_path.iterdir()}
+    for stage in ("yosys: ", "placing", "routing"):
+        assert any(stage in text for text in said)
