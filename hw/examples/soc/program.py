@@ -1,0 +1,152 @@
+"""FuseSoC generator `program`: a random network, compiled -> what the memory holds, and the script of the host that runs it.
+
+`memory.hex` holds region MODEL. The rest is the host's work, and in `host.hex`, one line a step: it identifies the core, sets
+the regions, writes samples, starts a run, writes the next samples and reads them back meanwhile, waits for the interrupt, looks
+at the status and compares every result with the golden model's.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[3])      # this checkout, installed or not
+
+try:
+    import numpy as np
+    from fusesoc.capi2.generator import Generator
+
+    from hw.config import Config
+    from hw.registers import IDENTIFIER, REGISTER
+    from sim.compiler import CompileError, compile_network
+    from sim.golden import bfloat16, run_network
+    from sim.network import Dense, Network
+    from sim.run import HostImage
+    from sim.runner import write_image
+except ModuleNotFoundError as error:
+    sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")
+
+#: The SoC's address map.
+CORE, MEMORY = 0x3000_0000, 0x4000_0000
+
+#: Operations of `host.sv`.
+_END, _WRITE, _CHECK, _CHECK_ONES, _WAIT = range(5)
+_START, _RESET = 0b01, 0b10
+_ENABLE, _CLEAR = 0b01, 0b10
+_DONE = 0b0010
+
+
+def make_network(rng, widths):
+    """Layers of normal weights that keep the size of the values, RELU between them."""
+    layers = [Dense(f"layer{index}", (rng.standard_normal((inputs, outputs)) / inputs ** 0.5).astype(bfloat16),
+                    rng.standard_normal(outputs, np.float32), "relu" if index + 2 < len(widths) else "none")
+              for index, (inputs, outputs) in enumerate(zip(widths, widths[1:]))]
+    return Network("random", widths[0], tuple(layers))
+
+
+class HostScript:
+    """Steps of the host, and their lines in the file."""
+
+    def __init__(self):
+        self.lines = []
+
+    def _step(self, operation, address=0, data=0, comment=""):
+        self.lines.append(f"{operation:x}_{address:08x}_{data:08x}" + (f"  // {comment}" if comment else ""))
+
+    def write(self, name, value):
+        """Sets a register."""
+        self._step(_WRITE, CORE + REGISTER[name].offset, value, name)
+
+    def check(self, name, value):
+        """A register must hold this."""
+        self._step(_CHECK, CORE + REGISTER[name].offset, value, name)
+
+    def check_ones(self, name, bits):
+        """A register must have these bits set."""
+        self._step(_CHECK_ONES, CORE + REGISTER[name].offset, bits, name)
+
+    def fill(self, offset, data):
+        """Writes bytes, a multiple of 4, into the memory, and reads each word back."""
+        for index, word in enumerate(np.frombuffer(data, "<u4")):
+            self._step(_WRITE, MEMORY + offset + 4 * index, int(word))
+            self.compare(offset + 4 * index, word)
+
+    def compare(self, offset, word, comment=""):
+        """A word of the memory must be this."""
+        self._step(_CHECK, MEMORY + offset, int(word), comment)
+
+    def wait(self):
+        """For the interrupt."""
+        self._step(_WAIT)
+
+    def end(self):
+        self._step(_END)
+
+
+def write_script(script, config, program, image, samples, expected):
+    """The host's part: all runs, one after the other."""
+    def batch(run):
+        return samples[run * program.batch:(run + 1) * program.batch]
+
+    def region(run, name):
+        return image.batches[run]["regions"][name][0]
+
+    script.check("id", IDENTIFIER)
+    script.check("config", config.n | config.lead << 8 | config.latency << 12 | (config.bus_bytes & 0xFF) << 16
+                 | config.window << 24)
+    script.write("control", _RESET)
+    script.fill(region(0, "INPUT"), program.pack_input(batch(0)))
+    for run in range(len(image.batches)):
+        for name, (base, size) in image.batches[run]["regions"].items():
+            script.write(f"{name.lower()}_base_low", MEMORY + base)
+            script.write(f"{name.lower()}_base_high", 0)
+            script.write(f"{name.lower()}_size", size)
+        script.write("pc", 0)
+        script.write("interrupt", _ENABLE | _CLEAR)
+        script.write("control", _START)
+        if run + 1 < len(image.batches):
+            script.fill(region(run + 1, "INPUT"), program.pack_input(batch(run + 1)))
+        script.wait()
+        script.check_ones("status", _DONE)
+        script.write("interrupt", _CLEAR)
+        for place, word, comment in results(program, expected[run * program.batch:(run + 1) * program.batch]):
+            script.compare(region(run, "OUTPUT") + place, word, f"run {run}, {comment}")
+    script.end()
+
+
+def results(program, expected):
+    """`(offset in OUTPUT, bits, what)` of every value of one batch."""
+    memory, n = program.memory, program.config.n
+    for chunk, (first, rows) in enumerate(zip(memory.first_rows, memory.chunks)):
+        for row in range(rows):
+            for column, value in enumerate(expected[first + row].view(np.uint32)):
+                tile, lane = divmod(column, n)
+                yield memory.output_offset(chunk, tile, row) + 4 * lane, value, f"sample {first + row}, output {column}"
+
+
+def main():
+    generator = Generator()
+    try:
+        given = generator.config
+        config = Config(**given["core"])
+        rng = np.random.default_rng(given["seed"])
+        network = make_network(rng, given["widths"])
+        samples = rng.standard_normal((given["batch"] * given["runs"], network.input_size)).astype(bfloat16)
+        program = compile_network(network, config, given["batch"])
+    except KeyError as error:
+        sys.exit(f"error: generator program needs the parameter {error}")
+    except (ValueError, TypeError, CompileError) as error:
+        sys.exit(f"error: {error}")
+    image = HostImage(program, samples)
+    script = HostScript()
+    write_script(script, config, program, image, samples, run_network(network, samples))
+    write_image("memory.hex", program.model, config.bus_bytes)
+    Path("host.hex").write_text("\n".join(script.lines) + "\n")
+    generator.filesets = {"images": {"files": [{name: {"copyto": name}} for name in ("memory.hex", "host.hex")],
+                                     "file_type": "user"}}
+    generator.targets = {"default": {"filesets": ["images"]}}
+    generator.add_parameter("BUS_WIDTH", {"datatype": "int", "paramtype": "vlogparam", "default": config.bus_width})
+    generator.add_parameter("STEPS", {"datatype": "int", "paramtype": "vlogparam", "default": len(script.lines)})
+    generator.write()
+
+
+if __name__ == "__main__":
+    main()
