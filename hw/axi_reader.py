@@ -18,11 +18,11 @@ class AxiReader(wiring.Component):
     """Reads bursts for the clients `fetch`, `load` and `weights`, in the order of grant, one ID.
 
     A client makes sure of room before it asks: data comes back as `<client>_valid` strobes that cannot be refused, a beat
-    a cycle, with `data`. A beat with an error response comes as `<client>_error` instead. Up to `outstanding` bursts are
-    under way. A request is on the bus one cycle after its grant.
+    a cycle, with `data`, one cycle after it was on the bus. A beat with an error response comes as `<client>_error`
+    instead. Up to `outstanding` bursts are under way. A request is on the bus one cycle after its grant.
 
-    `flush` gives up what was asked: no data is delivered any more, a request on the bus stays until it is accepted, as
-    AXI demands, and new ones wait until the last answer is in (`quiet`).
+    `flush` gives up what was asked: what comes from the next cycle on is delivered to nobody, a request on the bus stays
+    until it is accepted, as AXI demands, and new ones wait until the last answer is in (`quiet`).
 
     Parameters
     ----------
@@ -51,7 +51,6 @@ class AxiReader(wiring.Component):
         bus = self.bus
         draining = Signal()
         owners = m.submodules.owners = fifo.SyncFIFO(width=2, depth=self.outstanding)
-        pending = Signal(range(self.outstanding + 1))
 
         m.d.comb += [
             bus.arsize.eq(exact_log2(self.data_width // 8)),
@@ -61,7 +60,8 @@ class AxiReader(wiring.Component):
         ]
         free, last = Signal(), Signal()
         loads = Signal(range(self.load_limit + 1))
-        m.d.comb += free.eq((~bus.arvalid | bus.arready) & (pending != self.outstanding) & ~draining & ~self.flush)
+        loads_full = Signal()
+        m.d.comb += free.eq((~bus.arvalid | bus.arready) & owners.w_rdy & ~draining)
         with m.If(bus.arready):
             m.d.sync += bus.arvalid.eq(0)
 
@@ -83,35 +83,35 @@ class AxiReader(wiring.Component):
             grant("fetch")
         with m.Elif(self.weights.valid & self.urgent):
             grant("weights")
-        with m.Elif(self.load.valid & (loads != self.load_limit)):
+        with m.Elif(self.load.valid & ~loads_full):
             grant("load")
         with m.Elif(self.weights.valid):
             grant("weights")
 
         # Requests are not held back by data: without a limit, a long load would queue up in front of urgent weights.
-        asked, answered = Signal(), Signal()
+        asked, answered, loads_next = Signal(), Signal(), Signal.like(loads)
         m.d.comb += [
             asked.eq(self.load.valid & self.load.ready),
             answered.eq(last & (owners.r_data == CLIENTS.index("load"))),
+            loads_next.eq(loads + asked - answered),
         ]
-        m.d.sync += loads.eq(loads + asked - answered)
+        m.d.sync += [loads.eq(loads_next), loads_full.eq(loads_next == self.load_limit)]
 
         # Answers come in the order of the requests: each belongs to the oldest owner.
         m.d.comb += [
             last.eq(bus.rvalid & bus.rlast),
             owners.r_en.eq(last),
-            self.data.eq(bus.rdata),
-            self.quiet.eq(pending == 0),
+            self.quiet.eq(~owners.r_rdy),
         ]
+        m.d.sync += self.data.eq(bus.rdata)
         for index, client in enumerate(CLIENTS):
             mine = bus.rvalid & (owners.r_data == index) & ~draining & ~self.flush
-            m.d.comb += [
+            m.d.sync += [
                 getattr(self, f"{client}_valid").eq(mine & (bus.rresp == OKAY)),
                 getattr(self, f"{client}_error").eq(mine & (bus.rresp != OKAY)),
             ]
-        m.d.sync += pending.eq(pending + owners.w_en - last)
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
-        with m.Elif(pending == 0):
+        with m.Elif(self.quiet):
             m.d.sync += draining.eq(0)
         return m

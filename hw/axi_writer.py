@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from .axi import OKAY, axi4_write_signature
-from .burst_splitter import burst_request
+from .burst_splitter import MAX_BURST, burst_request
 
 __all__ = ["AxiWriter"]
 
@@ -36,7 +36,7 @@ class AxiWriter(wiring.Component):
         bus = self.bus
         draining = Signal()
         pending = Signal(range(self.outstanding + 1))
-        left = Signal(range(257))  # beats of the burst that the data channel has not taken into its register
+        left = Signal(range(MAX_BURST + 1))  # beats of the burst that the data channel has not taken into its register
         active, last = Signal(), Signal()
         m.d.comb += [
             bus.awsize.eq(exact_log2(self.data_width // 8)),

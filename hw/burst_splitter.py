@@ -3,7 +3,7 @@
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for
+from amaranth.utils import bits_for, exact_log2
 
 __all__ = ["BurstSplitter", "transfer_request", "burst_request", "MAX_BURST"]
 
@@ -11,9 +11,9 @@ __all__ = ["BurstSplitter", "transfer_request", "burst_request", "MAX_BURST"]
 MAX_BURST = 16
 
 
-def transfer_request(address_width):
+def transfer_request(address_width, beats_width):
     """A transfer: byte address of the first beat, count of beats (not 0)."""
-    return data.StructLayout({"address": address_width, "beats": 32})
+    return data.StructLayout({"address": address_width, "beats": beats_width})
 
 
 def burst_request(address_width):
@@ -22,42 +22,71 @@ def burst_request(address_width):
 
 
 class BurstSplitter(wiring.Component):
-    """Splits a transfer into bursts of at most `longest` beats that cross no 4 KiB boundary (AXI4, A3.4.1).
+    """Splits a transfer into bursts that end where a block of `longest` beats ends in memory, or the transfer does.
 
-    The first burst comes one cycle after the transfer, then one a cycle. Addresses are multiples of `bus_bytes`.
+    Blocks are aligned and no longer than 2 KiB, so no burst crosses a 4 KiB boundary (AXI4, A3.4.1), and nothing is left to
+    compute from one burst to the next but the block's number. The first burst comes one cycle after the transfer, then one
+    a cycle; the next transfer is taken one cycle after the last burst. Addresses are multiples of `bus_bytes`.
+
+    Parameters
+    ----------
+    address_width : int
+        Bits.
+    bus_bytes : int
+        Bytes of a beat, at most 128.
+    beats_width : int
+        Bits of the count of beats of a transfer.
+    longest : int
+        Beats of a block: a power of two up to `MAX_BURST`.
     """
 
-    def __init__(self, *, address_width, bus_bytes, longest=MAX_BURST):
-        if not 1 <= longest <= MAX_BURST:
-            raise ValueError(f"longest must be 1 to {MAX_BURST}, not {longest!r}")
+    def __init__(self, *, address_width, bus_bytes, beats_width, longest=MAX_BURST):
+        if longest not in (1, 2, 4, 8, 16):
+            raise ValueError(f"longest must be a power of two up to {MAX_BURST}, not {longest!r}")
         self.bus_bytes = bus_bytes
         self.longest = longest
         super().__init__({
-            "i": In(stream.Signature(transfer_request(address_width))),
+            "i": In(stream.Signature(transfer_request(address_width, beats_width))),
             "o": Out(stream.Signature(burst_request(address_width))),
         })
 
     def elaborate(self, platform):
         m = Module()
-        beats_a_page = 4096 // self.bus_bytes
-        beat_bits = bits_for(self.bus_bytes - 1)
-        address, left = Signal.like(self.i.p.address), Signal.like(self.i.p.beats)
-        to_boundary = Signal(range(beats_a_page + 1))
-        limit, beats = Signal(range(MAX_BURST + 1)), Signal(range(MAX_BURST + 1))
-        last = Signal()
+        beat_bits, block_bits = exact_log2(self.bus_bytes), exact_log2(self.longest)
+        new, beats = self.i.p.address[beat_bits:], self.i.p.beats
+
+        # The present block, the beats of it that come first and last, and the count of blocks behind it.
+        block = Signal(len(new) - block_bits)
+        first, end, last_beat = Signal(block_bits), Signal(block_bits), Signal(block_bits)
+        span = Signal(max(len(beats), block_bits) + 1)
+        behind = Signal(len(span) - block_bits)
+        busy, last = Signal(), Signal()
         m.d.comb += [
-            last.eq(left <= limit),
-            to_boundary.eq(beats_a_page - address[beat_bits:12]),
-            limit.eq(Mux(to_boundary < self.longest, to_boundary, self.longest)),
-            beats.eq(Mux(left < limit, left, limit)),
-            self.o.valid.eq(left != 0),
-            self.o.p.address.eq(address),
-            self.o.p.beats.eq(beats),
+            span.eq(beats + (new[:block_bits].as_unsigned() - 1)),
+            last_beat.eq(Mux(last, end, self.longest - 1)),
+            self.o.valid.eq(busy),
+            self.o.p.address[beat_bits + block_bits:].eq(block),
+            self.o.p.address[beat_bits:beat_bits + block_bits].eq(first),
+            self.o.p.beats.eq(last_beat - first + 1),
             self.o.p.last.eq(last),
-            self.i.ready.eq((left == 0) | (self.o.ready & last)),
+            self.i.ready.eq(~busy),
         ]
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += [left.eq(left - beats), address.eq(address + (beats << beat_bits))]
-        with m.If(self.i.ready):
-            m.d.sync += [left.eq(Mux(self.i.valid, self.i.p.beats, 0)), address.eq(self.i.p.address)]
+        with m.If(~busy):
+            m.d.sync += [
+                busy.eq(self.i.valid),
+                block.eq(new[block_bits:]),
+                first.eq(new),
+                end.eq(span),
+                behind.eq(span >> block_bits),
+                # span < longest, without the carry
+                last.eq((beats <= self.longest) & (beats[:block_bits + 1] + new[:block_bits] <= self.longest)),
+            ]
+        with m.Elif(self.o.ready):
+            m.d.sync += [
+                busy.eq(~last),
+                block.eq(block + 1),
+                first.eq(0),
+                behind.eq(behind - 1),
+                last.eq(behind == 1),
+            ]
         return m

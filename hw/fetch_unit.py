@@ -3,7 +3,7 @@
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.utils import exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from .assembler import Assembler
 from .burst_splitter import BurstSplitter, burst_request
@@ -43,36 +43,52 @@ class FetchUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        step = exact_log2(self.instruction_bytes)
-        m.submodules.splitter = splitter = BurstSplitter(address_width=self._address_width, bus_bytes=self.bus_width // 8)
-        m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=8 * self.instruction_bytes // self.bus_width)
+        step, beats = exact_log2(self.instruction_bytes), 8 * self.instruction_bytes // self.bus_width
+        m.submodules.splitter = splitter = BurstSplitter(
+            address_width=self._address_width, bus_bytes=self.bus_width // 8, beats_width=bits_for(self.group * beats))
+        m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=beats)
         m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
         connect(m, splitter.o, flipped(self.request))
 
-        # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
+        # What is left of the region from `address` on: `groups` and a `tail` of instructions. Until the start it follows
+        # the registers, also through a reset, so that long sums are ready when the run begins.
         started = Signal()
-        next_pc, present_pc = Signal(32), Signal(32)
+        address = Signal(self._address_width, reset_less=True)
+        present_pc = Signal(32, reset_less=True)
+        rest = Signal(33)
+        groups, tail = Signal(32 - step - exact_log2(self.group), reset_less=True), Signal(range(self.group), reset_less=True)
+        full = Signal(reset_less=True)
+        # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
         ahead = Signal(range(self.depth + 1))
-        rest = Signal(33)  # bytes of the region from `next_pc` on
         count = Signal(range(self.group + 1))
-        address, aligned = Signal(self._address_width), Signal()
-        asked, taken = Signal(), Signal()
+        aligned, asked, taken = Signal(), Signal(), Signal()
+        available = Signal(32 - step)
         m.d.comb += [
-            address.eq(self.base + next_pc),
-            aligned.eq(~(self.base | next_pc)[:exact_log2(self.bus_width // 8)].any()),
-            rest.eq(Mux(aligned & (self.size > next_pc), self.size - next_pc, 0)),
-            count.eq(Mux(rest >> step < self.group, rest >> step, self.group)),
+            aligned.eq(~(self.base | self.pc)[:exact_log2(self.bus_width // 8)].any()),
+            rest.eq(self.size - self.pc),
+            available.eq(Mux(aligned & ~rest[32], rest[step:32], 0)),
+            count.eq(Mux(full, self.group, tail)),
             splitter.i.valid.eq(started & (ahead <= self.depth - self.group) & (count != 0)),
             splitter.i.p.address.eq(address),
-            splitter.i.p.beats.eq(count << exact_log2(8 * self.instruction_bytes // self.bus_width)),
+            splitter.i.p.beats.eq(count << exact_log2(beats)),
             asked.eq(splitter.i.valid & splitter.i.ready),
             taken.eq(words.r_rdy & self.o.ready),
         ]
         m.d.sync += ahead.eq(ahead + Mux(asked, count, 0) - taken)
         with m.If(~started):
-            m.d.sync += [started.eq(1), next_pc.eq(self.pc), present_pc.eq(self.pc)]
-        with m.If(asked):
-            m.d.sync += next_pc.eq(next_pc + (count << step))
+            m.d.sync += [
+                started.eq(1),
+                address.eq(self.base + self.pc),
+                present_pc.eq(self.pc),
+                Cat(tail, groups).eq(available),
+                full.eq(available >= self.group),
+            ]
+        with m.Elif(asked):
+            m.d.sync += address.eq(address + (self.group << step))
+            with m.If(full):
+                m.d.sync += [groups.eq(groups - 1), full.eq(groups != 1)]
+            with m.Else():
+                m.d.sync += tail.eq(0)
 
         # A word with a beat that the bus could not read goes on as `failed`: it matters only if it is to be executed.
         earlier_failed, failed = Signal(), Signal()

@@ -1,7 +1,7 @@
 """What the controller hands to the units: decoded, checked operations, one layout for each unit."""
 
 from amaranth.lib import data
-from amaranth.utils import bits_for
+from amaranth.utils import bits_for, exact_log2
 
 from .isa import INSTRUCTION_WIDTH, Format, Function
 
@@ -19,7 +19,7 @@ def instruction_layout():
 def transfer_layout(config):
     """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip."""
     return data.StructLayout({
-        "tag": tag_layout(config), "address": config.address_width, "vectors": 32, "row": 16, "bias": 1,
+        "tag": tag_layout(config), "address": config.address_width, "vectors": 16 + exact_log2(config.n), "row": 16, "bias": 1,
     })
 
 def matmul_layout(config):

@@ -50,9 +50,10 @@ class ReadUnit(wiring.Component):
         m = Module()
         ratio = self.vector_width // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
-            address_width=self._address_width, bus_bytes=self.bus_width // 8, longest=self.longest)
+            address_width=self._address_width, bus_bytes=self.bus_width // 8,
+            beats_width=self.transfer["vectors"].width + exact_log2(ratio), longest=self.longest)
         m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=ratio)
-        expected = data.StructLayout({"tag": self.transfer["tag"].shape, "vectors": 32, "row": 16, "bias": 1})
+        expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", "row", "bias")})
         m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)
         connect(m, splitter.o, flipped(self.request))
 
@@ -67,23 +68,25 @@ class ReadUnit(wiring.Component):
             queue.w_en.eq(self.i.valid & self.i.ready),
         ]
 
-        head, count = Signal(expected), Signal(32)
+        # The operation whose data comes: what is left of it, and whether that is one vector.
+        coming, head = Signal(expected), Signal(expected)
+        present, final = Signal(), Signal()
         m.d.comb += [
-            head.as_value().eq(queue.r_data),
+            coming.as_value().eq(queue.r_data),
             assembler.i.eq(self.data),
             assembler.i_valid.eq(self.data_valid),
             self.write.eq(assembler.o_valid),
             self.vector.eq(assembler.o),
-            self.row.eq(head.row + count),
+            self.row.eq(head.row),
             self.bias.eq(head.bias),
-            self.done.eq(self.write & (count == head.vectors - 1)),
+            self.done.eq(self.write & final),
             self.done_slot.eq(head.tag.slot),
-            queue.r_en.eq(self.done),
             self.error.eq(self.data_error),
             self.error_pc.eq(head.tag.pc),
         ]
-        with m.If(self.done):
-            m.d.sync += count.eq(0)
+        with m.If(self.done | ~present):
+            m.d.comb += queue.r_en.eq(1)
+            m.d.sync += [present.eq(queue.r_rdy), head.eq(coming), final.eq(coming.vectors == 1)]
         with m.Elif(self.write):
-            m.d.sync += count.eq(count + 1)
+            m.d.sync += [head.row.eq(head.row + 1), head.vectors.eq(head.vectors - 1), final.eq(head.vectors == 2)]
         return m

@@ -37,34 +37,36 @@ class StoreUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         ratio = self.vector_width // self.bus_width
-        m.submodules.splitter = splitter = BurstSplitter(address_width=self._address_width, bus_bytes=self.bus_width // 8)
+        m.submodules.splitter = splitter = BurstSplitter(
+            address_width=self._address_width, bus_bytes=self.bus_width // 8,
+            beats_width=self.transfer["vectors"].width + exact_log2(ratio))
         m.submodules.vectors = vectors = fifo.SyncFIFO(width=self.vector_width, depth=self.prefetch)
 
         # One operation gives its bursts and its rows side by side.
         tag = self.transfer["tag"].shape
         current = Signal(tag)
-        rows_left, row = Signal(32), Signal(16)
-        accept = Signal()
+        rows_left, row = Signal(16), Signal(16)
+        reading, accept = Signal(), Signal()
         m.d.comb += [
-            accept.eq(self.i.valid & splitter.i.ready & (rows_left == 0)),
+            accept.eq(self.i.valid & splitter.i.ready & ~reading),
             self.i.ready.eq(accept),
             splitter.i.valid.eq(accept),
             splitter.i.p.address.eq(self.i.p.address),
             splitter.i.p.beats.eq(self.i.p.vectors << exact_log2(ratio)),
         ]
         with m.If(accept):
-            m.d.sync += [current.eq(self.i.p.tag), rows_left.eq(self.i.p.vectors), row.eq(self.i.p.row)]
+            m.d.sync += [current.eq(self.i.p.tag), reading.eq(1), rows_left.eq(self.i.p.vectors), row.eq(self.i.p.row)]
 
         coming = Signal()
         m.d.comb += [
-            self.read.eq((rows_left != 0) & (vectors.w_level + coming < self.prefetch)),
+            self.read.eq(reading & (vectors.w_level + coming < self.prefetch)),
             self.row.eq(row),
             vectors.w_en.eq(coming),
             vectors.w_data.eq(self.vector),
         ]
         m.d.sync += coming.eq(self.read & self.grant)
         with m.If(self.read & self.grant):
-            m.d.sync += [rows_left.eq(rows_left - 1), row.eq(row + 1)]
+            m.d.sync += [reading.eq(rows_left != 1), rows_left.eq(rows_left - 1), row.eq(row + 1)]
 
         beat = Signal(range(max(2, ratio)))
         m.d.comb += [

@@ -13,7 +13,7 @@ class WeightGate(wiring.Component):
     """Lets a burst of weights through when the FIFO has room for all of it.
 
     `urgent` says that little is asked for or stored: less than `cushion` vectors, which cover the latency of a memory, or
-    than half the FIFO.
+    than half the FIFO; it is a cycle old.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class WeightGate(wiring.Component):
         self.longest = min(MAX_BURST, 1 << (self.capacity - tile_beats + 1).bit_length() - 1)
         self.low = min(self.cushion * vector_beats, self.capacity // 2)
         burst = stream.Signature(burst_request(address_width))
-        super().__init__({"i": In(burst), "o": Out(burst), "freed": In(1), "urgent": Out(1)})
+        super().__init__({"i": In(burst), "o": Out(burst), "freed": In(1), "urgent": Out(1, init=1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -47,12 +47,12 @@ class WeightGate(wiring.Component):
         fits = Signal()
         taken = Signal(range(MAX_BURST + 1))
         m.d.comb += [
-            fits.eq(self.i.p.beats <= room),
+            fits.eq((self.i.p.beats <= room[:len(taken)]) | room[len(taken):].any()),
             self.o.payload.eq(self.i.payload),
             self.o.valid.eq(self.i.valid & fits),
             self.i.ready.eq(self.o.ready & fits),
-            self.urgent.eq(room > self.capacity - self.low),
         ]
+        m.d.sync += self.urgent.eq(room > self.capacity - self.low)
         with m.If(self.o.valid & self.o.ready):
             m.d.comb += taken.eq(self.i.p.beats)
         with m.If(self.freed):

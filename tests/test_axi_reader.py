@@ -18,6 +18,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
     draining = False                     # since a flush, until all is answered
     counts = dict.fromkeys(CLIENTS, 0)
     most = 0
+    came = None
     for _ in range(cycles):
         flush = rng.random() < flushes
         for client in CLIENTS:
@@ -46,20 +47,21 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
             assert (ports.get("bus__arsize"), ports.get("bus__arburst")) == (3, 1)
             held = None if arready else found
 
-        # Data: to its client, as a strobe of data or of an error; given up, to nobody.
+        # Data: a cycle later to its client, as a strobe of data or of an error; given up, to nobody.
+        due, came = came, (beat and (beat[0], beat[2] or flush, bad, data))
         strobes = {name: ports.get(f"{name}_valid") for name in CLIENTS}, {name: ports.get(f"{name}_error") for name in CLIENTS}
         for kind, strobe in enumerate(strobes):
             for name in CLIENTS:
-                right = beat is not None and beat[0] == name and not beat[2] and not flush and bool(kind) == bad
+                right = due is not None and due[:2] == (name, False) and bool(kind) == due[2]
                 assert strobe[name] == right, f"cycle {now}: {name} {('data', 'error')[kind]} is {strobe[name]}"
-        assert ports.get("bus__rready") == 1 and (beat is None or ports.get("data") == data)
+        assert ports.get("bus__rready") == 1 and (due is None or ports.get("data") == due[3])
 
-        # Grants: none while answers of a flush are missing, else the first in order that may.
+        # Grants: none after a flush while answers are missing, else the first in order that may.
         taken = [name for name in CLIENTS if offers[name] and ports.get(f"{name}__ready")]
         order = ["fetch", "weights", "load"] if urgent else ["fetch", "load", "weights"]
         loads = sum(entry[0] == "load" for entry in granted + bus)
         able = [name for name in order if offers[name] and (name != "load" or loads < load_limit)]
-        may = able and not flush and not draining and pending < outstanding and (not granted or arready)
+        may = able and not draining and pending < outstanding and (not granted or arready)
         assert taken == (able[:1] if may else []), f"cycle {now}: granted {taken}, not {able[:1] if may else []}"
 
         if granted and arready:
@@ -76,7 +78,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
         elif pending == 0:
             draining = False
         if taken:
-            granted.append([taken[0], offers[taken[0]]["beats"], False, offers[taken[0]]])
+            granted.append([taken[0], offers[taken[0]]["beats"], flush, offers[taken[0]]])
             offers[taken[0]] = None
         await ports.tick()
     assert counts["fetch"] and counts["load"] + counts["weights"], f"a client got nothing: {counts}"

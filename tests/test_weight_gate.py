@@ -12,7 +12,7 @@ from sim.ports import pack, simulate
 async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
     """Bursts that fill and empty the FIFO; a tile that was asked for is freed with probability `frees`."""
     capacity, layout = tiles * tile_beats, burst_request(32)
-    asked = freed = passed = waited = 0
+    asked = freed = passed = waited = before = 0
     burst = None
     urgent = []
     for cycle in range(1500):
@@ -31,7 +31,8 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
         if burst is not None:
             assert ports.get("i__ready") == (fits and ready), f"cycle {cycle}"
         waited += burst is not None and not fits
-        urgent.append((stored, ports.get("urgent")))
+        urgent.append((before, ports.get("urgent")))
+        before = stored
         if fits:
             assert ports.get("o__payload") == pack(layout, **burst), f"cycle {cycle}"
             if ready:
