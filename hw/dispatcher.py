@@ -1,6 +1,6 @@
 """Dispatch: finds what each instruction has to wait for, and hands it to its unit. The hazards are interlocked here."""
 
-from amaranth import Array, Module, Signal
+from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -15,18 +15,17 @@ __all__ = ["Dispatcher", "UNITS"]
 UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmul": "matmul", "activate": "activate"}
 
 
-def _conflict(a, b):
-    """Whether two spans overlap and one of them is written."""
-    shared = (a.first <= b.last) & (b.first <= a.last)
-    return shared & ((a.writes & (b.reads | b.writes)) | (a.reads & b.writes))
+#: What instructions share.
+_SPACES = ("host", "buffer", "acc", "bias")
 
 
 class Dispatcher(wiring.Component):
     """Holds up to `window` instructions in flight, in the order of the program for each unit.
 
-    A new instruction is compared with those in flight, one a cycle. It waits, in its unit's queue, for those of other
-    units that touch what it touches, where one of the two writes; an operation leaves the queue when they have all
-    ended. Instructions of one unit keep their order and need no comparison. SYNC and HALT wait for all.
+    A new instruction is compared with those in flight, one a cycle, and placed three cycles after the last. It waits, in
+    its unit's queue, for those of other units that touch what it touches, where one of the two writes; an operation
+    leaves the queue when they have all ended. Instructions of one unit keep their order and need no comparison. SYNC and
+    HALT wait for all.
 
     Members
     -------
@@ -63,46 +62,52 @@ class Dispatcher(wiring.Component):
             with m.If(getattr(self, f"{unit}_done")):
                 m.d.comb += board.ended.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
 
-        # Look at each occupied slot in turn, then take a free one.
+        # Look at each occupied slot in turn: read its footprint, compare the places, judge. Then take a free slot.
         footprint = self.i.p.footprint
-        to_scan, waits_for = Signal(slots), Signal(slots)
-        examined, free = Signal(range(slots)), Signal(range(slots))
+        idle = Signal(init=1)       # between two instructions
+        left, to_scan, waits_for = Signal(slots), Signal(slots), Signal(slots)
+        examined = Signal(range(slots))
+        m.d.comb += to_scan.eq(Mux(idle, board.occupied, left))
         for s in reversed(range(slots)):
             with m.If(to_scan[s]):
                 m.d.comb += examined.eq(s)
-            with m.If(~board.occupied[s]):
-                m.d.comb += free.eq(s)
         m.d.comb += read.addr.eq(examined)
-        other = read.data
-        conflict = Signal()
-        m.d.comb += conflict.eq((footprint.unit != other.unit) & (
-            _conflict(footprint.buffer, other.buffer) | _conflict(footprint.acc, other.acc) | _conflict(footprint.bias, other.bias)
-            | ((footprint.region == other.region) & _conflict(footprint.host, other.host))))
+        m.d.sync += left.eq(to_scan & (to_scan - 1))
+
+        other = Signal.like(read.data)
+        reading, comparing = Signal(), Signal()
+        read_slot, compared_slot = Signal.like(examined), Signal.like(examined)
+        m.d.sync += [
+            other.eq(read.data), reading.eq(self.i.valid & to_scan.any()), read_slot.eq(examined),
+            comparing.eq(reading), compared_slot.eq(read_slot),
+        ]
+        conflict = Signal(len(_SPACES))
+        for i, space in enumerate(_SPACES):
+            a, b = footprint[space], other[space]
+            relevant = (footprint.unit != other.unit) & ((a.writes & (b.reads | b.writes)) | (a.reads & b.writes))
+            if space == "host":
+                relevant &= footprint.region == other.region
+            flags = Signal(3, name=f"{space}_flags")
+            m.d.sync += flags.eq(Cat(relevant, a.first <= b.last, b.first <= a.last))
+            m.d.comb += conflict[i].eq(flags.all())
+
+        free, full = Signal(range(slots)), Signal()
+        m.d.sync += full.eq(board.occupied.all())
+        for s in reversed(range(slots)):
+            with m.If(~board.occupied[s]):
+                m.d.sync += free.eq(s)
 
         is_control = footprint.unit == Unit.CONTROL
         room = Array([Signal(name=f"{unit}_room") for unit in UNITS])
-        accept = Signal()
-        with m.FSM(name="dispatch"):
-            with m.State("TAKE"):
-                m.d.sync += [to_scan.eq(board.occupied), waits_for.eq(0)]
-                with m.If(self.i.valid):
-                    m.next = "SCAN"
-            with m.State("SCAN"):
-                with m.If(is_control):
-                    m.d.comb += self.at_end.eq(1)
-                    with m.If(~board.occupied.any()):
-                        m.d.comb += [self.halted.eq(self.i.p.halt), self.i.ready.eq(~self.i.p.halt)]
-                        with m.If(~self.i.p.halt):
-                            m.next = "TAKE"
-                with m.Elif(to_scan.any()):
-                    m.d.sync += [
-                        to_scan.eq(to_scan & (to_scan - 1)),
-                        waits_for.eq(waits_for | (conflict << examined)),
-                    ]
-                with m.Elif(~board.occupied.all() & room[footprint.unit.as_value()]):
-                    m.d.comb += [accept.eq(1), self.i.ready.eq(1)]
-                    m.next = "TAKE"
+        placed, accept = Signal(), Signal()
+        compared = Signal()
         m.d.comb += [
+            compared.eq(self.i.valid & ~idle & ~left.any() & ~reading & ~comparing),
+            self.at_end.eq(self.i.valid & is_control),
+            self.halted.eq(self.at_end & self.i.p.halt & ~board.occupied.any()),
+            accept.eq(compared & ~is_control & ~full & room[footprint.unit.as_value()]),
+            placed.eq(accept | (self.at_end & ~self.i.p.halt & ~board.occupied.any())),
+            self.i.ready.eq(placed),
             self.accepted.eq(accept),
             board.allocate.eq(accept),
             board.slot.eq(free),
@@ -111,6 +116,11 @@ class Dispatcher(wiring.Component):
             write.addr.eq(free),
             write.data.eq(footprint),
         ]
+        m.d.sync += idle.eq(placed | (idle & ~self.i.valid))
+        with m.If(idle):
+            m.d.sync += waits_for.eq(0)
+        with m.Elif(comparing & conflict.any()):
+            m.d.sync += waits_for.bit_select(compared_slot, 1).eq(1)
 
         heads = {}
         slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
@@ -138,7 +148,9 @@ class Dispatcher(wiring.Component):
             heads[unit] = (queue, head)
 
         queue, head = heads["matmul"]
-        pending = Array(board.waiting)[head.tag.slot]
+        # For the counters: a cycle old.
+        pending = Signal(slots)
+        m.d.sync += pending.eq(Array(board.waiting)[head.tag.slot])
         m.d.comb += [
             self.matmul_queued.eq(queue.r_rdy),
             *(self.waits[i].eq(queue.r_rdy & (pending & slots_of[unit]).any()) for i, unit in enumerate(UNITS)),
