@@ -31,7 +31,8 @@ class RunControl(wiring.Component):
     quiet, progress, halted : from the core. `fault`, `cause`, `pc` : from the core; `present_pc` : for a timeout.
     running : the units may work. `active`, `done`, `faulted`, `pending` : status; `fault_cause`, `fault_pc`.
     busy : a row entered the array in this cycle; else the reason of `stall`, one bit each in the order of `STALLS`, the
-    lowest counts. `cycles`, `busy_cycles`, `stall_cycles` : the counters; `read_beat`, `write_beat` and their counters.
+    lowest counts. `cycles`, `busy_cycles`, `stall_cycles` : the counters; `read_beat`, `write_beat` and their counters. All
+    that is counted, and `progress`, is a cycle old, so no block's path ends in a counter.
     """
 
     def __init__(self):
@@ -51,17 +52,35 @@ class RunControl(wiring.Component):
         silent = Signal(32)
         fail = Signal()
 
+        state = Signal(State)
+        moved, counting, busy, reason = Signal(), Signal(), Signal(), Signal(len(STALLS))
+        read_beat, write_beat = Signal(), Signal()
+        m.d.sync += [
+            moved.eq(self.progress),
+            counting.eq(self.active),
+            busy.eq(self.busy),
+            reason.eq(self.stall & -self.stall),
+            read_beat.eq(self.read_beat),
+            write_beat.eq(self.write_beat),
+        ]
+        with m.If(counting):
+            m.d.sync += [
+                self.cycles.eq(self.cycles + 1),
+                self.read_beats.eq(self.read_beats + read_beat),
+                self.write_beats.eq(self.write_beats + write_beat),
+                self.busy_cycles.eq(self.busy_cycles + busy),
+                *(counter.eq(counter + (reason[index] & ~busy)) for index, counter in enumerate(self.stall_cycles)),
+            ]
+
         with m.If(self.acknowledge):
             m.d.sync += self.pending.eq(0)
 
-        state = Signal(State)
         expired = Signal()
         m.d.comb += [
             self.active.eq(state != State.IDLE),
-            self.running.eq(state == State.RUN),
             expired.eq((silent >= self.timeout) & silent.any()),
         ]
-        m.d.sync += silent.eq(Mux(self.progress | (state == State.IDLE), 0, silent + 1))
+        m.d.sync += silent.eq(Mux(moved | (state == State.IDLE), 0, silent + 1))
         with m.Switch(state):
             with m.Case(State.IDLE):
                 with m.If(self.start & ~self.faulted):
@@ -75,37 +94,25 @@ class RunControl(wiring.Component):
                 with m.If(expired):
                     m.d.comb += fail.eq(1)
                 with m.Elif(self.quiet):
-                    m.d.sync += state.eq(State.RUN)
+                    m.d.sync += [state.eq(State.RUN), self.running.eq(1)]
             with m.Case(State.RUN):
                 with m.If(self.fault):
                     m.d.comb += fail.eq(1)
                 with m.Elif(self.halted):
-                    m.d.sync += [state.eq(State.IDLE), self.done.eq(1), self.pending.eq(1)]
+                    m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.done.eq(1), self.pending.eq(1)]
                 with m.Elif(expired):
                     m.d.comb += fail.eq(1)
 
         with m.If(fail):
-            m.d.sync += [state.eq(State.IDLE), self.faulted.eq(1), self.pending.eq(1)]
+            m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.faulted.eq(1), self.pending.eq(1)]
             with m.If(self.running & self.fault):
                 m.d.sync += [self.fault_cause.eq(self.cause), self.fault_pc.eq(self.pc)]
             with m.Else():
                 m.d.sync += [self.fault_cause.eq(Fault.TIMEOUT), self.fault_pc.eq(self.present_pc)]
         with m.If(self.reset):
             m.d.sync += [
-                state.eq(State.IDLE),
+                state.eq(State.IDLE), self.running.eq(0),
                 self.done.eq(0), self.faulted.eq(0), self.pending.eq(0),
                 self.fault_cause.eq(Fault.NONE), self.fault_pc.eq(0),
             ]
-
-        with m.If(self.active):
-            m.d.sync += [
-                self.cycles.eq(self.cycles + 1),
-                self.read_beats.eq(self.read_beats + self.read_beat),
-                self.write_beats.eq(self.write_beats + self.write_beat),
-            ]
-            with m.If(self.busy):
-                m.d.sync += self.busy_cycles.eq(self.busy_cycles + 1)
-            for index, counter in enumerate(self.stall_cycles):
-                with m.Elif(self.stall[index]):
-                    m.d.sync += counter.eq(counter + 1)
         return m

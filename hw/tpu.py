@@ -36,7 +36,7 @@ class Tpu(wiring.Component):
     """A bfloat16 tensor processing unit behind an AXI4 manager and an AXI4-Lite subordinate port.
 
     One clock. Two resets: the registers, the run control and the bus managers answer to `aresetn` alone (domain `bus`);
-    everything else is also held in reset outside a run (domain `sync`), so that each run, and each recovery from a fault,
+    everything else is held in reset outside a run (domain `sync`), so that each run, and each recovery from a fault,
     begins from the same state, but for the contents of the memories on the chip and the weights in the array.
 
     Parameters
@@ -202,7 +202,7 @@ class Tpu(wiring.Component):
         m.domains.sync = sync = ClockDomain("sync")
         bus.clk = sync.clk = self.aclk
         self._running = Signal()
-        m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self.aresetn | ~self._running)]
+        m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
 
     def _connect_run(self, m, registers, run, reader, writer):
         """Commands and status."""

@@ -16,6 +16,7 @@ async def life(ports, rng, *, cycles, timeout):
     silent, counts, stalls, beats = 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
     seen = set()
     calm = False
+    counted = False, {"progress": False}
     for cycle in range(cycles):
         if cycle % 40 == 0:
             calm = rng.random() < 0.3       # nothing moves for a while
@@ -34,16 +35,17 @@ async def life(ports, rng, *, cycles, timeout):
         assert [ports.get("read_beats"), ports.get("write_beats")] == beats
         assert counts["busy_cycles"] + sum(stalls) == counts["cycles"]
 
-        # What the rules say of the next cycle
+        # What the rules say of the next cycle. What is counted, and progress, is a cycle old.
         before, expired = state, silent >= timeout
-        if active:
+        (counting, past), counted = counted, (active, e)
+        if counting:
             counts["cycles"] += 1
-            beats = [beats[0] + e["read_beat"], beats[1] + e["write_beat"]]
-            if e["busy"]:
+            beats = [beats[0] + past["read_beat"], beats[1] + past["write_beat"]]
+            if past["busy"]:
                 counts["busy_cycles"] += 1
             else:
-                stalls[next(i for i in range(len(STALLS)) if e["stall"] >> i & 1)] += 1
-        silent = 0 if e["progress"] or not active else silent + 1
+                stalls[next(i for i in range(len(STALLS)) if past["stall"] >> i & 1)] += 1
+        silent = 0 if past["progress"] or not active else silent + 1
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
             state, done = "QUIET", 0
