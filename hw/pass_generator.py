@@ -17,7 +17,7 @@ class PassGenerator(wiring.Component):
     """
 
     def __init__(self, *, matmul, pass_):
-        self._copied = [name for name, _ in pass_ if name not in ("buffer", "acc", "bias", "last")]
+        self._copied = [name for name, _ in pass_ if name not in ("buffer", "acc", "bias", "end", "last")]
         super().__init__({
             "i": In(stream.Signature(matmul)),
             "o": Out(stream.Signature(pass_)),
@@ -27,18 +27,17 @@ class PassGenerator(wiring.Component):
         m = Module()
         op = Signal.like(self.i.payload)
         busy = Signal()
-        outer_buffer, outer_acc = Signal.like(op.buffer), Signal.like(op.acc)
-        tile0, tile1 = Signal(16), Signal(16)
-        last0, last1 = Signal(), Signal()
+        outer_buffer, outer_acc, bias = Signal.like(op.buffer), Signal.like(op.acc), Signal.like(op.bias)
+        left0 = Signal.like(op.tiles0)
+        last0, last1, single0 = Signal(), Signal(), Signal()
 
-        # `op.buffer`, `op.acc` and `op.bias` are those of the present pass; `outer_*` those of the present t1.
+        # `op.buffer`, `op.acc`, `op.tiles1` and `bias` are those of the present pass; `outer_*` those of the present t1.
         m.d.comb += [
-            last0.eq(tile0 == op.tiles0 - 1),
-            last1.eq(tile1 == op.tiles1 - 1),
             self.o.valid.eq(busy),
             self.o.p.buffer.eq(op.buffer),
             self.o.p.acc.eq(op.acc),
-            self.o.p.bias.eq(op.bias),
+            self.o.p.bias.eq(bias),
+            self.o.p.end.eq(op.acc + op.rows),
             self.o.p.last.eq(last0 & last1),
             *(self.o.p[name].eq(op[name]) for name in self._copied),
             self.i.ready.eq(~busy | (self.o.ready & last0 & last1)),
@@ -46,18 +45,21 @@ class PassGenerator(wiring.Component):
         with m.If(self.o.valid & self.o.ready):
             with m.If(~last0):
                 m.d.sync += [
-                    tile0.eq(tile0 + 1),
+                    left0.eq(left0 - 1),
+                    last0.eq(left0 == 2),
                     op.buffer.eq(op.buffer + op.tiles0_stride),
                     op.acc.eq(op.acc + op.tiles0_acc_stride),
-                    op.bias.eq(op.bias + 1),
+                    bias.eq(bias + 1),
                 ]
             with m.Else():
                 m.d.sync += [
-                    tile0.eq(0),
-                    tile1.eq(tile1 + 1),
+                    left0.eq(op.tiles0),
+                    last0.eq(single0),
+                    op.tiles1.eq(op.tiles1 - 1),
+                    last1.eq(op.tiles1 == 2),
                     op.buffer.eq(outer_buffer + op.tiles1_stride),
                     op.acc.eq(outer_acc + op.tiles1_acc_stride),
-                    op.bias.eq(op.bias - (op.tiles0 - 1)),
+                    bias.eq(op.bias),
                     outer_buffer.eq(outer_buffer + op.tiles1_stride),
                     outer_acc.eq(outer_acc + op.tiles1_acc_stride),
                 ]
@@ -67,7 +69,10 @@ class PassGenerator(wiring.Component):
                 op.eq(self.i.payload),
                 outer_buffer.eq(self.i.p.buffer),
                 outer_acc.eq(self.i.p.acc),
-                tile0.eq(0),
-                tile1.eq(0),
+                bias.eq(self.i.p.bias),
+                left0.eq(self.i.p.tiles0),
+                last0.eq(self.i.p.tiles0 == 1),
+                single0.eq(self.i.p.tiles0 == 1),
+                last1.eq(self.i.p.tiles1 == 1),
             ]
         return m

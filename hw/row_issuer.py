@@ -55,14 +55,12 @@ class RowIssuer(wiring.Component):
                    for i in range(size)]
         valid, started = Signal(size), Signal(size)
         newest, unwritten, oldest = (Signal(range(size), name=name) for name in ("newest", "unwritten", "oldest"))
-        high = Signal(len(head.rows))
-        m.d.comb += high.eq(head.acc + head.rows)
         blocks = Signal(size)
         for i, entry in enumerate(entries):
-            overlaps = (head.acc < entry.high) & (entry.low < high)
+            overlaps = (head.acc < entry.high) & (entry.low < head.end)
             m.d.comb += blocks[i].eq(valid[i] & overlaps & ((head.acc > entry.low) | ~started[i]))
             with m.If(go & (newest == i)):
-                m.d.sync += [entry.low.eq(head.acc), entry.high.eq(high)]
+                m.d.sync += [entry.low.eq(head.acc), entry.high.eq(head.end)]
         with m.If(go):
             m.d.sync += [valid.bit_select(newest, 1).eq(1), started.bit_select(newest, 1).eq(0), newest.eq(newest + 1)]
         with m.If(self.written_first):
@@ -84,10 +82,10 @@ class RowIssuer(wiring.Component):
         row_buffer, outer_buffer = Signal.like(head.buffer), Signal.like(head.buffer)
         acc = Signal.like(head.acc)
         left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
-        first = Signal()
+        first, final = Signal(), Signal()
         may_begin = Signal()
         m.d.comb += [
-            last_row.eq(active & (left == 1)),
+            last_row.eq(active & final),
             may_begin.eq(self.i.valid & (~active | last_row)),
             go.eq(may_begin & fresh & ~blocked & (head.keep | self.loaded)),
             self.switch.eq(go & ~head.keep),
@@ -100,11 +98,11 @@ class RowIssuer(wiring.Component):
             self.row.bias.eq(current.bias),
             self.row.start.eq(current.start),
             self.row.first.eq(first),
-            self.row.last.eq(left == 1),
+            self.row.last.eq(final),
             self.row.last_pass.eq(current.last),
         ]
         with m.If(active):
-            m.d.sync += [first.eq(0), left.eq(left - 1), acc.eq(acc + 1)]
+            m.d.sync += [first.eq(0), left.eq(left - 1), final.eq(left == 2), acc.eq(acc + 1)]
             with m.If(left0 == 1):
                 m.d.sync += [
                     left0.eq(current.rows0),
@@ -119,6 +117,7 @@ class RowIssuer(wiring.Component):
                 current.eq(head),
                 first.eq(1),
                 left.eq(head.rows),
+                final.eq(head.rows == 1),
                 left0.eq(head.rows0),
                 acc.eq(head.acc),
                 row_buffer.eq(head.buffer),

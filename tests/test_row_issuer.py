@@ -19,7 +19,8 @@ LAYOUT = pass_layout(CONFIG)
 def make_pass(**values):
     fields = {"start": 1, "keep": 0, "buffer": 0, "acc": 0, "bias": 0, "rows": 4, "rows0": 4, "rows0_stride": 1,
               "rows1_stride": 0, "last": 0}
-    return {**fields, **values}
+    fields.update(values)
+    return {**fields, "end": fields["acc"] + fields["rows"]}
 
 
 def random_pass(rng, longest):
