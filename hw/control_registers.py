@@ -13,7 +13,7 @@ __all__ = ["ControlRegisters"]
 class ControlRegisters(wiring.Component):
     """One access at a time for each direction; every access is answered OKAY, and what is not mapped reads as 0.
 
-    A write is taken one cycle after both its address and its data are there; a read answers one cycle after its address.
+    A write is taken one cycle after both its address and its data are there; a read answers two cycles after its address.
 
     Members
     -------
@@ -54,12 +54,14 @@ class ControlRegisters(wiring.Component):
         with m.If(write):
             m.d.sync += bus.bvalid.eq(1)
 
-        m.d.comb += bus.arready.eq(~bus.rvalid)
+        read, read_address = Signal(), Signal.like(bus.araddr[2:])
+        m.d.comb += bus.arready.eq(~read & ~bus.rvalid)
+        m.d.sync += [read.eq(bus.arvalid & bus.arready), read_address.eq(bus.araddr[2:])]
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
-        with m.If(bus.arvalid & bus.arready):
+        with m.If(read):
             m.d.sync += [bus.rvalid.eq(1), bus.rdata.eq(0)]
-            with m.Switch(bus.araddr[2:]):
+            with m.Switch(read_address):
                 for register in REGISTERS:
                     if register.access != "w1":
                         with m.Case(register.offset >> 2):

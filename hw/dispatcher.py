@@ -22,7 +22,7 @@ _SPACES = ("host", "buffer", "acc", "bias")
 class Dispatcher(wiring.Component):
     """Holds up to `window` instructions in flight, in the order of the program for each unit.
 
-    A new instruction is compared with those in flight, one a cycle, and placed three cycles after the last. It waits, in
+    A new instruction is compared with those in flight, one a cycle, and placed four cycles after the last. It waits, in
     its unit's queue, for those of other units that touch what it touches, where one of the two writes; an operation
     leaves the queue when they have all ended. Instructions of one unit keep their order and need no comparison. SYNC and
     HALT wait for all.
@@ -62,24 +62,21 @@ class Dispatcher(wiring.Component):
             with m.If(getattr(self, f"{unit}_done")):
                 m.d.comb += board.ended.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
 
-        # Look at each occupied slot in turn: read its footprint, compare the places, judge. Then take a free slot.
+        # Each occupied slot in turn: look for it, read its footprint, compare the places, judge. Then take a free slot.
         footprint = self.i.p.footprint
         idle = Signal(init=1)       # between two instructions
         left, to_scan, waits_for = Signal(slots), Signal(slots), Signal(slots)
-        examined = Signal(range(slots))
-        m.d.comb += to_scan.eq(Mux(idle, board.occupied, left))
+        reading, comparing, judging = Signal(), Signal(), Signal()
+        read_slot, compared_slot, judged_slot = (Signal(range(slots), name=f"{step}_slot") for step in ("read", "compared", "judged"))
+        m.d.comb += [to_scan.eq(Mux(idle, board.occupied, left)), read.addr.eq(read_slot)]
         for s in reversed(range(slots)):
             with m.If(to_scan[s]):
-                m.d.comb += examined.eq(s)
-        m.d.comb += read.addr.eq(examined)
-        m.d.sync += left.eq(to_scan & (to_scan - 1))
-
+                m.d.sync += read_slot.eq(s)
         other = Signal.like(read.data)
-        reading, comparing = Signal(), Signal()
-        read_slot, compared_slot = Signal.like(examined), Signal.like(examined)
         m.d.sync += [
-            other.eq(read.data), reading.eq(self.i.valid & to_scan.any()), read_slot.eq(examined),
-            comparing.eq(reading), compared_slot.eq(read_slot),
+            left.eq(to_scan & (to_scan - 1)),
+            reading.eq(self.i.valid & to_scan.any()), comparing.eq(reading), judging.eq(comparing),
+            compared_slot.eq(read_slot), judged_slot.eq(compared_slot), other.eq(read.data),
         ]
         conflict = Signal(len(_SPACES))
         for i, space in enumerate(_SPACES):
@@ -102,7 +99,7 @@ class Dispatcher(wiring.Component):
         placed, accept = Signal(), Signal()
         compared = Signal()
         m.d.comb += [
-            compared.eq(self.i.valid & ~idle & ~left.any() & ~reading & ~comparing),
+            compared.eq(self.i.valid & ~idle & ~left.any() & ~reading & ~comparing & ~judging),
             self.at_end.eq(self.i.valid & is_control),
             self.halted.eq(self.at_end & self.i.p.halt & ~board.occupied.any()),
             accept.eq(compared & ~is_control & ~full & room[footprint.unit.as_value()]),
@@ -119,8 +116,8 @@ class Dispatcher(wiring.Component):
         m.d.sync += idle.eq(placed | (idle & ~self.i.valid))
         with m.If(idle):
             m.d.sync += waits_for.eq(0)
-        with m.Elif(comparing & conflict.any()):
-            m.d.sync += waits_for.bit_select(compared_slot, 1).eq(1)
+        with m.Elif(judging & conflict.any()):
+            m.d.sync += waits_for.bit_select(judged_slot, 1).eq(1)
 
         heads = {}
         slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
@@ -130,7 +127,7 @@ class Dispatcher(wiring.Component):
             entry, head = Signal(shape, name=f"{unit}_entry"), Signal(shape, name=f"{unit}_head")
             mine = footprint.unit.as_value() == index
             out = getattr(self, unit)
-            ready = Signal(name=f"{unit}_clear")
+            clear = Signal(name=f"{unit}_clear")      # the head waits for nobody, as found a cycle ago
             m.d.comb += [
                 entry.eq(self.i.p[kind]),
                 entry.tag.slot.eq(free),
@@ -138,11 +135,11 @@ class Dispatcher(wiring.Component):
                 queue.w_data.eq(entry.as_value()),
                 queue.w_en.eq(accept & mine),
                 head.as_value().eq(queue.r_data),
-                ready.eq(~board.blocked.bit_select(head.tag.slot, 1)),
                 out.payload.eq(head),
-                out.valid.eq(queue.r_rdy & ready),
-                queue.r_en.eq(out.ready & ready),
+                out.valid.eq(clear),
+                queue.r_en.eq(out.ready & clear),
             ]
+            m.d.sync += clear.eq(queue.r_rdy & ~board.blocked.bit_select(head.tag.slot, 1) & ~queue.r_en)
             with m.If(accept):
                 m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine)
             heads[unit] = (queue, head)

@@ -79,7 +79,7 @@ class StoreUnit(wiring.Component):
 
         # Answers come in the order of the bursts.
         owner = data.StructLayout({"tag": tag, "last": 1})
-        m.submodules.owners = owners = fifo.SyncFIFO(width=owner.size, depth=self.outstanding)
+        m.submodules.owners = owners = fifo.SyncFIFOBuffered(width=owner.size, depth=self.outstanding)
         asked, oldest = Signal(owner), Signal(owner)
         m.d.comb += [
             self.burst.payload.eq(splitter.o.payload),

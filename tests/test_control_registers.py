@@ -18,7 +18,7 @@ async def accesses(ports, rng, *, eager, cycles):
     offsets = [register.offset for register in REGISTERS] + [0x01C, 0x080 + 0x60, 0x1FC]
     write, read = None, None                # [address shown, data shown, offset, data, strobe]; offset
     answers, expected = 0, []               # answers due: writes; values of reads
-    strobes = {}
+    strobes, asked = {}, None
     counts = [0, 0]
     for _ in range(cycles):
         values = {register.name: rng.getrandbits(32) for register in INPUTS}
@@ -43,6 +43,10 @@ async def accesses(ports, rng, *, eager, cycles):
             assert strobe == (register.name in strobes), f"cycle {ports.cycle}: {register.name}_written"
             assert not strobe or ports.get("written_data") == strobes[register.name]
         strobes = {}
+        if asked is not None:       # in this cycle the register is read
+            coming, asked = held.get(asked, values.get(asked, 0)), None
+        else:
+            coming = None
         assert ports.get("bus__bvalid") == answers and ports.get("bus__rvalid") == bool(expected), f"cycle {ports.cycle}"
         if expected:
             assert ports.get("bus__rdata") == expected[0] and ports.get("bus__rresp") == 0
@@ -52,10 +56,11 @@ async def accesses(ports, rng, *, eager, cycles):
             answers = 0
         if expected and ready[1]:
             expected.pop()
+        if coming is not None:
+            expected.append(coming)
         if read is not None and takes[2]:
             name = next((register.name for register in REGISTERS if register.offset == read), None)
-            expected.append(held.get(name, values.get(name, 0)))
-            read = None
+            asked, read = name or "", None
             counts[0] += 1
         assert takes[0] == takes[1] and (write is not None and write[0] and write[1] or not takes[0])
         if write and takes[0]:
