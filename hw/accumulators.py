@@ -1,6 +1,6 @@
 """The accumulators: binary32 rows whose sums go back in at the top of the columns, and the biases they start from."""
 
-from amaranth import Module, Mux
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -21,9 +21,10 @@ def _control(depth, bias_depth):
 class AccumulatorColumn(wiring.Component):
     """The sums and biases of one column. Control comes in at `*_i` and goes to the next column one cycle later."""
 
-    def __init__(self, *, depth, bias_depth):
+    def __init__(self, *, depth, bias_depth, latency):
         self.depth = depth
         self.bias_depth = bias_depth
+        self.latency = latency
         self.control = _control(depth, bias_depth)
         super().__init__({
             **{f"{name}_i": In(width) for name, width in self.control.items()},
@@ -50,7 +51,6 @@ class AccumulatorColumn(wiring.Component):
             read.en.eq(1),
             bias_read.addr.eq(self.bias_row_i),
             bias_read.en.eq(1),
-            self.top.eq(Mux(self.start_o, bias_read.data, read.data)),
             out.addr.eq(self.out_row),
             out.en.eq(self.out_read),
             self.out.eq(out.data),
@@ -58,6 +58,9 @@ class AccumulatorColumn(wiring.Component):
             bias_write.en.eq(self.bias_write),
             bias_write.data.eq(self.bias_data),
         ]
+        top = Signal(32, reset_less=True)
+        m.d["sync" if self.latency == 2 else "comb"] += top.eq(Mux(self.start_o, bias_read.data, read.data))
+        m.d.comb += self.top.eq(top)
         return m
 
 
@@ -65,7 +68,7 @@ class Accumulators(wiring.Component):
     """`depth` rows of `n` binary32 sums and `bias_depth` rows of biases.
 
     Column c works c cycles after column 0, in step with the array: the control moves from column to column, so neither
-    sums nor results need skewing. `top[0]` comes one cycle after `read_row`; `bottom[0]` is written in the cycle of
+    sums nor results need skewing. `top[0]` comes `latency` cycles after `read_row`; `bottom[0]` is written in the cycle of
     `write`. The third port reads whole rows: `out` comes one cycle after `out_read` and stays.
 
     Parameters
@@ -76,10 +79,13 @@ class Accumulators(wiring.Component):
         Rows of sums.
     bias_depth : int
         Rows of biases.
+    latency : int
+        1, or 2 with a register between the memory and the array.
     """
 
-    def __init__(self, *, n, depth, bias_depth):
+    def __init__(self, *, n, depth, bias_depth, latency):
         self.n = n
+        self.latency = latency
         self.depth = depth
         self.bias_depth = bias_depth
         super().__init__({
@@ -93,7 +99,8 @@ class Accumulators(wiring.Component):
         m = Module()
         control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
         for c in range(self.n):
-            column = instantiate(m, platform, lambda: AccumulatorColumn(depth=self.depth, bias_depth=self.bias_depth),
+            column = instantiate(m, platform, lambda: AccumulatorColumn(
+                depth=self.depth, bias_depth=self.bias_depth, latency=self.latency),
                                  name=f"column_{c}", module="tpu_accumulator_column")
             m.d.comb += [
                 *(getattr(column, f"{name}_i").eq(value) for name, value in control.items()),

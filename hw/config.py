@@ -91,6 +91,11 @@ class Config:
         return split_stages(self.cell_stages)[1]
 
     @property
+    def read_latency(self):
+        """Cycles that the accumulators take to read a sum: 2 where the lead has room for a register behind the memory."""
+        return min(2, 1 + self.lead)
+
+    @property
     def vector_width(self):
         """Bits of one vector: ``n`` bfloat16."""
         return 16 * self.n

@@ -14,14 +14,17 @@ __all__ = ["MatmulUnit"]
 class MatmulUnit(wiring.Component):
     """Executes MATMUL operations in order, overlapping each with the next.
 
-    A row that is issued in cycle t reads the unified buffer in t, the accumulators in t + `lead`, and its sums are
-    written back in t + 1 + `lead` + n * `latency` (column 0; column c follows c cycles later). An operation is `done`
+    A row that is issued in cycle t reads the unified buffer in t, its sums enter the array in t + 1 + `lead`, read from the
+    accumulators `read_latency` cycles before, and are written back in t + 1 + `lead` + n * `latency` (column 0; column c
+    follows c cycles later). An operation is `done`
     when its last sum is in the last column's memory.
 
     Parameters
     ----------
     n, lead, latency : int
         Of the array; see :func:`hw.cell.split_stages`.
+    read_latency : int
+        Of the accumulators; at most 1 + `lead`.
     matmul, pass_ : layouts
         :func:`hw.operations.matmul_layout` and :func:`hw.operations.pass_layout`.
 
@@ -34,10 +37,11 @@ class MatmulUnit(wiring.Component):
     waits_weights, waits_sums : why the next pass does not begin.
     """
 
-    def __init__(self, *, n, lead, latency, matmul, pass_):
+    def __init__(self, *, n, lead, latency, read_latency, matmul, pass_):
         self.n = n
         self.lead = lead
         self.latency = latency
+        self.read_latency = read_latency
         self.matmul = matmul
         self.pass_ = pass_
         self.slot_shape = matmul["tag"].shape["slot"].shape
@@ -77,11 +81,11 @@ class MatmulUnit(wiring.Component):
             self.idle.eq(~issuer.row_valid & (passes.level == 0) & ~generator.o.valid),
         ]
 
-        # Accumulator reads follow the operands by `lead` cycles.
+        # Accumulators are read later than operands: products take `lead` cycles longer than the memory alone.
         sums = data.StructLayout({"row": issuer.row.acc.shape(), "bias": issuer.row.bias.shape(), "start": 1})
         read = Signal(sums)
         m.d.comb += [read.row.eq(issuer.row.acc), read.bias.eq(issuer.row.bias), read.start.eq(issuer.row.start)]
-        for stage in range(self.lead):
+        for stage in range(1 + self.lead - self.read_latency):
             delayed = Signal(sums, name=f"read_{stage}", reset_less=True)
             m.d.sync += delayed.eq(read)
             read = delayed

@@ -86,7 +86,8 @@ class Tpu(wiring.Component):
         m.submodules.weights = weights = ReadUnit(**moves, longest=gate.longest)
         m.submodules.store = store = StoreUnit(**moves, outstanding=_OUTSTANDING_WRITES)
         m.submodules.matmul = matmul_unit = MatmulUnit(
-            n=config.n, lead=config.lead, latency=config.latency, matmul=matmul, pass_=pass_layout(config))
+            n=config.n, lead=config.lead, latency=config.latency, read_latency=config.read_latency, matmul=matmul,
+            pass_=pass_layout(config))
         m.submodules.activation = activation = ActivationUnit(n=config.n, activate=activate_layout(config))
 
         m.submodules.weight_fifo = weight_fifo = WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency)
@@ -94,7 +95,7 @@ class Tpu(wiring.Component):
             n=config.n, depth=config.unified_buffer_depth, skew=config.latency)
         m.submodules.array = array = SystolicArray(n=config.n, stages=config.cell_stages)
         m.submodules.accumulators = accumulators = Accumulators(
-            n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth)
+            n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency)
         m.submodules.bias_rows = bias_rows = Assembler(width=config.vector_width, ratio=2)
 
         # Host ports.

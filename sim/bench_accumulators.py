@@ -7,7 +7,7 @@ from sim.ports import play
 from sim.runner import arguments, report
 
 
-async def traffic(ports, rng, *, n, depth, bias_depth, cycles):
+async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
     """Writes every row of both memories, then works all ports at random; sums in the columns' own time.
 
     What a read gives in the cycle in which its row is written is left open, so it is not looked at. Returns the count of
@@ -15,7 +15,7 @@ async def traffic(ports, rng, *, n, depth, bias_depth, cycles):
     """
     sums, biases = ([[None] * n for _ in range(size)] for size in (depth, bias_depth))
     controls = []
-    top, out = [None] * n, [None] * n
+    tops, out = [[None] * n] * latency, [None] * n      # what `top` is from this cycle on
     compared = 0
     for cycle in range(cycles):
         control = {"read_row": rng.randrange(depth), "start": rng.getrandbits(1), "bias_row": rng.randrange(bias_depth),
@@ -32,18 +32,19 @@ async def traffic(ports, rng, *, n, depth, bias_depth, cycles):
                   bias_write_row=bias_write_row, bias_data=sum(value << 32 * c for c, value in enumerate(bias_data)))
         await ports.settle()
 
-        for name, expected in (("top", top), ("out", out)):
+        for name, expected in (("top", tops[0]), ("out", out)):
             for c, (value, right) in enumerate(zip(ports.get(name), expected)):
                 if right is not None:
                     assert value == right, f"cycle {cycle}: {name}[{c}] is {value}, not {right:#010x}"
                     compared += 1
 
+        top = [None] * n
         for c in range(n):
             now = controls[cycle - c] if cycle >= c else None
             written = now["write_row"] if now and now["write"] else None
             if now is None:
-                top[c] = None
-            elif now["start"]:
+                continue
+            if now["start"]:
                 top[c] = None if bias_write and bias_write_row == now["bias_row"] else biases[now["bias_row"]][c]
             else:
                 top[c] = None if now["read_row"] == written else sums[now["read_row"]][c]
@@ -51,6 +52,7 @@ async def traffic(ports, rng, *, n, depth, bias_depth, cycles):
                 out[c] = None if out_row == written else sums[out_row][c]
             if written is not None:
                 sums[written][c] = bottom[c]
+        tops = [*tops[1:], top]
         if bias_write:
             biases[bias_write_row] = bias_data
         await ports.tick()
@@ -60,5 +62,5 @@ async def traffic(ports, rng, *, n, depth, bias_depth, cycles):
 @cocotb.test()
 async def random_traffic(dut):
     job = arguments()
-    component = Accumulators(n=job["n"], depth=job["depth"], bias_depth=job["bias_depth"])
+    component = Accumulators(n=job["n"], depth=job["depth"], bias_depth=job["bias_depth"], latency=job["latency"])
     report({"compared": await play(dut, component, traffic, **job)})

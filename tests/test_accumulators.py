@@ -13,13 +13,14 @@ from sim.bench_accumulators import traffic
 from sim.ports import simulate
 
 
+@pytest.mark.parametrize("latency", [1, 2])
 @pytest.mark.parametrize("n, depth, bias_depth", [(2, 4, 2), (2, 16, 8), (4, 8, 2), (4, 16, 4), (8, 32, 8)])
-def test_amaranth(n, depth, bias_depth):
-    sizes = {"n": n, "depth": depth, "bias_depth": bias_depth}
+def test_amaranth(n, depth, bias_depth, latency):
+    sizes = {"n": n, "depth": depth, "bias_depth": bias_depth, "latency": latency}
     assert simulate(Accumulators(**sizes), traffic, seed=seed(), **sizes, cycles=400) > 400 * n
 
 
-SIZES = {"n": 4, "depth": 16, "bias_depth": 4}
+SIZES = {"n": 4, "depth": 16, "bias_depth": 4, "latency": 2}
 
 
 @functools.cache

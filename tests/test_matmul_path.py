@@ -29,11 +29,13 @@ class MatmulPath(wiring.Component):
     def __init__(self, config):
         self.config = config
         n = config.n
-        self.unit = MatmulUnit(n=n, lead=config.lead, latency=config.latency, matmul=matmul_layout(config), pass_=pass_layout(config))
+        self.unit = MatmulUnit(n=n, lead=config.lead, latency=config.latency, read_latency=config.read_latency,
+                               matmul=matmul_layout(config), pass_=pass_layout(config))
         self.fifo = WeightFifo(n=n, tiles=config.weight_fifo_depth, skew=config.latency)
         self.buffer = UnifiedBuffer(n=n, depth=config.unified_buffer_depth, skew=config.latency)
         self.array = SystolicArray(n=n, stages=config.cell_stages)
-        self.accumulators = Accumulators(n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth)
+        self.accumulators = Accumulators(n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth,
+                                         latency=config.read_latency)
         self.taken = {"fifo": ("write", "write_data", "freed"), "buffer": ("port_address", "port_write", "port_i"),
                       "unit": ("done", "done_slot", "issued", "write", "write_row"), "array": ("sums_o",),
                       "accumulators": ("out_row", "out_read", "out", "bias_write", "bias_write_row", "bias_data")}

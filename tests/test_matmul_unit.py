@@ -20,6 +20,7 @@ def configuration(n, stages):
 async def operations(ports, rng, *, config, todo, offers, tile):
     """Offers operations, has a tile ready `tile(rng)` cycles after each switch; returns the cycles of issued rows."""
     n, lead = config.n, config.lead
+    read_after = 1 + lead - config.read_latency
     way = 1 + lead + n * config.latency
     layout, todo = matmul_layout(config), list(todo)
     due = []                    # rows to come: (buffer, acc, bias or None, operation to end or None, needs a new tile)
@@ -41,9 +42,9 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             issued.append(now)
             assert ports.get("address") == buffer, f"cycle {now}: address {ports.get('address')}, not {buffer}"
             assert new_tile is None or switched == new_tile, f"cycle {now}: switched is {switched} before a pass"
-            reads[now + lead] = acc, bias
+            reads[now + read_after] = acc, bias
             writes[now + way] = acc
-            assert bias is not None or written.get(acc, -1) < now + lead, f"cycle {now}: row {acc} is read, and still under way"
+            assert bias is not None or written.get(acc, -1) < now + read_after, f"cycle {now}: row {acc} is read, and still under way"
             written[acc] = now + way
             if ending is not None:
                 ends.append((now + way + n - 1, ending))
@@ -105,7 +106,8 @@ async def runs(ports, rng, *, config, todo, offers, tile):
 
 
 def unit(config):
-    return MatmulUnit(n=config.n, lead=config.lead, latency=config.latency, matmul=matmul_layout(config), pass_=pass_layout(config))
+    return MatmulUnit(n=config.n, lead=config.lead, latency=config.latency, read_latency=config.read_latency,
+                      matmul=matmul_layout(config), pass_=pass_layout(config))
 
 
 @pytest.mark.parametrize("n, stages", [(2, 1), (2, 3), (2, 8), (4, 2), (4, 3), (4, 4), (8, 3), (8, 5)])
