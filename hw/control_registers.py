@@ -1,6 +1,9 @@
 """The AXI4-Lite slave: the register map of :mod:`hw.registers` in hardware."""
 
-from amaranth import Module, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -54,18 +57,20 @@ class ControlRegisters(wiring.Component):
         with m.If(write):
             m.d.sync += bus.bvalid.eq(1)
 
-        read, read_address = Signal(), Signal.like(bus.araddr[2:])
+        read = Signal()
         m.d.comb += bus.arready.eq(~read & ~bus.rvalid)
-        m.d.sync += [read.eq(bus.arvalid & bus.arready), read_address.eq(bus.araddr[2:])]
+        m.d.sync += read.eq(bus.arvalid & bus.arready)
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
+        # The address is decoded in one cycle, the register taken in the next.
+        readable = [register for register in REGISTERS if register.access != "w1"]
+        selected = Signal(len(readable))
+        m.d.sync += selected.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in readable))
         with m.If(read):
-            m.d.sync += [bus.rvalid.eq(1), bus.rdata.eq(0)]
-            with m.Switch(read_address):
-                for register in REGISTERS:
-                    if register.access != "w1":
-                        with m.Case(register.offset >> 2):
-                            m.d.sync += bus.rdata.eq(getattr(self, register.name))
+            m.d.sync += [
+                bus.rvalid.eq(1),
+                bus.rdata.eq(reduce(or_, (Mux(selected[i], getattr(self, register.name), 0) for i, register in enumerate(readable)))),
+            ]
 
         m.d.sync += self.written_data.eq(bus.wdata)
         for register in REGISTERS:

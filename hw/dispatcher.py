@@ -145,11 +145,11 @@ class Dispatcher(wiring.Component):
             heads[unit] = (queue, head)
 
         queue, head = heads["matmul"]
-        # For the counters: a cycle old.
+        m.d.comb += self.matmul_queued.eq(queue.r_rdy)
+        # For the counters: two cycles old.
         pending = Signal(slots)
-        m.d.sync += pending.eq(Array(board.waiting)[head.tag.slot])
-        m.d.comb += [
-            self.matmul_queued.eq(queue.r_rdy),
-            *(self.waits[i].eq(queue.r_rdy & (pending & slots_of[unit]).any()) for i, unit in enumerate(UNITS)),
+        m.d.sync += [
+            pending.eq(Mux(queue.r_rdy, Array(board.waiting)[head.tag.slot], 0)),
+            *(self.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(UNITS)),
         ]
         return m

@@ -193,7 +193,8 @@ class Tpu(wiring.Component):
             low, high, size = (getattr(registers, f"{region.name.lower()}_{part}") for part in ("base_low", "base_high", "size"))
             # A region that leaves the bus' addresses is as good as empty.
             usable = Signal(32, name=f"{region.name.lower()}_usable")
-            m.d.bus += usable.eq(Mux(Cat(low, high) + size > 1 << config.address_width, 0, size))
+            leaves = Signal(name=f"{region.name.lower()}_leaves")
+            m.d.bus += [leaves.eq(Cat(low, high) + size > 1 << config.address_width), usable.eq(Mux(leaves, 0, size))]
             m.d.comb += [decoder.bases[region.value].eq(Cat(low, high)), decoder.sizes[region.value].eq(usable)]
         return m
 
