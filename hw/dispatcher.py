@@ -123,7 +123,7 @@ class Dispatcher(wiring.Component):
         slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
         for index, (unit, kind) in enumerate(UNITS.items()):
             shape = self.layouts[kind]
-            queue = m.submodules[f"{unit}_queue"] = fifo.SyncFIFOBuffered(width=shape.size, depth=self.queue_depth)
+            queue = m.submodules[f"{unit}_queue"] = fifo.SyncFIFO(width=shape.size, depth=self.queue_depth)
             entry, head = Signal(shape, name=f"{unit}_entry"), Signal(shape, name=f"{unit}_head")
             mine = footprint.unit.as_value() == index
             out = getattr(self, unit)

@@ -57,7 +57,7 @@ class MatmulUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.generator = generator = PassGenerator(matmul=self.matmul, pass_=self.pass_)
-        m.submodules.passes = passes = fifo.SyncFIFOBuffered(width=self.pass_.size, depth=2)
+        m.submodules.passes = passes = fifo.SyncFIFO(width=self.pass_.size, depth=2)
         m.submodules.issuer = issuer = RowIssuer(pass_=self.pass_)
         m.submodules.slots = slots = fifo.SyncFIFOBuffered(width=self.slot_shape, depth=4)
         m.d.comb += [
@@ -91,11 +91,14 @@ class MatmulUnit(wiring.Component):
             read = delayed
         m.d.comb += [self.read_row.eq(read.row), self.bias_row.eq(read.bias), self.start.eq(read.start)]
 
-        # Rows come back in the order and at the pace of their issue.
+        # Rows come back in the order and at the pace of their issue. The issuer hears of it `early` cycles before they are
+        # written: so many lie between its hearing and the first read of a pass that it lets go.
+        way = 1 + self.lead + self.n * self.latency
+        early = min(3 + self.lead - self.read_latency, way - 2)
         returned = data.StructLayout({"row": issuer.row.acc.shape(), "first": 1, "last": 1, "last_pass": 1})
         entering, leaving = Signal(returned), Signal(returned)
-        m.submodules.flight = flight = DelayLine(cycles=1 + self.lead + self.n * self.latency, width=returned.size)
-        ended = Signal(self.n)
+        m.submodules.flight = flight = DelayLine(cycles=way - early, width=returned.size)
+        ended = Signal(early + self.n)
         m.d.comb += [
             entering.row.eq(issuer.row.acc),
             entering.first.eq(issuer.row.first),
@@ -104,13 +107,17 @@ class MatmulUnit(wiring.Component):
             flight.i_valid.eq(issuer.row_valid),
             flight.i_data.eq(entering.as_value()),
             leaving.as_value().eq(flight.o_data),
-            self.write.eq(flight.o_valid),
-            self.write_row.eq(leaving.row),
             issuer.written_first.eq(flight.o_valid & leaving.first),
             issuer.written_last.eq(flight.o_valid & leaving.last),
             self.done.eq(ended[-1]),
             self.done_slot.eq(slots.r_data),
             slots.r_en.eq(self.done),
         ]
+        writing, row = flight.o_valid, leaving.row
+        for stage in range(early):
+            delayed, delayed_row = Signal(name=f"writing_{stage}"), Signal.like(row, name=f"written_row_{stage}", reset_less=True)
+            m.d.sync += [delayed.eq(writing), delayed_row.eq(row)]
+            writing, row = delayed, delayed_row
+        m.d.comb += [self.write.eq(writing), self.write_row.eq(row)]
         m.d.sync += ended.eq((ended << 1) | (flight.o_valid & leaving.last & leaving.last_pass))
         return m

@@ -85,7 +85,8 @@ class RunControl(wiring.Component):
             with m.Case(State.IDLE):
                 with m.If(self.start & ~self.faulted):
                     m.d.sync += [
-                        state.eq(State.QUIET),
+                        state.eq(Mux(self.quiet, State.RUN, State.QUIET)),
+                        self.running.eq(self.quiet),
                         self.done.eq(0),
                         *(counter.eq(0) for counter in (
                             self.cycles, self.busy_cycles, self.read_beats, self.write_beats, *self.stall_cycles)),

@@ -27,7 +27,7 @@ _OUTSTANDING, _LOADS = 32, 4    # bursts under way, and those of loads among the
 
 def turnaround(config):
     """Cycles between two passes over the same accumulator rows."""
-    return config.n * config.latency + config.lead + 3
+    return config.n * config.latency + config.read_latency
 
 
 @dataclass

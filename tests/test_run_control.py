@@ -48,7 +48,7 @@ async def life(ports, rng, *, cycles, timeout):
         silent = 0 if past["progress"] or not active else silent + 1
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
-            state, done = "QUIET", 0
+            state, done = "RUN" if e["quiet"] else "QUIET", 0
             counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
         elif state == "RUN" and e["fault"]:
             state, faulted, pending, fault = "IDLE", 1, 1, (e["cause"], e["pc"])
