@@ -1,7 +1,7 @@
 """The activation unit: accumulators -> function -> rounding -> unified buffer."""
 
-from amaranth import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .hierarchy import instantiate
@@ -39,7 +39,7 @@ class ActivationUnit(wiring.Component):
     """Executes ACTIVATE operations in order.
 
     One vector a cycle while `grant` takes them: a row a cycle as bfloat16, a row in two cycles as binary32. The first
-    vector comes two cycles after the operation, and the next operation follows without a gap.
+    vector comes three cycles after the operation, and the next operation follows without a gap.
 
     Parameters
     ----------
@@ -86,25 +86,24 @@ class ActivationUnit(wiring.Component):
             with m.Elif(last_half):
                 m.d.sync += index.eq(index + 1)
 
-        # Stage `read`: the sums are there.
-        read_valid, read_last, read_half = Signal(), Signal(), Signal()
-        read_op, read_row = Signal.like(self.i.payload), Signal.like(op.row)
+        # Stage `read`: the memory gives the sums. Stage `round`: they stand in a register, rounding follows.
+        step = data.StructLayout({"valid": 1, "last": 1, "half": 1, "op": op.shape(), "row": op.row.shape()})
+        issued, read, value = Signal(step), Signal(step), Signal(step)
+        sums = Signal(32 * self.n, reset_less=True)
+        m.d.comb += [
+            issued.valid.eq(self.i.valid), issued.last.eq(last), issued.half.eq(half), issued.op.eq(op),
+            issued.row.eq(op.row + Mux(op.format == Format.BFLOAT16, index, (index << 1) | half)),
+        ]
         with m.If(advance):
-            m.d.sync += [
-                read_valid.eq(self.i.valid),
-                read_last.eq(last),
-                read_half.eq(half),
-                read_op.eq(op),
-                read_row.eq(op.row + Mux(op.format == Format.BFLOAT16, index, (index << 1) | half)),
-            ]
+            m.d.sync += [read.eq(issued), value.eq(read), sums.eq(Cat(self.sums))]
         rounded, binary32 = Signal(16 * self.n), Signal(32 * self.n)
         for c in range(self.n):
             lane = instantiate(m, platform, ActivationLane,
                                name=f"lane_{c}", module="tpu_activation_lane", clocked=False)
             m.d.comb += [
-                lane.value.eq(self.sums[c]),
-                lane.function.eq(read_op.function),
-                lane.keep.eq(read_op.lanes >= c + 1),
+                lane.value.eq(sums.word_select(c, 32)),
+                lane.function.eq(value.op.function),
+                lane.keep.eq(value.op.lanes >= c + 1),
                 rounded.word_select(c, 16).eq(lane.rounded),
                 binary32.word_select(c, 32).eq(lane.binary32),
             ]
@@ -113,11 +112,11 @@ class ActivationUnit(wiring.Component):
         write_last, slot = Signal(), Signal.like(op.tag.slot)
         with m.If(advance):
             m.d.sync += [
-                self.write.eq(read_valid),
-                write_last.eq(read_last),
-                slot.eq(read_op.tag.slot),
-                self.row.eq(read_row),
-                self.vector.eq(Mux(read_op.format == Format.BFLOAT16, rounded, binary32.word_select(read_half, 16 * self.n))),
+                self.write.eq(value.valid),
+                write_last.eq(value.last),
+                slot.eq(value.op.tag.slot),
+                self.row.eq(value.row),
+                self.vector.eq(Mux(value.op.format == Format.BFLOAT16, rounded, binary32.word_select(value.half, 16 * self.n))),
             ]
         m.d.comb += [
             advance.eq(~self.write | self.grant),

@@ -83,7 +83,7 @@ async def operations(ports, rng, *, config, count, grants, pace):
             found = ports.get("row"), [vector >> 16 * lane & 0xFFFF for lane in range(n)]
             assert found == (row, lanes), f"cycle {ports.cycle}: wrote {found}, not {(row, lanes)}"
             if not written and not held:
-                assert ports.cycle == start + 2, f"first vector after {ports.cycle - start} cycles"
+                assert ports.cycle == start + 3, f"first vector after {ports.cycle - start} cycles"
         else:
             assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
         held = write and not grant
@@ -117,7 +117,7 @@ async def runs(ports, rng, *, count, **sizes):
     """At full speed, one vector a cycle from the second on; then with waits on either side, and a reset in between."""
     config = Config(**sizes)
     cycles, written = await operations(ports, rng, config=config, count=count, grants=1, pace=1)
-    assert cycles == written + 1, f"{written} vectors took {cycles} cycles"
+    assert cycles == written + 2, f"{written} vectors took {cycles} cycles"
     total = written
     for grants, pace in ((0.5, 1), (0.2, 0.3), (1, 0.2)):
         ports.set(i__valid=1, i__payload=pack(activate_layout(config), **random_operation(rng, config)), grant=rng.getrandbits(1))
