@@ -60,7 +60,7 @@ class ActivationUnit(wiring.Component):
         tag = activate["tag"].shape
         super().__init__({
             "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
-            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32).array(n),
+            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
             "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1),
         })
 
@@ -70,8 +70,10 @@ class ActivationUnit(wiring.Component):
 
         # Stage `issue`: walk the rows. `half` is the upper half of a binary32 row.
         op = self.i.p
-        index, half = Signal.like(op.rows), Signal()
-        last_half, last = Signal(), Signal()
+        index = Signal.like(op.rows)
+        half = Signal()
+        last_half = Signal()
+        last = Signal()
         m.d.comb += [
             last_half.eq((op.format == Format.BFLOAT16) | half),
             last.eq(last_half & (index == op.rows - 1)),
@@ -95,28 +97,27 @@ class ActivationUnit(wiring.Component):
             issued.row.eq(op.row + Mux(op.format == Format.BFLOAT16, index, (index << 1) | half)),
         ]
         with m.If(advance):
-            m.d.sync += [read.eq(issued), value.eq(read), sums.eq(Cat(self.sums))]
-        rounded, binary32 = Signal(16 * self.n), Signal(32 * self.n)
+            m.d.sync += [read.eq(issued), value.eq(read), sums.eq(self.sums)]
+        rounded = Signal(16 * self.n)
+        binary32 = Signal(32 * self.n)
+        keep = Signal(self.n)
+        m.d.comb += keep.eq(Cat(value.op.lanes >= c + 1 for c in range(self.n)))
         for c in range(self.n):
-            lane = instantiate(m, platform, ActivationLane,
-                               name=f"lane_{c}", module="tpu_activation_lane", clocked=False)
-            m.d.comb += [
-                lane.value.eq(sums.word_select(c, 32)),
-                lane.function.eq(value.op.function),
-                lane.keep.eq(value.op.lanes >= c + 1),
-                rounded.word_select(c, 16).eq(lane.rounded),
-                binary32.word_select(c, 32).eq(lane.binary32),
-            ]
+            instantiate(m, platform, ActivationLane, name=f"lane_{c}", module="tpu_activation_lane", clocked=False,
+                        value=sums.word_select(c, 32), function=value.op.function, keep=keep[c],
+                        rounded=rounded.word_select(c, 16), binary32=binary32.word_select(c, 32))
 
         # Stage `write`: the vector waits for the unified buffer.
-        write_last, slot = Signal(), Signal.like(op.tag.slot)
+        write_last = Signal()
+        slot = Signal.like(op.tag.slot)
         with m.If(advance):
             m.d.sync += [
                 self.write.eq(value.valid),
                 write_last.eq(value.last),
                 slot.eq(value.op.tag.slot),
                 self.row.eq(value.row),
-                self.vector.eq(Mux(value.op.format == Format.BFLOAT16, rounded, binary32.word_select(value.half, 16 * self.n))),
+                self.vector.eq(Mux(value.op.format == Format.BFLOAT16, rounded,
+                                   Mux(value.half, binary32[16 * self.n:], binary32[:16 * self.n]))),
             ]
         m.d.comb += [
             advance.eq(~self.write | self.grant),
