@@ -24,8 +24,9 @@ class Dispatcher(wiring.Component):
 
     A new instruction is compared with those in flight, one a cycle, and placed four cycles after the last. It waits, in
     its unit's queue, for those of other units that touch what it touches, where one of the two writes; an operation
-    leaves the queue when they have all ended. Instructions of one unit keep their order and need no comparison. SYNC and
-    HALT wait for all.
+    leaves the queue when they have all ended. A MATMUL is handed over before that, so that its loops stand ready: `blocked`
+    tells the unit which slots still wait. Instructions of one unit keep their order and need no comparison. SYNC and HALT
+    wait for all.
 
     Members
     -------
@@ -33,7 +34,7 @@ class Dispatcher(wiring.Component):
     <unit>, <unit>_done, <unit>_done_slot : a stream of operations to each unit, and its answer.
     halted : HALT was reached and all has ended.
     accepted : an instruction was dispatched. `at_end` : SYNC or HALT waits. `waits` : the units (one bit each, in the order
-    of `UNITS`) that the next MATMUL waits for. `matmul_queued` : there is a next MATMUL.
+    of `UNITS`) that the MATMUL in `held_slot` waits for, while `held`. `matmul_queued` : a MATMUL is not yet handed over.
     """
 
     queue_depth = 4
@@ -49,6 +50,7 @@ class Dispatcher(wiring.Component):
             **{f"{unit}_done": In(1) for unit in UNITS},
             **{f"{unit}_done_slot": In(slot) for unit in UNITS},
             "halted": Out(1), "accepted": Out(1), "at_end": Out(1), "waits": Out(len(UNITS)), "matmul_queued": Out(1),
+            "blocked": Out(self.config.window), "held": In(1), "held_slot": In(slot),
         })
 
     def elaborate(self, platform):
@@ -119,7 +121,6 @@ class Dispatcher(wiring.Component):
         with m.Elif(judging & conflict.any()):
             m.d.sync += waits_for.bit_select(judged_slot, 1).eq(1)
 
-        heads = {}
         slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
         for index, (unit, kind) in enumerate(UNITS.items()):
             shape = self.layouts[kind]
@@ -139,17 +140,20 @@ class Dispatcher(wiring.Component):
                 out.valid.eq(clear),
                 queue.r_en.eq(out.ready & clear),
             ]
-            m.d.sync += clear.eq(queue.r_rdy & ~board.blocked.bit_select(head.tag.slot, 1) & ~queue.r_en)
+            if unit == "matmul":
+                m.d.comb += clear.eq(queue.r_rdy)
+            else:
+                m.d.sync += clear.eq(queue.r_rdy & ~board.blocked.bit_select(head.tag.slot, 1) & ~queue.r_en)
             with m.If(accept):
                 m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine)
-            heads[unit] = (queue, head)
+            if unit == "matmul":
+                m.d.comb += self.matmul_queued.eq(queue.r_rdy)
 
-        queue, head = heads["matmul"]
-        m.d.comb += self.matmul_queued.eq(queue.r_rdy)
+        m.d.comb += self.blocked.eq(board.blocked)
         # For the counters: two cycles old.
         pending = Signal(slots)
         m.d.sync += [
-            pending.eq(Mux(queue.r_rdy, Array(board.waiting)[head.tag.slot], 0)),
+            pending.eq(Mux(self.held, Array(board.waiting)[self.held_slot], 0)),
             *(self.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(UNITS)),
         ]
         return m

@@ -1,6 +1,6 @@
 """Instruction fetch."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import bits_for, exact_log2
@@ -14,7 +14,7 @@ __all__ = ["FetchUnit"]
 
 
 class FetchUnit(wiring.Component):
-    """Prefetches instructions from `pc` on, as soon as it leaves reset, `group` at a time.
+    """Prefetches instructions from `pc` on, which it takes over in reset, `group` at a time.
 
     Nothing outside the first `size` bytes of the region at `base` is read: past its end comes one instruction with
     `overrun` set, and at once if the first one is not aligned to the bus.
@@ -50,9 +50,8 @@ class FetchUnit(wiring.Component):
         m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
         connect(m, splitter.o, flipped(self.request))
 
-        # What is left of the region from `address` on: `groups` and a `tail` of instructions. Until the start it follows
-        # the registers, also through a reset, so that long sums are ready when the run begins.
-        started = Signal()
+        # What is left of the region from `address` on: `groups` and a `tail` of instructions. In reset it follows the
+        # registers, so that long sums are ready when the run begins.
         address = Signal(self._address_width, reset_less=True)
         present_pc = Signal(32, reset_less=True)
         rest = Signal(33)
@@ -67,16 +66,15 @@ class FetchUnit(wiring.Component):
             rest.eq(self.size - self.pc),
             available.eq(Mux(aligned & ~rest[32], rest[step:32], 0)),
             count.eq(Mux(groups.any(), self.group, tail)),
-            splitter.i.valid.eq(started & (ahead <= self.depth - self.group) & (count != 0)),
+            splitter.i.valid.eq((ahead <= self.depth - self.group) & (count != 0)),
             splitter.i.p.address.eq(address),
             splitter.i.p.beats.eq(count << exact_log2(beats)),
             asked.eq(splitter.i.valid & splitter.i.ready),
             taken.eq(words.r_rdy & self.o.ready),
         ]
         m.d.sync += ahead.eq(ahead + Mux(asked, count, 0) - taken)
-        with m.If(~started):
+        with m.If(ResetSignal()):
             m.d.sync += [
-                started.eq(1),
                 address.eq(self.base + self.pc),
                 present_pc.eq(self.pc),
                 Cat(tail, groups).eq(available),
@@ -105,7 +103,7 @@ class FetchUnit(wiring.Component):
             Cat(self.o.p.word, self.o.p.failed).eq(words.r_data),
             self.o.p.pc.eq(present_pc),
             self.o.p.overrun.eq(~words.r_rdy),
-            self.o.valid.eq(words.r_rdy | (started & (ahead == 0) & (count == 0))),
+            self.o.valid.eq(words.r_rdy | ((ahead == 0) & (count == 0))),
         ]
         with m.If(taken):
             m.d.sync += present_pc.eq(present_pc + self.instruction_bytes)

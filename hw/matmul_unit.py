@@ -31,6 +31,7 @@ class MatmulUnit(wiring.Component):
     Members
     -------
     i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
+    blocked, held, head_slot : see :class:`hw.row_issuer.RowIssuer`.
     loaded, switch : to the weight FIFO. `address` : to the unified buffer.
     read_row, start, bias_row, write, write_row : to the accumulators.
     issued : a row entered the array in this cycle. `idle` : no operation is here.
@@ -47,6 +48,7 @@ class MatmulUnit(wiring.Component):
         self.slot_shape = matmul["tag"].shape["slot"].shape
         super().__init__({
             "i": In(stream.Signature(matmul)), "done": Out(1), "done_slot": Out(self.slot_shape),
+            "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(self.slot_shape),
             "loaded": In(1), "switch": Out(1),
             "address": Out(pass_["buffer"].shape),
             "read_row": Out(pass_["acc"].shape), "start": Out(1), "bias_row": Out(pass_["bias"].shape),
@@ -72,6 +74,9 @@ class MatmulUnit(wiring.Component):
             issuer.i.payload.as_value().eq(passes.r_data),
             issuer.i.valid.eq(passes.r_rdy),
             passes.r_en.eq(issuer.i.ready),
+            issuer.blocked.eq(self.blocked),
+            self.held.eq(issuer.held),
+            self.head_slot.eq(issuer.head_slot),
             issuer.loaded.eq(self.loaded),
             self.switch.eq(issuer.switch),
             self.waits_weights.eq(issuer.waits_weights),

@@ -35,12 +35,13 @@ def matmul_layout(config):
     })
 
 def pass_layout(config):
-    """One pass of a MATMUL: the rows that one tile of weights works on. `end` is the accumulator row behind them."""
+    """One pass of a MATMUL: the rows that one tile of weights works on. `end` is the accumulator row behind them,
+    `slot` that of its operation."""
     matmul = matmul_layout(config)
     return data.StructLayout({
         **{name: matmul[name].shape for name in (
             "start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")},
-        "end": matmul["rows"].shape, "last": 1,
+        "end": matmul["rows"].shape, "last": 1, "slot": matmul["tag"].shape["slot"].shape,
     })
 
 def activate_layout(config):

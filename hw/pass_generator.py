@@ -17,7 +17,7 @@ class PassGenerator(wiring.Component):
     """
 
     def __init__(self, *, matmul, pass_):
-        self._copied = [name for name, _ in pass_ if name not in ("buffer", "acc", "bias", "end", "last")]
+        self._copied = [name for name, _ in pass_ if name not in ("buffer", "acc", "bias", "end", "last", "slot")]
         super().__init__({
             "i": In(stream.Signature(matmul)),
             "o": Out(stream.Signature(pass_)),
@@ -39,6 +39,7 @@ class PassGenerator(wiring.Component):
             self.o.p.bias.eq(bias),
             self.o.p.end.eq(op.acc + op.rows),
             self.o.p.last.eq(last0 & last1),
+            self.o.p.slot.eq(op.tag.slot),
             *(self.o.p[name].eq(op[name]) for name in self._copied),
             self.i.ready.eq(~busy | (self.o.ready & last0 & last1)),
         ]

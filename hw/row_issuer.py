@@ -8,7 +8,8 @@ __all__ = ["RowIssuer"]
 
 
 class RowIssuer(wiring.Component):
-    """Issues the rows of each pass, and holds a pass back until its tile is loaded and its sums have left the array.
+    """Issues the rows of each pass, and holds a pass back until its operation waits for no other unit, its tile is loaded and
+    its sums have left the array.
 
     Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one, but after a pass of a
     single row one cycle later. `switch` comes one cycle before the first row of a pass with new weights.
@@ -26,7 +27,9 @@ class RowIssuer(wiring.Component):
     Members
     -------
     row_valid, row : a row enters the array: the vector `buffer`, the sums `acc` or, with `start`, the biases `bias`.
-    waits_weights, waits_sums : why a pass that is there does not begin.
+    blocked : the operations, by slot, that wait for other units.
+    held, head_slot : the pass that is there, of the operation in this slot, waits for them.
+    waits_weights, waits_sums : why else it does not begin.
     """
 
     in_flight = 8
@@ -38,6 +41,7 @@ class RowIssuer(wiring.Component):
         })
         super().__init__({
             "i": In(stream.Signature(pass_)),
+            "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(pass_["slot"].shape),
             "loaded": In(1), "switch": Out(1),
             "row_valid": Out(1), "row": Out(self.row_layout),
             "written_first": In(1), "written_last": In(1),
@@ -70,10 +74,11 @@ class RowIssuer(wiring.Component):
 
         # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
         # stale by still blocking, since new entries come with a new head. A full table blocks too.
-        fresh, blocked = Signal(), Signal()
+        fresh, waits, conflict = Signal(), Signal(), Signal()
         m.d.sync += [
             fresh.eq(self.i.valid & ~go),
-            blocked.eq((~head.start & blocks.any()) | valid.bit_select(newest, 1)),
+            waits.eq(self.blocked.bit_select(head.slot, 1)),
+            conflict.eq((~head.start & blocks.any()) | valid.bit_select(newest, 1)),
         ]
 
         # The running pass.
@@ -87,11 +92,13 @@ class RowIssuer(wiring.Component):
         m.d.comb += [
             last_row.eq(active & final),
             may_begin.eq(self.i.valid & (~active | last_row)),
-            go.eq(may_begin & fresh & ~blocked & (head.keep | self.loaded)),
+            go.eq(may_begin & fresh & ~waits & ~conflict & (head.keep | self.loaded)),
             self.switch.eq(go & ~head.keep),
             self.i.ready.eq(go),
-            self.waits_weights.eq(may_begin & ~head.keep & ~self.loaded),
-            self.waits_sums.eq(may_begin & ~self.waits_weights & ~go),
+            self.held.eq(may_begin & fresh & waits),
+            self.head_slot.eq(head.slot),
+            self.waits_weights.eq(may_begin & ~self.held & ~head.keep & ~self.loaded),
+            self.waits_sums.eq(may_begin & ~self.held & ~self.waits_weights & ~go),
             self.row_valid.eq(active),
             self.row.buffer.eq(row_buffer),
             self.row.acc.eq(acc),

@@ -129,6 +129,11 @@ class Tpu(wiring.Component):
         # Instructions.
         connect(m, fetch.o, decoder.i)
         connect(m, decoder.o, dispatcher.i)
+        m.d.comb += [
+            matmul_unit.blocked.eq(dispatcher.blocked),
+            dispatcher.held.eq(matmul_unit.held),
+            dispatcher.held_slot.eq(matmul_unit.head_slot),
+        ]
         units = {"load": load, "weights": weights, "store": store, "matmul": matmul_unit, "activate": activation}
         for name, unit in units.items():
             connect(m, getattr(dispatcher, name), unit.i)

@@ -47,10 +47,20 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     todo.append({**random_instruction(rng, count, config, space=space, density=0, control=1), "halt": 1})
     footprints = [word["footprint"] for word in todo]
     given, running, ended = 0, {}, set()        # instructions handed in; slot -> (number, unit) in the units; numbers ended
-    begun, expected, together = [], {unit: [] for unit in UNITS}, 0
+    expected, together = {unit: [] for unit in UNITS}, 0
     for number, footprint in enumerate(footprints):
         if footprint["unit"] != Unit.CONTROL.value:
             expected[list(UNITS)[footprint["unit"]]].append(number)
+    handed = {}                                 # slot -> number of MATMULs that their unit has, and that may be blocked
+
+    def begins(slot, number, unit):
+        for earlier in range(number):
+            other = footprints[earlier]
+            if earlier not in ended and other["unit"] != footprints[number]["unit"]:
+                assert not conflict(footprints[number], other), f"{number} begins before {earlier} has ended"
+                assert other["unit"] != Unit.CONTROL.value or earlier < given, f"{number} overtakes SYNC {earlier}"
+        running[slot] = number, unit
+
     idle = 0
     while True:
         offered = pack(decoded_layout(config), **todo[given]) if given < len(todo) else 0
@@ -58,7 +68,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         done = {}
         for unit in UNITS:
             # A unit ends its operations in order.
-            mine = [slot for slot, (_, owner) in running.items() if owner == unit]
+            mine = [slot for slot, (number, owner) in sorted(running.items(), key=lambda entry: entry[1][0]) if owner == unit]
             if mine and rng.random() < ends:
                 done[unit] = mine[0]
             ports.set(**{f"{unit}_done": unit in done, f"{unit}_done_slot": done.get(unit, rng.randrange(config.window)),
@@ -67,6 +77,12 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
         assert in_flight <= config.window
         moved = bool(done)
+        # A MATMUL that is handed over begins when it is not blocked any more.
+        blocked = ports.get("blocked")
+        while handed and not blocked >> next(iter(handed)) & 1:
+            slot = next(iter(handed))
+            begins(slot, handed.pop(slot), "matmul")
+            moved = True
         for unit, kind in UNITS.items():
             if ports.get(f"{unit}__valid") and ports.get(f"{unit}__ready"):
                 entry = unpack(layouts[kind], ports.get(f"{unit}__payload"))
@@ -75,14 +91,11 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
                 assert number == expected[unit].pop(0), f"{unit}: instruction {number} out of order"
                 right = {name: value for name, value in todo[number][kind].items() if name != "tag"}
                 assert {name: entry[name] for name in right} == right, f"instruction {number} changed on its way"
-                for earlier in range(number):
-                    other = footprints[earlier]
-                    if earlier not in ended and other["unit"] != footprints[number]["unit"]:
-                        assert not conflict(footprints[number], other), f"{number} begins before {earlier} has ended"
-                        assert other["unit"] != Unit.CONTROL.value or earlier < given, f"{number} overtakes SYNC {earlier}"
-                assert tag["slot"] not in running, "a slot is used twice"
-                running[tag["slot"]] = number, unit
-                begun.append(number)
+                assert tag["slot"] not in {**running, **handed}, "a slot is used twice"
+                if unit == "matmul":
+                    handed[tag["slot"]] = number
+                else:
+                    begins(tag["slot"], number, unit)
                 moved = True
         together = max(together, len({unit for _, unit in running.values()}))
         if ports.get("i__ready") and given < len(todo):
@@ -92,7 +105,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         for unit, slot in done.items():
             ended.add(running.pop(slot)[0])
         if ports.get("halted"):
-            assert given == count and not running and not any(expected.values())
+            assert given == count and not running and not handed and not any(expected.values())
             return together
         idle = 0 if moved else idle + 1
         assert idle < 200, f"nothing moves: {given} given, {running} running"

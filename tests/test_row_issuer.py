@@ -18,7 +18,7 @@ LAYOUT = pass_layout(CONFIG)
 
 def make_pass(**values):
     fields = {"start": 1, "keep": 0, "buffer": 0, "acc": 0, "bias": 0, "rows": 4, "rows0": 4, "rows0_stride": 1,
-              "rows1_stride": 0, "last": 0}
+              "rows1_stride": 0, "last": 0, "slot": 3}
     fields.update(values)
     return {**fields, "end": fields["acc"] + fields["rows"]}
 
@@ -29,11 +29,11 @@ def random_pass(rng, longest):
     return make_pass(
         start=int(rng.random() < 0.2), keep=int(rng.random() < 0.3), buffer=rng.randrange(64), acc=rng.randrange(33 - rows0 * rows1),
         bias=rng.randrange(16), rows=rows0 * rows1, rows0=rows0, rows0_stride=rng.randrange(5),
-        rows1_stride=rng.randrange(8), last=rng.getrandbits(1))
+        rows1_stride=rng.randrange(8), last=rng.getrandbits(1), slot=rng.randrange(16))
 
 
-async def traffic(ports, rng, *, todo, delay, offers, tile):
-    """Offers passes; rows are written `delay` cycles after their issue; a tile is loaded `tile(rng)` cycles after a switch.
+async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
+    """Offers passes, with probability `blocks` blocked for a while; rows are written `delay` cycles after their issue; a tile is loaded `tile(rng)` cycles after a switch.
 
     Returns the cycles in which rows were issued.
     """
@@ -43,13 +43,16 @@ async def traffic(ports, rng, *, todo, delay, offers, tile):
     due = {}                    # by cycle: what the row must be
     written = {}                # by accumulator row: when its newest sum is written
     flight = []                 # passes under way: (acc, end, first row written, last row written)
-    begun = patience = 0
+    begun = patience = free_at = 0
     issued = []
     while offered or todo or any(at > ports.cycle for at in written.values()):
         now = ports.cycle
         if offered is None and todo and rng.random() < offers:
             offered = todo.pop(0)
             ports.set(i__payload=pack(LAYOUT, **offered))
+            free_at = now + (rng.randrange(20) if rng.random() < blocks else 0)
+        others = 0xFFFF ^ 1 << (offered["slot"] if offered else 0)
+        ports.set(blocked=rng.getrandbits(16) & others | (0 if now >= free_at else ~others & 0xFFFF))
         back = due.get(now - delay, {"first": 0, "last": 0})
         loaded = int(loaded_at <= now)
         ports.set(i__valid=offered is not None, loaded=loaded, written_first=back["first"], written_last=back["last"])
@@ -71,14 +74,18 @@ async def traffic(ports, rng, *, todo, delay, offers, tile):
         new_tile = offered is not None and not offered["keep"]
         assert switch == (go and new_tile), f"cycle {now}: switch is {switch}"
         assert not switch or loaded, f"cycle {now}: a switch to a tile that is not loaded"
-        waits = ports.get("waits_weights"), ports.get("waits_sums")
-        if offered is None or go or not between:
+        waits, held = (ports.get("waits_weights"), ports.get("waits_sums")), ports.get("held")
+        assert not held or not go and between and now <= free_at, f"cycle {now}: held"
+        assert not go or now > free_at, f"cycle {now}: begins, and is blocked"
+        if held:
+            assert waits == (0, 0) and ports.get("head_slot") == offered["slot"], f"cycle {now}: waits {waits}"
+        elif offered is None or go or not between:
             assert waits == (0, 0), f"cycle {now}: waits {waits}"
         else:
             assert waits == ((1, 0) if new_tile and not loaded else (0, 1)), f"cycle {now}: waits {waits}"
         flight = [entry for entry in flight if entry[3] >= now]
         if offered is not None:
-            free = between and (loaded or not new_tile) and len(flight) < RowIssuer.in_flight
+            free = between and now > free_at and (loaded or not new_tile) and len(flight) < RowIssuer.in_flight
             for low, end, first, last in flight if not offered["start"] else ():
                 if offered["acc"] < end and low < offered["acc"] + offered["rows"]:
                     free = free and (first if offered["acc"] <= low else last) < now
@@ -108,7 +115,7 @@ def run(todo, **options):
 def test_random(delay, longest, offers, slowest):
     rng = random.Random(seed())
     todo = [random_pass(rng, longest) for _ in range(120)]
-    run(todo, delay=delay, offers=offers, tile=lambda rng: rng.randrange(1, slowest + 1))
+    run(todo, delay=delay, offers=offers, tile=lambda rng: rng.randrange(1, slowest + 1), blocks=0.3)
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
