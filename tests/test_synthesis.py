@@ -1,9 +1,7 @@
 """The way to an FPGA: what is read from the tools' files, what is an error, and a small core routed (slow)."""
 
 import json
-import sys
 import xml.etree.ElementTree as ElementTree
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +11,8 @@ from hw.export import to_verilog
 from scripts.area_picture import area_picture, squarify
 from scripts.fpga import implement, shortcomings
 from scripts.fpga_tools import fpga_tool, phase
-from scripts.netlist import Layout, is_latch, registers_for_memories
-from scripts.place_and_route import core_clock, critical_path, used
+from scripts.netlist import Layout, registers_for_memories
+from scripts.place_and_route import core_clock, critical_path, place_and_route, used
 from scripts.scan_chain import on_scan_chain
 from scripts.synthesis import SynthesisError, synthesize
 from scripts.targets import FAMILIES, PARTS, RESOURCES, TargetError, find_target, target_names
@@ -133,13 +131,6 @@ def test_both_ways_of_counting_agree():
         "top": {"lut": 1, "ff": 1, "dsp": 0, "bram": 0}, "tpu": {"lut": 2, "ff": 0, "dsp": 0, "bram": 0}}
 
 
-def test_latches():
-    for cell in ("$dlatch", "\\$_DLATCH_P_", "$adlatch", "LDCE", "LDPE", "DLCE", "DL", "DLNP"):
-        assert is_latch(cell)
-    for cell in ("$dff", "TRELLIS_FF", "FDRE", "DFFRE", "SB_DFFESR", "LUT4", "DP16KD"):
-        assert not is_latch(cell)
-
-
 def test_memories_that_became_registers():
     verilog = "module a;\n  reg [7:0] storage [0:0];\n  always\n    storage[0] <= 1;\nendmodule\n" \
               "module b;\n  reg [7:0] storage [3:0];\n  always\n    storage[0] <= 1;\nendmodule\n"
@@ -174,22 +165,22 @@ PATH = [
 
 def test_critical_path():
     short = [_step("clk-to-q", ("a", "Q"), ("a", "Q"), 0.5)]
+    slow = [_step("routing", ("pin", "O"), ("x", "D"), 9.0)]
     report = {"critical_paths": [
-        {"from": "posedge clk", "to": "posedge clk", "path": PATH}, {"from": "posedge io", "to": "posedge io", "path": short},
-        {"from": "<async>", "to": "posedge clk", "path": [_step("routing", ("pin", "O"), ("x", "D"), 9.0)]}]}
-    steps = critical_path(report, Layout(VERILOG, "top"))
+        {"from": "posedge clk", "to": "posedge clk", "path": PATH}, {"from": "negedge clk", "to": "posedge clk", "path": short},
+        {"from": "posedge io", "to": "posedge io", "path": slow}, {"from": "<async>", "to": "posedge clk", "path": slow}]}
+    steps = critical_path(report, "clk", Layout(VERILOG, "top"))
     assert [step["block"] for step in steps] == ["array", "array", "array", "bridge"]
     assert sum(step["delay_ns"] for step in steps) == 2
     assert steps[0]["from"] == "array.row_0.x" and steps[1]["net"] == "system.core.array.row_0.x[3]"
     assert steps[-1]["from"] == "system.bridge.left" and steps[-1]["to_cell"] == "system.bridge.left_TRELLIS_FF_Q.DI"
-    assert critical_path({"critical_paths": []}, Layout(VERILOG, "top")) == []
+    assert critical_path({"critical_paths": []}, "clk", Layout(VERILOG, "top")) == []
 
 
 def test_clock_of_the_core():
-    clocks = {"osc": {"achieved": 60.0, "constraint": 25.0}, "core": {"achieved": 90.0, "constraint": 95.02}}
-    assert core_clock({"fmax": clocks}, 95) == 90.0
-    assert core_clock({"fmax": {**clocks, "core": {"achieved": 20.0, "constraint": 25.0}}}, 95) == 20.0
-    assert core_clock({"fmax": {}}, 95) is None
+    clocks = {"osc": {"achieved": 20.0, "constraint": 25.0}, "core": {"achieved": 90.0, "constraint": 95.02}}
+    assert core_clock({"fmax": clocks}, 95) == {"name": "core", "achieved": 90.0, "constraint": 95.02}
+    assert core_clock({"fmax": clocks}, 60)["name"] == "osc"
 
 
 def test_used():
@@ -221,7 +212,8 @@ def tool(tmp_path, monkeypatch):
 
     def run(code, timeout=30, **options):
         (package / "__init__.py").write_text(f"import time\ndef run_fake(arguments):\n    {code}\n")
-        fpga_tool("yowasp-fake", "fake", ["x"], folder=folder, makes="made", timeout=timeout, **options)
+        fpga_tool("fake", ["x"], folder=folder, makes="made", timeout=timeout,
+                  programs={"fake": ("yowasp-fake", "yowasp_fake", "run_fake")}, **options)
         return folder
 
     return run
@@ -252,8 +244,9 @@ def test_tool_that_does_not_end(tool):
 
 def test_tool_that_is_missing(tmp_path):
     with pytest.raises(ToolError, match="icepack not found; install it with: .*pip install yowasp-none"):
-        fpga_tool("yowasp-none", "icepack", [], folder=tmp_path, makes="x", timeout=1)
-    assert sys.executable
+        fpga_tool("icepack", [], folder=tmp_path, makes="x", timeout=1,
+                  programs={"icepack": ("yowasp-none", "yowasp_none", "run_icepack")})
+    assert not list(tmp_path.iterdir())
 
 
 # --- Reports ------------------------------------------------------------------------------------------------------
@@ -327,10 +320,45 @@ def test_scan_chain_takes_every_port():
 
 
 @pytest.mark.slow
-def test_latch(tmp_path):
+@pytest.mark.parametrize("part", [part.name for part in PARTS.values() if FAMILIES[part.family].place_and_route])
+def test_to_a_bitstream(part, tmp_path):
+    """Every tool on a part, with next to nothing in the core."""
+    core = """
+module tpu_unit (
+  input  wire clk,
+  input  wire [7:0] a,
+  output reg  [15:0] y
+);
+  always @(posedge clk) y <= y + a * 3;
+endmodule
+module tpu (
+  input  wire aclk,
+  input  wire [7:0] a,
+  output wire [15:0] y
+);
+  tpu_unit unit (
+    .clk(aclk), .a(a), .y(y)
+  );
+endmodule
+"""
+    target = find_target(part)
+    blocks, memories, layout = synthesize(core + on_scan_chain(core), target, tmp_path, top="top", flat=True)
+    assert set(blocks) == {"unit", "top"} and blocks["unit"]["ff"] == 16 and blocks["top"]["ff"] == 8 + 16 and memories == {}
+    report, bitstream = place_and_route(target, tmp_path)
+    assert bitstream.stat().st_size > 10_000
+    for resource, count in used(report, target.family.place_and_route).items():
+        assert sum(block[resource] for block in blocks.values()) <= count <= target.part.available[resource]
+    clock = core_clock(report, target.clock_mhz)
+    assert clock["constraint"] == target.clock_mhz and clock["achieved"] > 50
+    path = critical_path(report, clock["name"], layout)
+    assert path[0]["kind"] == "clk-to-q" and path[-1]["kind"] == "setup" and path[-1]["to"] == "unit.y"
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_latch(tmp_path, flat):
     verilog = "module tpu (\n  input  wire e,\n  input  wire d,\n  output reg  q\n);\n  always_latch if (e) q = d;\nendmodule\n"
-    with pytest.raises(SynthesisError, match="latch"):
-        synthesize(verilog, find_target("ecp5-25"), tmp_path, top="tpu", flat=False)
+    with pytest.raises(SynthesisError, match="latches: tpu/"):
+        synthesize(verilog, find_target("ecp5-25"), tmp_path, top="tpu", flat=flat)
 
 
 @pytest.mark.slow
