@@ -116,13 +116,12 @@ def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-
     rows = []
     for figure in figures:
         used, available = figure["used"], figure["available"]
-        larger = figure["next"]
         rows.append([
             figure["part"], figure["n"] or "none",
-            *(f"{used[name]:,} of {available[name]:,} ({used[name] / available[name]:.0%})" if available[name] else f"{used[name]:,} of 0"
+            *(f"{used[name]:,} of {available[name]:,}" + (f" ({used[name] / available[name]:.0%})" if available[name] else "")
               for name in RESOURCES),
-            "" if larger is None else ", ".join(f"{larger[name]:,} {name.upper()}" for name in RESOURCES if larger[name] > available[name])])
-    _publish("devices", ["part", "largest n", "LUT", "FF", "DSP", "block RAM", "what the next size lacks room for"], rows, figures,
+            ", ".join(f"{count:,} {name.upper()}" for name, count in figure["next"].items() if count > available[name])])
+    _publish("devices", ["part", "largest n", "LUT", "FF", "DSP", "block RAM", "too much: the next size"], rows, figures,
              as_json, write)
 
 

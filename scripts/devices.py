@@ -7,11 +7,20 @@ from .targets import PARTS, RESOURCES, Target
 
 __all__ = ["largest_cores"]
 
+#: No cell is smaller, where the multipliers are made of LUTs.
+_LUTS_A_CELL = 500
 
-def largest_cores(names, folder, *, preset="tiny", progress=None):
-    """Synthesizes cores of 2 x 2, 4 x 4, ... until one fits none of the parts.
 
-    Parts that Yosys does not tell apart share their netlists, with what is too large for the smallest of them.
+def _sizes(part):
+    """Sizes that the multipliers do not rule out, the largest first."""
+    cells = part.dsp or part.lut // _LUTS_A_CELL
+    return [n for n in (128, 64, 32, 16, 8, 4, 2) if n * n <= cells]
+
+
+def largest_cores(names, folder, *, preset="tiny", progress=None, implement=implement):
+    """Synthesizes ever smaller cores, from the largest that a part has multipliers for, until one fits.
+
+    Parts that Yosys does not tell apart share their netlists.
 
     Parameters
     ----------
@@ -27,29 +36,30 @@ def largest_cores(names, folder, *, preset="tiny", progress=None):
     Returns
     -------
     list of dict
-        `part`; `n` of the largest that fits, or None; `used` by it, or by the smallest that there is; `next`: what the next
-        size would take, or None beyond n = 128; `available`.
+        `part`; `n` of the largest core that fits, or None; `used` by it, or by the smallest that there is; `available`;
+        `next`: what the next size would take at least.
     """
     needs, base = {}, PRESETS[preset]
 
     def need(part, n):
         key = part.family, part.synthesis, n
         if key not in needs:
-            config = Config(n=n, cell_stages=base.cell_stages, unified_buffer_depth=max(2 * n, base.unified_buffer_depth),
+            config = Config(n=n, cell_stages=base.cell_stages, unified_buffer_depth=base.unified_buffer_depth,
                             accumulator_depth=base.accumulator_depth, bias_depth=base.bias_depth)
             report = implement(config, Target(part.name, part), folder / f"{part.name}-n{n}",
                                progress=lambda text: progress and progress(f"n = {n} for {part.name}: {text}"))
             needs[key] = {resource: report[resource] for resource in RESOURCES}
         return needs[key]
 
-    def fits(part, n):
-        return all(count <= part.available[resource] for resource, count in need(part, n).items())
-
     results = []
     for part in map(PARTS.get, names):
-        n = 2
-        while n <= 128 and fits(part, n):
-            n *= 2
-        results.append({"part": part.name, "n": n // 2 if n > 2 else None, "used": need(part, max(2, n // 2)),
-                        "next": need(part, n) if n <= 128 else None, "available": part.available})
+        sizes = _sizes(part)
+        larger = {"dsp": (2 * sizes[0]) ** 2}
+        for n in sizes:
+            used = need(part, n)
+            fits = all(count <= part.available[resource] for resource, count in used.items())
+            if fits:
+                break
+            larger = used
+        results.append({"part": part.name, "n": n if fits else None, "used": used, "available": part.available, "next": larger})
     return results

@@ -12,7 +12,7 @@ _TIMEOUT = 3600
 #: Latches are looked for where they are still called so: some families make them of LUTs.
 _READ = """
 read_verilog -sv design.v
-hierarchy -check -top {top}
+hierarchy -top {top}
 proc
 tee -o latches.txt select -list t:$dlatch t:$adlatch t:$dlatchsr
 """

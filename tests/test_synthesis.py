@@ -9,6 +9,7 @@ from hw.boards import BOARDS
 from hw.config import PRESETS, Config
 from hw.export import to_verilog
 from scripts.area_picture import area_picture, squarify
+from scripts.devices import largest_cores
 from scripts.fpga import implement, shortcomings
 from scripts.fpga_tools import fpga_tool, phase
 from scripts.netlist import Layout, registers_for_memories
@@ -290,6 +291,24 @@ def test_no_place_and_route_for_the_family(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_largest_cores(tmp_path):
+    """The search, with a core whose cells take 400 LUTs, and 10,000 more."""
+    tried = []
+
+    def measure(config, target, folder, progress):
+        tried.append((target.name, config.n))
+        return {"lut": 10_000 + 400 * config.n ** 2, "ff": 100, "dsp": config.n ** 2 + 1, "bram": 4 * config.n}
+
+    names = ["ecp5-85", "ecp5-25", "ice40-up5k", "xc7a200t", "xc7k325t"]
+    found = largest_cores(names, tmp_path, implement=measure)
+    assert [figure["n"] for figure in found] == [8, 4, None, 16, 16]
+    assert tried == [("ecp5-85", 8), ("ecp5-25", 4), ("ice40-up5k", 2), ("xc7a200t", 16)]
+    assert found[0]["next"] == {"dsp": 256} and found[2]["next"] == found[2]["used"] and found[2]["used"]["lut"] == 11_600
+    assert largest_cores(["ecp5-45"], tmp_path, implement=lambda config, *_, progress: dict.fromkeys(RESOURCES, 10 * config.n ** 2))[0] == {
+        "part": "ecp5-45", "n": 2, "used": dict.fromkeys(RESOURCES, 40), "available": PARTS["ecp5-45"].available,
+        "next": dict.fromkeys(RESOURCES, 160)}
+
+
 def test_squarify():
     values = [60, 25, 10, 4, 1]
     places = squarify(values, 10, 20, 300, 200)
@@ -352,6 +371,15 @@ endmodule
     assert clock["constraint"] == target.clock_mhz and clock["achieved"] > 50
     path = critical_path(report, clock["name"], layout)
     assert path[0]["kind"] == "clk-to-q" and path[-1]["kind"] == "setup" and path[-1]["to"] == "unit.y"
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_board_with_a_pll(tmp_path, flat):
+    """What is not in the Verilog, but in the family."""
+    core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
+    top = "module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n  tpu core (.clk(clk), .q(q));\nendmodule\n"
+    blocks, _, layout = synthesize(core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat)
+    assert blocks["tpu"]["ff"] == 1 and layout.chain == {"top": "", "tpu": "core"}
 
 
 @pytest.mark.parametrize("flat", [False, True])
