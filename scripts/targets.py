@@ -102,7 +102,7 @@ _ICE40_UP_SOURCE = "Lattice FPGA-DS-02008"
 
 PARTS = {part.name: part for part in (
     # A 25F by another name, and another identity in the bitstream: all of it can be used.
-    Part("ecp5-12", "ecp5", "Lattice FPGA-DS-02012, of the 25F", lut=24_288, ff=24_288, dsp=28, bram=56, options=("--12k", *_ECP5)),
+    Part("ecp5-12", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--12k", *_ECP5)),
     Part("ecp5-25", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--25k", *_ECP5)),
     Part("ecp5-45", "ecp5", _ECP5_SOURCE, lut=43_848, ff=43_848, dsp=72, bram=108, options=("--45k", *_ECP5)),
     Part("ecp5-85", "ecp5", _ECP5_SOURCE, lut=83_640, ff=83_640, dsp=156, bram=208, options=("--85k", *_ECP5)),

@@ -156,14 +156,15 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
 
 
 @app.command()
-def synth(target: Annotated[str, typer.Option(help="A board or a part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists them.")] = "ecp5-85",
-          preset: Annotated[str | None, typer.Option(help=f"Start from one of: {', '.join(PRESETS)}; without it the board's.")] = None,
+def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.")] = "ecp5-85",
+          preset: Annotated[str | None, typer.Option(
+              help=f"Start from one of: {', '.join(PRESETS)}; without it the board's, or tiny.")] = None,
           n: Size = None, cell_stages: Stages = None, unified_buffer_depth: BufferDepth = None,
           accumulator_depth: AccumulatorDepth = None, bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None,
           bus_width: BusWidth = None,
           pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
           seed: Annotated[int, typer.Option(min=1, help="Of place and route.")] = 1,
-          output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs and the bitstream.")] = None,
+          output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs, bitstream.")] = None,
           as_json: Json = False):
     """Synthesize the core and count what it takes, block by block; with --pnr make a bitstream.
 
