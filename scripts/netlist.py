@@ -1,26 +1,20 @@
-"""Reads what Yosys made: resources by block, and what must not be there."""
+"""Reads what Yosys made: resources by block, and memories that are none."""
 
 import re
 from collections import Counter
 
 from .targets import RESOURCES
 
-__all__ = ["AROUND", "CORE", "Layout", "is_latch", "registers_for_memories"]
+__all__ = ["AROUND", "CORE", "Layout", "registers_for_memories"]
 
 #: Name of what is in the core, but in none of its blocks; and of what is around the core.
 CORE, AROUND = "tpu", "top"
 
 _MODULE = re.compile(r"^module (\w+) ?\(.*?^endmodule", re.MULTILINE | re.DOTALL)
 _INSTANCE = re.compile(r"^  (\w+) (\w+) \(", re.MULTILINE)
-_LATCH = re.compile(r"(?i).*latch|LD[CP]E$|DLN?[CPE]*$")
 _REPLACED = re.compile(r"^Warning: Replacing memory \\(\S+) with list of registers\. See \S+?:(\d+)", re.MULTILINE)
 _IN_FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)", re.MULTILINE)
 _DECLARATION = re.compile(r"reg \[(\d+):0\] \S+ \[(\d+):0\];")
-
-
-def is_latch(cell):
-    """Whether a type of cell is a latch: Yosys' own or a family's."""
-    return bool(_LATCH.match(cell.removeprefix("\\")))
 
 
 class Layout:

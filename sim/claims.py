@@ -53,6 +53,8 @@ class Claim:
         A formula.
     other : tuple
         `(cycles, given)` of a second run, `other`, that begins with the same registers.
+    factors : tuple
+        Two terms whose `product` is in `expected`.
     """
 
     text: str
@@ -63,6 +65,7 @@ class Claim:
     given: dict = field(default_factory=dict)
     assumption: str = "true"
     other: tuple | None = None
+    factors: tuple | None = None
 
     @property
     def decisive(self):
@@ -76,15 +79,23 @@ class Claim:
         other = self.other and (self.other[0], {**given, **self.other[1]})
         return replace(self, given={**given, **self.given}, other=other)
 
-    def script(self, circuit, specification):
-        """SMT-LIB text that can be satisfied only where the claim is wrong."""
+    def script(self, circuit, specification, multiplier=None):
+        """SMT-LIB text that can be satisfied only where the claim is wrong.
+
+        `multiplier`, the circuit of a multiplier without registers, has to be proven to give the `product`. It takes nothing
+        from the claim and adds nothing to it, but to be told so saves a solver most of its work.
+        """
+        parts = [circuit.script, specification]
+        if self.other:
+            parts.append(circuit.unroll("other", *self.other))
+        parts += [circuit.unroll("run", self.cycle, self.given), f"(assert {self.assumption})"]
+        if multiplier and self.factors:
+            x, w = self.factors
+            parts += [multiplier.script, multiplier.unroll("known", 0, {("x", 0): x, ("w", 0): w}),
+                      f"(assert (same {multiplier.output('known', 'o', 0)} (product {x} {w})))"]
         found = circuit.output("run", self.port, self.cycle)
-        return "\n".join([
-            circuit.script, specification,
-            circuit.unroll("other", *self.other) if self.other else "",
-            circuit.unroll("run", self.cycle, self.given),
-            f"(assert {self.assumption})",
-            f"(assert (not ({'same' if self.number else '='} {found} {self.expected})))"])
+        parts.append(f"(assert (not ({'same' if self.number else '='} {found} {self.expected})))")
+        return "\n".join(parts)
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,7 @@ def _cell_claims(stages, first):
     inputs = ("x_i", "w_i", "mark_i", "switch_i", "sum_i", "rst")
     x = first + 2
     last = x + stages
+    factors = f"run.x_i.{x}", f"run.w_i.{first}"
 
     def after_one_more(cycles):
         """From cycle `first` on, the run has in cycle c + 1 the inputs of cycle c of the other one."""
@@ -157,7 +169,7 @@ def _cell_claims(stages, first):
 
     return [
         Claim("sum_o is the sum of sum_i and of x_i times the weight that was marked", "sum_o", last,
-              f"(sum (number run.sum_i.{x + lead}) (product run.x_i.{x} run.w_i.{first}))", number=True,
+              f"(sum (number run.sum_i.{x + lead}) (product {' '.join(factors)}))", number=True, factors=factors,
               given={("mark_i", first): "#b1", ("switch_i", first + 1): "#b1"}),
         Claim("a cycle without a switch keeps the active weight", "sum_o", last - 1, f"(|dut_n sum_o| other.{last - 2})",
               given={("switch_i", first): "#b0", **after_one_more(last - 2)}, other=(last - 2, {})),

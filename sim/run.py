@@ -13,7 +13,7 @@ from .golden import bfloat16, run_network
 from .runner import Simulation
 from .whole_runs import run_batches
 
-__all__ = ["Result", "HostImage", "core_simulation", "run_samples"]
+__all__ = ["Result", "HostImage", "core_simulation", "run_samples", "summarize"]
 
 _PAGE = 4096
 
@@ -73,9 +73,9 @@ class Result:
     batches : list of dict
         The counters of each.
     cycles_per_second : float
-        Simulated.
+        Simulated; of a board, its clock.
     seconds : float
-        Wall time of the simulated runs.
+        Wall time of the simulated runs; of a board's, with all that goes over its serial line.
     fault : dict or None
         `cause`, `pc` and `batch` of the fault that ended the runs early.
     """
@@ -128,14 +128,18 @@ def run_samples(network, config, samples, *, batch, simulator="verilator", memor
     raw = run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, memory=memory, timeout=timeout,
                       cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000, progress=progress)
     logits = host.results(raw["output"])
+    return summarize(program, config, logits, expected, raw["batches"], cycles_per_second=raw["cycles_per_second"],
+                     seconds=raw["seconds"], protocol_errors=raw["protocol_errors"], fault=raw["fault"], waves=raw.get("waves"))
+
+
+def summarize(program, config, logits, expected, counters, **rest):
+    """The :class:`Result` of batches with these `counters`; `rest` are the fields that do not follow from them."""
     differing = logits.view(np.uint32) ^ expected.view(np.uint32)
-    counters = raw["batches"]
     cycles = sum(one["cycles"] for one in counters)
     return Result(
         logits=logits, expected=expected, mismatched_bits=int(np.bitwise_count(differing).sum()),
         cycles=cycles, busy=sum(one["busy"] for one in counters),
         stalls={name: sum(one[f"stall_{name}"] for one in counters) for name in STALLS},
         # Padding of the last batch is not useful.
-        utilisation=program.useful_macs // program.batch * len(samples) / max(1, cycles * config.n ** 2),
-        batches=counters, cycles_per_second=raw["cycles_per_second"], seconds=raw["seconds"],
-        protocol_errors=raw["protocol_errors"], fault=raw["fault"], waves=raw.get("waves"))
+        utilisation=program.useful_macs // program.batch * len(logits) / max(1, cycles * config.n ** 2),
+        batches=counters, **rest)

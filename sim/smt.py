@@ -19,7 +19,7 @@ __all__ = ["SolverError", "Answer", "Circuit", "solve"]
 
 _SCRIPT = """
 read_rtlil design.il
-hierarchy -check -top dut
+hierarchy -check -top {name}
 setattr -unset init w:*
 proc
 flatten
@@ -41,7 +41,10 @@ class SolverError(RuntimeError):
 
 @dataclass(frozen=True)
 class Answer:
-    """`result` is `sat`, `unsat` or `unknown`; `values` maps the terms that were asked for to ints where it is `sat`."""
+    """`result` is `sat`, `unsat` or `unknown`; `values` maps the terms that were asked for to ints where it is `sat`.
+
+    `seconds` are the processor's, but those of the clock where the answer is `unknown`.
+    """
 
     result: str
     values: dict
@@ -77,7 +80,8 @@ def solve(script, values=(), *, timeout):
         said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise SolverError(f"the solver stopped with status {done.returncode}; it said: {said}")
     answer = json.loads(done.stdout)
-    return Answer(answer["result"], dict(zip(values, answer["values"])), time.monotonic() - started)
+    seconds = time.monotonic() - started if answer["result"] == "unknown" else answer["seconds"]
+    return Answer(answer["result"], dict(zip(values, answer["values"])), seconds)
 
 
 class Circuit:
@@ -92,6 +96,8 @@ class Circuit:
         Its members are flat.
     changes : str
         Yosys commands that change the design, a line each, when it is flat.
+    name : str
+        Tells circuits apart that stand in one script.
 
     Members
     -------
@@ -106,36 +112,36 @@ class Circuit:
         When Yosys' description is not understood.
     """
 
-    def __init__(self, component, changes=""):
-        self.component, self.changes = component, changes
+    def __init__(self, component, changes="", name="dut"):
+        self.component, self.changes, self.name = component, changes, name
         self.inputs, self.outputs = {}, {}
         for path, member, _ in component.signature.flatten(component):
             ports = self.inputs if member.flow is In else self.outputs
             ports["__".join(map(str, path))] = Shape.cast(member.shape).width
         self.inputs["rst"] = 1
-        design = component_to_rtlil(component, name="dut")
-        self.script = run_yosys(_SCRIPT.format(changes=changes), {"design.il": design}, "design.smt2", timeout=120)
+        design = component_to_rtlil(component, name=name)
+        self.script = run_yosys(_SCRIPT.format(changes=changes, name=name), {"design.il": design}, "design.smt2", timeout=120)
         self._read()
 
     def _read(self):
         """Finds out which bits of the state are which input or register, and what registers become."""
-        text = self.script
-        self._width = int(re.search(r"^\(define-sort \|dut_s\| \(\) \(_ BitVec (\d+)\)\)", text, re.M)[1])
+        text, state = self.script, rf"\|{self.name}_s\|"
+        self._width = int(re.search(rf"^\(define-sort {state} \(\) \(_ BitVec (\d+)\)\)", text, re.M)[1])
         places = {name: (int(high), int(low), sort == "Bool") for name, sort, high, low in re.findall(
-            r"^\(define-fun (\S+) \(\(state \|dut_s\|\)\) (Bool|\(_ BitVec \d+\)) (?:\(= )?\(\(_ extract (\d+) (\d+)\) state\)",
+            rf"^\(define-fun (\S+) \(\(state {state}\)\) (Bool|\(_ BitVec \d+\)) (?:\(= )?\(\(_ extract (\d+) (\d+)\) state\)",
             text, re.M)}
-        transition = text[text.index("(define-fun |dut_t| "):]
-        registers = re.findall(r"^  \(= (.*) \((\|dut#\d+\|) next_state\)\) ;", transition, re.M)
+        transition = text[text.index(f"(define-fun |{self.name}_t| "):]
+        registers = re.findall(rf"^  \(= (.*) \((\|{self.name}#\d+\|) next_state\)\) ;", transition, re.M)
         # High bit to low bit and a term with the fields {run}, {cycle} and {before}, the cycle before.
         self._parts = {}
         for index, (value, name) in enumerate(registers):
             high, low, boolean = places[name]
             value = f"(ite {value} #b1 #b0)" if boolean else value
-            self.script += f"(define-fun next.{index} ((state |dut_s|)) (_ BitVec {high - low + 1}) {value})\n"
-            self._parts[high] = low, f"(next.{index} {{run}}.{{before}})"
+            self.script += f"(define-fun {self.name}.{index} ((state |{self.name}_s|)) (_ BitVec {high - low + 1}) {value})\n"
+            self._parts[high] = low, f"({self.name}.{index} {{run}}.{{before}})"
         for port, width in self.inputs.items():
-            definition = re.search(rf"^\(define-fun \|dut_n {port}\| \(\(state \|dut_s\|\)\) .*$", text, re.M)
-            for name in re.findall(r"\((\|dut#\d+\|) state\)", definition[0]):
+            definition = re.search(rf"^\(define-fun \|{self.name}_n {port}\| \(\(state {state}\)\) .*$", text, re.M)
+            for name in re.findall(rf"\((\|{self.name}#\d+\|) state\)", definition[0]):
                 high, low, _ = places[name]
                 self._parts[high] = low, f"((_ extract {width - 1} {width - 1 - high + low}) {{run}}.{port}.{{cycle}})"
                 width -= high - low + 1
@@ -143,7 +149,7 @@ class Circuit:
         left = self._width - sum(high - low + 1 for high, (low, _) in self._parts.items())
         if len(registers) != transition.count("next_state)") or left != 2:
             raise SolverError("Yosys describes a circuit in another way than expected; its version may be too new")
-        self.script += "(declare-const start |dut_s|)\n"
+        self.script += f"(declare-const {self.name}.start |{self.name}_s|)\n"
 
     def _state(self, first):
         """Terms, from high bits to low ones, of a state: the first, or one in a run."""
@@ -151,7 +157,7 @@ class Circuit:
         while at >= 0:
             low, term = self._parts.get(at, (at, None))
             if term is None or first and "{before}" in term:
-                term = f"((_ extract {at} {low}) start)"
+                term = f"((_ extract {at} {low}) {self.name}.start)"
             terms.append(term)
             at = low - 1
         return terms
@@ -179,7 +185,7 @@ class Circuit:
             for term in reversed(terms):
                 state = f"(concat {term} {state})"
             state = state.format(run=run, cycle=cycle, before=cycle - 1)
-            lines.append(f"(define-fun {run}.{cycle} () |dut_s| {state})")
+            lines.append(f"(define-fun {run}.{cycle} () |{self.name}_s| {state})")
         return "\n".join(lines) + "\n"
 
     def input(self, run, port, cycle):
@@ -188,5 +194,5 @@ class Circuit:
 
     def output(self, run, port, cycle):
         """The term, a bit vector, of an output in a cycle."""
-        term = f"(|dut_n {port}| {run}.{cycle})"
+        term = f"(|{self.name}_n {port}| {run}.{cycle})"
         return f"(ite {term} #b1 #b0)" if self.outputs[port] == 1 else term

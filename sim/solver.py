@@ -1,11 +1,12 @@
 """A program: decides an SMT-LIB script with Bitwuzla. Run by :mod:`sim.smt` in a process of its own.
 
 Reads JSON, `{"script": text, "values": [terms], "seconds": limit}`, and writes
-`{"result": "sat" | "unsat" | "unknown", "values": [bits]}`.
+`{"result": "sat" | "unsat" | "unknown", "values": [bits], "seconds": of the processor}`.
 """
 
 import json
 import sys
+import time
 
 from bitwuzla import Option, Options, Parser, Result, TermManager
 
@@ -29,7 +30,7 @@ def main():
     solver = parser.bitwuzla()
     result = solver.check_sat()
     values = [_bits(solver.get_value(parser.parse_term(term))) for term in job["values"]] if result == Result.SAT else []
-    json.dump({"result": str(result), "values": values}, sys.stdout)
+    json.dump({"result": str(result), "values": values, "seconds": time.process_time()}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,14 @@ def test_a_host_that_waits_in_vain(tmp_path):
 
 
 @pytest.mark.slow
+def test_litex(tmp_path):
+    """The same bench around an interconnect by LiteX."""
+    pytest.importorskip("litex", reason="litex is in the extra `test`")
+    said, status = fusesoc(tmp_path, "--pause_percent=20", target="litex")
+    assert status == 0 and "passed: " in said, said
+
+
+@pytest.mark.slow
 def test_other_sizes(tmp_path):
     said, status = fusesoc(tmp_path, flags=["n8"])
     assert status == 0 and "passed: " in said, said

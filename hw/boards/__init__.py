@@ -55,9 +55,9 @@ class Board:
         return ulx3s.constraints(ulx3s.PLATFORMS[self.name]())
 
 
-#: By name. The 12F is sold as a smaller part, but is a 25F to the tools.
+#: By name. The 12F is sold as a smaller part, but has all of a 25F.
 BOARDS = {board.name: board for board in (
-    Board("ulx3s-12f", "ecp5-25", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
+    Board("ulx3s-12f", "ecp5-12", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
     Board("ulx3s-25f", "ecp5-25", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
     Board("ulx3s-45f", "ecp5-45", "ulx3s-45f", clock_mhz=95, memory=1 << 17),
     Board("ulx3s-85f", "ecp5-85", "ulx3s-85f", clock_mhz=95, memory=1 << 18),

@@ -1,0 +1,113 @@
+"""FuseSoC generator `litex_soc`: the SoC of `soc.sv` made by LiteX, same module, same ports, same address map.
+
+LiteX makes the interconnect, with its own registers at address 0. It is given the core's registers as a subordinate, and the
+core's AXI4 port as a manager: `add_tpu`, which serves any LiteX SoC on an AXI bus. Here the host is outside and the memory on
+pins, so that `bench.sv` fits.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[3])      # this checkout, installed or not
+
+try:
+    from fusesoc.capi2.generator import Generator
+    from litex.build.generic_platform import GenericPlatform, Pins, Subsignal
+    from litex.soc.integration.soc import SoCRegion
+    from litex.soc.integration.soc_core import SoCMini
+    from litex.soc.interconnect.axi import AXIInterface, AXILiteInterface
+    from migen import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
+
+    from hw.config import Config, ConfigError
+except ModuleNotFoundError as error:
+    sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH, with "
+             "litex installed: pip install litex")
+
+CORE_BASE, MEMORY_BASE, MEMORY_BYTES = 0x3000_0000, 0x4000_0000, 1 << 20
+
+
+def signals(bus):
+    """`(name, signal, whether the manager drives it)` of all channels, by the names of AXI."""
+    for channel in ("aw", "w", "b", "ar", "r"):
+        endpoint = getattr(bus, channel)
+        forward = channel in ("aw", "w", "ar")
+        names = [name for name, _ in endpoint.description.payload_layout + endpoint.description.param_layout]
+        lite = isinstance(bus, AXILiteInterface)
+        names += ["last"] if channel in ("w", "r") and not lite else []
+        for name in names:
+            if name in ("dest", "user", "region") or (channel, name) == ("w", "id") or lite and name == "prot":
+                continue        # AXI4 has none, or the core needs none
+            yield channel + name, getattr(endpoint, name), forward
+        yield channel + "valid", endpoint.valid, forward
+        yield channel + "ready", endpoint.ready, not forward
+
+
+def add_tpu(soc, config, base):
+    """Puts a core on the bus of a LiteX SoC; returns its interrupt."""
+    registers = AXILiteInterface(data_width=32, address_width=32)
+    manager = AXIInterface(data_width=config.bus_width, address_width=config.address_width, id_width=1)
+    irq = Signal()
+    ports = {"i_aclk": ClockSignal(), "i_aresetn": ~ResetSignal(), "o_irq": irq}
+    for name, signal, forward in signals(registers):
+        ports[f"{'i' if forward else 'o'}_s_axil_{name}"] = signal[:9] if name.endswith("addr") else signal
+    for name, signal, forward in signals(manager):
+        ports[f"{'o' if forward else 'i'}_m_axi_{name}"] = signal
+    soc.specials += Instance("tpu", **ports)
+    soc.bus.add_slave("tpu", registers, SoCRegion(origin=base, size=512, cached=False))
+    soc.bus.add_master("tpu", manager)
+    return irq
+
+
+def pins(name, bus):
+    return name, 0, *(Subsignal(signal, Pins(len(value))) for signal, value, _ in signals(bus))
+
+
+def connect(bus, pads, manager_inside):
+    """Statements that join a bus to pins."""
+    return [getattr(pads, name).eq(signal) if forward == manager_inside else signal.eq(getattr(pads, name))
+            for name, signal, forward in signals(bus)]
+
+
+class Clocks(Module):
+    def __init__(self, platform):
+        self.clock_domains.cd_sys = ClockDomain()
+        self.comb += [self.cd_sys.clk.eq(platform.request("clk")), self.cd_sys.rst.eq(~platform.request("rst_n"))]
+
+
+class Soc(SoCMini):
+    def __init__(self, config):
+        host = AXILiteInterface(data_width=32, address_width=32)
+        memory = AXIInterface(data_width=config.bus_width, address_width=32, id_width=1)
+        platform = GenericPlatform("", [("clk", 0, Pins(1)), ("rst_n", 0, Pins(1)), ("irq", 0, Pins(1)),
+                                        pins("s_axil", host), pins("m_axi", memory)], name="soc")
+        super().__init__(platform, clk_freq=100e6, bus_standard="axi", bus_data_width=config.bus_width,
+                         with_timer=False, with_uart=False, ident="", ident_version=False)
+        self.submodules.crg = Clocks(platform)
+        self.comb += platform.request("irq").eq(add_tpu(self, config, CORE_BASE))
+        self.bus.add_master("host", host)
+        self.bus.add_slave("memory", memory, SoCRegion(origin=MEMORY_BASE, size=MEMORY_BYTES, cached=False))
+        self.comb += connect(host, platform.request("s_axil"), manager_inside=False)
+        self.comb += connect(memory, platform.request("m_axi"), manager_inside=True)
+
+
+def main():
+    generator = Generator()
+    try:
+        config = Config(**generator.config["core"])
+    except KeyError as error:
+        sys.exit(f"error: generator litex_soc needs the parameter {error}")
+    except (ConfigError, TypeError) as error:
+        sys.exit(f"error: {error}")
+    soc = Soc(config)
+    soc.finalize()
+    # One always block a signal: blocks of several signals wake each other without end in event-driven simulators.
+    text = str(soc.platform.get_verilog(soc, name="soc", regular_comb=False))
+    # The bench tells every SoC how wide its bus is.
+    head = f"module soc #(parameter integer BUS_WIDTH = {config.bus_width}) ("
+    Path("soc.v").write_text(text.replace("module soc (", head, 1))
+    generator.add_files(["soc.v"], file_type="systemVerilogSource")
+    generator.write()
+
+
+if __name__ == "__main__":
+    main()

