@@ -10,7 +10,7 @@ __all__ = ["WeightGate"]
 
 
 class WeightGate(wiring.Component):
-    """Lets a burst of weights through, a cycle after it came, when the FIFO has room for all of it.
+    """Lets a burst of weights through when the FIFO has room for all of it; when that is little, a cycle after it came.
 
     `urgent` says that little is asked for or stored: less than `cushion` vectors, which cover the latency of a memory, or
     than half the FIFO; it is a cycle old.
@@ -44,13 +44,15 @@ class WeightGate(wiring.Component):
         m = Module()
         # Beats that are free, and that have been asked for or hold weights.
         room = Signal(range(self.capacity + 1), init=self.capacity)
-        fits = Signal()             # the burst that is there; found one cycle before it may go
+        # The burst that is there fits; or any two would have, a cycle ago.
+        fits, ample = Signal(), Signal()
         taken = Signal(range(MAX_BURST + 1))
         m.d.comb += [
             self.o.payload.eq(self.i.payload),
-            self.o.valid.eq(fits),
-            self.i.ready.eq(self.o.ready & fits),
+            self.o.valid.eq(self.i.valid & (fits | ample)),
+            self.i.ready.eq(self.o.ready & (fits | ample)),
         ]
+        m.d.sync += ample.eq(room >= 2 * MAX_BURST)
         m.d.sync += fits.eq(self.i.valid & ~self.i.ready
                             & ((self.i.p.beats <= room[:len(taken)]) | room[len(taken):].any()))
         m.d.sync += self.urgent.eq(room > self.capacity - self.low)

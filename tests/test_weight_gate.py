@@ -13,7 +13,7 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
     """Bursts that fill and empty the FIFO; a tile that was asked for is freed with probability `frees`."""
     capacity, layout = tiles * tile_beats, burst_request(32)
     asked = freed = passed = waited = before = 0
-    burst, found = None, False          # `found`: it has room, as seen a cycle before
+    burst, found, ample = None, False, False    # it has room, or any two have, as seen a cycle before
     urgent = []
     for cycle in range(1500):
         if burst is None and rng.random() < 0.8:
@@ -26,7 +26,8 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
                   o__ready=ready, freed=free)
         await ports.settle()
         stored = asked - freed
-        fits, found = found, burst is not None and burst["beats"] <= capacity - stored
+        fits, found = burst is not None and (found or ample), burst is not None and burst["beats"] <= capacity - stored
+        ample = capacity - stored >= 2 * MAX_BURST
         assert ports.get("o__valid") == fits, f"cycle {cycle}: {stored} of {capacity} beats, {burst}"
         if burst is not None:
             assert ports.get("i__ready") == (fits and ready), f"cycle {cycle}"
