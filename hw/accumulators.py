@@ -1,6 +1,6 @@
 """The accumulators: binary32 rows whose sums go back in at the top of the columns, and the biases they start from."""
 
-from amaranth import Module, Mux
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -84,8 +84,8 @@ class Accumulators(wiring.Component):
         self.bias_depth = bias_depth
         super().__init__({
             **{name: In(width) for name, width in _control(depth, bias_depth).items()},
-            "top": Out(32).array(n), "bottom": In(32).array(n),
-            "out_row": In(bits_for(depth - 1)), "out_read": In(1), "out": Out(32).array(n),
+            "top": Out(32 * n), "bottom": In(32 * n),
+            "out_row": In(bits_for(depth - 1)), "out_read": In(1), "out": Out(32 * n),
             "bias_write": In(1), "bias_write_row": In(bits_for(bias_depth - 1)), "bias_data": In(32 * n),
         })
 
@@ -93,18 +93,14 @@ class Accumulators(wiring.Component):
         m = Module()
         control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
         for c in range(self.n):
-            column = instantiate(m, platform, lambda: AccumulatorColumn(depth=self.depth, bias_depth=self.bias_depth),
-                                 name=f"column_{c}", module="tpu_accumulator_column")
-            m.d.comb += [
-                *(getattr(column, f"{name}_i").eq(value) for name, value in control.items()),
-                self.top[c].eq(column.top),
-                column.bottom.eq(self.bottom[c]),
-                column.out_row.eq(self.out_row),
-                column.out_read.eq(self.out_read),
-                self.out[c].eq(column.out),
-                column.bias_write.eq(self.bias_write),
-                column.bias_write_row.eq(self.bias_write_row),
-                column.bias_data.eq(self.bias_data.word_select(c, 32)),
-            ]
-            control = {name: getattr(column, f"{name}_o") for name in control}
+            right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in control.items()}
+            instantiate(m, platform, lambda: AccumulatorColumn(depth=self.depth, bias_depth=self.bias_depth),
+                        name=f"column_{c}", module="tpu_accumulator_column",
+                        **{f"{name}_i": value for name, value in control.items()},
+                        **{f"{name}_o": value for name, value in right.items()},
+                        top=self.top.word_select(c, 32), bottom=self.bottom.word_select(c, 32),
+                        out_row=self.out_row, out_read=self.out_read, out=self.out.word_select(c, 32),
+                        bias_write=self.bias_write, bias_write_row=self.bias_write_row,
+                        bias_data=self.bias_data.word_select(c, 32))
+            control = right
         return m

@@ -1,6 +1,6 @@
 """The activation unit: accumulators -> function -> rounding -> unified buffer."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -60,7 +60,7 @@ class ActivationUnit(wiring.Component):
         tag = activate["tag"].shape
         super().__init__({
             "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
-            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32).array(n),
+            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
             "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1),
         })
 
@@ -70,8 +70,10 @@ class ActivationUnit(wiring.Component):
 
         # Stage `issue`: walk the rows. `half` is the upper half of a binary32 row.
         op = self.i.p
-        index, half = Signal.like(op.rows), Signal()
-        last_half, last = Signal(), Signal()
+        index = Signal.like(op.rows)
+        half = Signal()
+        last_half = Signal()
+        last = Signal()
         m.d.comb += [
             last_half.eq((op.format == Format.BFLOAT16) | half),
             last.eq(last_half & (index == op.rows - 1)),
@@ -87,8 +89,11 @@ class ActivationUnit(wiring.Component):
                 m.d.sync += index.eq(index + 1)
 
         # Stage `read`: the sums are there.
-        read_valid, read_last, read_half = Signal(), Signal(), Signal()
-        read_op, read_row = Signal.like(self.i.payload), Signal.like(op.row)
+        read_valid = Signal()
+        read_last = Signal()
+        read_half = Signal()
+        read_op = Signal.like(self.i.payload)
+        read_row = Signal.like(op.row)
         with m.If(advance):
             m.d.sync += [
                 read_valid.eq(self.i.valid),
@@ -97,27 +102,26 @@ class ActivationUnit(wiring.Component):
                 read_op.eq(op),
                 read_row.eq(op.row + Mux(op.format == Format.BFLOAT16, index, (index << 1) | half)),
             ]
-        rounded, binary32 = Signal(16 * self.n), Signal(32 * self.n)
+        rounded = Signal(16 * self.n)
+        binary32 = Signal(32 * self.n)
+        keep = Signal(self.n)
+        m.d.comb += keep.eq(Cat(read_op.lanes >= c + 1 for c in range(self.n)))
         for c in range(self.n):
-            lane = instantiate(m, platform, ActivationLane,
-                               name=f"lane_{c}", module="tpu_activation_lane", clocked=False)
-            m.d.comb += [
-                lane.value.eq(self.sums[c]),
-                lane.function.eq(read_op.function),
-                lane.keep.eq(read_op.lanes >= c + 1),
-                rounded.word_select(c, 16).eq(lane.rounded),
-                binary32.word_select(c, 32).eq(lane.binary32),
-            ]
+            instantiate(m, platform, ActivationLane, name=f"lane_{c}", module="tpu_activation_lane", clocked=False,
+                        value=self.sums.word_select(c, 32), function=read_op.function, keep=keep[c],
+                        rounded=rounded.word_select(c, 16), binary32=binary32.word_select(c, 32))
 
         # Stage `write`: the vector waits for the unified buffer.
-        write_last, slot = Signal(), Signal.like(op.tag.slot)
+        write_last = Signal()
+        slot = Signal.like(op.tag.slot)
         with m.If(advance):
             m.d.sync += [
                 self.write.eq(read_valid),
                 write_last.eq(read_last),
                 slot.eq(read_op.tag.slot),
                 self.row.eq(read_row),
-                self.vector.eq(Mux(read_op.format == Format.BFLOAT16, rounded, binary32.word_select(read_half, 16 * self.n))),
+                self.vector.eq(Mux(read_op.format == Format.BFLOAT16, rounded,
+                                   Mux(read_half, binary32[16 * self.n:], binary32[:16 * self.n]))),
             ]
         m.d.comb += [
             advance.eq(~self.write | self.grant),

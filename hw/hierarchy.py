@@ -18,22 +18,28 @@ class Hierarchy:
         self.modules = {}
 
 
-def instantiate(m, platform, make, *, name, module, clocked=True):
-    """Add the component that `make()` gives to `m` as submodule `name`, and return what has its members.
+def instantiate(m, platform, make, *, name, module, clocked=True, **ports):
+    """Add the component that `make()` gives to `m` as submodule `name`.
 
     An export shares all that have the same `module` name. The component works in the domain `sync`, or in none (`clocked`
-    is False), and its members are flat, or arrays of what is flat.
+    is False), and its members are flat, or streams and arrays of what is flat.
+
+    With `ports`, a value for each member, inputs are driven by their values and outputs drive theirs: what repeats needs no
+    wires but those. Without, the result is an interface that has the component's members.
     """
     if not isinstance(platform, Hierarchy):
         m.submodules[name] = component = make()
+        for port, value in ports.items():
+            member = getattr(component, port)
+            m.d.comb += value.eq(member) if component.signature.members[port].flow is Out else member.eq(value)
         return component
     if module not in platform.modules:
         platform.modules[module] = make(), clocked
-    signature = platform.modules[module][0].signature
-    interface = signature.create(path=(name,))
-    ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if clocked else {}
-    for path, member, value in signature.flatten(interface):
-        direction = "o" if member.flow is Out else "i"
-        ports[f"{direction}_{'__'.join(map(str, path))}"] = value
-    m.submodules[name] = Instance(module, **ports)
+    component = platform.modules[module][0]
+    interface = None if ports else component.signature.create(path=(name,))
+    connections = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if clocked else {}
+    for path, member, value in component.signature.flatten(interface or component):
+        port = "__".join(map(str, path))
+        connections[f"{'o' if member.flow is Out else 'i'}_{port}"] = value if interface else ports[port]
+    m.submodules[name] = Instance(module, **connections)
     return interface

@@ -14,6 +14,7 @@ from .control_registers import ControlRegisters
 from .decoder import Decoder
 from .dispatcher import Dispatcher
 from .fetch_unit import FetchUnit
+from .hierarchy import instantiate
 from .isa import Fault, Region
 from .matmul_unit import MatmulUnit
 from .operations import activate_layout, matmul_layout, pass_layout, transfer_layout
@@ -87,14 +88,17 @@ class Tpu(wiring.Component):
         m.submodules.store = store = StoreUnit(**moves, outstanding=_OUTSTANDING_WRITES)
         m.submodules.matmul = matmul_unit = MatmulUnit(
             n=config.n, lead=config.lead, latency=config.latency, matmul=matmul, pass_=pass_layout(config))
-        m.submodules.activation = activation = ActivationUnit(n=config.n, activate=activate_layout(config))
 
-        m.submodules.weight_fifo = weight_fifo = WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency)
-        m.submodules.unified_buffer = buffer = UnifiedBuffer(
-            n=config.n, depth=config.unified_buffer_depth, skew=config.latency)
-        m.submodules.array = array = SystolicArray(n=config.n, stages=config.cell_stages)
-        m.submodules.accumulators = accumulators = Accumulators(
-            n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth)
+        def block(make, name):
+            """What grows with n is a module of its own, with its members as ports."""
+            return instantiate(m, platform, make, name=name, module=f"tpu_{name}")
+
+        activation = block(lambda: ActivationUnit(n=config.n, activate=activate_layout(config)), "activation")
+        weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
+        buffer = block(lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer")
+        array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array")
+        accumulators = block(lambda: Accumulators(
+            n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth), "accumulators")
         m.submodules.bias_rows = bias_rows = Assembler(width=config.vector_width, ratio=2)
 
         # Host ports.
@@ -138,25 +142,19 @@ class Tpu(wiring.Component):
             matmul_unit.loaded.eq(weight_fifo.loaded),
             weight_fifo.write.eq(weights.write),
             weight_fifo.write_data.eq(weights.vector),
+            array.x_i.eq(buffer.x),
+            array.w_i.eq(weight_fifo.w),
+            array.mark_i.eq(weight_fifo.marks),
+            array.switch_i.eq(weight_fifo.switches),
         ]
-        for r in range(config.n):
-            m.d.comb += [
-                array.x[r].eq(buffer.x[r]),
-                array.w[r].eq(weight_fifo.w[r]),
-                array.mark[r].eq(weight_fifo.marks[r]),
-                array.switch[r].eq(weight_fifo.switches[r]),
-            ]
 
         # Sums: accumulators -> array -> accumulators -> activation unit.
         for name in ("read_row", "start", "bias_row", "write", "write_row"):
             m.d.comb += getattr(accumulators, name).eq(getattr(matmul_unit, name))
-        for c in range(config.n):
-            m.d.comb += [
-                array.sums_i[c].eq(accumulators.top[c]),
-                accumulators.bottom[c].eq(array.sums_o[c]),
-                activation.sums[c].eq(accumulators.out[c]),
-            ]
         m.d.comb += [
+            array.sums_i.eq(accumulators.top),
+            accumulators.bottom.eq(array.sums_o),
+            activation.sums.eq(accumulators.out),
             accumulators.out_row.eq(activation.acc_row),
             accumulators.out_read.eq(activation.acc_read),
             bias_rows.i_valid.eq(load.write & load.bias),

@@ -81,7 +81,7 @@ class UnifiedBuffer(wiring.Component):
         self.skew = skew
         address = bits_for(depth - 1)
         super().__init__({
-            "address": In(address), "x": Out(16).array(n),
+            "address": In(address), "x": Out(16 * n),
             "port_address": In(address), "port_write": In(1), "port_i": In(16 * n),
             "port_read": In(1), "port_o": Out(16 * n),
         })
@@ -90,16 +90,11 @@ class UnifiedBuffer(wiring.Component):
         m = Module()
         address = self.address
         for r in range(self.n):
-            lane = instantiate(m, platform, lambda: UnifiedBufferLane(depth=self.depth, skew=self.skew),
-                               name=f"lane_{r}", module="tpu_unified_buffer_lane")
-            m.d.comb += [
-                lane.address_i.eq(address),
-                self.x[r].eq(lane.x),
-                lane.port_address.eq(self.port_address),
-                lane.port_write.eq(self.port_write),
-                lane.port_i.eq(self.port_i.word_select(r, 16)),
-                lane.port_read.eq(self.port_read),
-                self.port_o.word_select(r, 16).eq(lane.port_o),
-            ]
-            address = lane.address_o
+            following = Signal(len(address), name=f"address_{r}")
+            instantiate(m, platform, lambda: UnifiedBufferLane(depth=self.depth, skew=self.skew),
+                        name=f"lane_{r}", module="tpu_unified_buffer_lane",
+                        address_i=address, address_o=following, x=self.x.word_select(r, 16),
+                        port_address=self.port_address, port_write=self.port_write, port_i=self.port_i.word_select(r, 16),
+                        port_read=self.port_read, port_o=self.port_o.word_select(r, 16))
+            address = following
         return m

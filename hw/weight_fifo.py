@@ -79,7 +79,7 @@ class WeightFifo(wiring.Component):
         super().__init__({
             "write": In(1), "write_data": In(16 * n), "freed": Out(1),
             "shifting": Out(1), "loaded": Out(1), "switch": In(1),
-            "w": Out(16).array(n), "marks": Out(1).array(n), "switches": Out(1).array(n),
+            "w": Out(16 * n), "marks": Out(n), "switches": Out(n),
         })
 
     def elaborate(self, platform):
@@ -94,7 +94,8 @@ class WeightFifo(wiring.Component):
 
         count = Signal(range(self.tiles + 1))
         remaining = Signal(range(n))
-        first, step = Signal(), Signal()
+        first = Signal()
+        step = Signal()
         m.d.comb += [
             self.shifting.eq(step),
             first.eq((count != 0) & (remaining == 0) & (~self.loaded | self.switch)),
@@ -110,19 +111,15 @@ class WeightFifo(wiring.Component):
             with m.If(remaining == 1):
                 m.d.sync += self.loaded.eq(1)
 
-        previous = {"step_i": step, "mark_i": first, "switch_i": self.switch, "last_i": remaining == 1}
+        moving = {"step": step, "mark": first, "switch": self.switch, "last": remaining == 1}
         for r in range(n):
-            lane = instantiate(m, platform, lambda: WeightFifoLane(depth=depth, skew=self.skew),
-                               name=f"lane_{r}", module="tpu_weight_fifo_lane")
-            m.d.comb += [
-                *(getattr(lane, name).eq(value) for name, value in previous.items()),
-                lane.write_address.eq(write_address),
-                lane.write.eq(self.write),
-                lane.write_data.eq(self.write_data.word_select(r, 16)),
-                self.w[r].eq(lane.w),
-                self.marks[r].eq(lane.mark),
-                self.switches[r].eq(lane.switch),
-            ]
-            previous = {name: getattr(lane, name.replace("_i", "_o")) for name in previous}
-        m.d.comb += self.freed.eq(previous["last_i"])
+            down = {name: Signal(name=f"{name}_{r}") for name in moving}
+            instantiate(m, platform, lambda: WeightFifoLane(depth=depth, skew=self.skew),
+                        name=f"lane_{r}", module="tpu_weight_fifo_lane",
+                        **{f"{name}_i": value for name, value in moving.items()},
+                        **{f"{name}_o": value for name, value in down.items()},
+                        w=self.w.word_select(r, 16), mark=self.marks[r], switch=self.switches[r],
+                        write_address=write_address, write=self.write, write_data=self.write_data.word_select(r, 16))
+            moving = down
+        m.d.comb += self.freed.eq(moving["last"])
         return m

@@ -29,11 +29,11 @@ async def traffic(ports, rng, *, n, depth, bias_depth, cycles):
         bottom, bias_data = ([rng.getrandbits(32) for _ in range(n)] for _ in range(2))
         controls.append(control)
         ports.set(**control, bottom=bottom, out_row=out_row, out_read=out_read, bias_write=bias_write,
-                  bias_write_row=bias_write_row, bias_data=sum(value << 32 * c for c, value in enumerate(bias_data)))
+                  bias_write_row=bias_write_row, bias_data=bias_data)
         await ports.settle()
 
         for name, expected in (("top", top), ("out", out)):
-            for c, (value, right) in enumerate(zip(ports.get(name), expected)):
+            for c, (value, right) in enumerate(zip(ports.lanes(name, n), expected)):
                 if right is not None:
                     assert value == right, f"cycle {cycle}: {name}[{c}] is {value}, not {right:#010x}"
                     compared += 1

@@ -79,8 +79,7 @@ async def operations(ports, rng, *, config, count, grants, pace):
         if write:
             assert due, f"cycle {ports.cycle}: a vector too many"
             row, lanes, slot = due[0]
-            vector = ports.get("vector")
-            found = ports.get("row"), [vector >> 16 * lane & 0xFFFF for lane in range(n)]
+            found = ports.get("row"), ports.lanes("vector", n)
             assert found == (row, lanes), f"cycle {ports.cycle}: wrote {found}, not {(row, lanes)}"
             if not written and not held:
                 assert ports.cycle == start + 2, f"first vector after {ports.cycle - start} cycles"

@@ -25,17 +25,16 @@ async def traffic(ports, rng, *, n, depth, skew, cycles):
         data = [rng.getrandbits(16) for _ in range(n)]
         addresses.append(address)
         ports.set(address=address, port_address=port_address, port_write=write, port_read=read,
-                  port_i=sum(value << 16 * r for r, value in enumerate(data)))
+                  port_i=data)
         await ports.settle()
 
-        for r, value in enumerate(ports.get("x")):
+        for r, value in enumerate(ports.lanes("x", n)):
             if expected[r] is not None:
                 assert value == expected[r], f"cycle {cycle}: lane {r} reads {value}, not {expected[r]:#06x}"
                 compared += 1
         if vector is not None:
-            found = ports.get("port_o")
-            assert found is not None, f"cycle {cycle}: port_o is unknown"
-            assert [found >> 16 * r & 0xFFFF for r in range(n)] == vector, f"cycle {cycle}: port_o is {found:#x}"
+            found = ports.lanes("port_o", n)
+            assert found == vector, f"cycle {cycle}: port_o is {found}"
             compared += 1
 
         for r in range(n):

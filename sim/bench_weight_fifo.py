@@ -53,7 +53,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
         room = written % n or written // n - freed < tiles
         write = written < count * n and room and rng.random() < pace
         data = weights[written // n][written % n] if write else [rng.getrandbits(16) for _ in range(n)]
-        ports.set(write=write, write_data=sum(value << 16 * r for r, value in enumerate(data)), switch=0)
+        ports.set(write=write, write_data=data, switch=0)
         await ports.settle()
         loaded = ports.get("loaded")
         switch = loaded == 1 and rng.random() < pace
@@ -69,11 +69,11 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
         patience = patience + 1 if written // n > len(switches) and not loaded and not was_shifting[-1] else 0
         assert patience <= 2, f"cycle {cycle}: a complete tile does not move"
 
-        marks, now = ports.get("marks"), ports.get("switches")
+        marks, now = ports.lanes("marks", n), ports.lanes("switches", n)
         for r in range(n):
             right = int(cycle - 1 - r * skew in switches)
             assert now[r] == right, f"cycle {cycle}: switch of row {r} is {now[r]}, not {right}"
-        for r, c in cells.step(ports.get("w"), marks, now):
+        for r, c in cells.step(ports.lanes("w", n), marks, now):
             tile = done[r][c]
             found, right = cells.running[r][c], weights[tile][c][r]
             assert found == right, f"cycle {cycle}: weight {r}, {c} of tile {tile} is {found}, not {right:#06x}"
@@ -103,7 +103,7 @@ async def runs(ports, rng, *, n, tiles, skew, count):
         ports.set(write=0)
         await ports.reset()
         await ports.settle()
-        assert ports.get("loaded") == 0 and ports.get("shifting") == 0 and not any(ports.get("marks"))
+        assert ports.get("loaded") == 0 and ports.get("shifting") == 0 and not ports.get("marks")
     switches = await traffic(ports, rng, **sizes, count=count, pace=1)
     return {"distances": [after - before for before, after in zip(switches, switches[1:])]}
 

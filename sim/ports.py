@@ -2,7 +2,8 @@
 
 A bench is `async def bench(ports, rng, **sizes)`. In each cycle it sets inputs, awaits `ports.settle()`, gets outputs and
 awaits `ports.tick()`. :func:`simulate` runs it in Amaranth's simulator, :func:`play` inside a cocotb test. Names are those
-that :func:`hw.export.component_to_verilog` gives: paths joined by `__`; arrays are set and got as lists.
+that :func:`hw.export.component_to_verilog` gives: paths joined by `__`; arrays are set and got as lists, and so are the
+lanes of a port that has several side by side, the first one lowest.
 """
 
 import random
@@ -31,8 +32,12 @@ class _Ports:
         """Sets inputs."""
         for name, value in values.items():
             if isinstance(value, (list, tuple)):
-                for index, element in enumerate(value):
-                    self._write(self._handles[f"{name}__{index}"], int(element))
+                if name in self._arrays:
+                    for index, element in enumerate(value):
+                        self._write(self._handles[f"{name}__{index}"], int(element))
+                else:
+                    width = len(self._handles[name]) // len(value)
+                    self._write(self._handles[name], sum(int(lane) << width * index for index, lane in enumerate(value)))
             else:
                 self._write(self._handles[name], int(value))
 
@@ -41,6 +46,13 @@ class _Ports:
         if name in self._arrays:
             return [self._read(self._handles[f"{name}__{index}"]) for index in range(self._arrays[name])]
         return self._read(self._handles[name])
+
+    def lanes(self, name, count):
+        """An output of `count` lanes as a list: each an int, or None while it has unknown bits."""
+        bits = self._bits(self._handles[name])
+        width = len(bits) // count
+        lanes = (bits[end - width:end] for end in range(len(bits), 0, -width))
+        return [int(lane, 2) if set(lane) <= {"0", "1"} else None for lane in lanes]
 
     async def tick(self):
         """Ends the cycle."""
@@ -69,6 +81,9 @@ class _AmaranthPorts(_Ports):
 
     def _read(self, handle):
         return self._context.get(handle)
+
+    def _bits(self, handle):
+        return f"{self._read(handle):0{len(handle)}b}"
 
     async def settle(self):
         pass
@@ -111,6 +126,9 @@ class _CocotbPorts(_Ports):
     def _read(self, handle):
         value = handle.value
         return int(value.to_unsigned() if hasattr(value, "to_unsigned") else value) if value.is_resolvable else None
+
+    def _bits(self, handle):
+        return str(handle.value)
 
     async def settle(self):
         from cocotb.triggers import Timer

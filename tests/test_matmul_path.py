@@ -50,15 +50,13 @@ class MatmulPath(wiring.Component):
         m.d.comb += [buffer.address.eq(unit.address), fifo.switch.eq(unit.switch), unit.loaded.eq(fifo.loaded)]
         m.d.comb += [getattr(accumulators, name).eq(getattr(unit, name))
                      for name in ("read_row", "start", "bias_row", "write", "write_row")]
-        pairs = ((array.x, buffer.x), (array.w, fifo.w), (array.mark, fifo.marks), (array.switch, fifo.switches),
+        pairs = ((array.x_i, buffer.x), (array.w_i, fifo.w), (array.mark_i, fifo.marks), (array.switch_i, fifo.switches),
                  (array.sums_i, accumulators.top), (accumulators.bottom, array.sums_o))
-        m.d.comb += [to[i].eq(what[i]) for to, what in pairs for i in range(self.config.n)]
+        m.d.comb += [to.eq(what) for to, what in pairs]
         for block, ports in self.taken.items():
             for port in ports:
                 inside, outside = getattr(getattr(self, block), port), getattr(self, f"{block}_{port}")
-                if isinstance(inside, list):
-                    m.d.comb += [o.eq(i) for o, i in zip(outside, inside)]
-                elif self.signature.members[f"{block}_{port}"].flow is In:
+                if self.signature.members[f"{block}_{port}"].flow is In:
                     m.d.comb += inside.eq(outside)
                 else:
                     m.d.comb += outside.eq(inside)
@@ -125,7 +123,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
             assert results, f"cycle {ports.cycle}: a row too many"
             row, returned[-1] = results.pop(0)
             assert ports.get("unit_write_row") == row, f"cycle {ports.cycle}: writes row {ports.get('unit_write_row')}, not {row}"
-        for column, found in enumerate(ports.get("array_sums_o")[:len(returned)]):
+        for column, found in enumerate(ports.lanes("array_sums_o", n)[:len(returned)]):
             right = found if returned[-1 - column] is None else returned[-1 - column][column]
             assert found == right, f"cycle {ports.cycle}: column {column} is {found:08x}, not {right:08x}"
         if offered is not None and ports.get("i__ready"):
@@ -144,7 +142,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
     for row in (last_row, *range(config.accumulator_depth)):
         ports.set(accumulators_out_row=row, accumulators_out_read=1)
         await ports.tick()
-        found, right = ports.get("accumulators_out"), sums[row].view(np.uint32).tolist()
+        found, right = ports.lanes("accumulators_out", n), sums[row].view(np.uint32).tolist()
         assert found == right, f"row {row}: {[f'{bits:08x}' for bits in found]}, not {[f'{bits:08x}' for bits in right]}"
     return issued
 
