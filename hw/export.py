@@ -26,7 +26,8 @@ delete t:$meminit*
 opt_clean
 pmuxtree
 techmap -map widths.v
-opt_clean
+opt_merge
+opt_clean -purge
 memory_collect
 write_verilog -sv -norename design.v
 """

@@ -1,6 +1,6 @@
 """From frames on a serial line to accesses on a bus: what a host with nothing but a USB cable reaches a core by."""
 
-from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.crc.catalog import CRC32_ISO_HDLC
 from amaranth.lib.memory import Memory
@@ -70,24 +70,25 @@ class SerialBridge(wiring.Component):
         m.submodules.buffer = buffer = Memory(shape=32, depth=self.words, init=[], attrs=NO_COLLISIONS)
         m.d.comb += [receiver.line.eq(self.rx), self.tx.eq(transmitter.line)]
 
-        # The frame at hand. Bytes shift through `word`, both ways.
-        operation, status, tag = Signal(8), Signal(Status), Signal(8)
-        count, position = Signal(range(self.words + 1)), Signal(range(self.words + 1))
-        address = Signal(32)
-        word, place = Signal(32), Signal(2)
+        # The frame at hand. Bytes shift through `word`, both ways. What needs no reset has none: that is smaller.
+        operation, tag = (Signal(8, reset_less=True, name=name) for name in ("operation", "tag"))
+        count, position = (Signal(range(self.words + 1), reset_less=True, name=name) for name in ("count", "position"))
+        address, word = (Signal(32, reset_less=True, name=name) for name in ("address", "word"))
+        place, status = Signal(2, reset_less=True), Signal(Status)
         fetched = Signal()  # the buffer's output belongs to `position`
         summed = Signal()   # `word` is the checksum of the answer
 
         # The checksum takes a bit a cycle: bytes are many cycles apart.
-        m.submodules.checksum = checksum = CRC32_ISO_HDLC(data_width=1).create()
-        unsummed, bits = Signal(8), Signal(range(9))
+        checksum, restart = CRC32_ISO_HDLC(data_width=1).create(), Signal()
+        m.submodules.checksum = ResetInserter(restart)(checksum)
+        unsummed, bits = Signal(8, reset_less=True), Signal(range(9))
         summing = Signal()
         m.d.comb += [summing.eq(bits != 0), checksum.data.eq(unsummed[0]), checksum.valid.eq(summing)]
         with m.If(summing):
             m.d.sync += [unsummed.eq(unsummed >> 1), bits.eq(bits - 1)]
 
         # One clock for every wait; it runs on unless it is set back.
-        timer = Signal(ceil_log2(self.silence) + 1)
+        timer = Signal(ceil_log2(self.silence) + 1, reset_less=True)
         silent, impatient = Signal(), Signal()
         m.d.comb += [silent.eq(timer[-1]), impatient.eq(timer[ceil_log2(self.patience)])]
         m.d.sync += timer.eq(timer + 1)
@@ -102,7 +103,14 @@ class SerialBridge(wiring.Component):
 
         identity = Array(Const(value, 32) for value in self.identity.values())
         store, read = buffer.write_port(), buffer.read_port()
-        m.d.comb += [store.addr.eq(position), store.data.eq(word), read.addr.eq(position), read.en.eq(1)]
+        m.d.comb += [store.addr.eq(position), read.addr.eq(position), read.en.eq(1)]
+        with m.Switch(operation):
+            with m.Case(Operation.IDENTIFY.value):
+                m.d.comb += store.data.eq(identity[position[:ceil_log2(len(IDENTITY))]])
+            with m.Case(Operation.READ.value):
+                m.d.comb += store.data.eq(bus.rdata)
+            with m.Default():
+                m.d.comb += store.data.eq(word)
         m.d.sync += fetched.eq(1)
 
         # Both directions move words byte by byte.
@@ -111,7 +119,7 @@ class SerialBridge(wiring.Component):
         m.d.comb += byte.eq(Mux(receiving, receiver.data, word[:8]))
         m.d.sync += complete.eq(moved & (place == 3))
         with m.If(moved):
-            m.d.sync += [word.eq(Cat(word[8:], byte)), place.eq(place + 1), unsummed.eq(byte), bits.eq(8)]
+            m.d.sync += [word.eq(Cat(word[8:], receiver.data)), place.eq(place + 1), unsummed.eq(byte), bits.eq(8)]
 
         def end(reason, state="ANSWER"):
             m.d.sync += [status.eq(reason), timer.eq(0)]
@@ -136,7 +144,7 @@ class SerialBridge(wiring.Component):
         with m.FSM():
             with m.State("LISTEN"):
                 m.d.comb += self.busy.eq(0)
-                m.d.comb += checksum.start.eq(1)
+                m.d.comb += restart.eq(1)
                 m.d.sync += [timer.eq(0), place.eq(0), position.eq(0), summed.eq(0)]
                 with m.If(receiver.valid & (receiver.data == REQUEST)):
                     m.next = "HEAD"
@@ -189,8 +197,10 @@ class SerialBridge(wiring.Component):
                     m.next = "ANSWER"
 
             with m.State("IDENTIFY"):
-                m.d.sync += word.eq(identity[position])
-                m.next = "KEEP"
+                m.d.comb += store.en.eq(1)
+                advance()
+                with m.If(last):
+                    end(Status.OK)
 
             with m.State("ACCESS"):
                 with m.If(~outstanding & fetched):
@@ -204,28 +214,20 @@ class SerialBridge(wiring.Component):
                     end(Status.BUS_TIMEOUT)
 
             with m.State("WAIT"):
-                m.d.sync += word.eq(bus.rdata)
                 with m.If(bus.bvalid | bus.rvalid):
-                    m.d.sync += address.eq(address + 4)
-                    m.next = "KEEP"
+                    m.d.comb += store.en.eq(operation == Operation.READ)
+                    m.d.sync += [address[2:].eq(address[2:] + 1), timer.eq(0)]
+                    advance()
+                    m.next = "ACCESS"
                     with m.If(Mux(operation == Operation.READ, bus.rresp, bus.bresp) != OKAY):
                         end(Status.BUS_ERROR)
+                    with m.Elif(last):
+                        end(Status.OK)
                 with m.Elif(impatient):
                     end(Status.BUS_TIMEOUT)
 
-            with m.State("KEEP"):
-                m.d.comb += store.en.eq(operation != Operation.WRITE)
-                m.d.sync += timer.eq(0)
-                advance()
-                with m.If(last):
-                    end(Status.OK)
-                with m.Elif(operation == Operation.IDENTIFY):
-                    m.next = "IDENTIFY"
-                with m.Else():
-                    m.next = "ACCESS"
-
             with m.State("ANSWER"):
-                m.d.comb += [checksum.start.eq(1), transmitter.i.payload.eq(ANSWER), transmitter.i.valid.eq(1)]
+                m.d.comb += [restart.eq(1), transmitter.i.payload.eq(ANSWER), transmitter.i.valid.eq(1)]
                 with m.If((operation == Operation.WRITE) | (status != Status.OK)):
                     m.d.sync += count.eq(0)
                 m.d.sync += [position.eq(0), fetched.eq(0), place.eq(0)]

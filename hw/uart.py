@@ -54,7 +54,7 @@ class UartReceiver(wiring.Component):
         line = Signal(init=1)
         m.submodules.synchronizer = FFSynchronizer(self.line, line, init=1)
 
-        phase, tick = Signal(_PHASE_WIDTH), Signal()
+        phase, tick = Signal(_PHASE_WIDTH, reset_less=True), Signal(reset_less=True)
         m.d.sync += Cat(phase, tick).eq(phase + self.step)
 
         left = Signal(range(11))
@@ -86,7 +86,7 @@ class UartReceiver(wiring.Component):
 
 
 class UartTransmitter(wiring.Component):
-    """Bytes to a line, ten bits each, without a gap as long as there are bytes.
+    """Bytes to a line, ten bits each, without a gap as long as there are bytes. The first bit begins within a bit's time.
 
     Parameters
     ----------
@@ -106,15 +106,11 @@ class UartTransmitter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         phase, tick = Signal(_PHASE_WIDTH), Signal()
-        shift, left = Signal(9), Signal(range(11))
+        shift, left = Signal(9, reset_less=True), Signal(range(11))
         m.d.sync += Cat(phase, tick).eq(phase + self.step)
-        m.d.comb += self.i.ready.eq((left == 0) | ((left == 1) & tick))
-        with m.If(self.i.ready):
-            m.d.sync += left.eq(0)
-            with m.If(self.i.valid):
-                m.d.sync += [self.line.eq(0), shift.eq(Cat(self.i.payload, 1)), left.eq(10)]
-                with m.If(left == 0):
-                    m.d.sync += [phase.eq(0), tick.eq(0)]
-        with m.Elif(tick):
+        m.d.comb += self.i.ready.eq(tick & (left <= 1))
+        with m.If(tick & (left != 0)):
             m.d.sync += [self.line.eq(shift[0]), shift.eq(Cat(shift[1:], 1)), left.eq(left - 1)]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [self.line.eq(0), shift.eq(Cat(self.i.payload, 1)), left.eq(10)]
         return m

@@ -34,9 +34,8 @@ module widths_logic_not(A, Y);
   input [A_WIDTH-1:0] A;
   output [Y_WIDTH-1:0] Y;
   wire _TECHMAP_FAIL_ = A_WIDTH == 1 || Y_WIDTH != 1;
-  wire any;
-  \\$reduce_or #(.A_SIGNED(0), .A_WIDTH(A_WIDTH), .Y_WIDTH(1)) join_a (.A(A), .Y(any));
-  \\$not #(.A_SIGNED(0), .A_WIDTH(1), .Y_WIDTH(1)) _TECHMAP_REPLACE_ (.A(any), .Y(Y));
+  \\$eq #(.A_SIGNED(0), .B_SIGNED(0), .A_WIDTH(A_WIDTH), .B_WIDTH(A_WIDTH), .Y_WIDTH(1))
+    _TECHMAP_REPLACE_ (.A(A), .B({A_WIDTH{1'b0}}), .Y(Y));
 endmodule
 """
 

@@ -6,10 +6,12 @@
 from dataclasses import fields
 from pathlib import Path
 
+from hw.boards import BOARDS
 from hw.cell import split_stages
 from hw.config import PRESETS
 from hw.isa import FIELD_DOCS, FIELDS, INSTRUCTION_WIDTH, OPCODE_DOCS, REGION_WRITABLE, Fault, Format, Function, Region
 from hw.registers import REGISTERS
+from hw.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 
 from .tables import markdown_table, replace_section
 
@@ -82,8 +84,45 @@ def latencies():
     return markdown_table(["cell stages", "lead", "latency", *(f"row in to sums out, n = {n}" for n in (4, 8, 16, 32))], rows)
 
 
+_OPERATION_TEXTS = {
+    Operation.IDENTIFY: "the words below; the request's count and address are ignored",
+    Operation.READ: "`count` words from `address` on",
+    Operation.WRITE: "the request's data go to `address` and on; no data come back",
+}
+
+_STATUS_TEXTS = {
+    Status.OK: "done",
+    Status.REFUSED: "unknown operation, no words, or an address that is not a multiple of 4: no effect",
+    Status.BUS_ERROR: "an access was answered with an error; earlier ones were made",
+    Status.BUS_TIMEOUT: "an access was not answered in time; earlier ones were made",
+    Status.LINE: "a byte without a stop bit, or a first byte that begins no request",
+    Status.LENGTH: "a count above what a frame may hold",
+    Status.INCOMPLETE: "silence in the middle",
+    Status.CHECKSUM: "a wrong checksum",
+}
+
+
+def serial():
+    """The codes of the serial protocol."""
+    return "\n\n".join([
+        markdown_table(["operation", "code", "answer"], [[o.name, o.value, _OPERATION_TEXTS[o]] for o in Operation]),
+        markdown_table(["status", "code", "meaning", "received"],
+                       [[s.name, s.value, _STATUS_TEXTS[s], "no" if s in NOT_RECEIVED else "yes"] for s in Status]),
+        markdown_table(["word of IDENTIFY", "meaning"], [[f"`{name}`", text] for name, text in IDENTITY.items()]),
+        f"A request begins with 0x{REQUEST:02X}, an answer with 0x{ANSWER:02X}.",
+    ])
+
+
+def boards():
+    """The boards."""
+    return markdown_table(
+        ["board", "part", "preset", "clock, MHz", "memory, KiB", "baud"],
+        [[f"`{b.name}`", f"`{b.part}`", f"`{b.preset}`", b.clock_mhz, b.memory >> 10, f"{b.baud:,}"] for b in BOARDS.values()])
+
+
 #: Sections of the datasheet that are generated.
-SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "latencies": latencies}
+SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "latencies": latencies,
+            "boards": boards, "serial": serial}
 
 
 def main():

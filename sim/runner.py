@@ -28,6 +28,8 @@ Simulators = ("icarus", "verilator")
 _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
 #: Compiled once and called for every instance: at n = 16 a third of the build time, and a third more speed.
 _NO_INLINE = ("tpu_cell", "tpu_row")
+#: From this size on, a row is verilated by itself, so that the build does not take n * n cells apart.
+_ROWS_ALONE_FROM = 32
 
 
 class SimulationError(RuntimeError):
@@ -56,6 +58,9 @@ class Simulation:
         Variables of the top module that a bench touches, ``*`` as a wildcard. Verilator only; costs speed.
     no_inline : sequence of str
         Modules that Verilator compiles once and calls, instead of once for each instance.
+    alone : sequence of str
+        Modules that Verilator makes a library of, for all instances; for what is too large to build as a whole. Their
+        insides are in no trace.
     waves : bool
         Whether runs write a trace.
     """
@@ -67,6 +72,7 @@ class Simulation:
     parameters: dict = dataclasses.field(default_factory=dict)
     public: tuple = ()
     no_inline: tuple = ("tpu_cell",)
+    alone: tuple = ()
     waves: bool = False
 
     @classmethod
@@ -74,7 +80,7 @@ class Simulation:
         """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/testbench.sv`."""
         return cls(simulator=simulator, verilog=verilog, waves=waves,
                    sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"), public=_TESTBENCH_PORTS,
-                   no_inline=_NO_INLINE,
+                   no_inline=_NO_INLINE, alone=("tpu_row",) if config.n >= _ROWS_ALONE_FROM and not waves else (),
                    parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width,
                                "MEMORY_BYTES": memory_bytes})
 
@@ -88,8 +94,9 @@ class Simulation:
         if self.simulator == "icarus":
             return []
         trace = [self._trace_option] if self.waves else []
+        hierarchical = ["--hierarchical"] if self.alone else []
         return ["--no-timing", "-Wno-fatal", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
-                "--output-split", "20000", *trace]
+                "--output-split", "20000", *trace, *hierarchical]
 
     @functools.cached_property
     def _trace_option(self):
@@ -102,7 +109,8 @@ class Simulation:
         """Verilator's control file."""
         lines = ["`verilator_config"]
         lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public or ("*",)]
-        lines += [f'no_inline -module "{name}"' for name in self.no_inline]
+        lines += [f'no_inline -module "{name}"' for name in self.no_inline if name not in self.alone]
+        lines += [f'hier_block -module "{name}"' for name in self.alone]
         return "\n".join(lines) + "\n"
 
     @functools.cached_property

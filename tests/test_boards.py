@@ -1,13 +1,18 @@
 # amaranth: UnusedElaboratable=no
 """Boards: their pins, their clock, and what can't be made."""
 
+import os
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import sim
 from hw.boards import BOARDS
 from hw.boards.ecp5_pll import pll_settings
 from hw.config import PRESETS, Config, ConfigError
+from sim.tools import find_verilator
 
 SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16)
 
@@ -42,3 +47,17 @@ def test_impossible():
             replace(board, clock_mhz=mhz).to_verilog(SMALL)
     with pytest.raises(ConfigError, match="40000000 baud"):
         replace(board, baud=40_000_000).to_verilog(SMALL)
+
+
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+def test_lint(simulator, tmp_path):
+    """Not a word about a board's Verilog."""
+    (tmp_path / "top.v").write_text(BOARDS["ulx3s-25f"].to_verilog(SMALL))
+    files = ["top.v", str(Path(sim.__file__).parent / "ehxplll.v")]
+    if simulator == "icarus":
+        command, environment = ["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", "top", "-o", "top.vvp", *files], os.environ
+    else:
+        tool = find_verilator()
+        command, environment = [tool.program, "--lint-only", "--top-module", "top", *files], os.environ | tool.environment
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0 and not done.stderr, done.stderr

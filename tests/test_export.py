@@ -36,6 +36,37 @@ def test_verilator_lint(n, tmp_path):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
+@pytest.fixture(scope="module")
+def largest():
+    return to_verilog(Config(n=128))
+
+
+def test_text_grows_with_n(largest):
+    """Not with n * n, and not the count of modules either."""
+    texts = [*(to_verilog(Config(n=n)) for n in (32, 64)), largest]
+    sizes = [len(text) for text in texts]
+    assert sizes[2] - sizes[1] < 2.5 * (sizes[1] - sizes[0])
+    assert sizes[2] < 1_000_000
+    assert len({text.count("\nmodule tpu_") for text in texts[:2]}) == 1
+
+
+def test_hierarchy_of_the_largest(largest):
+    """Every instance fits its module: names and directions of the ports, for Yosys."""
+    script = "read_verilog -sv design.v\nhierarchy -check -top tpu\ncheck -assert tpu tpu_array tpu_band tpu_row\nwrite_file done <<EOT\nEOT\n"
+    run_yosys(script, {"design.v": largest}, "done", timeout=300)
+
+
+@pytest.mark.slow
+def test_verilator_lint_of_the_largest(largest, tmp_path):
+    """Default warnings, the rows as hierarchical blocks: lint alone takes the 16,384 cells apart."""
+    (tmp_path / "tpu.v").write_text(largest)
+    (tmp_path / "rows.vlt").write_text('`verilator_config\nhier_block -module "tpu_row"\n')
+    tool = find_verilator()
+    done = subprocess.run([tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=300, env=os.environ | tool.environment)
+    assert done.returncode == 0 and "%" not in done.stdout + done.stderr, done.stderr
+
+
 def test_slang(verilog, tmp_path, capfd):
     from pyslang import driver
 
@@ -76,7 +107,7 @@ def test_port_list(verilog):
 
 
 @pytest.mark.parametrize("module", ["tpu_cell", "tpu_row", "tpu_unified_buffer_lane", "tpu_weight_fifo_lane",
-                                    "tpu_accumulator_column", "tpu_activation_lane"])
+                                    "tpu_accumulator_column", "tpu_activation_lane", "tpu_band"])
 def test_repeated_modules_are_written_once(verilog, module):
     assert verilog.count(f"\nmodule {module} (") == 1
 

@@ -149,3 +149,14 @@ def test_same_logits_everywhere(simulator, n, memories):
         assert result.fault is None and result.protocol_errors == 0
         _seen.add(result.logits.tobytes())
         assert len(_seen) == 1, (batch, memory, result.mismatched_bits)
+
+
+@pytest.mark.slow
+def test_rows_alone(monkeypatch):
+    """Rows as a library of their own, as in the builds of large cores, in place of a model in one piece."""
+    pixels, _ = load_digits()
+    samples = preprocess(pixels[:8], "unit").astype(bfloat16)
+    whole = run_samples(load_network(SHIPPED), CORES["n4"], samples, batch=8)
+    monkeypatch.setattr("sim.runner._ROWS_ALONE_FROM", 4)
+    alone = run_samples(load_network(SHIPPED), CORES["n4"], samples, batch=8)
+    assert whole.mismatched_bits == alone.mismatched_bits == 0 and whole.cycles == alone.cycles

@@ -158,8 +158,11 @@ async def test_statuses(line, link, bus, rng):
 async def test_noise_is_no_request(line, link, bus, rng):
     """A good request inside of a broken one is not executed: the line has to be silent first."""
     await link.identify()
-    await status_of(line, b"\x11" + frame(Operation.WRITE, 4, bytes(4)) * 2)
-    assert not bus.log
+    good = frame(Operation.WRITE, 4, bytes(4))
+    for broken, expected in ((b"\x11", Status.LINE), (good[:-1] + bytes([good[-1] ^ 1]), Status.CHECKSUM),
+                             (frame(Operation.READ, 4, count=WORDS + 1)[:9], Status.LENGTH)):
+        assert (await status_of(line, broken + good * 3))[0] is expected
+        assert not bus.log and await line.receive(1, 0.003) == b"", expected
     await link.write(4, bytes(4))
     assert len(bus.log) == 1
 

@@ -1,0 +1,71 @@
+"""Whole boards at their pins: the real driver talks bit by bit through the serial line to the top's Verilog."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from seeds import seed
+from test_tpu import SHIPPED, write_model
+
+import sim
+from hw.boards import BOARDS
+from hw.config import PRESETS, Config
+from sim.data import load_digits, preprocess
+from sim.golden import bfloat16, run_network
+from sim.network import load_network
+from sim.runner import Simulation
+
+SMALL = Config(n=2, cell_stages=5, unified_buffer_depth=256, accumulator_depth=64)
+#: Four cycles a bit, and times to match: a simulated second is long.
+FAST = {"baud": 20_000_000, "silence": 1e-4}
+
+
+def simulation(board, config, simulator):
+    return Simulation(simulator=simulator, verilog=board.to_verilog(config), sources=(Path(sim.__file__).parent / "ehxplll.v",),
+                      top="top", public=("clk25", "button", "uart_rx", "uart_tx", "led_*"), no_inline=("tpu_cell", "tpu_row"))
+
+
+def line(board, **changes):
+    return {"clock": round(board.clock_mhz * 1e6), "baud": board.baud, "timeout": 1e-3, "silence": 2e-4, **changes}
+
+
+def run(board, config, simulator, model, samples, folder, *, batch=None, timeout=300):
+    np.save(folder / "samples.npy", samples.astype(np.float32))
+    result = simulation(board, config, simulator).run(
+        "sim.bench_board", testcase="run", timeout=timeout, seed=seed(),
+        arguments={"line": line(board), "network": str(model), "samples": str(folder / "samples.npy"), "batch": batch})
+    expected = run_network(load_network(model), samples.astype(bfloat16))
+    assert result["fault"] is None and result["mismatched_bits"] == 0
+    assert np.array_equal(np.array(result["logits"], np.float32).view(np.uint32), expected.view(np.uint32))
+    assert result["cycles"] == sum(batch["cycles"] for batch in result["batches"])
+    return result
+
+
+def test_small_network(tmp_path):
+    """Two batches; the second is not full."""
+    board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)
+    samples = np.random.default_rng(1).standard_normal((3, 16))
+    result = run(board, SMALL, "icarus", write_model(tmp_path / "m.onnx"), samples, tmp_path, batch=2)
+    assert (result["n"], result["memory"], len(result["batches"])) == (2, 1 << 14, 2)
+
+
+@pytest.mark.slow
+def test_mnist(tmp_path):
+    """The shipped model and the configuration of the largest board."""
+    board = replace(BOARDS["ulx3s-85f"], clock_mhz=80, **FAST)
+    network = load_network(SHIPPED)
+    pixels, labels = load_digits()
+    samples = preprocess(pixels[:16], network.preprocess).astype(bfloat16)
+    result = run(board, PRESETS[board.preset], "verilator", SHIPPED, samples, tmp_path, timeout=1800)
+    assert result["n"] == 8 and (np.array(result["logits"]).argmax(axis=1) == labels[:16]).mean() > 0.9
+
+
+@pytest.mark.slow
+def test_faults():
+    """Corrupted frames, lost bytes, silence, in both directions."""
+    board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)
+    ended = simulation(board, SMALL, "verilator").run(
+        "sim.bench_board", testcase="faults", timeout=600, seed=seed(), arguments={"line": line(board)})
+    print(ended)
+    assert len(ended) == 11
