@@ -22,7 +22,8 @@ _SPACES = ("host", "buffer", "acc", "bias")
 class Dispatcher(wiring.Component):
     """Holds up to `window` instructions in flight, in the order of the program for each unit.
 
-    A new instruction is compared with those in flight, one a cycle, and placed four cycles after the last. It waits, in
+    A new instruction is compared with those of other units in flight, one a cycle, and placed four cycles after the last.
+    It waits, in
     its unit's queue, for those of other units that touch what it touches, where one of the two writes; an operation
     leaves the queue when they have all ended. A MATMUL is handed over before that, so that its loops stand ready: `blocked`
     tells the unit which slots still wait. Instructions of one unit keep their order and need no comparison. SYNC and HALT
@@ -64,8 +65,12 @@ class Dispatcher(wiring.Component):
             with m.If(getattr(self, f"{unit}_done")):
                 m.d.comb += board.ended.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
 
-        # Each occupied slot in turn: look for it, read its footprint, compare the places, judge. Then take a free slot.
+        # Each occupied slot in turn: look for it, read its footprint, compare the places, judge. Then take a free slot. Slots
+        # of the same unit are passed over, except for the first.
         footprint = self.i.p.footprint
+        slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
+        own = Signal(slots)
+        m.d.comb += own.eq(Array(slots_of.values())[footprint.unit.as_value()])
         idle = Signal(init=1)       # between two instructions
         left, to_scan, waits_for = Signal(slots), Signal(slots), Signal(slots)
         reading, comparing, judging = Signal(), Signal(), Signal()
@@ -76,7 +81,7 @@ class Dispatcher(wiring.Component):
                 m.d.sync += read_slot.eq(s)
         other = Signal.like(read.data)
         m.d.sync += [
-            left.eq(to_scan & (to_scan - 1)),
+            left.eq(to_scan & (to_scan - 1) & ~own),
             reading.eq(self.i.valid & to_scan.any()), comparing.eq(reading), judging.eq(comparing),
             compared_slot.eq(read_slot), judged_slot.eq(compared_slot), other.eq(read.data),
         ]
@@ -121,7 +126,6 @@ class Dispatcher(wiring.Component):
         with m.Elif(judging & conflict.any()):
             m.d.sync += waits_for.bit_select(judged_slot, 1).eq(1)
 
-        slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
         for index, (unit, kind) in enumerate(UNITS.items()):
             shape = self.layouts[kind]
             queue = m.submodules[f"{unit}_queue"] = fifo.SyncFIFO(width=shape.size, depth=self.queue_depth)
