@@ -68,36 +68,41 @@ class ActivationUnit(wiring.Component):
         m = Module()
         advance = Signal()
 
-        # Stage `issue`: walk the rows. `half` is the upper half of a binary32 row.
-        op = self.i.p
-        index = Signal.like(op.rows)
+        # Stage `issue`: the next row of the operation that runs, or the first of one that comes. `half` is the upper half of
+        # a binary32 row; `rows`, `acc` and `row` are what is left to do, and where.
+        op, held = Signal.like(self.i.payload), Signal.like(self.i.payload)
+        running = Signal()
         half = Signal()
         last_half = Signal()
         last = Signal()
         m.d.comb += [
+            op.eq(Mux(running, held, self.i.payload)),
             last_half.eq((op.format == Format.BFLOAT16) | half),
-            last.eq(last_half & (index == op.rows - 1)),
-            self.acc_row.eq(op.acc + index),
-            self.acc_read.eq(advance & self.i.valid),
-            self.i.ready.eq(advance & last),
+            last.eq(last_half & (op.rows == 1)),
+            self.acc_row.eq(op.acc),
+            self.acc_read.eq(advance),
+            self.i.ready.eq(advance & ~running),
         ]
-        with m.If(self.i.valid & advance):
-            m.d.sync += half.eq(~last_half)
-            with m.If(last):
-                m.d.sync += index.eq(0)
-            with m.Elif(last_half):
-                m.d.sync += index.eq(index + 1)
-
         # Stage `read`: the memory gives the sums. Stage `round`: they stand in a register, rounding follows.
-        step = data.StructLayout({"valid": 1, "last": 1, "half": 1, "op": op.shape(), "row": op.row.shape()})
+        step = data.StructLayout({"valid": 1, "last": 1, "half": 1, "op": op.shape()})
         issued, read, value = Signal(step), Signal(step), Signal(step)
         sums = Signal(32 * self.n, reset_less=True)
         m.d.comb += [
-            issued.valid.eq(self.i.valid), issued.last.eq(last), issued.half.eq(half), issued.op.eq(op),
-            issued.row.eq(op.row + Mux(op.format == Format.BFLOAT16, index, (index << 1) | half)),
+            issued.valid.eq(running | self.i.valid),
+            issued.last.eq(last),
+            issued.half.eq(half),
+            issued.op.eq(op),
         ]
         with m.If(advance):
-            m.d.sync += [read.eq(issued), value.eq(read), sums.eq(self.sums)]
+            m.d.sync += [
+                running.eq(issued.valid & ~last),
+                half.eq(issued.valid & ~last_half),
+                held.eq(op),
+                held.row.eq(op.row + 1),
+                read.eq(issued), value.eq(read), sums.eq(self.sums),
+            ]
+            with m.If(last_half):
+                m.d.sync += [held.rows.eq(op.rows - 1), held.acc.eq(op.acc + 1)]
         rounded = Signal(16 * self.n)
         binary32 = Signal(32 * self.n)
         keep = Signal(self.n)
@@ -115,7 +120,7 @@ class ActivationUnit(wiring.Component):
                 self.write.eq(value.valid),
                 write_last.eq(value.last),
                 slot.eq(value.op.tag.slot),
-                self.row.eq(value.row),
+                self.row.eq(value.op.row),
                 self.vector.eq(Mux(value.op.format == Format.BFLOAT16, rounded,
                                    Mux(value.half, binary32[16 * self.n:], binary32[:16 * self.n]))),
             ]

@@ -23,9 +23,8 @@ class Dispatcher(wiring.Component):
     """Holds up to `window` instructions in flight, in the order of the program for each unit.
 
     A new instruction is compared with those of other units in flight, one a cycle, and placed four cycles after the last.
-    It waits, in
-    its unit's queue, for those of other units that touch what it touches, where one of the two writes; an operation
-    leaves the queue when they have all ended. A MATMUL is handed over before that, so that its loops stand ready: `blocked`
+    It waits, in its unit's queue, for those that touch what it touches, where one of the two writes; an operation leaves
+    the queue when they have all ended. A MATMUL is handed over before that, so that its loops stand ready: `blocked`
     tells the unit which slots still wait. Instructions of one unit keep their order and need no comparison. SYNC and HALT
     wait for all.
 
