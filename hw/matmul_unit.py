@@ -16,8 +16,8 @@ class MatmulUnit(wiring.Component):
 
     A row that is issued in cycle t reads the unified buffer in t, its sums enter the array in t + 1 + `lead`, read from the
     accumulators `read_latency` cycles before, and are written back in t + 1 + `lead` + n * `latency` (column 0; column c
-    follows c cycles later). An operation is `done`
-    when its last sum is in the last column's memory.
+    follows c cycles later). An operation is `done` a cycle before its last sum is written in the last column: nobody who
+    waits for it reads sooner than two cycles after `done`.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class MatmulUnit(wiring.Component):
         returned = data.StructLayout({"row": issuer.row.acc.shape(), "first": 1, "last": 1, "last_pass": 1})
         entering, leaving = Signal(returned), Signal(returned)
         m.submodules.flight = flight = DelayLine(cycles=way - early, width=returned.size)
-        ended = Signal(early + self.n)
+        ended = Signal(early + self.n - 2)
         m.d.comb += [
             entering.row.eq(issuer.row.acc),
             entering.first.eq(issuer.row.first),

@@ -1,6 +1,6 @@
 """Unified buffer -> host memory: the mover behind STORE."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -55,18 +55,22 @@ class StoreUnit(wiring.Component):
             splitter.i.p.beats.eq(self.i.p.vectors << exact_log2(ratio)),
         ]
         with m.If(accept):
-            m.d.sync += [current.eq(self.i.p.tag), reading.eq(1), rows_left.eq(self.i.p.vectors), row.eq(self.i.p.row)]
+            m.d.sync += current.eq(self.i.p.tag)
 
-        coming = Signal()
+        # The first row is read in the cycle in which the operation comes.
+        coming, left = Signal(), Signal.like(rows_left)
         m.d.comb += [
-            self.read.eq(reading & (vectors.w_level + coming < self.prefetch)),
-            self.row.eq(row),
+            left.eq(Mux(reading, rows_left, self.i.p.vectors)),
+            self.read.eq((reading | accept) & (vectors.w_level + coming < self.prefetch)),
+            self.row.eq(Mux(reading, row, self.i.p.row)),
             vectors.w_en.eq(coming),
             vectors.w_data.eq(self.vector),
         ]
         m.d.sync += coming.eq(self.read & self.grant)
         with m.If(self.read & self.grant):
-            m.d.sync += [reading.eq(rows_left != 1), rows_left.eq(rows_left - 1), row.eq(row + 1)]
+            m.d.sync += [reading.eq(left != 1), rows_left.eq(left - 1), row.eq(self.row + 1)]
+        with m.Elif(accept):
+            m.d.sync += [reading.eq(1), rows_left.eq(left), row.eq(self.row)]
 
         beat = Signal(range(max(2, ratio)))
         m.d.comb += [

@@ -139,7 +139,9 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         assert ports.cycle < 20_000, f"stuck: {done} of {len(matmuls)} operations, {written} vectors of weights"
     ports.set(fifo_write=0, i__valid=0)
 
-    # From the cycle of the last `done` on, the last row first: all sums must be there.
+    # From two cycles after the last `done` on, the last row first: all sums must be there.
+    for _ in range(2):
+        await ports.tick()
     last_row = [acc for pass_ in passes(matmuls[-1]) for _, acc in rows(pass_)][-1]
     for row in (last_row, *range(config.accumulator_depth)):
         ports.set(accumulators_out_row=row, accumulators_out_read=1)

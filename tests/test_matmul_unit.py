@@ -64,11 +64,11 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             acc = writes.pop(now)
             assert ports.get("write_row") == acc, f"cycle {now}: writes row {ports.get('write_row')}, not {acc}"
 
-        # The end of an operation, once its last sum is in the last column's memory.
+        # The end of an operation, a cycle before its last sum goes to the last column's memory.
         if ports.get("done"):
-            assert ends and now > ends[0][0], f"cycle {now}: done too early"
+            assert ends and now >= ends[0][0] - 1, f"cycle {now}: done too early"
             assert ports.get("done_slot") == ends.pop(0)[1], f"cycle {now}: slot {ports.get('done_slot')}"
-        assert not ends or now <= ends[0][0] + 2, f"cycle {now}: done is late"
+        assert not ends or now <= ends[0][0], f"cycle {now}: done is late"
         assert not ports.get("idle") or not (due or row), f"cycle {now}: idle with {len(due)} rows to come"
 
         switched = ports.get("switch") == 1
