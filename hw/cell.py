@@ -19,7 +19,7 @@ def split_stages(stages):
     Lead stages cost nothing a row: operands run ahead of the sums by `lead` cycles once for the whole array. The sum's side is
     the longer one, though, so that most stages have to go there for speed.
     """
-    lead = {1: 0, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2, 7: 2, 8: 2, 9: 3}[stages]
+    lead = {1: 0, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2, 7: 2, 8: 3, 9: 3}[stages]
     return lead, stages - lead
 
 

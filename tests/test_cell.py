@@ -152,7 +152,7 @@ def test_rejects(stages):
 
 def test_split():
     assert [split_stages(stages) for stages in STAGES] == [
-        (0, 1), (1, 1), (2, 1), (1, 3), (1, 4), (2, 4), (2, 5), (2, 6), (3, 6)]
+        (0, 1), (1, 1), (2, 1), (1, 3), (1, 4), (2, 4), (2, 5), (3, 5), (3, 6)]
 
 
 @pytest.mark.slow
