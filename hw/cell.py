@@ -7,15 +7,19 @@ from amaranth.lib.wiring import In, Out
 from .adder import Adder
 from .multiplier import Multiplier
 
-__all__ = ["Cell", "split_stages"]
+__all__ = ["Cell", "STAGES", "split_stages"]
+
+#: Numbers of pipeline stages that a cell can have.
+STAGES = range(1, 10)
 
 
 def split_stages(stages):
     """`(lead, latency)` of a cell with this many pipeline stages: registers on the product's side, and on the sum's.
 
-    Lead stages cost nothing a row: operands run ahead of the sums by `lead` cycles once for the whole array.
+    Lead stages cost nothing a row: operands run ahead of the sums by `lead` cycles once for the whole array. The sum's side is
+    the longer one, though, so that most stages have to go there for speed.
     """
-    lead = {1: 0, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3, 8: 3}[stages]
+    lead = {1: 0, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2, 7: 2, 8: 3, 9: 3}[stages]
     return lead, stages - lead
 
 
@@ -40,7 +44,7 @@ class Cell(wiring.Component):
     Parameters
     ----------
     stages : int
-        Pipeline stages, 1 to 8.
+        Pipeline stages, 1 to 9.
 
     Members
     -------
@@ -57,8 +61,8 @@ class Cell(wiring.Component):
     """
 
     def __init__(self, *, stages):
-        if not isinstance(stages, int) or isinstance(stages, bool) or not 1 <= stages <= 8:
-            raise ValueError(f"stages must be an integer from 1 to 8, not {stages!r}")
+        if not isinstance(stages, int) or isinstance(stages, bool) or stages not in STAGES:
+            raise ValueError(f"stages must be an integer from 1 to 9, not {stages!r}")
         self.stages = stages
         self.lead, self.latency = split_stages(stages)
         super().__init__({

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from .cell import split_stages
+from .cell import STAGES, split_stages
 
 __all__ = ["Config", "ConfigError", "PRESETS"]
 
@@ -24,7 +24,7 @@ class Config:
     n : int
         Rows and columns of the systolic array: a power of two from 2 to 128. One *vector* is ``n`` bfloat16.
     cell_stages : int
-        Pipeline stages of a cell, 1 to 8 (see :func:`hw.cell.split_stages`).
+        Pipeline stages of a cell, 1 to 9 (see :func:`hw.cell.split_stages`).
     unified_buffer_depth : int
         Vectors in the unified buffer.
     accumulator_depth : int
@@ -59,8 +59,8 @@ class Config:
                 raise ConfigError(f"{entry.name} must be an integer, not {value!r}")
         if not (_is_power_of_two(self.n) and 2 <= self.n <= 128):
             raise ConfigError(f"n must be a power of two from 2 to 128, not {self.n}")
-        if not 1 <= self.cell_stages <= 8:
-            raise ConfigError(f"cell_stages must be 1 to 8, not {self.cell_stages}")
+        if self.cell_stages not in STAGES:
+            raise ConfigError(f"cell_stages must be {STAGES[0]} to {STAGES[-1]}, not {self.cell_stages}")
         if self.weight_fifo_depth == 0:
             object.__setattr__(self, "weight_fifo_depth", max(8, 256 // self.n))
         if self.bus_width == 0:

@@ -1,12 +1,25 @@
 """The multiplier of a cell: bfloat16 times bfloat16, exact in binary32."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from types import SimpleNamespace
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .float_formats import Bfloat16, Binary32, EXPONENT_MAX
 
-__all__ = ["Multiplier"]
+__all__ = ["LEADS", "Multiplier"]
+
+#: Registers that a multiplier can have.
+LEADS = range(4)
+
+#: The steps that end in a register, by lead.
+_REGISTERED = {
+    0: (),
+    1: ("product",),
+    2: ("operand", "product"),
+    3: ("operand", "product", "output"),
+}
 
 
 class Multiplier(wiring.Component):
@@ -22,8 +35,8 @@ class Multiplier(wiring.Component):
     Parameters
     ----------
     lead : int
-        Registers, 0 to 3: first behind the whole, then behind the significands' multiplier, then in front of it, so that
-        a hard multiplier has its registers on both sides.
+        Registers, 0 to 3: first behind the significands' multiplier, then in front of it, so that a hard multiplier has
+        registers on both sides, then behind the whole.
 
     Members
     -------
@@ -33,7 +46,7 @@ class Multiplier(wiring.Component):
     """
 
     def __init__(self, *, lead):
-        if not isinstance(lead, int) or not 0 <= lead <= 3:
+        if not isinstance(lead, int) or lead not in LEADS:
             raise ValueError(f"lead must be an integer from 0 to 3, not {lead!r}")
         self.lead = lead
         super().__init__({
@@ -45,58 +58,52 @@ class Multiplier(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        def after(registered, name, value):
-            signal = Signal.like(value, name=name, reset_less=True)
-            m.d["sync" if registered else "comb"] += signal.eq(value)
-            return signal
+        def step(name, **values):
+            """Names what a step of the work hands to the next, behind a register if there is one."""
+            signals = {}
+            for key, value in values.items():
+                signals[key] = Signal.like(value, name=f"{name}_{key}", reset_less=True)
+                m.d["sync" if name in _REGISTERED[self.lead] else "comb"] += signals[key].eq(value)
+            return SimpleNamespace(**signals)
 
-        x = after(self.lead >= 3, "operand_x", self.x)
-        w = after(self.lead >= 3, "operand_w", self.w)
+        s = step("operand", x=self.x, w=self.w)
+        x, w = s.x, s.w
 
         # A zero exponent field means zero, whatever the fraction says.
         x_zero, w_zero = x.exponent == 0, w.exponent == 0
         x_max, w_max = x.exponent == EXPONENT_MAX, w.exponent == EXPONENT_MAX
         x_nan, w_nan = x_max & x.fraction.any(), w_max & w.fraction.any()
+        special = x_max | w_max
 
-        def product(name, value):
-            return after(self.lead >= 2, f"product_{name}", value)
-
-        significand = product("significand", Cat(x.fraction, Const(1, 1)) * Cat(w.fraction, Const(1, 1)))
-        exponents = product("exponents", x.exponent + w.exponent)
-        sign = product("sign", x.sign ^ w.sign)
-        zero = product("zero", x_zero | w_zero)
-        special = product("special", x_max | w_max)
-        nan = product("nan", x_nan | w_nan | (x_max & w_zero) | (w_max & x_zero))
-
-        # The significand is 1.* or 1*.*: take 127 from the exponents, or 126.
-        carry = significand[15]
-        fraction = Signal(15)
-        exponent = Signal(10)
-        m.d.comb += [
-            fraction.eq(significand[:15]),
-            exponent.eq(exponents + Cat(~carry, carry, Const(0b11100000, 8))),
-        ]
-        with m.If(~carry):
-            m.d.comb += fraction.eq(significand[:14] << 1)
-
-        negative = exponent[9]
-        small = Signal()
-        large = Signal()
-        m.d.comb += [
-            small.eq(zero | negative | (exponent[:9] == 0)),
-            large.eq(special | ~negative & (exponent[8] | exponent[:8].all())),
-        ]
+        # While the significands are multiplied, the exponent is worked out for both of their product's forms, 1.* and 1*.*. It
+        # is 128 less than `low`, or than `high`, so what is out of range shows in the upper two bits.
+        one = Const(1, 1)
+        exponents = Signal(10)
+        low, high = exponents[1:], Signal(8)
+        m.d.comb += [exponents.eq(Cat(one, x.exponent) + Cat(one, w.exponent)), high.eq(low + 1)]
+        under, over = low[7:] == 0b00, low[7:] == 0b11
+        under_low = (low[7:] == 0b01) & ~low[:7].any()
+        over_high = (low[7:] == 0b10) & low[1:7].all()
+        zero = under | ~special & (x_zero | w_zero)
+        infinite = over | over_high & low[0] | special
+        s = step("product",
+                 significand=Cat(x.fraction, one) * Cat(w.fraction, one),
+                 low=Mux(zero, 0, low[:8] ^ 0x80), high=Mux(zero, 0, high ^ 0x80),
+                 zero=zero, under_low=under_low, over_high=over_high, infinite=infinite,
+                 sign=x.sign ^ w.sign,
+                 nan=x_nan | w_nan | (x_max & w_zero) | (w_max & x_zero))
 
         # Everything but the fraction's top bit is 0 in zeros, infinities and the NaN alike.
-        o = Signal(Binary32, reset_less=True)
-        to_o = m.d["sync" if self.lead >= 1 else "comb"]
-        to_o += [
-            o.sign.eq(sign & ~nan),
-            o.exponent.eq((exponent[:8] | large.replicate(8)) & (large | ~small).replicate(8)),
+        carry = s.significand[15]
+        clear = s.zero | s.infinite | Mux(carry, s.over_high, s.under_low)
+        fraction = Mux(carry, s.significand[:15], s.significand[:14] << 1)
+        s = step("output",
+                 fraction=Mux(clear, Cat(Const(0, 14), s.nan), fraction),
+                 exponent=Mux(carry, s.high, s.low) | s.infinite.replicate(8),
+                 sign=s.sign & ~s.nan)
+        m.d.comb += [
+            self.o.fraction.eq(Cat(Const(0, 8), s.fraction)),
+            self.o.exponent.eq(s.exponent),
+            self.o.sign.eq(s.sign),
         ]
-        with m.If(large | small):
-            to_o += o.fraction.eq(Cat(Const(0, 22), nan))
-        with m.Else():
-            to_o += o.fraction.eq(Cat(Const(0, 8), fraction))
-        m.d.comb += self.o.eq(o)
         return m

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from hw.boards import BOARDS
-from hw.cell import split_stages
+from hw.cell import STAGES, split_stages
 from hw.config import PRESETS
 from hw.isa import FIELD_DOCS, FIELDS, INSTRUCTION_WIDTH, OPCODE_DOCS, REGION_WRITABLE, Fault, Format, Function, Region
 from hw.registers import REGISTERS
@@ -78,7 +78,7 @@ def presets():
 def latencies():
     """Cell and array latencies by pipeline stages."""
     rows = []
-    for stages in range(1, 9):
+    for stages in STAGES:
         lead, latency = split_stages(stages)
         rows.append([stages, lead, latency, *(1 + lead + n * latency for n in (4, 8, 16, 32))])
     return markdown_table(["cell stages", "lead", "latency", *(f"row in to sums out, n = {n}" for n in (4, 8, 16, 32))], rows)

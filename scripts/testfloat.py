@@ -12,8 +12,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from hw.adder import Adder
-from hw.multiplier import Multiplier
+from hw.adder import LATENCIES, Adder
+from hw.multiplier import LEADS, Multiplier
 from sim import golden
 from sim.vectors import Block, SideBySide
 
@@ -104,8 +104,8 @@ def _canonical(bits):
 
 def _adders():
     """Every latency of the general adder, and of the one in a cell, whose second operand has one NaN only."""
-    adders = {f"{latency}": Adder(latency=latency) for latency in range(1, 6)}
-    return {**adders, **{f"cell_{latency}": Adder(latency=latency, canonical_b=True) for latency in range(1, 6)}}
+    adders = {f"{latency}": Adder(latency=latency) for latency in LATENCIES}
+    return {**adders, **{f"cell_{latency}": Adder(latency=latency, canonical_b=True) for latency in LATENCIES}}
 
 
 def _outputs(block, components, latency_of, **columns):
@@ -135,7 +135,7 @@ def check_file(path, operation=None, progress=lambda count: None):
         operation = next((name for name in ("add", "mul") if f"f32_{name}" in path.name), None)
     if operation not in ("add", "mul"):
         raise VectorError(f"{path.name}: the name does not say f32_add or f32_mul; give --operation")
-    components = _adders() if operation == "add" else {f"{lead}": Multiplier(lead=lead) for lead in range(4)}
+    components = _adders() if operation == "add" else {f"{lead}": Multiplier(lead=lead) for lead in LEADS}
     block = Block(SideBySide(components))
     result = Result()
     for a, b, expected in read_vectors(path):

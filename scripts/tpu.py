@@ -53,7 +53,7 @@ def _from_preset(name, **changes):
 
 Preset = Annotated[str, typer.Option(help=f"Start from one of: {', '.join(PRESETS)}.")]
 Size = Annotated[int | None, typer.Option("--n", help="Rows and columns of the array: a power of two, 2 to 128.")]
-Stages = Annotated[int | None, typer.Option(help="Pipeline stages of a cell, 1 to 8.")]
+Stages = Annotated[int | None, typer.Option(help="Pipeline stages of a cell, 1 to 9.")]
 BufferDepth = Annotated[int | None, typer.Option(help="Vectors in the unified buffer.")]
 AccumulatorDepth = Annotated[int | None, typer.Option(help="Rows in the accumulators.")]
 BiasDepth = Annotated[int | None, typer.Option(help="Rows of biases.")]

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from hw.cell import split_stages
+from hw.cell import STAGES, split_stages
 from hw.config import Config
 
 from .compiler import CompileError, compile_network
@@ -24,7 +24,7 @@ class BoardError(RuntimeError):
 
 def _config(found):
     """The configuration of a core, from its registers."""
-    for stages in range(1, 9):
+    for stages in STAGES:
         if split_stages(stages) == (found["lead"], found["latency"]):
             break
     else:

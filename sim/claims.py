@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from hw.adder import Adder
-from hw.cell import Cell, split_stages
-from hw.multiplier import Multiplier
+from hw.adder import LATENCIES, Adder
+from hw.cell import STAGES, Cell, split_stages
+from hw.multiplier import LEADS, Multiplier
 
 from . import golden
 
@@ -207,8 +207,8 @@ _CELL_START = {"w_i": [0x3FC0, 0, 0xC040], "mark_i": [1, 0, 1], "switch_i": [0, 
 
 #: By name. The adder's pipelining is its latency and whether its second operand has one NaN only.
 BLOCKS = {block.name: block for block in (
-    Block("multiplier", "lead", tuple(range(4)), lambda lead: Multiplier(lead=lead), _multiplier_claims, _multiplier_model),
-    Block("adder", "latency", tuple((latency, canonical) for latency in range(1, 6) for canonical in (False, True)),
+    Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_claims, _multiplier_model),
+    Block("adder", "latency", tuple((latency, canonical) for latency in LATENCIES for canonical in (False, True)),
           lambda value: Adder(latency=value[0], canonical_b=value[1]), _adder_claims, _adder_model),
-    Block("cell", "stages", tuple(range(1, 9)), lambda stages: Cell(stages=stages), _cell_claims, _cell_model, _CELL_START),
+    Block("cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_claims, _cell_model, _CELL_START),
 )}

@@ -10,12 +10,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from hw.cell import Cell, split_stages
+from hw.cell import STAGES, Cell, split_stages
 from sim import golden
 from sim.vectors import Block, simulate
 
 SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
-STAGES = range(1, 9)
 
 
 class Cells(wiring.Component):
@@ -145,7 +144,7 @@ def test_reset_clears_marks_and_switches():
     simulator.run()
 
 
-@pytest.mark.parametrize("stages", [0, 9, 2.0, "3", True])
+@pytest.mark.parametrize("stages", [0, 10, 2.0, "3", True])
 def test_rejects(stages):
     with pytest.raises(ValueError, match=f"not {stages!r}"):
         Cell(stages=stages)
@@ -153,7 +152,7 @@ def test_rejects(stages):
 
 def test_split():
     assert [split_stages(stages) for stages in STAGES] == [
-        (0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 3), (3, 4), (3, 5)]
+        (0, 1), (1, 1), (2, 1), (1, 3), (1, 4), (2, 4), (2, 5), (3, 5), (3, 6)]
 
 
 @pytest.mark.slow

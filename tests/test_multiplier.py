@@ -7,12 +7,11 @@ import subprocess
 import numpy as np
 import pytest
 
-from hw.multiplier import Multiplier
+from hw.multiplier import LEADS, Multiplier
 from sim import golden
 from sim.vectors import Block, SideBySide, compile_block, simulate
 
 SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
-LEADS = range(4)
 
 SPECIALS = [
     0x0000, 0x0001, 0x0040, 0x007F,             # zero, subnormals

@@ -78,7 +78,7 @@ def test_command():
 
 @pytest.mark.parametrize("words, status, message", [
     (["divider"], 2, "no part 'divider'"),
-    (["adder", "--latencies", "6"], 2, "--latencies takes numbers from 1 to 5"),
+    (["adder", "--latencies", "7"], 2, "--latencies takes numbers from 1 to 6"),
     (["adder", "--write"], 2, "--write takes no choice"),
     (["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown"),
 ])
