@@ -18,7 +18,7 @@ class AxiWriter(wiring.Component):
     Every answer gives one `answered`, with `error` if it is not OKAY. Up to `outstanding` bursts are unanswered.
 
     `flush` gives up what was asked: what AXI has been promised is kept, but no byte of it is written (`wstrb` is 0), and
-    nothing new is taken until the last answer is in (`quiet`).
+    from the next cycle on nothing new is taken until the last answer is in (`quiet`).
     """
 
     def __init__(self, *, address_width, data_width, outstanding=16):
@@ -37,7 +37,7 @@ class AxiWriter(wiring.Component):
         draining = Signal()
         pending = Signal(range(self.outstanding + 1))
         left = Signal(range(MAX_BURST + 1))  # beats of the burst that the data channel has not taken into its register
-        active, last = Signal(), Signal()
+        active, last, full = Signal(), Signal(), Signal()
         m.d.comb += [
             bus.awsize.eq(exact_log2(self.data_width // 8)),
             bus.awburst.eq(0b01),
@@ -48,8 +48,7 @@ class AxiWriter(wiring.Component):
         # Address channel.
         take = Signal()
         m.d.comb += [
-            take.eq(self.burst.valid & (left == 0) & (~bus.awvalid | bus.awready) & (pending != self.outstanding)
-                    & ~draining & ~self.flush),
+            take.eq(self.burst.valid & ~active & (~bus.awvalid | bus.awready) & ~full & ~draining),
             self.burst.ready.eq(take),
         ]
         with m.If(bus.awready):
@@ -64,7 +63,6 @@ class AxiWriter(wiring.Component):
         # Data channel: one register. While draining, beats without strobes stand in for the data.
         room, give = Signal(), Signal()
         m.d.comb += [
-            active.eq(left != 0),
             last.eq(left == 1),
             room.eq(active & (~bus.wvalid | bus.wready)),
             self.data.ready.eq(room & ~draining & ~self.flush),
@@ -79,16 +77,19 @@ class AxiWriter(wiring.Component):
                 bus.wstrb.eq((~draining).replicate(self.data_width // 8)),
                 bus.wlast.eq(last),
                 left.eq(left - 1),
+                active.eq(~last),
             ]
         with m.If(take):
-            m.d.sync += left.eq(self.burst.p.beats)
+            m.d.sync += [left.eq(self.burst.p.beats), active.eq(1)]
 
         m.d.comb += [
-            self.answered.eq(bus.bvalid & ~draining & ~self.flush),
+            self.answered.eq(bus.bvalid & ~draining),
             self.error.eq(self.answered & (bus.bresp != OKAY)),
             self.quiet.eq(pending == 0),
         ]
-        m.d.sync += pending.eq(pending + take - bus.bvalid)
+        pending_next = Signal.like(pending)
+        m.d.comb += pending_next.eq(pending + take - bus.bvalid)
+        m.d.sync += [pending.eq(pending_next), full.eq(pending_next == self.outstanding)]
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
         with m.Elif(pending == 0):

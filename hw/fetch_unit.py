@@ -50,12 +50,13 @@ class FetchUnit(wiring.Component):
         m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
         connect(m, splitter.o, flipped(self.request))
 
-        # What is left of the region from `address` on: `groups` and a `tail` of instructions. In reset it follows the
-        # registers, so that long sums are ready when the run begins.
+        # What is left of the region from `address` on: `groups` and a `tail` of instructions. In two cycles of
+        # reset it follows the registers, so that long sums are ready when the run begins.
         address = Signal(self._address_width, reset_less=True)
         present_pc = Signal(32, reset_less=True)
         rest = Signal(33)
         groups, tail = Signal(32 - step - exact_log2(self.group), reset_less=True), Signal(range(self.group), reset_less=True)
+        full = Signal(reset_less=True)      # there are groups
         # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
         ahead = Signal(range(self.depth + 1))
         count = Signal(range(self.group + 1))
@@ -65,7 +66,7 @@ class FetchUnit(wiring.Component):
             aligned.eq(~(self.base | self.pc)[:exact_log2(self.bus_width // 8)].any()),
             rest.eq(self.size - self.pc),
             available.eq(Mux(aligned & ~rest[32], rest[step:32], 0)),
-            count.eq(Mux(groups.any(), self.group, tail)),
+            count.eq(Mux(full, self.group, tail)),
             splitter.i.valid.eq((ahead <= self.depth - self.group) & (count != 0)),
             splitter.i.p.address.eq(address),
             splitter.i.p.beats.eq(count << exact_log2(beats)),
@@ -78,11 +79,12 @@ class FetchUnit(wiring.Component):
                 address.eq(self.base + self.pc),
                 present_pc.eq(self.pc),
                 Cat(tail, groups).eq(available),
+                full.eq(groups != 0),
             ]
         with m.Elif(asked):
             m.d.sync += address.eq(address + (self.group << step))
-            with m.If(groups.any()):
-                m.d.sync += groups.eq(groups - 1)
+            with m.If(full):
+                m.d.sync += [groups.eq(groups - 1), full.eq(groups != 1)]
             with m.Else():
                 m.d.sync += tail.eq(0)
 

@@ -53,13 +53,13 @@ class RunControl(wiring.Component):
         fail = Signal()
 
         state = Signal(State)
-        moved, counting, busy, reason = Signal(), Signal(), Signal(), Signal(len(STALLS))
+        moved, counting, busy, stall = Signal(), Signal(), Signal(), Signal(len(STALLS))
         read_beat, write_beat = Signal(), Signal()
         m.d.sync += [
             moved.eq(self.progress),
             counting.eq(self.active),
             busy.eq(self.busy),
-            reason.eq(self.stall & -self.stall),
+            stall.eq(self.stall),
             read_beat.eq(self.read_beat),
             write_beat.eq(self.write_beat),
         ]
@@ -69,7 +69,7 @@ class RunControl(wiring.Component):
                 self.read_beats.eq(self.read_beats + read_beat),
                 self.write_beats.eq(self.write_beats + write_beat),
                 self.busy_cycles.eq(self.busy_cycles + busy),
-                *(counter.eq(counter + (reason[index] & ~busy)) for index, counter in enumerate(self.stall_cycles)),
+                *(counter.eq(counter + (stall[index] & ~stall[:index].any() & ~busy)) for index, counter in enumerate(self.stall_cycles)),
             ]
 
         with m.If(self.acknowledge):

@@ -1,6 +1,6 @@
 """Keeps the prefetch of weights within the room of the weight FIFO."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,7 +13,7 @@ class WeightGate(wiring.Component):
     """Lets a burst of weights through when the FIFO has room for all of it; when that is little, a cycle after it came.
 
     `urgent` says that little is asked for or stored: less than `cushion` vectors, which cover the latency of a memory, or
-    than half the FIFO; it is a cycle old.
+    than half the FIFO; it is two cycles old.
 
     Parameters
     ----------
@@ -44,7 +44,8 @@ class WeightGate(wiring.Component):
         m = Module()
         # Beats that are free, and that have been asked for or hold weights.
         room = Signal(range(self.capacity + 1), init=self.capacity)
-        # The burst that is there fits; or any two would have, a cycle ago.
+        # A burst counts one cycle after it went through: the one that is there fits, as seen when nothing was yet to be
+        # counted; or any three would have, a cycle ago.
         fits, ample = Signal(), Signal()
         taken = Signal(range(MAX_BURST + 1))
         m.d.comb += [
@@ -52,14 +53,12 @@ class WeightGate(wiring.Component):
             self.o.valid.eq(self.i.valid & (fits | ample)),
             self.i.ready.eq(self.o.ready & (fits | ample)),
         ]
-        m.d.sync += ample.eq(room >= 2 * MAX_BURST)
-        m.d.sync += fits.eq(self.i.valid & ~self.i.ready
-                            & ((self.i.p.beats <= room[:len(taken)]) | room[len(taken):].any()))
-        m.d.sync += self.urgent.eq(room > self.capacity - self.low)
-        with m.If(self.o.valid & self.o.ready):
-            m.d.comb += taken.eq(self.i.p.beats)
-        with m.If(self.freed):
-            m.d.sync += room.eq(room - taken + self.tile_beats)
-        with m.Else():
-            m.d.sync += room.eq(room - taken)
+        m.d.sync += [
+            ample.eq(room >= 3 * MAX_BURST),
+            fits.eq(self.i.valid & ~self.i.ready & (taken == 0)
+                    & ((self.i.p.beats <= room[:len(taken)]) | room[len(taken):].any())),
+            self.urgent.eq(room > self.capacity - self.low),
+            taken.eq(Mux(self.o.valid & self.o.ready, self.i.p.beats, 0)),
+            room.eq(room - taken + Mux(self.freed, self.tile_beats, 0)),
+        ]
         return m

@@ -17,7 +17,8 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
     came, and those of them that failed."""
     memory = {offset: rng.getrandbits(8) for offset in range(-64, size + 256)}
     ports.set(base=base, size=size, pc=pc)
-    await ports.reset()
+    for _ in range(2):
+        await ports.reset()
     due, taken, failed, overruns = [], [], [], 0
     while overruns < 5:
         ready, accepts = rng.random() < takes, rng.random() < 0.7

@@ -13,7 +13,8 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
     """Bursts that fill and empty the FIFO; a tile that was asked for is freed with probability `frees`."""
     capacity, layout = tiles * tile_beats, burst_request(32)
     asked = freed = passed = waited = before = 0
-    burst, found, ample = None, False, False    # it has room, or any two have, as seen a cycle before
+    burst, found, ample = None, False, False    # it has room, or any three have, as seen a cycle before
+    uncounted = 0                               # beats that went through in the cycle before
     urgent = []
     for cycle in range(1500):
         if burst is None and rng.random() < 0.8:
@@ -26,18 +27,19 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
                   o__ready=ready, freed=free)
         await ports.settle()
         stored = asked - freed
-        fits, found = burst is not None and (found or ample), burst is not None and burst["beats"] <= capacity - stored
-        ample = capacity - stored >= 2 * MAX_BURST
+        fits, found = burst is not None and (found or ample), (
+            burst is not None and not uncounted and burst["beats"] <= capacity - stored)
+        ample = capacity - stored + uncounted >= 3 * MAX_BURST
+        urgent.append((before, ports.get("urgent")))
+        before, uncounted = stored - uncounted, 0
         assert ports.get("o__valid") == fits, f"cycle {cycle}: {stored} of {capacity} beats, {burst}"
         if burst is not None:
             assert ports.get("i__ready") == (fits and ready), f"cycle {cycle}"
         waited += burst is not None and not fits
-        urgent.append((before, ports.get("urgent")))
-        before = stored
         if fits:
             assert ports.get("o__payload") == pack(layout, **burst), f"cycle {cycle}"
             if ready:
-                found = False
+                found, uncounted = False, burst["beats"]
                 asked, burst, passed = asked + burst["beats"], None, passed + 1
         freed += tile_beats * free
         await ports.tick()
