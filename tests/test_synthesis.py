@@ -303,10 +303,11 @@ def test_report_for_people():
     steps = critical_path({"critical_paths": [{"from": "posedge clk", "to": "posedge clk", "path": PATH}]}, "clk", Layout(VERILOG, "top"))
     report, _, _ = _report(placed=True, part="ecp5-25", lut=2050, ff=0, dsp=4, bram=6, fmax_mhz=71.26, met=False, critical_path=steps,
                            bitstream="x/top.bit", picture="x/area.svg", registers_for_memories={"tpu_store.queue": None})
+    report["blocks"]["placement"] = dict.fromkeys(RESOURCES, 0)
     console = Console(file=io.StringIO(), width=120)
     show_synthesis(console, report)
     said = console.file.getvalue()
-    for text in ("n = 2 on ecp5-25, placed by nextpnr", "97.6%", "24,288", "71.3 MHz, 80.0 MHz missed", "tpu_store.queue", "x/top.bit",
+    for text in ("n = 2 on ecp5-25, placed by nextpnr", "97.6%", "24,288", "71.3 MHz, 80.0 MHz missed", "tpu_store.queue", "x/top.bit", "\nplacement: added by",
                  "2.00 ns, from array.row_0.x to system.bridge.left"):
         assert text in said, said
     rows = {cells[1].strip(): [cell.strip() for cell in cells[2:-1]] for cells in (line.split("│") for line in said.splitlines())
