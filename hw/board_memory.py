@@ -21,8 +21,8 @@ class BoardMemory(wiring.Component):
     """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write is in the memory before its answer.
 
     AXI4: INCR bursts of full-width beats that cross no 4 KiB boundary; answers in order; two read bursts and one write
-    burst taken at a time. Reads give a beat a cycle (a burst of one beat takes two cycles), from 5 cycles after the address
-    on (6, with more than one bank of 16,384 words); writes take a beat a cycle, and two cycles between bursts.
+    burst taken at a time. Reads give a beat a cycle (a burst of one beat takes two cycles), from 6 cycles after the address
+    on; writes take a beat a cycle, and two cycles between bursts.
 
     AXI4-Lite: one access at a time for each direction, address and data of a write together; it takes a cycle from the
     other port.
@@ -38,14 +38,17 @@ class BoardMemory(wiring.Component):
         Bits of both ports' addresses.
     data_width : int
         Bits of an AXI4 beat.
+    always_ready : bool
+        The manager holds RREADY high for good, so that nothing has to stop.
     """
 
-    def __init__(self, *, size, address_width, data_width):
+    def __init__(self, *, size, address_width, data_width, always_ready=False):
         if size < 4096 or size & (size - 1):
             raise ValueError(f"size must be a power of two and at least 4096, not {size!r}")
         self.size = size
         self.address_width = address_width
         self.data_width = data_width
+        self.always_ready = always_ready
         sizes = {"address_width": address_width, "data_width": data_width}
         super().__init__({
             "read": In(axi4_read_signature(**sizes)),
@@ -79,7 +82,7 @@ class BoardMemory(wiring.Component):
         active, outside = Signal(), Signal()
         row = Signal(range(self._words))
         # What is written to the memories, registered.
-        write_row, write_data = Signal(range(self._words)), Signal(self.data_width)
+        write_row, write_data = Signal(range(self._words), reset_less=True), Signal(self.data_width, reset_less=True)
         write_strobe = Signal(self.data_width // 8)
 
         taken = Signal()
@@ -140,7 +143,7 @@ class BoardMemory(wiring.Component):
         # Everything from here on advances together, unless the data at the end has to wait.
         advance, asked, reading, beat = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            advance.eq(~bus.rvalid | bus.rready),
+            advance.eq(1 if self.always_ready else ~bus.rvalid | bus.rready),
             beat.eq(active & advance & ~asked),
             bus.arready.eq(~waits),
             lite.arready.eq(~reading),
@@ -173,11 +176,12 @@ class BoardMemory(wiring.Component):
                 lite.rresp.eq(Mux(lite.araddr[exact_log2(self.size):].any(), _DECODE_ERROR, OKAY)),
             ]
 
-        # What goes through the memories: its address, their outputs, a register behind each, and one behind their choice.
+        # What goes through the memories: its address, their outputs, a register behind each, and one behind the choice of a
+        # bank. With one bank that is needed too: a block RAM takes half of the cycle, so the first register is next to it.
         item = data.StructLayout({"row": range(self._words), "burst": 1, "lite": 1, "last": 1, "outside": 1, "id": 1})
-        items = [Signal(item, name=f"item_{stage}") for stage in range(4 if len(banks) > 1 else 3)]
+        items = [Signal(item, name=f"item_{stage}") for stage in range(4)]
         row = items[0].row
-        outputs = [Signal(self.data_width, name=f"bank_{index}") for index in range(len(banks))]
+        outputs = [Signal(self.data_width, name=f"bank_{index}", reset_less=True) for index in range(len(banks))]
         with m.If(advance):
             m.d.sync += items[0].eq(Cat(Mux(asked, lite_row, present.row), active & ~asked, asked, present.left == 0,
                                         present.outside, present.id))
@@ -188,11 +192,9 @@ class BoardMemory(wiring.Component):
                 m.d.comb += [port.en.eq(advance), port.addr.eq(row)]
                 with m.If(advance):
                     m.d.sync += outputs[index].word_select(lane, 8).eq(port.data)
-        found = outputs[0]
-        if len(banks) > 1:
-            found = Signal(self.data_width)
-            with m.If(advance):
-                m.d.sync += found.eq(Array(outputs)[items[2].row >> exact_log2(_BANK_WORDS)])
+        found = Signal(self.data_width, reset_less=True)
+        with m.If(advance):
+            m.d.sync += found.eq(Array(outputs)[items[2].row >> exact_log2(_BANK_WORDS)])
 
         done = items[-1]
         m.d.comb += [

@@ -67,15 +67,18 @@ class SerialBridge(wiring.Component):
         m = Module()
         m.submodules.receiver = receiver = UartReceiver(step=self.step)
         m.submodules.transmitter = transmitter = UartTransmitter(step=self.step)
-        m.submodules.buffer = buffer = Memory(shape=32, depth=self.words, init=[], attrs=NO_COLLISIONS)
+        # Two halves: block RAMs of 16 bits take the registers behind them in.
+        halves = [Memory(shape=16, depth=self.words, init=[], attrs=NO_COLLISIONS) for _ in range(2)]
+        m.submodules.buffer_low, m.submodules.buffer_high = halves
         m.d.comb += [receiver.line.eq(self.rx), self.tx.eq(transmitter.line)]
 
         # The frame at hand. Bytes shift through `word`, both ways. What needs no reset has none: that is smaller.
-        operation, tag = (Signal(8, reset_less=True, name=name) for name in ("operation", "tag"))
+        identifying, reading, writing = (Signal(reset_less=True, name=name) for name in ("identifying", "reading", "writing"))
+        tag = Signal(8, reset_less=True)
         count, position = (Signal(range(self.words + 1), reset_less=True, name=name) for name in ("count", "position"))
         address, word = (Signal(32, reset_less=True, name=name) for name in ("address", "word"))
         place, status = Signal(2, reset_less=True), Signal(Status)
-        fetched = Signal()  # the buffer's output belongs to `position`
+        fetched = Signal(2)  # the buffer's output belongs to `position`: at the memory, in the register behind it
         summed = Signal()   # `word` is the checksum of the answer
 
         # The checksum takes a bit a cycle: bytes are many cycles apart.
@@ -102,16 +105,21 @@ class SerialBridge(wiring.Component):
             m.d.sync += outstanding.eq(0)
 
         identity = Array(Const(value, 32) for value in self.identity.values())
-        store, read = buffer.write_port(), buffer.read_port()
-        m.d.comb += [store.addr.eq(position), read.addr.eq(position), read.en.eq(1)]
-        with m.Switch(operation):
-            with m.Case(Operation.IDENTIFY.value):
-                m.d.comb += store.data.eq(identity[position[:ceil_log2(len(IDENTITY))]])
-            with m.Case(Operation.READ.value):
-                m.d.comb += store.data.eq(bus.rdata)
-            with m.Default():
-                m.d.comb += store.data.eq(word)
-        m.d.sync += fetched.eq(1)
+        keep, kept, read = Signal(), Signal(32), Signal(32, reset_less=True)
+        for half, memory in enumerate(halves):
+            write_port, read_port = memory.write_port(), memory.read_port()
+            m.d.comb += [
+                write_port.en.eq(keep), write_port.addr.eq(position), write_port.data.eq(kept.word_select(half, 16)),
+                read_port.en.eq(1), read_port.addr.eq(position),
+            ]
+            m.d.sync += read.word_select(half, 16).eq(read_port.data)
+        with m.If(identifying):
+            m.d.comb += kept.eq(identity[position[:ceil_log2(len(IDENTITY))]])
+        with m.Elif(reading):
+            m.d.comb += kept.eq(bus.rdata)
+        with m.Else():
+            m.d.comb += kept.eq(word)
+        m.d.sync += fetched.eq(Cat(1, fetched))
 
         # Both directions move words byte by byte.
         receiving, complete, byte = Signal(), Signal(), Signal(8)
@@ -153,7 +161,9 @@ class SerialBridge(wiring.Component):
 
             with m.State("HEAD"):
                 with m.If(receive()):
-                    m.d.sync += [operation.eq(word[:8]), tag.eq(word[8:16]), count.eq(word[16:])]
+                    m.d.sync += [tag.eq(word[8:16]), count.eq(word[16:])]
+                    m.d.sync += [flag.eq(word[:8] == operation) for flag, operation in (
+                        (identifying, Operation.IDENTIFY), (reading, Operation.READ), (writing, Operation.WRITE))]
                     m.next = "ADDRESS"
                     with m.If(word[16:] > self.words):
                         end(Status.LENGTH, "DRAIN")
@@ -162,12 +172,12 @@ class SerialBridge(wiring.Component):
                 with m.If(receive()):
                     m.d.sync += address.eq(word)
                     m.next = "CHECK"
-                    with m.If((operation == Operation.WRITE) & (count != 0)):
+                    with m.If(writing & (count != 0)):
                         m.next = "DATA"
 
             with m.State("DATA"):
                 with m.If(receive()):
-                    m.d.comb += store.en.eq(1)
+                    m.d.comb += keep.eq(1)
                     advance()
                     with m.If(last):
                         m.next = "CHECK"
@@ -181,11 +191,10 @@ class SerialBridge(wiring.Component):
                 with m.If(~summing):
                     with m.If(~checksum.match_detected):
                         end(Status.CHECKSUM, "DRAIN")
-                    with m.Elif(operation == Operation.IDENTIFY):
+                    with m.Elif(identifying):
                         m.d.sync += count.eq(len(IDENTITY))
                         m.next = "IDENTIFY"
-                    with m.Elif(((operation == Operation.READ) | (operation == Operation.WRITE)) & (count != 0)
-                                & (address[:2] == 0)):
+                    with m.Elif((reading | writing) & (count != 0) & (address[:2] == 0)):
                         m.next = "ACCESS"
                     with m.Else():
                         end(Status.REFUSED)
@@ -197,15 +206,15 @@ class SerialBridge(wiring.Component):
                     m.next = "ANSWER"
 
             with m.State("IDENTIFY"):
-                m.d.comb += store.en.eq(1)
+                m.d.comb += keep.eq(1)
                 advance()
                 with m.If(last):
                     end(Status.OK)
 
             with m.State("ACCESS"):
-                with m.If(~outstanding & fetched):
-                    m.d.sync += [bus.awaddr.eq(address), bus.wdata.eq(read.data), outstanding.eq(1), timer.eq(0)]
-                    with m.If(operation == Operation.READ):
+                with m.If(~outstanding & fetched.all()):
+                    m.d.sync += [bus.awaddr.eq(address), bus.wdata.eq(read), outstanding.eq(1), timer.eq(0)]
+                    with m.If(reading):
                         m.d.sync += bus.arvalid.eq(1)
                     with m.Else():
                         m.d.sync += [bus.awvalid.eq(1), bus.wvalid.eq(1)]
@@ -215,11 +224,11 @@ class SerialBridge(wiring.Component):
 
             with m.State("WAIT"):
                 with m.If(bus.bvalid | bus.rvalid):
-                    m.d.comb += store.en.eq(operation == Operation.READ)
+                    m.d.comb += keep.eq(reading)
                     m.d.sync += [address[2:].eq(address[2:] + 1), timer.eq(0)]
                     advance()
                     m.next = "ACCESS"
-                    with m.If(Mux(operation == Operation.READ, bus.rresp, bus.bresp) != OKAY):
+                    with m.If(Mux(reading, bus.rresp, bus.bresp) != OKAY):
                         end(Status.BUS_ERROR)
                     with m.Elif(last):
                         end(Status.OK)
@@ -228,7 +237,7 @@ class SerialBridge(wiring.Component):
 
             with m.State("ANSWER"):
                 m.d.comb += [restart.eq(1), transmitter.i.payload.eq(ANSWER), transmitter.i.valid.eq(1)]
-                with m.If((operation == Operation.WRITE) | (status != Status.OK)):
+                with m.If(writing | (status != Status.OK)):
                     m.d.sync += count.eq(0)
                 m.d.sync += [position.eq(0), fetched.eq(0), place.eq(0)]
                 with m.If(transmitter.i.ready):
@@ -252,8 +261,8 @@ class SerialBridge(wiring.Component):
                         m.next = "LISTEN"
 
             with m.State("SEND_DATA"):
-                m.d.sync += word.eq(read.data)
-                with m.If(fetched):
+                m.d.sync += word.eq(read)
+                with m.If(fetched.all()):
                     advance()
                     m.next = "SEND"
 

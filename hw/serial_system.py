@@ -51,7 +51,7 @@ class SerialSystem(wiring.Component):
         config = self.config
         core = instantiate(m, platform, lambda: Tpu(config), name="core", module="tpu", clocked=False)
         m.submodules.memory = memory = BoardMemory(
-            size=self.memory, address_width=config.address_width, data_width=config.bus_width)
+            size=self.memory, address_width=config.address_width, data_width=config.bus_width, always_ready=True)
         m.submodules.bridge = bridge = SerialBridge(
             step=self.step, silence=self.silence, identity={"memory": self.memory, "clock": self.clock})
         connect(m, core.m_axi_read, memory.read)

@@ -9,7 +9,7 @@ from sim.tools import lock
 
 from .area_picture import area_picture
 from .netlist import AROUND
-from .place_and_route import core_clock, critical_path, place_and_route, used
+from .place_and_route import core_clock, critical_path, need_tools, place_and_route, used
 from .scan_chain import on_scan_chain
 from .synthesis import SynthesisError, synthesize
 from .targets import RESOURCES
@@ -105,6 +105,8 @@ def implement(config, target, folder, *, pnr=False, seed=1, progress=None):
     if pnr and kind is None:
         raise SynthesisError(f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; "
                              f"leave out --pnr")
+    if pnr:
+        need_tools(kind)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "synth.lock", timeout=1):
         return _implement(config, target, folder.resolve(), pnr, seed, progress or (lambda text: None))

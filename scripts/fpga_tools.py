@@ -7,7 +7,7 @@ import sys
 
 from sim.tools import ToolError, execute
 
-__all__ = ["fpga_tool", "phase"]
+__all__ = ["fpga_tool", "need", "phase"]
 
 _YOSYS_PASS = re.compile(r"^\d[\d.]*\. Executing (.+?) pass", re.MULTILINE)
 _NEXTPNR_STEP = re.compile(
@@ -57,6 +57,20 @@ _PROGRAMS = {
 }
 
 
+def need(name, programs=_PROGRAMS):
+    """Where a program is: its module and function.
+
+    Raises
+    ------
+    ToolError
+        When its package is not installed.
+    """
+    package, module, function = programs[name]
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise ToolError(f"{name} not found; install it with: {sys.executable} -m pip install {package}")
+    return module, function
+
+
 def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None, programs=_PROGRAMS):
     """Runs a program in `folder`, and returns nothing: there is a file `makes` then.
 
@@ -79,9 +93,7 @@ def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=Non
         When the tool is missing, fails, takes too long, or did not write the file: Yosys has been seen to die in ABC with
         exit status 0, so the status alone is not believed.
     """
-    package, module, function = programs[name]
-    if importlib.util.find_spec(module.partition(".")[0]) is None:
-        raise ToolError(f"{name} not found; install it with: {sys.executable} -m pip install {package}")
+    module, function = need(name, programs)
     output = folder / (f"{name}.log" if log is None else f"{name}.out")
     own_log = output if log is None else folder / log
     for stale in (folder / makes, output, own_log):

@@ -10,12 +10,37 @@ from hw.yosys import YosysError, run_yosys
 
 from .targets import FAMILIES
 
-__all__ = ["Equivalence", "core_netlist", "cell_netlist", "cell_equivalence", "flip_lut_bit"]
+__all__ = ["CELL_TO_NETLIST", "Equivalence", "core_netlist", "cell_netlist", "cell_equivalence", "flip_lut_bit"]
+
+_SYNTHESIS_OF_CELL = f"{FAMILIES['ecp5'].synthesis} -nodsp -top dut"
+
+#: Yosys commands: a flat cell, module `dut`, becomes its netlist of look-up tables, each of them its model.
+CELL_TO_NETLIST = f"""
+{_SYNTHESIS_OF_CELL}
+write_verilog -noattr netlist.v
+design -reset
+read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
+read_verilog netlist.v
+hierarchy -check -top dut
+proc
+flatten
+opt
+"""
 
 _SYNTHESIS = """
 read_verilog -sv design.v
-{synthesis} {options} -top {top}
+{synthesis}
 write_verilog -noattr netlist.v
+"""
+
+#: Each register under one name only, which then is its name in the netlist too.
+_FLATTEN = """
+read_verilog -sv design.v
+hierarchy -check -top dut
+proc
+flatten
+opt_clean -purge
+write_verilog -sv -noattr flat.v
 """
 
 _EQUIVALENCE = """
@@ -47,21 +72,18 @@ tee -o status.txt equiv_status
 """
 
 
-def _synthesize(verilog, top, options, timeout):
-    family = FAMILIES["ecp5"]
-    script = _SYNTHESIS.format(synthesis=family.synthesis, options=options, top=top)
-    return run_yosys(script, {"design.v": verilog}, "netlist.v", timeout=timeout)
-
-
 def core_netlist(verilog, *, timeout=1800):
     """Verilog text of the netlist of a core, module by module, with block memories and multipliers."""
-    return _synthesize(verilog, "tpu", FAMILIES["ecp5"].hierarchical, timeout)
+    family = FAMILIES["ecp5"]
+    synthesis = f"{family.synthesis} {family.hierarchical} -top tpu"
+    return run_yosys(_SYNTHESIS.format(synthesis=synthesis), {"design.v": verilog}, "netlist.v", timeout=timeout)
 
 
 def cell_netlist(stages, *, timeout=600):
-    """`(source, netlist)`: Verilog texts of a cell, module `dut`, and of look-up tables and registers only."""
+    """`(source, netlist)`: Verilog texts of a cell, module `dut`, as it is, and of look-up tables and registers only."""
     source = component_to_verilog(Cell(stages=stages), name="dut")
-    return source, _synthesize(source, "dut", "-nodsp", timeout)
+    source = run_yosys(_FLATTEN, {"design.v": source}, "flat.v", timeout=timeout)
+    return source, run_yosys(_SYNTHESIS.format(synthesis=_SYNTHESIS_OF_CELL), {"design.v": source}, "netlist.v", timeout=timeout)
 
 
 def flip_lut_bit(netlist, lut, bit):

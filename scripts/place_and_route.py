@@ -3,12 +3,14 @@
 import json
 import re
 
-from .fpga_tools import fpga_tool
+from .fpga_tools import fpga_tool, need
 
-__all__ = ["place_and_route", "critical_path", "core_clock", "used"]
+__all__ = ["place_and_route", "need_tools", "critical_path", "core_clock", "used"]
 
 _TIMEOUT = 4 * 3600
 _PACK_TIMEOUT = 900
+
+_PACKERS = {"ecp5": "ecppack", "ice40": "icepack", "himbaechel-gowin": "gowin_pack"}
 
 #: What nextpnr's report counts, by family of nextpnr.
 _COUNTED = {
@@ -66,6 +68,12 @@ def _design_name(cell, layout):
     return _ADDED.sub("", cell).removeprefix(f"{layout.chain['tpu']}.") or cell
 
 
+def need_tools(kind):
+    """Raises a ToolError if what :func:`place_and_route` calls is not installed."""
+    need(f"nextpnr-{kind}")
+    need(_PACKERS[kind])
+
+
 def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
     """Runs nextpnr and the packer on `netlist.json` in `folder`.
 
@@ -87,18 +95,18 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
     """
     kind, part = target.family.place_and_route, target.part
     pins = part.pins if constraints is None else constraints
-    pin_options, routed, packer, pack, bitstream = {
+    pin_options, routed, pack, bitstream = {
         "ecp5": (["--lpf", "pins"] if pins else ["--lpf-allow-unconstrained"], ["--textcfg", "routed"],
-                 "ecppack", ["--compress", "routed", "top.bit"], "top.bit"),
+                 ["--compress", "routed", "top.bit"], "top.bit"),
         "ice40": (["--pcf", "pins"] if pins else ["--pcf-allow-unconstrained"], ["--asc", "routed"],
-                  "icepack", ["routed", "top.bin"], "top.bin"),
+                  ["routed", "top.bin"], "top.bin"),
         "himbaechel-gowin": (["--vopt", "cst=pins"], ["--write", "routed"],
-                             "gowin_pack", ["-d", part.name.upper(), "-o", "top.fs", "routed"], "top.fs"),
+                             ["-d", part.name.upper(), "-o", "top.fs", "routed"], "top.fs"),
     }[kind]
     (folder / "pins").write_text(pins)
     fpga_tool(f"nextpnr-{kind}", [
         *part.options, "--json", "netlist.json", *pin_options, *routed, "--freq", f"{target.clock_mhz:g}", "--seed", str(seed),
         "--timing-allow-fail", "--report", "timing.json", "-q", "-l", "nextpnr.log",
     ], folder=folder, makes="routed", log="nextpnr.log", timeout=_TIMEOUT, progress=progress)
-    fpga_tool(packer, pack, folder=folder, makes=bitstream, timeout=_PACK_TIMEOUT, progress=progress)
+    fpga_tool(_PACKERS[kind], pack, folder=folder, makes=bitstream, timeout=_PACK_TIMEOUT, progress=progress)
     return json.loads((folder / "timing.json").read_text()), folder / bitstream

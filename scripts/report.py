@@ -81,6 +81,10 @@ def show_synthesis(console, report):
     table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "")
     table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "")
     table.add_row("used", *(_share(report["total"][name], report["available"][name]) for name in RESOURCES), "")
+    meanings = {"tpu": "between the core's blocks", "top": "around the core",
+                "placement": "added by nextpnr, as the ends of carry chains"}
+    table.caption = "; ".join(f"{block}: {meaning}" for block, meaning in meanings.items() if block in report["blocks"])
+    table.caption_justify = "left"
     console.print(table)
     if report["registers_for_memories"]:
         console.print(f"in flip-flops: {', '.join(report['registers_for_memories'])}", highlight=False)

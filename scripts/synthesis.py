@@ -4,6 +4,7 @@ import json
 
 from .fpga_tools import fpga_tool
 from .netlist import Layout, registers_for_memories
+from .output_registers import take_in_output_registers
 
 __all__ = ["SynthesisError", "synthesize"]
 
@@ -82,8 +83,10 @@ def synthesize(verilog, target, folder, *, top, flat, progress=None):
     if latches:
         raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register has to have a clock")
     if flat:
-        netlist = json.loads((folder / "netlist.json").read_text())["modules"][top]["cells"]
-        blocks = layout.count_flat(netlist, family.cells)
+        netlist = json.loads((folder / "netlist.json").read_text())
+        if take_in_output_registers(netlist["modules"][top]):
+            (folder / "netlist.json").write_text(json.dumps(netlist))
+        blocks = layout.count_flat(netlist["modules"][top]["cells"], family.cells)
     else:
         statistics = json.loads((folder / "stat.json").read_text())["modules"]
         modules = {

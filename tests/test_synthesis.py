@@ -145,9 +145,11 @@ def test_memories_that_became_registers():
     assert registers_for_memories("using FF mapping for memory tpu_store.queue\n", verilog) == {"tpu_store.queue": None}
 
 
-def test_the_one_row_of_a_core_is_no_memory():
-    """What Yosys warns of in a core: a queue of one row."""
+def test_text_of_a_core():
+    """Its blocks are found, and what Yosys warns of, a queue of one row, is no memory."""
     verilog = to_verilog(Config(n=2, unified_buffer_depth=128, accumulator_depth=128))
+    blocks = [name for name, _ in Layout(verilog + on_scan_chain(verilog), "top").blocks.values()]
+    assert {"array", "unified_buffer", "accumulators", "weight_fifo", "dispatcher", "decoder", "registers"} <= set(blocks)
     lines = [number for number, line in enumerate(verilog.splitlines(), 1) if "storage[1'h0] <=" in line]
     assert len(lines) == 1
     log = f"Warning: Replacing memory \\storage with list of registers. See x.v:{lines[0]}\n"
@@ -301,10 +303,11 @@ def test_report_for_people():
     steps = critical_path({"critical_paths": [{"from": "posedge clk", "to": "posedge clk", "path": PATH}]}, "clk", Layout(VERILOG, "top"))
     report, _, _ = _report(placed=True, part="ecp5-25", lut=2050, ff=0, dsp=4, bram=6, fmax_mhz=71.26, met=False, critical_path=steps,
                            bitstream="x/top.bit", picture="x/area.svg", registers_for_memories={"tpu_store.queue": None})
+    report["blocks"]["placement"] = dict.fromkeys(RESOURCES, 0)
     console = Console(file=io.StringIO(), width=120)
     show_synthesis(console, report)
     said = console.file.getvalue()
-    for text in ("n = 2 on ecp5-25, placed by nextpnr", "97.6%", "24,288", "71.3 MHz, 80.0 MHz missed", "tpu_store.queue", "x/top.bit",
+    for text in ("n = 2 on ecp5-25, placed by nextpnr", "97.6%", "24,288", "71.3 MHz, 80.0 MHz missed", "tpu_store.queue", "x/top.bit", "\nplacement: added by",
                  "2.00 ns, from array.row_0.x to system.bridge.left"):
         assert text in said, said
     rows = {cells[1].strip(): [cell.strip() for cell in cells[2:-1]] for cells in (line.split("│") for line in said.splitlines())
@@ -334,6 +337,13 @@ def test_largest_cores(tmp_path):
     [figure] = largest_cores(["ecp5-45"], tmp_path,
                              implement=lambda config, *_, progress: dict.fromkeys(RESOURCES, 10 * config.n ** 2))
     assert figure["n"] == 2 and figure["used"]["bram"] == 40 and figure["next"]["bram"] == 160 > figure["available"]["bram"]
+
+
+def test_missing_tools_are_found_out_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("scripts.fpga_tools.importlib.util.find_spec", lambda name: None if name == "apycula" else True)
+    with pytest.raises(ToolError, match="gowin_pack not found; install it with: .*pip install Apycula"):
+        implement(Config(n=2), find_target("gw2a-18"), tmp_path / "x", pnr=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_squarify():
