@@ -124,7 +124,7 @@ class Config:
 PRESETS = {
     "tiny": Config(n=4, unified_buffer_depth=1024, accumulator_depth=256),
     "default": Config(),
-    "ulx3s-25f": Config(n=2, cell_stages=5, unified_buffer_depth=1024, accumulator_depth=256),
-    "ulx3s-45f": Config(n=4, cell_stages=5, unified_buffer_depth=1024, accumulator_depth=512),
-    "ulx3s-85f": Config(n=8, cell_stages=5, unified_buffer_depth=2048, accumulator_depth=512),
+    "ulx3s-25f": Config(n=2, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=256),
+    "ulx3s-45f": Config(n=4, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=512),
+    "ulx3s-85f": Config(n=8, cell_stages=9, unified_buffer_depth=2048, accumulator_depth=512),
 }
