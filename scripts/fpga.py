@@ -66,7 +66,7 @@ def shortcomings(report, config, target):
     return found
 
 
-def implement(config, target, folder, *, pnr=False, seed=1, progress=None):
+def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1, progress=None):
     """Makes a core for a target in `folder`, which keeps the tools' logs, `report.json` and `area.svg`.
 
     A board's design is its whole top. A part alone gets the core `tpu`: synthesized as it is, and for place and route
@@ -79,6 +79,8 @@ def implement(config, target, folder, *, pnr=False, seed=1, progress=None):
     folder : pathlib.Path
     pnr : bool
         Place and route, and a bitstream, after Yosys.
+    across_blocks : bool
+        With `pnr`: let Yosys optimise across blocks; the counts by block are then only roughly right.
     seed : int
         Of place and route.
     progress : callable or None
@@ -109,10 +111,10 @@ def implement(config, target, folder, *, pnr=False, seed=1, progress=None):
         need_tools(kind)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "synth.lock", timeout=1):
-        return _implement(config, target, folder.resolve(), pnr, seed, progress or (lambda text: None))
+        return _implement(config, target, folder.resolve(), pnr, across_blocks, seed, progress or (lambda text: None))
 
 
-def _implement(config, target, folder, pnr, seed, progress):
+def _implement(config, target, folder, pnr, across_blocks, seed, progress):
     for name in _RESULTS:
         (folder / name).unlink(missing_ok=True)
     started, times = time.perf_counter(), {}
@@ -126,11 +128,13 @@ def _implement(config, target, folder, pnr, seed, progress):
     progress("generating Verilog")
     verilog, top = _design(config, target, pnr)
     stage("generate")
-    blocks, memories, layout = synthesize(verilog, target, folder, top=top, flat=pnr, progress=tool_progress)
+    blocks, memories, layout = synthesize(verilog, target, folder, top=top, flat=pnr, across_blocks=across_blocks,
+                                          progress=tool_progress)
     stage("yosys")
     report = {
         "target": target.name, "part": target.part.name, "board": target.board and target.board.name, "n": config.n,
-        "config": asdict(config), "seed": seed, "placed": False, "blocks": blocks, "registers_for_memories": memories,
+        "config": asdict(config), "across_blocks": across_blocks, "seed": seed, "placed": False, "blocks": blocks,
+        "registers_for_memories": memories,
         "available": target.part.available, "total": _sum(blocks), "fmax_mhz": None, "clock_mhz": target.clock_mhz, "met": None,
         "critical_path": [], "bitstream": None,
     }

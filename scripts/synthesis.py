@@ -27,7 +27,7 @@ tee -o stat.json stat -json
 #: Each block on its own, flattened; then all of them in one module. Yosys' mapper to LUTs loses the names of what it maps, so
 #: blocks that are only then put together are what makes every cell's path, and a report by block, exact.
 _FLAT = _READ + """
-setattr -mod -set keep_hierarchy 1 {blocks}
+{keep}
 {synthesis} {flat} -top {top} -run begin:check
 autoname
 setattr -mod -unset keep_hierarchy A:keep_hierarchy
@@ -42,7 +42,7 @@ class SynthesisError(RuntimeError):
     """The netlist is not what it has to be; the message says what, and how to mend it."""
 
 
-def synthesize(verilog, target, folder, *, top, flat, progress=None):
+def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progress=None):
     """Runs Yosys in `folder`, which gets `design.v`, `synth.ys`, `yosys.log` and, if `flat`, `netlist.json`.
 
     Parameters
@@ -53,6 +53,9 @@ def synthesize(verilog, target, folder, *, top, flat, progress=None):
         The top module.
     flat : bool
         For place and route; else the hierarchy stays, which is quicker.
+    across_blocks : bool
+        Flatten before logic is mapped. Then Yosys knows the paths from block to block as a whole, but what is mapped has
+        names by nearness, and the counts by block are only roughly right.
 
     Returns
     -------
@@ -75,7 +78,8 @@ def synthesize(verilog, target, folder, *, top, flat, progress=None):
     kept = sorted({*layout.chain, *(module for _, module in layout.blocks.values())} - {top})
     script = (_FLAT if flat else _HIERARCHICAL).format(
         synthesis=f"{family.synthesis} {part.synthesis}", flat=family.flat, hierarchical=family.hierarchical, top=top,
-        pads=family.pads, blocks=" ".join(kept))
+        pads=family.pads,
+        keep="" if across_blocks else f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}")
     (folder / "synth.ys").write_text(script)
     fpga_tool("yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,
               makes="netlist.json" if flat else "stat.json", log="yosys.log", timeout=_TIMEOUT, progress=progress)

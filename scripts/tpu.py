@@ -163,6 +163,8 @@ def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f
           accumulator_depth: AccumulatorDepth = None, bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None,
           bus_width: BusWidth = None,
           pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
+          across_blocks: Annotated[bool, typer.Option(
+              "--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")] = False,
           seed: Annotated[int, typer.Option(min=1, help="Of place and route.")] = 1,
           output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs, bitstream.")] = None,
           as_json: Json = False):
@@ -182,7 +184,7 @@ def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f
                           weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
     folder = output or build_directory() / "synth" / f"{place.name}-n{config.n}"
     with spinner(console, f"n = {config.n} for {place.name}") as show:
-        report = implement(config, place, folder, pnr=pnr, seed=seed, progress=show)
+        report = implement(config, place, folder, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)
     if as_json:
         print(json.dumps(report))
     else:

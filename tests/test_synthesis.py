@@ -411,14 +411,15 @@ endmodule
     assert path[0]["kind"] == "clk-to-q" and path[-1]["kind"] == "setup" and path[-1]["to"] == "unit.y"
 
 
-@pytest.mark.parametrize("flat", [False, True])
-def test_board_with_a_pll(tmp_path, flat):
+@pytest.mark.parametrize("flat, across_blocks", [(False, False), (True, False), (True, True)])
+def test_board_with_a_pll(tmp_path, flat, across_blocks):
     """What is not in the Verilog, but in the family."""
     core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
     top = "module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n" \
           "  tpu core (.clk(clk), .q(q));\nendmodule\n"
-    blocks, _, layout = synthesize(core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat)
-    assert blocks["tpu"]["ff"] == 1 and layout.chain == {"top": "", "tpu": "core"}
+    blocks, _, layout = synthesize(core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat, across_blocks=across_blocks)
+    assert sum(block["ff"] for block in blocks.values()) == 1
+    assert across_blocks or blocks["tpu"]["ff"] == 1 and layout.chain == {"top": "", "tpu": "core"}
 
 
 @pytest.mark.parametrize("flat", [False, True])
