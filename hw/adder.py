@@ -99,9 +99,8 @@ class Adder(wiring.Component):
         a_nan = a_max & a.fraction.any()
         b_nan = b_max & (b.fraction[22] if self.canonical_b else b.fraction.any())
         subtract = a.sign ^ b.sign
-        exponent = Mux(swap, b.exponent, a.exponent)
         flags = {
-            "exponent": exponent,
+            "exponent": Mux(swap, b.exponent, a.exponent),
             "subtract": subtract,
             "sign": Mux(swap, b.sign, a.sign) & ~(a_zero & b_zero & subtract),
             "special": a_max | b_max,
@@ -146,12 +145,13 @@ class Adder(wiring.Component):
         t, complement = s.total, s.subtract & s.total[26]
 
         def equal(*bits):
-            """All alike: in a difference all that is above the leading one is its sign."""
+            """All alike: what is above the leading one of a difference repeats its sign."""
             bits = Cat(bits)
             return bits.all() | ~bits.any()
 
         top = s.subtract & equal(t[24], t[25], t[26])
-        # A sum is 1.0 or more. The rest of a difference of 1.0 or more, which has bits below, is 0.
+        # Where the last place of the result will be, by the leading one; if that is below bit 24, bit 0 is 0. A negative
+        # difference, whose sign is at bit 26, is always rounded up.
         round_up = Mux(t[26], s.subtract | t[2] & (t[3] | t[1] | t[0] | s.sticky),
                        Mux(t[25], t[1] & (t[2] | t[0] | s.sticky), t[0] & (t[1] | s.sticky)))
         s = step("count", **flags_of(s), total=t, complement=complement, round_up=round_up,

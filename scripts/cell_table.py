@@ -24,6 +24,7 @@ from hw.export import component_to_verilog
 from hw.yosys import YosysError, run_yosys
 
 from .datasheet import DATASHEET
+from .multiplier_registers import move_registers
 from .report import progress_bar
 from .tables import markdown_table, replace_section
 
@@ -144,8 +145,9 @@ def fmax(netlist, seed):
 
 
 def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
-    """One dict for each number of stages: `stages`, `lead`, `latency`, `lut`, `ff`, `dsp`, `fmax_mhz` (the median), `fmax_of_seeds`,
-    and `lut_without_dsp`, `fmax_without_dsp_mhz`.
+    """One dict for each number of stages: `stages`, `lead`, `latency`, `lut`, `ff`, `dsp`, `fmax_mhz` (the median) and
+    `fmax_of_seeds`; `fmax_moved_mhz`, with registers moved into the hard multiplier, None unless they are on both sides of it;
+    without a hard multiplier `lut_without_dsp` and `fmax_without_dsp_mhz`.
 
     Parameters
     ----------
@@ -164,6 +166,9 @@ def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
             counts = count(json.loads(netlist), "scan_chain_cell")
             figure |= counts if dsp else {"lut_without_dsp": counts["lut"]}
             runs += [(figure, suffix, netlist, seed) for seed in seeds]
+            around = json.loads(netlist)
+            if move_registers(around) == 3:
+                runs += [(figure, "_moved", json.dumps(around), seed) for seed in seeds]
         figures.append(figure)
     reached = {}
     with ThreadPoolExecutor(jobs) as pool:
@@ -172,18 +177,19 @@ def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
             reached.setdefault((figure["stages"], suffix), []).append(mhz)
             progress(done, len(runs))
     for figure in figures:
-        with_dsp, without = (reached[figure["stages"], suffix] for suffix in ("", "_without_dsp"))
-        figure["fmax_mhz"] = statistics.median(with_dsp)
-        figure["fmax_of_seeds"] = with_dsp
-        figure["fmax_without_dsp_mhz"] = statistics.median(without)
+        of_seeds = {suffix: reached.get((figure["stages"], suffix)) for suffix in ("", "_moved", "_without_dsp")}
+        figure |= {f"fmax{suffix}_mhz": found and statistics.median(found) for suffix, found in of_seeds.items()}
+        figure["fmax_of_seeds"] = of_seeds[""]
     return figures
 
 
 def rows(figures):
     """The table of the datasheet."""
-    own = [[f["stages"], f["lead"], f["latency"], f["lut"], f["ff"], f["dsp"], f"{f['fmax_mhz']:.0f}", f["lut_without_dsp"],
+    own = [[f["stages"], f["lead"], f["latency"], f["lut"], f["ff"], f["dsp"], f"{f['fmax_mhz']:.0f}",
+            f"{f['fmax_moved_mhz']:.0f}" if f["fmax_moved_mhz"] else "-", f["lut_without_dsp"],
             f"{f['fmax_without_dsp_mhz']:.0f}"] for f in figures]
-    table = markdown_table(["stages", "lead", "latency", "LUT", "FF", "DSP", "MHz", "LUT without DSP", "MHz without DSP"], own)
+    table = markdown_table(["stages", "lead", "latency", "LUT", "FF", "DSP", "MHz", "MHz, registers moved", "LUT without DSP",
+                            "MHz without DSP"], own)
     others = markdown_table(["others, measured in the same way", "LUT", "DSP", "stages", "MHz"], OTHERS)
     return f"{table}\n\n{others}"
 

@@ -1,0 +1,84 @@
+"""Moves registers around a hard multiplier of an ECP5 into it, in a netlist that Yosys wrote: Yosys does not."""
+
+__all__ = ["move_registers"]
+
+_WIDTH = 18
+
+
+def _is_net(bits):
+    return len(bits) == 1 and isinstance(bits[0], int)
+
+
+def _is_plain(cell):
+    """A flip-flop without enable and reset."""
+    return (cell["type"] == "TRELLIS_FF" and cell["parameters"].get("CEMUX", "1").strip() == "1"
+            and cell["parameters"].get("CLKMUX", "CLK") == "CLK" and not _is_net(cell["connections"].get("LSR", [])))
+
+
+def move_registers(netlist):
+    """Moves them, in place, where all bits of a port come from flip-flops without enable and reset, or all bits of the product go
+    to such, and nowhere else. What these hold after power-up is undefined then.
+
+    Parameters
+    ----------
+    netlist : dict
+        Yosys' JSON, after `synth_ecp5`.
+
+    Returns
+    -------
+    int
+        How many of the multipliers' ports got their registers.
+    """
+    moved = 0
+    for module in netlist["modules"].values():
+        cells = module["cells"]
+        drivers, loads = {}, {}
+        for name, cell in cells.items():
+            for port, bits in cell["connections"].items():
+                for bit in bits:
+                    if cell["port_directions"][port] == "output":
+                        drivers[bit] = name
+                    else:
+                        loads.setdefault(bit, []).append((name, port))
+        for port in module["ports"].values():
+            for bit in port["bits"]:
+                loads.setdefault(bit, []).append((None, None))
+
+        def remove_unread(registers):
+            for name in registers:
+                if not loads.get(cells[name]["connections"]["Q"][0]):
+                    del cells[name]
+
+        for name, cell in list(cells.items()):
+            if cell["type"] != "MULT18X18D":
+                continue
+            connections, clocks = cell["connections"], set()
+            for side in "AB":
+                pins = [pin for pin in (f"{side}{i}" for i in range(_WIDTH)) if _is_net(connections.get(pin, []))]
+                registers = {pin: drivers.get(connections[pin][0]) for pin in pins}
+                if not pins or not all(register and _is_plain(cells[register]) for register in registers.values()):
+                    continue
+                clocks |= {cells[register]["connections"]["CLK"][0] for register in registers.values()}
+                for pin, register in registers.items():
+                    loads[connections[pin][0]].remove((name, pin))
+                    connections[pin] = list(cells[register]["connections"]["DI"])
+                    loads.setdefault(connections[pin][0], []).append((name, pin))
+                remove_unread(set(registers.values()))
+                cell["parameters"][f"REG_INPUT{side}_CLK"] = "CLK0"
+                moved += 1
+            outputs = {pin: loads[connections[pin][0]] for pin in (f"P{i}" for i in range(2 * _WIDTH))
+                       if _is_net(connections.get(pin, [])) and loads.get(connections[pin][0])}
+            if outputs and all(len(readers) == 1 and readers[0][1] == "DI" and _is_plain(cells[readers[0][0]])
+                               for readers in outputs.values()):
+                for pin, ((register, _),) in outputs.items():
+                    clocks.add(cells[register]["connections"]["CLK"][0])
+                    connections[pin] = list(cells[register]["connections"]["Q"])
+                    del cells[register]
+                cell["parameters"]["REG_OUTPUT_CLK"] = "CLK0"
+                moved += 1
+            if len(clocks) > 1:
+                raise ValueError(f"{name}: registers of several clocks")
+            if clocks:
+                for pin, bit in (("CLK0", clocks.pop()), ("CE0", "1"), ("RST0", "0")):
+                    connections[pin], cell["port_directions"][pin] = [bit], "input"
+    return moved
