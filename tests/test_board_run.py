@@ -15,7 +15,7 @@ from hw.config import Config
 from sim.serial_link import LinkError, SerialLink
 from sim.serial_port import SerialPort
 
-CONFIG = Config(n=4, cell_stages=5, unified_buffer_depth=256, accumulator_depth=64)
+CONFIG = Config(n=4, cell_stages=9, unified_buffer_depth=256, accumulator_depth=64)
 
 
 @pytest.fixture(scope="module")
