@@ -32,11 +32,7 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
                   bias_write_row=bias_write_row, bias_data=bias_data)
         await ports.settle()
 
-<<<<<<< HEAD
         for name, expected in (("top", tops[0]), ("out", out)):
-=======
-        for name, expected in (("top", top), ("out", out)):
->>>>>>> main
             for c, (value, right) in enumerate(zip(ports.lanes(name, n), expected)):
                 if right is not None:
                     assert value == right, f"cycle {cycle}: {name}[{c}] is {value}, not {right:#010x}"
