@@ -50,7 +50,7 @@ class ActivationUnit(wiring.Component):
 
     Members
     -------
-    i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
+    i : stream of operations; `done`, `done_slot` : the last vector of the operation with this slot was written a cycle ago.
     acc_row, acc_read, sums : to the accumulators.
     write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
     """
@@ -124,9 +124,6 @@ class ActivationUnit(wiring.Component):
                 self.vector.eq(Mux(value.op.format == Format.BFLOAT16, rounded,
                                    Mux(value.half, binary32[16 * self.n:], binary32[:16 * self.n]))),
             ]
-        m.d.comb += [
-            advance.eq(~self.write | self.grant),
-            self.done.eq(self.write & self.grant & write_last),
-            self.done_slot.eq(slot),
-        ]
+        m.d.comb += advance.eq(~self.write | self.grant)
+        m.d.sync += [self.done.eq(self.write & self.grant & write_last), self.done_slot.eq(slot)]
         return m

@@ -60,6 +60,7 @@ async def operations(ports, rng, *, config, count, grants, pace):
     due = []            # (row, lanes, slot if it is the operation's last)
     offered = read = start = None
     held, written = False, 0
+    ended = None        # the slot whose last vector was written a cycle ago
     while pending or offered or due:
         if offered is None and pending and rng.random() < pace:
             offered = pending.pop(0)
@@ -76,6 +77,10 @@ async def operations(ports, rng, *, config, count, grants, pace):
         await ports.settle()
 
         write, done = ports.get("write"), ports.get("done")
+        assert done == (ended is not None), f"cycle {ports.cycle}: done is {done}"
+        if done:
+            assert ports.get("done_slot") == ended, f"cycle {ports.cycle}: slot {ports.get('done_slot')}, not {ended}"
+        ended = None
         if write:
             assert due, f"cycle {ports.cycle}: a vector too many"
             row, lanes, slot = due[0]
@@ -87,14 +92,10 @@ async def operations(ports, rng, *, config, count, grants, pace):
             assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
         held = write and not grant
         if write and grant:
-            assert done == (slot is not None), f"cycle {ports.cycle}: done is {done}"
-            if done:
-                assert ports.get("done_slot") == slot, f"cycle {ports.cycle}: slot {ports.get('done_slot')}, not {slot}"
+            ended = slot
             due.pop(0)
             written += 1
             last = ports.cycle
-        else:
-            assert not done, f"cycle {ports.cycle}: done without a vector"
         if ports.get("acc_read"):
             read = ports.get("acc_row")
             assert read < len(accumulators)
@@ -105,9 +106,9 @@ async def operations(ports, rng, *, config, count, grants, pace):
             ports.set(i__payload=0)
         assert start is None or ports.cycle - start < 10_000, "stuck"
     ports.set(i__valid=0, grant=1)
-    for _ in range(4):
+    for cycle in range(4):
         await ports.settle()
-        assert not ports.get("write") and not ports.get("done")
+        assert not ports.get("write") and ports.get("done") == (cycle == 0 and ended is not None)
         await ports.tick()
     return last - start, written
 
