@@ -299,7 +299,7 @@ def main(
             progress.console.print(f"epoch {epoch}: {accuracy(network, held, held_labels):.2%} of the validation digits")
 
         network = train(recipe, images, labels, seed=seed, epochs=epochs, report=report, validate=validate)
-    content = export(network, output.stem, seed, softmax=recipe.softmax).SerializeToString(deterministic=True)
+    content = export(network, SHIPPED[name].stem, seed, softmax=recipe.softmax).SerializeToString(deterministic=True)
     try:
         output.write_bytes(content)
     except OSError as error:

@@ -11,8 +11,11 @@ from sim.data import load_digits, preprocess
 from sim.golden import bfloat16
 from sim.shipped import SHIPPED
 
+_CONVOLUTION = ["Conv", "Relu", "MaxPool"]
+_TWO_DENSE = ["Flatten", "Gemm", "Relu", "Gemm"]
 #: name -> (operators of values, shapes of weights, least share of right digits)
 DESIGNS = {
+    "c": (_CONVOLUTION * 3 + _TWO_DENSE, [(16, 1, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3), (64, 576), (10, 64)], 0.9938),
     "d": (["Flatten", "Gemm", "Softmax"], [(10, 784)], 0.92),
 }
 
