@@ -15,6 +15,7 @@ _CONVOLUTION = ["Conv", "Relu", "MaxPool"]
 _TWO_DENSE = ["Flatten", "Gemm", "Relu", "Gemm"]
 #: name -> (operators of values, shapes of weights, least share of right digits)
 DESIGNS = {
+    "a": (_CONVOLUTION * 2 + _TWO_DENSE + ["Softmax"], [(32, 1, 3, 3), (64, 32, 3, 3), (128, 1600), (10, 128)], 0.99),
     "c": (_CONVOLUTION * 3 + _TWO_DENSE, [(16, 1, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3), (64, 576), (10, 64)], 0.9938),
     "d": (["Flatten", "Gemm", "Softmax"], [(10, 784)], 0.92),
 }
