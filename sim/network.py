@@ -1,4 +1,4 @@
-"""The compiler's input: a chain of dense layers."""
+"""The compiler's input: a chain of dense layers. What is more than that is a :class:`.graph.Graph`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +54,20 @@ class Network:
         return self.layers[-1].weights.shape[1]
 
 
-def load_network(path):
-    """The network in an ONNX file (opset 8 or later; weights in the file or in external ones beside it).
+def load_network(path, keep_softmax=False):
+    """The network in an ONNX file (opset 8 or later; weights in the file or in external ones beside it): a :class:`Network` if it is
+    a chain of dense layers with no function but ReLU, else a :class:`.graph.Graph`.
+
+    Parameters
+    ----------
+    path : path
+    keep_softmax : bool
+        Whether a Softmax at the end stays; by default it is left out, and results are logits.
 
     Raises
     ------
     ModelError
-        If the file can't be read, or holds more than a chain of dense layers.
+        If the file can't be read, or holds what no stage of the core can do.
     """
     from .onnx_reader import read_network       # onnx is slow to import
-    return read_network(Path(path))
+    return read_network(Path(path), keep_softmax)

@@ -1,32 +1,36 @@
 """What the reader of ONNX files knows of a tensor that depends on the input, and of a node that it goes into."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from .golden import round_bfloat16
-from .network import Dense, ModelError
+from .drafts import Node
+from .network import ModelError
 
-__all__ = ["Flow", "Linear", "Step", "BatchFixed", "SUPPORTED", "FOLDABLE", "LINEAR", "ELEMENTWISE", "SHAPE", "ML", "FUSED",
-           "FLOATS", "INTEGERS", "ANY_BATCH", "inline", "title", "unsupported", "show", "sample_axis"]
+__all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS", "ANY_BATCH", "LIMIT",
+           "inline", "title", "unsupported", "show", "sample_axis", "limited", "whole"]
 
-LINEAR = ("Gemm", "MatMul", "Einsum")
-ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")
-SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Cast", "CastLike", "Shape")
-_RELU = ("Relu", "Clip", "Max")         # the last two if they are a Relu: bounded by 0 from below, and not from above
+LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
+_POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMax", "ReduceMean", "ReduceSum")
+_FUNCTIONS = ("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish", "Elu", "Selu", "Mish",
+              "Softplus", "Softsign", "Exp", "Abs", "Erf")
+_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "Sum", "Max", "Min", "BatchNormalization")
+_SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Pad", "Expand", "Identity",
+           "Dropout", "Cast", "CastLike", "Shape", "Size")
 _FINAL = ("Softmax", "LogSoftmax", "ArgMax")
-FUSED = "FusedGemm"                     # of domain com.microsoft: onnxruntime's Gemm with its function
+#: Of domain com.microsoft: what onnxruntime's optimiser makes of a linear operator and its function.
+FUSED = ("FusedGemm", "FusedConv")
 ML = ("Scaler", "ZipMap", "ArrayFeatureExtractor")     # of domain ai.onnx.ml: how scikit-learn's start and end
 
 #: Operators that a network may have on the way from its input to its output.
-SUPPORTED = (*LINEAR, *_RELU, *ELEMENTWISE, *SHAPE, *_FINAL, "Constant")
+SUPPORTED = (*LINEAR, *_POOLS, *_FUNCTIONS, *_ELEMENTWISE, *_SHAPES, *_FINAL, "Constant")
 
 #: Operators that may stand between constants.
-FOLDABLE = ("Constant", "ConstantOfShape", "Abs", "Concat", "Equal", "Exp", "Gather", "Min", "Pow", "Reciprocal",
-            "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum", "Size", "Slice", "Split", "Sqrt", "Sum", "Where",
-            *LINEAR, *_RELU, *SHAPE, *[name for name in ELEMENTWISE if name != "BatchNormalization"])
+FOLDABLE = ("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Greater", "Less", "Log", "Mod", "Not", "Or", "Pow",
+            "Range", "Reciprocal", "ReduceL2", "ReduceMin", "ReduceProd", "Sqrt", "Tile", "Where",
+            *[name for name in SUPPORTED if name not in (*_POOLS[:4], *_FINAL, "Conv", "BatchNormalization")])
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT32,
@@ -35,6 +39,9 @@ INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto
 #: Stands for a batch of any size in shapes, also in those that the graph computes. A prime, so that no product of
 #: other sizes is mistaken for it.
 ANY_BATCH = 1_000_003
+
+#: The most values that a tensor of one sample or the weights of one term may have.
+LIMIT = 1 << 24
 
 
 class BatchFixed(ModelError):
@@ -46,38 +53,51 @@ class BatchFixed(ModelError):
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
-    """A layer whose function has not come yet, in binary64 where something has been folded in."""
-
-    name: str
-    weights: np.ndarray
-    bias: np.ndarray | None
-
-    def close(self, function):
-        with np.errstate(all="ignore"):
-            weights = round_bfloat16(self.weights.astype(np.float32))
-            bias = None if self.bias is None else self.bias.astype(np.float32)
-        return Dense(self.name, weights, bias, function)
-
-
-@dataclass(frozen=True, eq=False)
 class Flow:
-    """What is known of a tensor that depends on the input: layers behind it, and what waits to be folded into one.
+    """What is known of a tensor that depends on the input: the node whose values it has, and in which order.
 
     A sample's values are always together, in order, so a shape is free as long as its product stays.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Shape, with the batch.
+    source : Node
+    index : int array (values of a sample,)
+        Which of the node's values, as (y, x, channel), each is; -1: the constant 0.
+    integer : bool
+    label : bool
+        Not values any more, but the class.
     """
 
-    dims: tuple[int, ...]               # with the batch
-    size: int                           # values in one sample
+    dims: tuple[int, ...]
+    source: Node
+    index: np.ndarray
     integer: bool = False
-    layers: tuple[Dense, ...] = ()
-    open: Linear | None = None          # takes up what is folded, if there is one; else the next layer will:
-    order: np.ndarray | None = None     # value j of the sample is value order[j] of the last layer,
-    scale: np.ndarray | None = None     # times scale[j],
-    shift: np.ndarray | None = None     # plus shift[j]
-    waiting: str = ""                   # the node that order, scale or shift came from
-    softmax: bool = False
-    label: bool = False                 # not values any more, but the class
+    label: bool = False
+
+    @property
+    def size(self):
+        """Values in one sample."""
+        return len(self.index)
+
+    @property
+    def first(self):
+        """The first axis that belongs to a sample."""
+        return sample_axis(self.dims, self.size)
+
+    @property
+    def sample(self):
+        """`index` in the shape of a sample."""
+        return self.index.reshape(self.dims[self.first:])
+
+    def turned(self, sample):
+        """The same batch of samples with this index, in its shape."""
+        return replace(self, dims=self.dims[:self.first] + sample.shape, index=np.ascontiguousarray(sample).reshape(-1))
+
+    def of(self, node, sample=None):
+        """The values of a node with this batch: by an index of its own shape, or in the same places as these."""
+        return replace(self, source=node) if sample is None else replace(self.turned(sample), source=node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +114,30 @@ class Step:
         return self.node.op_type
 
     @property
+    def name(self):
+        return self.node.name or self.node.output[0]
+
+    @property
     def title(self):
         return title(self.node)
+
+    @property
+    def titles(self):
+        """What a node of the draft says of where it comes from."""
+        return {"name": self.name, "title": self.title}
+
+    def argument(self, index):
+        """An input, or None if it is left out."""
+        return self.arguments[index] if len(self.arguments) > index else None
+
+    def integers(self, name, index=None):
+        """A list of integers that is an attribute in some operator sets, an input in others; None if it is left out."""
+        value = self.attributes.get(name)
+        if value is None and index is not None:
+            value = self.argument(index)
+        if isinstance(value, Flow):
+            raise ModelError(f"{self.title}: its {name} must be constant")
+        return None if value is None else [int(entry) for entry in np.asarray(value).reshape(-1)]
 
 
 def inline(text, limit=300):
@@ -120,3 +162,15 @@ def show(dims):
 def sample_axis(dims, size):
     """The first axis that belongs to a sample of this size, all before it being the batch; None if an axis is both."""
     return next((axis for axis in range(len(dims) + 1) if prod(dims[axis:]) == size), None)
+
+
+def limited(step, *sizes):
+    """Refuses a tensor of a sample, or weights, that can't be meant."""
+    if prod(int(size) for size in sizes) > LIMIT:
+        raise ModelError(f"{step.title}: makes {show(sizes)} values, which is too large")
+
+
+def whole(node):
+    """The index of a node's values in the order (channel, y, x)."""
+    height, width, channels = node.shape
+    return np.arange(height * width * channels).reshape(height, width, channels).transpose(2, 0, 1)

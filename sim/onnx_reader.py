@@ -1,9 +1,9 @@
 """The reader of ONNX files.
 
 The graph is followed from its output back to its one input. What is constant is computed; what only renames the order or
-the shape of a sample costs nothing; what scales or shifts it is folded into the nearest layer's weights and bias, in
-binary64, before the weights are rounded to bfloat16. What remains are layers. Anything else is refused with a
-:class:`.network.ModelError` that names operator and node.
+the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`.drafts`), in binary64. These are joined
+to stages (:mod:`.fusion`), and only then are weights rounded to bfloat16 (:mod:`.lowering`). What can't be a stage is refused
+with a :class:`.network.ModelError` that names operator and node.
 """
 
 from dataclasses import replace
@@ -14,16 +14,22 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
+from .drafts import Input, Joint, Linear
+from .fusion import fuse, in_order
 from .golden import bfloat16
+from .lowering import as_chain, as_graph
 from .network import ModelError, Network
-from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LINEAR, ML, SUPPORTED, BatchFixed, Flow, Step, inline,
-                        title, unsupported)
+from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, ML, SUPPORTED, BatchFixed, Flow, Step,
+                        inline, title, unsupported, whole)
 from .onnx_operators import apply
+from .onnx_views import Relayout
 
 __all__ = ["read_network"]
 
+_OTHER_DOMAINS = {*(("ai.onnx.ml", name) for name in ML), *(("com.microsoft", name) for name in FUSED)}
 
-def read_network(path):
+
+def read_network(path, keep_softmax=False):
     """See :func:`sim.network.load_network`."""
     try:
         content = path.read_bytes()
@@ -38,22 +44,53 @@ def read_network(path):
             raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")
         if model.functions:
             model = _without_functions(model)
-        flow, shape = _read(model, path.parent)
+        with np.errstate(all="ignore"):
+            return _network(model, path, keep_softmax)
     except ModelError as error:
         raise ModelError(inline(f"{path}: {error}", 1000)) from None
+
+
+def _network(model, path, keep_softmax):
+    reader, result, softmax = _read(model, path.parent, keep_softmax)
+    order = result.index
+    node = fuse(result.source)
+    if isinstance(node, Input):
+        raise ModelError(f"there is no layer in it; at least one {' or '.join(LINEAR)} is needed")
+    if any(node in other.sources for other in in_order(node)):
+        raise ModelError("its output goes into another layer")
+    node, order = _in_order(node, order)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    return Network(name=path.stem, input_size=prod(shape), layers=flow.layers, softmax=flow.softmax, input_shape=shape,
-                   preprocess=metadata.get("preprocess"))
+    facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": metadata.get("preprocess")}
+    layers = as_chain(node)
+    if layers is not None and np.array_equal(order, np.arange(node.shape[2])):
+        return Network(name=path.stem, input_size=prod(reader.shape), layers=layers, **facts)
+    input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
+    return as_graph(path.stem, node, order, input_order=input_order, **facts)
 
 
-def _read(model, folder):
+def _in_order(node, order):
+    """A last layer that makes one vector, with its outputs in the order of the result."""
+    if node.shape[:2] != (1, 1) or not np.array_equal(np.sort(order), np.arange(node.shape[2])) or node.softmax or \
+            node.times is not None or any(tap.groups > 1 for part in node.parts for tap in part.taps):
+        return node, order
+    parts = tuple(replace(part, taps=tuple(replace(tap, weights=tap.weights[..., order], select=None) for tap in part.taps))
+                  for part in node.parts)
+    bias = None if node.bias is None else node.bias[order]
+    value = node.value if np.array_equal(order, np.arange(len(order))) else None
+    return replace(node, parts=parts, bias=bias, value=value), np.arange(len(order))
+
+
+def _read(model, folder, keep_softmax, layout=None, batch=ANY_BATCH):
+    reader = _Reader(model, folder, layout, batch)
     try:
-        return _Reader(model, folder).read()
+        return reader, *reader.read(keep_softmax)
+    except Relayout as better:
+        return _read(model, folder, keep_softmax, better, batch)
     except BatchFixed as error:
         # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with.
-        if 0 < error.batch < ANY_BATCH:
+        if batch == ANY_BATCH and 0 < error.batch < ANY_BATCH:
             try:
-                return _Reader(model, folder, batch=error.batch).read()
+                return _read(model, folder, keep_softmax, layout, error.batch)
             except ModelError:
                 pass
         raise
@@ -70,8 +107,8 @@ def _without_functions(model):
 class _Reader:
     """Follows one graph, with `batch` samples where it leaves the batch open."""
 
-    def __init__(self, model, folder, batch=ANY_BATCH):
-        self.graph, self.folder, self.batch = model.graph, folder, batch
+    def __init__(self, model, folder, layout, batch):
+        self.graph, self.folder, self.layout, self.batch = model.graph, folder, layout, batch
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.values = {}                # name -> np.ndarray or Flow; several outputs are several names
@@ -82,36 +119,36 @@ class _Reader:
                     raise ModelError(f"two nodes make {name!r}: {title(self.producers[name])} and {title(node)}")
                 self.producers[name] = node
 
-    def read(self):
-        """`(Flow, input shape)` of the output."""
+    @property
+    def order(self):
+        """The sample's value at each place of the input, or None if it is a vector."""
+        return self.layout and self.layout.order
+
+    def read(self, keep_softmax):
+        """`(Flow of the result, whether a Softmax behind it is left out)`."""
         if not self.opset:
             raise ModelError("the file does not say which operator set it uses; is it truncated?")
         if self.opset < 8:
             raise ModelError(f"opset {self.opset} is too old; convert the model to 8 or later "
                              f"(onnx.version_converter)")
-        shape = self._read_input()
+        self.shape = self._read_input()
         if not self.graph.output:
             raise ModelError("the graph has no output")
         self._check_operators()
-        flows = []
+        results = []
         for entry in self.graph.output:
             flow = self._evaluate(entry.name)
             if not isinstance(flow, Flow):
                 raise ModelError(f"output {entry.name!r} does not depend on the input")
-            flows.append(flow)
-        first = flows[0]
+            results.append(_without_softmax(flow, keep_softmax))
+        first, _ = results[0]
         # Logits, probabilities and labels of the same last layer are one result.
-        if any(f.layers != first.layers or f.open is not first.open or f.waiting != first.waiting for f in flows):
+        if any(flow.source is not first.source or not np.array_equal(flow.index, first.index) for flow, _ in results):
             names = ", ".join(repr(entry.name) for entry in self.graph.output)
             raise ModelError(f"the graph has several outputs: {names}; export it with one")
-        if first.waiting:
-            raise ModelError(f"{first.waiting}: comes after the last layer, where it can't be folded into weights; "
-                             f"remove it")
-        if first.open:
-            first = replace(first, layers=(*first.layers, first.open.close("none")), open=None)
-        if not first.layers:
-            raise ModelError(f"there is no layer in it; at least one {' or '.join(LINEAR)} is needed")
-        return replace(first, softmax=any(f.softmax for f in flows)), shape
+        if isinstance(first.source, Joint) or (first.index < 0).any():
+            raise ModelError(f"{first.source.title}: its values are joined or padded, and no layer comes after it; remove it")
+        return first, any(softmax for _, softmax in results)
 
     def _read_input(self):
         inputs = [entry for entry in self.graph.input if entry.name not in self.initializers]
@@ -136,7 +173,12 @@ class _Reader:
                              f"may be open; export the model with fixed sizes")
         if len(dims) > 1:
             dims[0] = dims[0] or self.batch
-        self.values[entry.name] = Flow(dims=tuple(dims), size=prod(sample), integer=kind.elem_type in INTEGERS)
+        if prod(sample) > LIMIT:
+            raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}), which is too large")
+        node = Input(name=entry.name, title=f"input {entry.name!r}", value=entry.name, loose=self.layout is None,
+                     shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
+        index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
+        self.values[entry.name] = Flow(tuple(dims), node, index, integer=kind.elem_type in INTEGERS)
         return tuple(sample)
 
     # Values, by name
@@ -190,7 +232,7 @@ class _Reader:
                 self._check_operator(node)
 
     def _check_operator(self, node):
-        if (node.domain, node.op_type) in (*(("ai.onnx.ml", name) for name in ML), ("com.microsoft", FUSED)):
+        if (node.domain, node.op_type) in _OTHER_DOMAINS:
             return
         if node.domain not in ("", "ai.onnx"):
             raise unsupported(node, f"the domain {node.domain!r} is not supported")
@@ -225,16 +267,17 @@ class _Reader:
                 attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
                 flows = [value for value in arguments if isinstance(value, Flow)]
                 if flows:
-                    result = [apply(Step(node, arguments, attributes, self.opset))]
+                    result = apply(Step(node, arguments, attributes, self.opset))
                 else:
                     result = self._fold(node, arguments, attributes)
-        except ModelError:
+        except (ModelError, Relayout):
             raise
         except Exception as error:          # a missing input, an attribute of the wrong type, shapes that do not fit
             raise ModelError(f"{title(node)}: malformed: {type(error).__name__}: {inline(error)}") from None
         for name, value in zip(node.output, result):
             if name:
                 self.values[name] = value
+                _name(value, name)
 
     def _fold(self, node, arguments, attributes):
         """Outputs of a node that only has constants."""
@@ -248,8 +291,8 @@ class _Reader:
             if key not in kinds:
                 raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
             return [np.array(value, dtype=kinds[key])]
-        if node.op_type == "ConstantOfShape" and prod(int(d) for d in arguments[0].reshape(-1)) > 1 << 24:
-            raise ModelError(f"{title(node)}: too large")
+        if node.op_type in ("ConstantOfShape", "Expand", "Tile", "Range"):
+            self._check_size(node, arguments)
         from onnx.reference import ReferenceEvaluator               # slow to import, and seldom needed
         names = [name for name in node.input if name]
         inputs = {name: self.values[name] for name in names}
@@ -259,6 +302,34 @@ class _Reader:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
         outputs = iter(ReferenceEvaluator(model).run(None, inputs))
         return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]
+
+
+    def _check_size(self, node, arguments):
+        sizes = [int(value) for value in arguments[-1 if node.op_type != "ConstantOfShape" else 0].reshape(-1)]
+        if node.op_type == "Range":
+            first, end, stride = (float(value) for value in arguments)
+            sizes = [(end - first) / stride]
+        if prod(sizes) * (arguments[0].size if node.op_type in ("Expand", "Tile") else 1) > LIMIT:
+            raise ModelError(f"{title(node)}: too large")
+
+
+def _name(flow, name):
+    """Tells a node which value of the model it is, if its values are in their natural order."""
+    if isinstance(flow, Flow) and not flow.label and flow.source.value is None:
+        height, width, channels = flow.source.shape
+        natural = flow.dims[1:] == (channels, height, width) or flow.dims[1:] == (channels,) and (height, width) == (1, 1)
+        if natural and np.array_equal(flow.index, whole(flow.source).reshape(-1)):
+            flow.source.value = name
+
+
+def _without_softmax(flow, keep):
+    """`(what a Softmax at the end is made of, True)`; else `(flow, False)`."""
+    node = flow.source
+    if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
+        return flow, False
+    if node.softmax == "softmax" and node.shape[:2] != (1, 1) and flow.dims[-1] != flow.size:
+        return flow, False
+    return replace(flow, source=node.parts[0].taps[0].source), True
 
 
 def _plain(array):

@@ -1,0 +1,256 @@
+"""Joins nodes into what one stage can do.
+
+Nodes are taken in order, and each is put into the one whose result it works on where nothing else needs that: scales and shifts into the
+weights and the bias before them, functions and pooling behind sums, residual additions as further sums. Scales and shifts for
+which there is nothing before go into the weights that come after.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from .drafts import NO_FUNCTION, Affine, Linear, Part, Tap
+from .graph import span
+from .network import ModelError
+
+__all__ = ["fuse", "in_order"]
+
+# Functions that keep the order of numbers, so that the largest may be found before them.
+_MONOTONE = ("none", "relu", "leaky_relu", "clip", "sigmoid", "tanh", "hard_sigmoid", "elu", "softplus", "softsign", "exp", "erf")
+
+
+def in_order(output):
+    """All nodes that this one needs and itself, each after those that it needs."""
+    order, entered, stack = {}, set(), [output]
+    while stack:
+        node = stack[-1]
+        if node not in entered:
+            entered.add(node)
+            stack += [source for source in node.sources if source not in order]
+        else:
+            order[stack.pop()] = None
+    return list(order)
+
+
+def fuse(output):
+    """The node that makes the same as this one, with as few nodes behind it as may be."""
+    order = in_order(output)
+    fusion = _Fusion(order, output)
+    for node in order:
+        fusion.take(node)
+    return fusion.settled(output)
+
+
+def _monotone(function):
+    name, parameters = function
+    return name in _MONOTONE and all(value >= 0 for value in parameters if name in ("leaky_relu", "elu", "hard_sigmoid"))
+
+
+def _range(function):
+    name, parameters = function
+    return {"none": (-np.inf, np.inf), "relu": (0.0, np.inf), "clip": parameters}.get(name)
+
+
+def bounds(low, high):
+    """The function that keeps numbers between two bounds."""
+    if (low, high) == (-np.inf, np.inf):
+        return NO_FUNCTION
+    return ("relu", ()) if (low, high) == (0, np.inf) else ("clip", (float(low), float(high)))
+
+
+def _compose(first, second):
+    """One function for two in succession, or None."""
+    if NO_FUNCTION in (first, second):
+        return second if first == NO_FUNCTION else first
+    one, two = _range(first), _range(second)
+    return bounds(*np.clip(one, *two).tolist()) if one and two else None
+
+
+def _spread(array, tap):
+    """(a, b, channels of the source) -> (a, b, channels that one output sees, outputs)."""
+    groups, outputs = tap.groups, tap.weights.shape[3]
+    return array.reshape(*array.shape[:2], groups, -1).transpose(0, 1, 3, 2).repeat(outputs // groups, axis=3)
+
+
+def _inside(tap, size):
+    """Whether only positions that the source has are read."""
+    return all(before <= 0 and span(count, stride, kernel, dilation) - before <= have for have, count, stride, kernel, dilation, before
+               in zip(tap.source.shape, size, tap.stride, tap.kernel, tap.dilation, tap.padding))
+
+
+def _dense(tap, size):
+    """Whether every output sees every value of the source."""
+    return tap.kernel == tap.source.shape[:2] and size == (1, 1) and tap.padding == (0, 0) and tap.groups == 1
+
+
+class _Fusion:
+    def __init__(self, order, output):
+        self.made = {}                          # node -> what it has become
+        self.uses = Counter(source for node in order for source in node.sources)
+        self.uses[output] += 1
+
+    def take(self, node):
+        result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
+        self.made[node] = result
+        self.uses[result] = self.uses[node]
+
+    def settled(self, node):
+        """What a node has become, as sums if it is a scale and a shift."""
+        result = self.made[node]
+        if not isinstance(result, Affine):
+            return result
+        if any(array is not None and array.shape[:2] != (1, 1) for array in (result.scale, result.shift)):
+            raise ModelError(f"{result.title}: its constant differs from position to position, and no dense layer stands next to it "
+                             f"into which it could be folded; only one number for each channel is supported there")
+        channels = result.shape[2]
+        scale = np.ones(channels) if result.scale is None else result.scale
+        tap = Tap(result.source, np.broadcast_to(scale, (1, 1, 1, channels)), groups=channels, exact=True)
+        bias = None if result.shift is None else np.broadcast_to(result.shift.reshape(-1), channels)
+        node = self.made[node] = Linear(**_common(result), parts=(Part((tap,), result.shape[:2]),), bias=bias)
+        self.uses[node] = self.uses[result]
+        return node
+
+    def _alone(self, node):
+        return isinstance(node, Linear) and self.uses[node] == 1
+
+    # Scales and shifts
+
+    def _affine(self, node):
+        source = self.made[node.source]
+        scale, shift = node.scale, node.shift
+        if isinstance(source, Affine) and self.uses[source] == 1:
+            before = source.shift if scale is None or source.shift is None else source.shift * scale
+            return replace(node, source=source.source, shift=_sum(before, shift),
+                           scale=scale if source.scale is None else source.scale if scale is None else source.scale * scale)
+        uniform = all(array is None or array.shape[:2] == (1, 1) for array in (scale, shift))
+        if self._alone(source) and source.open and uniform and (
+                source.pool is None or scale is None or (scale > 0).all()):
+            bias = source.bias
+            if scale is not None:
+                source = replace(source, parts=tuple(_scaled(part, scale.reshape(-1)) for part in source.parts))
+                bias = None if bias is None else bias * scale.reshape(-1)
+            return replace(source, bias=_sum(bias, None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])),
+                           value=node.value)
+        return replace(node, source=source)
+
+    def _absorb(self, tap, affine, part, single):
+        """A tap on `affine` as one on what it scales and shifts, and what that adds to the bias; None if it can't be."""
+        dense = _dense(tap, part.size)
+        scale, shift = affine.scale, affine.shift
+        if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):
+            return None
+        if shift is not None and not (single and _inside(tap, part.size)):
+            return None
+        weights, bias = tap.weights, None
+        if shift is not None:
+            if dense:
+                bias = np.broadcast_to(shift, affine.shape).reshape(-1) @ weights.reshape(-1, weights.shape[3])
+            else:
+                bias = (_spread(np.broadcast_to(shift, (1, 1, affine.shape[2])), tap) * weights).sum((0, 1, 2))
+        if scale is not None:
+            weights = _spread(np.broadcast_to(scale, scale.shape[:2] + affine.shape[2:]), tap) * weights
+        self.uses[affine] -= 1
+        self.uses[affine.source] += self.uses[affine] > 0
+        return replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None), bias
+
+    # Sums
+
+    def _linear(self, node):
+        bias, parts = node.bias, []
+        for part in node.parts:
+            taps = []
+            for tap in part.taps:
+                source = self.made[tap.source]
+                tap = replace(tap, source=source)
+                absorbed = self._absorb(tap, source, part, len(node.parts) == 1) if isinstance(source, Affine) else None
+                if absorbed:
+                    tap, more = absorbed
+                    bias = _sum(more, bias)
+                elif isinstance(source, Affine):
+                    original = next(one for one in self.made if self.made[one] is source)
+                    tap = replace(tap, source=self.settled(original))
+                taps += self._through_concat(tap)
+            parts.append(replace(part, taps=tuple(taps)))
+        times = None if node.times is None else self.settled(node.times)
+        node = replace(node, parts=tuple(parts), bias=bias, times=times)
+        if len(parts) == 1 and len(taps) == 1 and taps[0].identity and bias is None:
+            return self._behind(taps[0].source, node) or node
+        return self._with_sums(node)
+
+    def _through_concat(self, tap):
+        """Taps on what a Concat joins, in place of one on the Concat."""
+        source = tap.source
+        if not (isinstance(source, Linear) and source.plain and source.bias is None and tap.kernel == (1, 1) and tap.groups == 1):
+            return [tap]
+        inner = source.parts[0].taps
+        if len(inner) < 2 or any(t.select is None or t.stride != (1, 1) or t.padding != (0, 0) for t in inner):
+            return [tap]
+        taps = []
+        for one in inner:
+            weights = np.zeros((1, 1, one.source.shape[2], tap.weights.shape[3]))
+            there = np.flatnonzero(one.select >= 0)
+            np.add.at(weights[0, 0], one.select[there], tap.weights[0, 0, there])
+            taps.append(replace(tap, source=one.source, weights=weights, select=None))
+            self.uses[one.source] += 1
+        self.uses[source] -= 1
+        if self.uses[source] == 0:
+            self.uses.subtract(one.source for one in inner)
+        return taps
+
+    def _behind(self, source, node):
+        """A node that only does something with the results of another one, in that one's stage; None if it can't be."""
+        if node.times is not None and not self._takes_product(source) and self._takes_product(node.times):
+            source, node = node.times, replace(node, times=source)      # a product, so either may be the other's factor
+        if not self._alone(source) or source.softmax or source.times is not None:
+            return None
+        changes = {}
+        if node.pool:
+            if source.pool or len(source.parts) > 1 or not _monotone(source.function):
+                return None
+            changes["pool"] = node.pool
+        if node.function != NO_FUNCTION:
+            changes["function"] = _compose(source.function, node.function)
+            if changes["function"] is None:
+                return None
+        if node.softmax:
+            if not source.open:
+                return None
+            changes["softmax"] = node.softmax
+        if node.times is not None:
+            changes["times"] = node.times
+        return replace(source, **changes, shape=node.shape, value=node.value)
+
+    def _takes_product(self, node):
+        return self._alone(node) and not node.softmax and node.times is None
+
+    def _with_sums(self, node):
+        """A sum of several with the sums that are added, in place of their results."""
+        if len(node.parts) > 1:
+            return node
+        taps, bias, name = [], node.bias, None
+        for tap in node.parts[0].taps:
+            source = tap.source
+            if not (tap.diagonal and self._alone(source) and source.plain):
+                taps.append(tap)
+                continue
+            scale = tap.weights.reshape(-1)
+            taps += _scaled(source.parts[0], scale).taps
+            bias = _sum(bias, None if source.bias is None else source.bias * scale)
+            name = name or source.name
+        # The one with most to multiply first, as the others only add to it.
+        return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, name=name or node.name)
+
+
+def _scaled(part, scale):
+    if (scale == 1).all():
+        return part
+    return replace(part, taps=tuple(replace(tap, weights=tap.weights * scale, select=None) for tap in part.taps))
+
+
+def _sum(one, two):
+    return two if one is None else one if two is None else one + two
+
+
+def _common(node):
+    return {key: getattr(node, key) for key in ("name", "title", "shape", "value", "loose")}

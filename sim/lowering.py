@@ -1,0 +1,81 @@
+"""Rounds fused nodes and writes them down: as a :class:`.network.Network` if they are a chain of dense layers, else as a
+:class:`.graph.Graph`."""
+
+import numpy as np
+
+from .drafts import NO_FUNCTION, Input
+from .fusion import in_order
+from .golden import round_bfloat16
+from .graph import Graph, Stage, Tensor, Term
+from .network import Dense, ModelError
+
+__all__ = ["as_chain", "as_graph", "make_function"]
+
+
+def make_function(function):
+    """The function of a stage, from its name and parameters."""
+    name, parameters = function
+    return name
+
+
+def as_chain(output):
+    """The layers, if they are a chain of dense ones with no function but ReLU; else None."""
+    layers, node = [], output
+    while not isinstance(node, Input):
+        tap = node.parts[0].taps[0]
+        if (len(node.parts) > 1 or len(node.parts[0].taps) > 1 or node.pool or node.softmax or node.times is not None
+                or node.function not in (NO_FUNCTION, ("relu", ())) or node.shape[:2] != (1, 1) or tap.source.shape[:2] != (1, 1)
+                or tap.exact or tap.groups != 1):
+            return None
+        with np.errstate(all="ignore"):
+            bias = None if node.bias is None else np.asarray(node.bias, np.float32)
+            layers.append(Dense(node.name, _rounded(tap.weights[0, 0]), bias, node.function[0]))
+        node = tap.source
+    return tuple(layers[::-1])
+
+
+def _rounded(weights):
+    return round_bfloat16(np.asarray(weights, np.float32))
+
+
+def _terms(tap, names):
+    weights = [_rounded(tap.weights)]
+    if tap.exact:
+        rest = np.asarray(tap.weights, np.float64) - weights[0].astype(np.float64)
+        rest = _rounded(np.where(np.isfinite(rest), rest, 0))
+        weights += [rest] if (rest != 0).any() else []
+    return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups) for part in weights]
+
+
+def _unique(wanted, taken):
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}_{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def as_graph(name, output, order, **facts):
+    """The graph of a node and all that it needs; `order` is the position in the output's tensor of every value of the result, and
+    `facts` are those of the graph that come from the model."""
+    tensors, names, stages, taken, stage_names = {}, {}, [], set(), set()
+    nodes = in_order(output)
+    source = next((node for node in nodes if isinstance(node, Input)), None)
+    for node in nodes:
+        names[node] = _unique(node.value or node.name, taken)
+        height, width, channels = node.shape
+        tensors[names[node]] = Tensor(names[node], channels, height, width)
+        if node is source:
+            continue
+        if node.softmax == "log":
+            raise ModelError(f"{node.title}: nothing may come after LogSoftmax, which is left out; remove it")
+        with np.errstate(all="ignore"):
+            bias = None if node.bias is None else np.asarray(node.bias, np.float32) + np.float32(0)     # no -0
+        for part in node.parts:
+            stages.append(Stage(
+                _unique(node.name, stage_names), names[node], tuple(term for tap in part.taps for term in _terms(tap, names)),
+                part.size, bias, node.pool, make_function(node.function), bool(node.softmax),
+                None if node.times is None else names[node.times], part.origin,
+                node.value if part is node.parts[-1] else None))
+    order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order
+    return Graph(name, tensors, names[source], names[output], tuple(stages), output_order=order, **facts)

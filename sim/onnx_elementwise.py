@@ -1,0 +1,222 @@
+"""ONNX' operators on each value by itself: scales and shifts by constants, functions, sums and products of two tensors."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from .drafts import NO_FUNCTION, Affine, Linear, Part, identity, per_channel
+from .fusion import bounds
+from .network import ModelError
+from .onnx_flow import Flow, limited, sample_axis, show, unsupported, whole
+from .onnx_views import arranged, copied, everything, select, slide, view
+
+__all__ = ["affine", "elementwise", "function", "apply_function", "softmax"]
+
+
+# Scales and shifts
+
+def elementwise(step, flow):
+    """Add, Sub, Mul, Div, Neg, Sum, BatchNormalization, Scaler."""
+    operator = step.operator
+    if operator == "Neg":
+        return affine(step, flow, scale=np.array(-1.0))
+    if operator == "Scaler":
+        offset, scale = (np.array(step.attributes[key], dtype=np.float64) for key in ("offset", "scale"))
+        return affine(step, replace(flow, integer=False), scale=scale, shift=-offset * scale)
+    if operator == "BatchNormalization":
+        return _normalised(step, flow)
+    if all(isinstance(value, Flow) for value in step.arguments) and len(step.arguments) > 1:
+        return _of_tensors(step)
+    if operator == "Sum":
+        for value in step.arguments:
+            if isinstance(value, Flow) and value is not flow:
+                flow = _of_tensors(replace(step, arguments=[flow, value]))
+            elif value is not flow:
+                flow = affine(step, flow, shift=value.astype(np.float64))
+        return flow
+    left = isinstance(step.arguments[0], Flow)
+    constant = step.arguments[1 if left else 0].astype(np.float64)
+    if operator == "Mul":
+        return affine(step, flow, scale=constant)
+    if operator == "Add":
+        return affine(step, flow, shift=constant)
+    if operator == "Sub":
+        return affine(step, flow, shift=-constant) if left else affine(step, flow, scale=np.array(-1.0), shift=constant)
+    if not left:
+        raise ModelError(f"{step.title}: divides a constant by values; only values by a constant is supported")
+    return affine(step, flow, scale=1 / constant)
+
+
+def _normalised(step, flow):
+    if step.attributes.get("training_mode", 0) or not isinstance(step.arguments[0], Flow):
+        raise ModelError(f"{step.title}: must be exported for inference")
+    gain, offset, mean, variance = (value.astype(np.float64) for value in step.arguments[1:5])
+    gain = gain / np.sqrt(variance + step.attributes.get("epsilon", 1e-5))
+    channels = (-1,) + (1,) * (len(flow.dims) - 2)
+    return affine(step, flow, scale=gain.reshape(channels), shift=(offset - mean * gain).reshape(channels))
+
+
+def _per_value(step, flow, constant):
+    """A constant, broadcast as in `flow + constant`, as one number for each value of a sample."""
+    rank = max(len(flow.dims), constant.ndim)
+    dims = (1,) * (rank - len(flow.dims)) + flow.dims
+    shape = (1,) * (rank - constant.ndim) + constant.shape
+    if any(have != 1 and have != want for have, want in zip(shape, dims)):
+        raise ModelError(f"{step.title}: shapes {show(flow.dims)} and {show(constant.shape)} do not fit")
+    first = sample_axis(dims, flow.size)
+    if constant.size == 1:
+        return np.full(flow.size, constant.reshape(-1)[0]), dims
+    if first is None or any(size != 1 for size in shape[:first]):
+        raise ModelError(f"{step.title}: its constant of shape {show(constant.shape)} differs within the batch; "
+                         f"only a scalar or one number for each value of a sample is supported")
+    return np.broadcast_to(constant.reshape(shape[first:]), dims[first:]).reshape(-1), dims
+
+
+def affine(step, flow, scale=None, shift=None):
+    """`flow * scale + shift`."""
+    dims = flow.dims
+    if scale is not None:
+        scale, dims = _per_value(step, flow, scale)
+    if shift is not None:
+        shift, dims = _per_value(step, flow, shift)
+    flow = everything(step, replace(flow, dims=dims))
+
+    def placed(values):
+        if values is None:
+            return None
+        array = np.empty(flow.size)
+        array[flow.index] = values
+        return per_channel(array.reshape(flow.source.shape), flow.source.shape)
+    return flow.of(Affine(**step.titles, shape=flow.source.shape, source=flow.source, loose=flow.source.loose,
+                          scale=placed(scale), shift=placed(shift)))
+
+
+# Functions
+
+def function(step, flow):
+    """Operators that are one function, and Clip, Max and Min with constants."""
+    operator = step.operator
+    if operator in ("Clip", "Max", "Min"):
+        return _bounded(step, flow)
+    if operator == "PRelu":
+        slope = step.arguments[1]
+        if isinstance(slope, Flow) or not isinstance(step.arguments[0], Flow) or np.unique(slope).size != 1:
+            raise ModelError(f"{step.title}: is only supported with the same slope for all values")
+        return _applied(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
+    return apply_function(step, flow, operator)
+
+
+#: ONNX operator -> name of the function, and its attributes with what they are when they are left out.
+_NAMES = {
+    "Relu": ("relu",), "Sigmoid": ("sigmoid",), "Tanh": ("tanh",), "HardSwish": ("hard_swish",), "Mish": ("mish",),
+    "Softplus": ("softplus",), "Softsign": ("softsign",), "Exp": ("exp",), "Abs": ("abs",), "Erf": ("erf",),
+    "LeakyRelu": ("leaky_relu", ("alpha", 0.01)), "Elu": ("elu", ("alpha", 1.0)),
+    "HardSigmoid": ("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)),
+    "Selu": ("selu", ("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
+}
+
+
+def apply_function(step, flow, operator):
+    """The function of this ONNX operator; the attributes are the step's."""
+    if operator == "Gelu":
+        approximate = step.attributes.get("approximate", b"none").decode()
+        return _applied(step, flow, ("gelu_tanh" if approximate == "tanh" else "gelu", ()))
+    if operator == "Clip":              # of a FusedConv
+        return _applied(step, flow, bounds(*step.attributes["activation_params"]))
+    if operator not in _NAMES:
+        raise ModelError(f"{step.title}: its activation {operator} is not supported; {', '.join(_NAMES)} are")
+    name, *attributes = _NAMES[operator]
+    fused = list(step.attributes.get("activation_params", []))
+    values = fused or [float(step.attributes.get(key, default)) for key, default in attributes]
+    return _applied(step, flow, (name, tuple(values)))
+
+
+def _applied(step, flow, spec):
+    if spec == NO_FUNCTION:
+        return flow
+    flow = everything(step, flow)
+    source = flow.source
+    return flow.of(Linear(**step.titles, shape=source.shape, parts=(identity(source),), function=spec, loose=source.loose))
+
+
+def _bounded(step, flow):
+    if step.operator == "Clip":
+        low, high = (step.attributes.get(key) if step.opset < 11 else constant
+                     for key, constant in zip(("min", "max"), (step.argument(1), step.argument(2))))
+        if isinstance(low, Flow) or isinstance(high, Flow):
+            raise ModelError(f"{step.title}: its bounds must be constant")
+    else:
+        constants = [value for value in step.arguments if not isinstance(value, Flow)]
+        if len(constants) != len(step.arguments) - 1 or any(np.unique(value).size != 1 for value in constants):
+            raise ModelError(f"{step.title}: is only supported of values and one constant number")
+        for value in constants:
+            flow = replace(flow, dims=_per_value(step, flow, value)[1])
+        bound = (max if step.operator == "Max" else min)(float(value.reshape(-1)[0]) for value in constants)
+        low, high = (bound, None) if step.operator == "Max" else (None, bound)
+    largest = np.finfo(np.float32).max
+    low = -np.inf if low is None or low <= -largest else float(low)
+    high = np.inf if high is None or high >= largest else float(high)
+    if not low <= high:
+        raise ModelError(f"{step.title}: its bounds {low} and {high} are the wrong way round")
+    return _applied(step, flow, bounds(low, high))
+
+
+# Softmax
+
+def softmax(step, flow):
+    """Softmax and LogSoftmax over the channels, or over all values of a sample."""
+    rank = len(flow.dims)
+    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1)
+    axis += rank if axis < 0 else 0
+    # Before opset 13 everything from the axis on was taken together.
+    covered = 0 if not 0 <= axis < rank else flow.dims[axis] if step.opset >= 13 else np.prod(flow.dims[axis:])
+    kind = "softmax" if step.operator == "Softmax" else "log"
+    if covered == flow.size:
+        return _shares(step, everything(step, flow), kind)
+    inside = None if flow.first is None or axis < flow.first else axis - flow.first
+    if inside is not None and covered == flow.dims[axis] and kind == "softmax":
+        flow = everything(step, flow)
+        if next(arranged(flow, last=inside), None):
+            return _shares(step, flow, kind)
+    raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample or over its channels; its shape is "
+                     f"{show(flow.dims)}, its axis {axis}")
+
+
+def _shares(step, flow, kind):
+    return flow.of(Linear(**step.titles, shape=flow.source.shape, parts=(identity(flow.source),), softmax=kind))
+
+
+# Two tensors
+
+def _of_tensors(step):
+    one, two = step.arguments
+    if len(one.dims) != len(two.dims):
+        rank = max(len(one.dims), len(two.dims))
+        one, two = (replace(flow, dims=(1,) * (rank - len(flow.dims)) + flow.dims) for flow in (one, two))
+    if one.dims != two.dims or one.first is None:
+        raise ModelError(f"{step.title}: its inputs of {show(one.dims)} and {show(two.dims)} have different shapes; "
+                         f"two tensors must have the same")
+    if step.operator not in ("Add", "Sub", "Mul", "Sum"):
+        raise unsupported(step.node, "is not supported on two tensors")
+    one = everything(step, one)
+    # The second one's values in the places of the first one's node.
+    height, width, channels = one.source.shape
+    places = np.empty_like(two.index)
+    places[one.index] = two.index
+    places = places.reshape(height, width, channels).transpose(2, 0, 1)
+    if step.operator == "Mul":
+        same = two.source.shape == one.source.shape and np.array_equal(places, whole(two.source))
+        other = two.source if same else copied(step, two, places)
+        node = Linear(**step.titles, shape=one.source.shape, parts=(identity(one.source),), times=other)
+        return one.of(node)
+    seen = view(two, places)
+    place = None if seen is None else slide(seen, (height, width), (1, 1))
+    if place is None:
+        other = copied(step, two, places)
+        seen, place = view(two.of(other, whole(other)), whole(other)), {}
+    limited(step, seen.source.shape[2], channels)
+    second = select(seen.source, seen.channels, **place)
+    if step.operator == "Sub":
+        second = replace(second, weights=-second.weights, select=None)
+    part = Part((*identity(one.source).taps, second), (height, width))
+    return one.of(Linear(**step.titles, shape=one.source.shape, parts=(part,)))

@@ -1,0 +1,122 @@
+"""ONNX models made a node at a time, and what onnxruntime makes of them."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from sim.golden import bfloat16
+from sim.graph import Graph
+from sim.graph_golden import run_graph
+from sim.network import ModelError, load_network
+
+__all__ = ["Builder", "integers", "weights", "reference", "refused", "close", "values_of", "check_graph"]
+
+
+def integers(rng, *shape, limit=4):
+    return rng.integers(-limit, limit + 1, shape).astype(np.float32)
+
+
+def weights(rng, *shape):
+    """Normal numbers, so small that sums over all but the first axis keep the size of what is summed."""
+    return rng.normal(0, max(1, np.prod(shape[1:])) ** -0.5, shape).astype(np.float32)
+
+
+class Builder:
+    """A graph, a node at a time; each call returns the output's name."""
+
+    def __init__(self, shape, opset=13, kind=TensorProto.FLOAT):
+        self.nodes, self.constants, self.last = [], [], "x"
+        self.inputs = [helper.make_tensor_value_info("x", kind, shape)]
+        self.opset = opset
+
+    def constant(self, array, name=None):
+        array = np.asarray(array)
+        name = name or f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def __call__(self, operator, *inputs, name=None, **attributes):
+        """`...` among the inputs stands for what the last node made; without it, that comes first."""
+        inputs = [self.constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
+        inputs = [self.last if i is ... else i for i in inputs] if ... in inputs else [self.last, *inputs]
+        return self.node(operator, inputs, name=name, **attributes)
+
+    def node(self, operator, inputs, name=None, **attributes):
+        self.last = f"t{len(self.nodes)}"
+        inputs = [self.constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
+        self.nodes.append(helper.make_node(operator, inputs, [self.last], name or f"{operator}_{len(self.nodes)}",
+                                           **attributes))
+        return self.last
+
+    def model(self, outputs=None, ir_version=8, **options):
+        outputs = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs or [self.last]]
+        graph = helper.make_graph(self.nodes, "g", self.inputs, outputs, self.constants)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, **options)
+
+    def save(self, folder, **options):
+        path = folder / "model.onnx"
+        path.write_bytes(self.model(**options).SerializeToString())
+        return path
+
+
+def reference(path, x):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def refused(path, *words):
+    with pytest.raises(ModelError) as caught:
+        load_network(path)
+    message = str(caught.value)
+    assert "\n" not in message and str(path) in message
+    for word in words:
+        assert word in message, message
+    assert caught.value.__cause__ is None
+
+
+def close(got, want, tolerance=0.02):
+    """Within bfloat16 error, on the scale of all values; `tolerance` is of the root mean square."""
+    got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
+    scale = np.sqrt((want ** 2).mean()) + 1e-6
+    assert got.shape == want.shape and scale > 1e-3
+    assert np.sqrt(((got - want) ** 2).mean()) < tolerance * scale, np.sqrt(((got - want) ** 2).mean()) / scale
+    assert np.abs(got - want).max() < 10 * tolerance * scale, np.abs(got - want).max() / scale
+
+
+def values_of(path, x, names):
+    """What onnxruntime has for some values of a model."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = onnx.load(path)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in {o.name for o in model.graph.output})
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x})))
+
+
+def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
+    """The golden model of a model's graph gives what onnxruntime gives, at its output and at every stage that says which value of the
+    model it makes."""
+    graph = load_network(path, **options)
+    assert isinstance(graph, Graph) and graph.softmax == softmax
+    assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]
+    for stage in graph.stages:
+        assert all(term.weights.dtype == bfloat16 for term in stage.terms) and stage.channels == graph.tensors[stage.output].channels
+        assert stage.bias is None or stage.bias.dtype == np.float32 and not np.signbit(stage.bias[stage.bias == 0]).any()
+    samples = x.astype(np.float32).reshape(len(x), -1)
+    results, kept = run_graph(graph, samples, keep=True)
+    wanted = reference(path, x).reshape(len(x), -1)
+    if softmax:
+        results = np.exp(results - results.max(1, keepdims=True))
+        results /= results.sum(1, keepdims=True)
+    close(results, wanted, tolerance)
+    named = {stage.value: stage.output for stage in graph.stages if stage.value}
+    for value, array in values_of(path, x, list(named)).items():
+        close(kept[named[value]].transpose(0, 3, 1, 2).reshape(array.shape), array, tolerance)
+    return graph

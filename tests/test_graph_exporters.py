@@ -1,0 +1,171 @@
+"""Convolutional networks as exporters write them, against onnxruntime."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import Builder, check_graph, weights
+from seeds import seed
+
+from sim.network import load_network
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(seed())
+
+
+def images(rng, count=3, channels=1, size=28):
+    return rng.random((count, channels, size, size), dtype=np.float32)
+
+
+def test_pytorch(rng, tmp_path):
+    """torch.onnx: pads written out, Flatten, Gemm with transB."""
+    b = Builder(["batch", 1, 28, 28], opset=17)
+    b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1],
+      name="/conv1/Conv")
+    b("Relu")
+    b("MaxPool", ceil_mode=0, dilations=[1, 1], kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
+    b("Conv", weights(rng, 12, 8, 3, 3), weights(rng, 12), dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[0, 0, 0, 0],
+      strides=[2, 2])
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+    b("Flatten", axis=1)
+    b("Gemm", weights(rng, 20, 108), weights(rng, 20), alpha=1.0, beta=1.0, transB=1)
+    b("Relu")
+    b("Dropout")
+    b("Gemm", weights(rng, 10, 20), weights(rng, 10), alpha=1.0, beta=1.0, transB=1)
+    b("LogSoftmax", axis=1)
+    path = b.save(tmp_path)
+    graph = load_network(path)
+    assert [(stage.name, stage.value, stage.function) for stage in graph.stages] == [
+        ("/conv1/Conv", "t2", "relu"), ("Conv_3", "t5", "relu"), ("Gemm_7", "t8", "relu"), ("Gemm_10", "t10", "none")]
+    assert graph.input_shape == (1, 28, 28) and graph.softmax and graph.input_order is None and graph.output_order is None
+    assert graph.stages[0].pool.size == (14, 14) and graph.stages[2].terms[0].kernel == (3, 3)
+
+
+def test_cntk(rng, tmp_path):
+    """Batch of one, SAME padding, bias by Add, weights of the last layer reshaped in the graph."""
+    b = Builder([1, 1, 28, 28], opset=8)
+    b("Conv", weights(rng, 8, 1, 5, 5), auto_pad="SAME_UPPER", kernel_shape=[5, 5], strides=[1, 1], dilations=[1, 1], group=1)
+    b("Add", weights(rng, 8, 1, 1))
+    b("Relu")
+    b("MaxPool", auto_pad="NOTSET", kernel_shape=[2, 2], strides=[2, 2], pads=[0, 0, 0, 0])
+    b("Conv", weights(rng, 16, 8, 5, 5), auto_pad="SAME_UPPER", kernel_shape=[5, 5], strides=[2, 2])
+    b("Add", weights(rng, 16, 1, 1))
+    b("Relu")
+    b("MaxPool", kernel_shape=[3, 3], strides=[2, 2])
+    flat = b("Reshape", np.array([1, 144]))
+    b.node("Reshape", [weights(rng, 16, 3, 3, 10), np.array([144, 10])])
+    b.node("MatMul", [flat, b.last])
+    b("Add", weights(rng, 1, 10))
+    b.inputs += [helper.make_tensor_value_info(c.name, c.data_type, c.dims) for c in b.constants]
+    check_graph(b.save(tmp_path, ir_version=3), images(rng, 1), stages=3)
+
+
+def test_tf2onnx(rng, tmp_path):
+    """Keras: NHWC with Transposes around what ONNX has in NCHW; the flattened values are channels last."""
+    b = Builder(["unk__1", 28, 28, 1], opset=13)
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), auto_pad="SAME_UPPER", kernel_shape=[3, 3], strides=[2, 2])
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], strides=[2, 2], auto_pad="VALID")
+    b("Transpose", perm=[0, 2, 3, 1])
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 12, 8, 3, 3), kernel_shape=[3, 3])
+    b("Transpose", perm=[0, 2, 3, 1])
+    b("Add", weights(rng, 12))
+    b("Relu")
+    b("Reshape", np.array([-1, 300]))
+    b("MatMul", weights(rng, 300, 10))
+    b("Add", weights(rng, 10))
+    b("Softmax", axis=-1)
+    check_graph(b.save(tmp_path), images(rng).transpose(0, 2, 3, 1), stages=3, softmax=True)
+
+
+def test_tf2onnx_two_channels_in(rng, tmp_path):
+    """The order of the input is not the model's."""
+    b = Builder(["unk__1", 9, 8, 2])
+    b("Sub", np.array([0.5, 0.25], np.float32))
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 4, 2, 3, 2), weights(rng, 4))
+    b("Transpose", perm=[0, 2, 3, 1])
+    graph = check_graph(b.save(tmp_path), rng.random((3, 9, 8, 2), dtype=np.float32), stages=1)
+    assert graph.tensors[graph.input].shape == (9, 8, 2) and graph.input_order is None and graph.output_order is None
+    b = Builder(["n", 2, 9, 8])
+    b("Conv", weights(rng, 4, 2, 3, 2), weights(rng, 4))
+    graph = check_graph(b.save(tmp_path), rng.random((3, 2, 9, 8), dtype=np.float32), stages=1)
+    assert graph.input_order.tolist()[:4] == [0, 72, 1, 73] and graph.output_order[:3].tolist() == [0, 4, 8]
+
+
+def test_pytorch_view(rng, tmp_path):
+    """x.view(x.size(0), -1): the shape is computed in the graph."""
+    b = Builder(["batch", 1, 12, 12], opset=11)
+    values = b("Conv", weights(rng, 3, 1, 3, 3), weights(rng, 3), kernel_shape=[3, 3], strides=[3, 3])
+    b("Shape")
+    b("Gather", np.array(0), axis=0)
+    batch = b("Unsqueeze", axes=[0])
+    b.node("Constant", [], value=numpy_helper.from_array(np.array([-1])))
+    shape = b.node("Concat", [batch, b.last], axis=0)
+    b.node("Reshape", [values, shape])
+    b("Gemm", weights(rng, 48, 10))
+    check_graph(b.save(tmp_path), images(rng, size=12), stages=2)
+
+
+def test_mxnet(rng, tmp_path):
+    """BatchNormalization on the input and behind convolutions, where gamma is 1; Flatten, and Gemm with a bias."""
+    def normalised(channels):
+        b("BatchNormalization", np.ones(channels, np.float32), weights(rng, channels), weights(rng, channels),
+          1 + rng.random(channels, dtype=np.float32), epsilon=0.001, momentum=0.9)
+    b = Builder([1, 1, 20, 20], opset=9)
+    normalised(1)
+    b("Conv", weights(rng, 8, 1, 5, 5), weights(rng, 8), kernel_shape=[5, 5], pads=[0, 0, 0, 0], strides=[1, 1], dilations=[1, 1], group=1)
+    normalised(8)
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
+    normalised(8)
+    b("Conv", weights(rng, 8, 8, 3, 3), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    normalised(8)
+    b("Relu")
+    b("Flatten")
+    b("Gemm", weights(rng, 10, 512), weights(rng, 10), alpha=1.0, beta=1.0, transA=0, transB=1)
+    b("Softmax", axis=1)
+    check_graph(b.save(tmp_path), images(rng, 1, size=20), stages=4, softmax=True)
+
+
+def test_paddle(rng, tmp_path):
+    """pool2d by pads of its own, fc as Reshape, MatMul, Add; a Scale behind; Identity and Constant nodes."""
+    b = Builder([-1, 1, 16, 16], opset=11)
+
+    def constant(array):
+        return b.node("Constant", [], value=numpy_helper.from_array(array))
+    kernel = constant(weights(rng, 6, 1, 3, 3))
+    b.node("Conv", ["x", kernel], kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group=1)
+    values = b.last
+    bias = b.node("Reshape", [constant(weights(rng, 6)), constant(np.array([1, 6, 1, 1]))])
+    b.node("Add", [values, bias])
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], strides=[2, 2], pads=[0, 0, 0, 0])
+    b("Reshape", np.array([0, 384]))
+    b("MatMul", weights(rng, 384, 10))
+    b("Add", weights(rng, 10))
+    b("Mul", np.array([2], np.float32))
+    b("Add", np.array([1], np.float32))
+    b("Identity")
+    check_graph(b.save(tmp_path), images(rng, size=16), stages=2)
+
+
+@pytest.mark.parametrize("shape", [["n", 28, 28], ["n", 784], [1, 28, 28]])
+def test_input_without_channel(rng, tmp_path, shape):
+    b = Builder(shape)
+    b("Reshape", np.array([-1, 1, 28, 28]))
+    b("Conv", weights(rng, 4, 1, 7, 7), strides=[3, 3])
+    count = shape[0] if shape[0] == 1 else 3
+    check_graph(b.save(tmp_path), images(rng, count).reshape(count, *shape[1:]), stages=1)
+
+
+def test_bytes_as_input(rng, tmp_path):
+    b = Builder(["n", 1, 12, 12], kind=TensorProto.UINT8)
+    b("Cast", to=TensorProto.FLOAT)
+    b("Div", np.array(255, np.float32))
+    b("Conv", weights(rng, 4, 1, 3, 3), pads=[1, 1, 1, 1])
+    check_graph(b.save(tmp_path), rng.integers(0, 256, (3, 1, 12, 12), np.uint8), stages=1)
