@@ -16,6 +16,7 @@ _TWO_DENSE = ["Flatten", "Gemm", "Relu", "Gemm"]
 #: name -> (operators of values, shapes of weights, least share of right digits)
 DESIGNS = {
     "a": (_CONVOLUTION * 2 + _TWO_DENSE + ["Softmax"], [(32, 1, 3, 3), (64, 32, 3, 3), (128, 1600), (10, 128)], 0.99),
+    "b": (_CONVOLUTION * 2 + _TWO_DENSE, [(32, 1, 5, 5), (64, 32, 5, 5), (128, 3136), (10, 128)], 0.99),
     "c": (_CONVOLUTION * 3 + _TWO_DENSE, [(16, 1, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3), (64, 576), (10, 64)], 0.9938),
     "d": (["Flatten", "Gemm", "Softmax"], [(10, 784)], 0.92),
 }
@@ -33,6 +34,11 @@ def _infer(model, images):
 
 def _share(model, images, labels):
     return (_infer(model, images).argmax(1) == labels).mean()
+
+
+def test_every_name_is_tested():
+    assert {"default", *DESIGNS} == set(SHIPPED)
+    assert SHIPPED["default"].is_file()
 
 
 @pytest.mark.parametrize("name", DESIGNS)
