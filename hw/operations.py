@@ -5,7 +5,7 @@ from amaranth.utils import bits_for, exact_log2
 
 from .isa import INSTRUCTION_WIDTH, Format, Function
 
-__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout", "instruction_layout"]
+__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "softmax_layout", "tag_layout", "instruction_layout"]
 
 def tag_layout(config):
     """Who an operation is: its slot in the window, and its instruction's offset in region MODEL."""
@@ -51,4 +51,13 @@ def activate_layout(config):
         "tag": tag_layout(config), "function": Function, "format": Format,
         "rows": acc + 1, "lanes": bits_for(config.n),
         "row": bits_for(config.unified_buffer_depth - 1), "acc": acc,
+    })
+
+def softmax_layout(config):
+    """SOFTMAX."""
+    acc, row = bits_for(config.accumulator_depth - 1), bits_for(config.unified_buffer_depth - 1)
+    return data.StructLayout({
+        "tag": tag_layout(config), "format": Format,
+        "rows": acc + 1, "lanes": bits_for(config.n), "row": row, "acc": acc,
+        "tiles": 16, "acc_stride": acc, "buffer_stride": row,
     })

@@ -1,0 +1,69 @@
+"""The reciprocal of a sum of exponentials, a bit a cycle."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Reciprocal"]
+
+
+class Reciprocal(wiring.Component):
+    """`quotient * 2**-(15 + places)`, just below 1 / `total`: `places` counts the bits of `total`, the top bit of the
+    quotient is set.
+
+    Restoring division of 2**(15 + places) - 1 by `total`, which has at least 16 bits and must stay until the end. It begins in
+    the cycle after `start`, and takes `places` cycles; the quotient stays until the next start.
+
+    Parameters
+    ----------
+    width : int
+        Bits of `total`.
+    ahead : int
+        Cycles, up to 15, by which `soon` comes before `done`.
+
+    Members
+    -------
+    total : width, in
+    start : 1, in
+    quotient : 16, out
+    places : 7, out
+    done : 1, out
+        The quotient is right.
+    soon : 1, out
+        It is, or will be in `ahead` cycles.
+    """
+
+    def __init__(self, *, width, ahead):
+        if not 16 <= width <= 64:
+            raise ValueError(f"width must be 16 to 64, not {width!r}")
+        if not 0 <= ahead <= 15:
+            raise ValueError(f"ahead must be 0 to 15, not {ahead!r}")
+        self.width = width
+        self.ahead = ahead
+        super().__init__({
+            "total": In(width), "start": In(1),
+            "quotient": Out(16), "places": Out(7), "done": Out(1), "soon": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+
+        # All bits of the dividend are ones, and the first 15 of them are less than any total.
+        remainder = Signal(self.width, reset_less=True)
+        shifted = Cat(Const(1, 1), remainder)
+        rest = Signal(self.width + 2)
+        fits = ~rest[-1]
+        m.d.comb += [
+            rest.eq(shifted - self.total),
+            self.done.eq(self.quotient[15]),
+            self.soon.eq(self.quotient[15 - self.ahead:].any()),
+        ]
+        with m.If(self.start):
+            m.d.sync += [remainder.eq((1 << 15) - 1), self.quotient.eq(0), self.places.eq(0)]
+        with m.Elif(~self.done):
+            m.d.sync += [
+                remainder.eq(Mux(fits, rest, shifted)),
+                self.quotient.eq(Cat(fits, self.quotient)),
+                self.places.eq(self.places + 1),
+            ]
+        return m

@@ -1,0 +1,223 @@
+"""The softmax unit: accumulators -> exp(x - max) / sum of them, over rows of any width -> unified buffer."""
+
+from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from .exponential import Exponential
+from .float_formats import QUIET_NAN
+from .isa import Format
+from .reciprocal import Reciprocal
+from .row_distance import RowDistance
+
+__all__ = ["SoftmaxUnit"]
+
+#: Fraction bits of the sum of the exponentials, and what the reciprocal leaves away of them.
+_SUM_FRACTION, _SUM_UNUSED = 32, 16
+
+
+class SoftmaxUnit(wiring.Component):
+    """Executes SOFTMAX operations in order, one at a time.
+
+    Element j = t n + c of row r is lane c of accumulator row `acc + t acc_stride + r`, t < tiles; the last tile holds values in
+    `lanes` lanes. Its result goes to lane c of vector `row + t buffer_stride + r`, or, as binary32, to the place of lane c
+    in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
+
+    Numbers pass one a cycle, and a row of N elements is read three times: for its maximum, for the sum of exp(x - maximum), and
+    for the results. That takes about 2 N + n tiles + 35 cycles, more while `grant` is 0.
+
+    Parameters
+    ----------
+    n : int
+        Lanes.
+    softmax : layout
+        :func:`hw.operations.softmax_layout`.
+
+    Members
+    -------
+    i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
+    acc_row, acc_read, sums : to the accumulators.
+    write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
+    """
+
+    def __init__(self, *, n, softmax):
+        self.n = n
+        tag = softmax["tag"].shape
+        super().__init__({
+            "i": In(stream.Signature(softmax)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "acc_row": Out(softmax["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
+            "write": Out(1), "row": Out(softmax["row"].shape), "vector": Out(16 * n), "grant": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        op = Signal(self.i.payload.shape())
+
+        # Everything stands still while a vector waits.
+        advance = Signal()
+        m.d.comb += [advance.eq(~self.write | self.grant), self.acc_read.eq(advance), self.done_slot.eq(op.tag.slot)]
+
+        # What is known of an element, from its issue on; x is there at stage 2.
+        element = data.StructLayout({name: 1 for name in ("search", "first", "place", "sum", "last", "out", "keep", "done")})
+        m.submodules.distance = distance = RowDistance()
+        m.submodules.exponential = exponential = Exponential()
+        powered = 2 + distance.latency + exponential.latency
+        stages = [Signal(element, name=f"element_{index}") for index in range(powered + 3)]
+        m.d.sync += [after.eq(before) for before, after in zip(stages, stages[1:])]
+
+        width = _SUM_FRACTION + 16 + exact_log2(self.n)
+        m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
+
+        lane = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
+        lane_read = Signal.like(lane)
+        m.d.sync += [
+            lane_read.eq(lane),
+            distance.x.eq(Mux(stages[1].place, distance.maximum, self.sums.word_select(lane_read, 32))),
+        ]
+        m.d.comb += [
+            distance.search.eq(stages[2].search),
+            distance.first.eq(stages[2].first),
+            distance.place.eq(stages[2].place),
+            exponential.d.eq(distance.d),
+        ]
+
+        # The sum, which starts from 0 with every row. What is less than its last place is cut off each term.
+        term = Cat(Const(0, _SUM_FRACTION - 16), exponential.power)
+        for bit in reversed(range(5)):
+            term = Mux(exponential.halvings[bit], term >> (1 << bit), term)[:_SUM_FRACTION]
+        term_held, total = Signal(_SUM_FRACTION, reset_less=True), Signal(width, reset_less=True)
+        infinite = Signal(reset_less=True)
+        m.d.sync += term_held.eq(Mux(exponential.halvings[5:].any(), 0, term))
+        at_sum = stages[powered + 1]
+        with m.If(at_sum.place):
+            m.d.sync += [total.eq(0), infinite.eq(distance.infinite)]
+        with m.Elif(at_sum.sum):
+            m.d.sync += total.eq(total + term_held)
+        m.d.comb += [reciprocal.total.eq(total[_SUM_UNUSED:]), reciprocal.start.eq(stages[-1].sum & stages[-1].last)]
+
+        # The result: 0.25 to 1 from the product, hence one place to normalise.
+        product, exponent = Signal(32, reset_less=True), Signal(10, reset_less=True)
+        m.d.sync += [
+            product.eq(exponential.power * reciprocal.quotient),
+            exponent.eq(142 - reciprocal.places - exponential.halvings),
+        ]
+        upper = product[31]
+        fraction = Mux(upper, product[24:31], product[23:30])
+        up = Mux(upper, product[23] & (product[:23].any() | product[24]), product[22] & (product[:22].any() | product[23]))
+        rounded = Signal(17)
+        m.d.comb += rounded.eq((Cat(Const(1, 1), fraction, exponent) + Cat(up, Const(0, 7), upper))[1:])
+        normal = ~rounded[16] & rounded[7:16].any()
+        value = Mux(at_sum.keep, Mux(infinite, QUIET_NAN >> 16, Mux(normal, rounded[:15], 0)), 0)
+        self._write(m, op, at_sum, value)
+        return EnableInserter(advance)(m)
+
+    def _issue(self, m, op, element, summed, soon):
+        """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the lane."""
+        lane = Signal(range(self.n))
+        tiles = Signal.like(op.tiles)
+        acc = Signal.like(op.acc)
+        pads = Signal()
+        last_tile, last_value, last = Signal(), Signal(), Signal()
+        running = Signal()
+        m.d.comb += [
+            self.acc_row.eq(acc),
+            last_tile.eq(tiles == 1),
+            last_value.eq(last_tile & (lane == op.lanes - 1)),
+            # Results are written as whole vectors.
+            last.eq(Mux(element.out, last_tile & (lane == self.n - 1), last_value)),
+            element.last.eq(last),
+            element.keep.eq(~pads),
+            element.done.eq(last & (op.rows == 1)),
+        ]
+        with m.If(running):
+            m.d.sync += lane.eq(lane + 1)
+            with m.If(lane == self.n - 1):
+                m.d.sync += [tiles.eq(tiles - 1), acc.eq(acc + op.acc_stride)]
+            with m.If(element.out & last_value):
+                m.d.sync += pads.eq(1)
+            with m.If(last):
+                m.d.sync += [lane.eq(0), tiles.eq(op.tiles), acc.eq(op.acc), pads.eq(0)]
+
+        first = Signal()
+        with m.FSM(name="softmax"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [
+                    op.eq(self.i.payload),
+                    acc.eq(self.i.payload.acc),
+                    tiles.eq(self.i.payload.tiles),
+                    first.eq(1),
+                ]
+                with m.If(self.i.valid):
+                    m.next = "SEARCH"
+            with m.State("SEARCH"):
+                m.d.comb += [running.eq(1), element.search.eq(1), element.first.eq(first)]
+                m.d.sync += first.eq(0)
+                with m.If(last):
+                    m.next = "PLACE"
+            with m.State("PLACE"):
+                m.d.comb += element.place.eq(1)
+                m.d.sync += first.eq(1)
+                with m.If(first):
+                    m.next = "SUM"
+            with m.State("SUM"):
+                m.d.comb += [running.eq(1), element.sum.eq(1)]
+                with m.If(last):
+                    m.next = "SUMMED"
+            with m.State("SUMMED"):
+                with m.If(summed):
+                    m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                with m.If(soon):
+                    m.d.sync += op.acc.eq(op.acc + 1)
+                    m.next = "OUT"
+            with m.State("OUT"):
+                m.d.comb += [running.eq(1), element.out.eq(1)]
+                with m.If(last):
+                    m.d.sync += op.rows.eq(op.rows - 1)
+                    m.next = "SEARCH"
+                    with m.If(op.rows == 1):
+                        m.next = "DRAIN"
+            with m.State("DRAIN"):
+                with m.If(self.done):
+                    m.next = "IDLE"
+        return lane
+
+    def _write(self, m, op, element, value):
+        """Puts one result after the other into vectors, and these into the unified buffer."""
+        slot = Signal(range(self.n))
+        fresh, half = Signal(init=1), Signal()
+        binary32 = op.format == Format.BINARY32
+        # The first vector of the row, and of the tile.
+        row, tile = Signal.like(op.row), Signal.like(op.row)
+        next_row = Signal.like(op.row)
+        full, last_vector = Signal(), Signal()
+        m.d.comb += [
+            full.eq(slot == self.n - 1),
+            next_row.eq(row + Mux(binary32, 2, 1)),
+        ]
+        m.d.sync += [
+            self.write.eq(element.out & full),
+            last_vector.eq(element.done),
+            self.done.eq(self.write & last_vector),
+            self.row.eq(tile + half),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += [row.eq(self.i.payload.row), tile.eq(self.i.payload.row), slot.eq(self.i.payload.format)]
+        with m.If(element.out):
+            for index in range(self.n):
+                place = self.vector.word_select(index, 16)
+                with m.If(slot == index):
+                    m.d.sync += place.eq(value)
+                with m.Elif(fresh):
+                    m.d.sync += place.eq(0)
+            # A binary32 takes two places, of which the lower one stays 0.
+            m.d.sync += [slot.eq(slot + 1 + binary32), fresh.eq(full)]
+            with m.If(full):
+                m.d.sync += [slot.eq(binary32), half.eq(binary32 & ~half)]
+                with m.If(~binary32 | half):
+                    m.d.sync += tile.eq(tile + op.buffer_stride)
+                    with m.If(element.last):
+                        m.d.sync += [tile.eq(next_row), row.eq(next_row)]
+        return m
