@@ -17,11 +17,12 @@ from .yosys import run_yosys
 
 __all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil"]
 
-#: All logic becomes `assign`, registers and memories `always_ff`. Memories have no initial contents.
+#: All logic becomes `assign`, registers and memories `always_ff`. Memories have no initial contents, so
+#: tables stay logic.
 _SCRIPT = """
 read_rtlil design.il
 hierarchy -check -top {top}
-proc
+proc -norom
 delete t:$meminit*
 opt_clean
 pmuxtree

@@ -66,35 +66,39 @@ class RowDistance(wiring.Component):
         right = Signal(10)
         m.d.comb += right.eq(common + 2 - x.exponent)
         moves = Signal(5, reset_less=True)
-        vanishes, beyond = Signal(reset_less=True), Signal(reset_less=True)
         significand = Signal(24, reset_less=True)
-        negative, place = Signal(reset_less=True), Signal(reset_less=True)
+        moved_place, moved_beyond = Signal(reset_less=True), Signal(reset_less=True)
+        subtract = Signal(reset_less=True)
         m.d.sync += [
-            moves.eq(right), vanishes.eq(right[5:].any()), beyond.eq(right[9]),
-            significand.eq(Cat(x.fraction, Const(1, 1))), negative.eq(x.sign), place.eq(self.place),
+            moves.eq(right), moved_place.eq(self.place), moved_beyond.eq(right[9]),
+            # The maximum is added to 0, the others are subtracted from it.
+            subtract.eq(x.sign == self.place),
         ]
+        with m.If(right[5:].any()):
+            m.d.sync += significand.eq(0)
+        with m.Else():
+            m.d.sync += significand.eq(Cat(x.fraction, Const(1, 1)))
 
         moved = Cat(Const(0, 3), significand)
         for bit in reversed(range(5)):
             moved = Mux(moves[bit], moved >> (1 << bit), moved)[:27]
         aligned = Signal(27, reset_less=True)
-        subtract, aligned_place, aligned_beyond = Signal(reset_less=True), Signal(reset_less=True), Signal(reset_less=True)
+        borrow, aligned_place, aligned_beyond = Signal(reset_less=True), Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += [
-            aligned.eq(Mux(vanishes, 0, moved)),
-            # The maximum is added to 0, the others are subtracted from it.
-            subtract.eq(negative == place), aligned_place.eq(place), aligned_beyond.eq(beyond),
+            aligned.eq(moved ^ subtract.replicate(27)),
+            borrow.eq(subtract), aligned_place.eq(moved_place), aligned_beyond.eq(moved_beyond),
         ]
 
         # Rounding adds the lowest bit, or subtracts it.
         base, difference = Signal(28, reset_less=True), Signal(28)
-        m.d.comb += difference.eq((Cat(Const(1, 1), base) + Cat(aligned[0] ^ subtract, aligned[1:] ^ subtract.replicate(27)))[1:])
-        seen, far, distance = Signal(reset_less=True), Signal(reset_less=True), Signal(27, reset_less=True)
-        m.d.sync += [
-            seen.eq(aligned_place), far.eq(aligned_beyond), distance.eq(difference),
-        ]
+        m.d.comb += difference.eq((Cat(Const(1, 1), base) + Cat(aligned, borrow.replicate(2)))[1:])
+        far, distance = Signal(reset_less=True), Signal(27, reset_less=True)
+        m.d.sync += [far.eq(aligned_beyond), distance.eq(difference)]
         left = Signal(8, reset_less=True)
-        with m.If(aligned_place):
-            m.d.sync += [base.eq(Mux(seen, difference, 0)), left.eq(common - _FIXED)]
+        with m.If(aligned_place & moved_place):
+            m.d.sync += base.eq(0)
+        with m.Elif(aligned_place):
+            m.d.sync += [base.eq(difference), left.eq(common - _FIXED)]
 
         # From the common place to that of a distance.
         scaled, overflow = distance[:DISTANCE_BITS], far | distance[DISTANCE_BITS:].any()
@@ -103,5 +107,8 @@ class RowDistance(wiring.Component):
             overflow = overflow | left[bit] & scaled[-places:].any()
             scaled = Mux(left[bit], Cat(Const(0, places), scaled), scaled)[:DISTANCE_BITS]
         overflow = overflow | left[5:].any() & distance.any()
-        m.d.sync += self.d.eq(scaled | overflow.replicate(DISTANCE_BITS))
+        with m.If(overflow):
+            m.d.sync += self.d.eq((1 << DISTANCE_BITS) - 1)
+        with m.Else():
+            m.d.sync += self.d.eq(scaled)
         return m

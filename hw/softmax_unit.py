@@ -3,7 +3,7 @@
 from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from .exponential import Exponential
 from .float_formats import QUIET_NAN
@@ -70,10 +70,11 @@ class SoftmaxUnit(wiring.Component):
         m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
 
         lane = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
-        lane_read = Signal.like(lane)
+        lane_read = Signal(range(self.n))
+        sums = Cat(self.sums[-32:], self.sums[:-32])      # the first lane counts as 1, the last as 0
         m.d.sync += [
             lane_read.eq(lane),
-            distance.x.eq(Mux(stages[1].place, distance.maximum, self.sums.word_select(lane_read, 32))),
+            distance.x.eq(Mux(stages[1].place, distance.maximum, sums.word_select(lane_read, 32))),
         ]
         m.d.comb += [
             distance.search.eq(stages[2].search),
@@ -88,7 +89,10 @@ class SoftmaxUnit(wiring.Component):
             term = Mux(exponential.halvings[bit], term >> (1 << bit), term)[:_SUM_FRACTION]
         term_held, total = Signal(_SUM_FRACTION, reset_less=True), Signal(width, reset_less=True)
         infinite = Signal(reset_less=True)
-        m.d.sync += term_held.eq(Mux(exponential.halvings[5:].any(), 0, term))
+        with m.If(exponential.halvings[5:].any()):
+            m.d.sync += term_held.eq(0)
+        with m.Else():
+            m.d.sync += term_held.eq(term)
         at_sum = stages[powered + 1]
         with m.If(at_sum.place):
             m.d.sync += [total.eq(0), infinite.eq(distance.infinite)]
@@ -96,61 +100,57 @@ class SoftmaxUnit(wiring.Component):
             m.d.sync += total.eq(total + term_held)
         m.d.comb += [reciprocal.total.eq(total[_SUM_UNUSED:]), reciprocal.start.eq(stages[-1].sum & stages[-1].last)]
 
-        # The result: 0.25 to 1 from the product, hence one place to normalise.
+        # The result: 0.25 to 1 from the product, hence one place to normalise. The product is not exact, so a tie means nothing.
         product, exponent = Signal(32, reset_less=True), Signal(10, reset_less=True)
         m.d.sync += [
             product.eq(exponential.power * reciprocal.quotient),
             exponent.eq(142 - reciprocal.places - exponential.halvings),
         ]
         upper = product[31]
-        fraction = Mux(upper, product[24:31], product[23:30])
-        up = Mux(upper, product[23] & (product[:23].any() | product[24]), product[22] & (product[:22].any() | product[23]))
+        significant = Mux(upper, product[23:31], product[22:30])
         rounded = Signal(17)
-        m.d.comb += rounded.eq((Cat(Const(1, 1), fraction, exponent) + Cat(up, Const(0, 7), upper))[1:])
+        m.d.comb += rounded.eq((Cat(significant, exponent) + Cat(Const(1, 8), upper))[1:])
         normal = ~rounded[16] & rounded[7:16].any()
         value = Mux(at_sum.keep, Mux(infinite, QUIET_NAN >> 16, Mux(normal, rounded[:15], 0)), 0)
         self._write(m, op, at_sum, value)
         return EnableInserter(advance)(m)
 
     def _issue(self, m, op, element, summed, soon):
-        """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the lane."""
-        lane = Signal(range(self.n))
-        tiles = Signal.like(op.tiles)
+        """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the count of
+        lanes, which begins with 1."""
+        lane, tile = Signal(bits_for(self.n), init=1), Signal(op.tiles.shape(), init=1)
         acc = Signal.like(op.acc)
         pads = Signal()
-        last_tile, last_value, last = Signal(), Signal(), Signal()
+        last_lane, last_tile, last_value, last = Signal(), Signal(), Signal(), Signal()
         running = Signal()
         m.d.comb += [
             self.acc_row.eq(acc),
-            last_tile.eq(tiles == 1),
-            last_value.eq(last_tile & (lane == op.lanes - 1)),
+            last_lane.eq(lane[-1]),
+            last_tile.eq(tile == op.tiles),
+            last_value.eq(last_tile & (lane == op.lanes)),
             # Results are written as whole vectors.
-            last.eq(Mux(element.out, last_tile & (lane == self.n - 1), last_value)),
+            last.eq(Mux(element.out, last_tile & last_lane, last_value)),
             element.last.eq(last),
             element.keep.eq(~pads),
             element.done.eq(last & (op.rows == 1)),
         ]
-        with m.If(running):
-            m.d.sync += lane.eq(lane + 1)
-            with m.If(lane == self.n - 1):
-                m.d.sync += [tiles.eq(tiles - 1), acc.eq(acc + op.acc_stride)]
-            with m.If(element.out & last_value):
-                m.d.sync += pads.eq(1)
-            with m.If(last):
-                m.d.sync += [lane.eq(0), tiles.eq(op.tiles), acc.eq(op.acc), pads.eq(0)]
+        with m.If(~running):
+            m.d.sync += [lane.eq(1), tile.eq(1), pads.eq(0), acc.eq(op.acc)]
+        with m.Else():
+            m.d.sync += [lane.eq(lane + 1), pads.eq(pads | last_value)]
+            with m.If(last_lane):
+                m.d.sync += [lane.eq(1), tile.eq(tile + 1), acc.eq(acc + op.acc_stride)]
 
         first = Signal()
         with m.FSM(name="softmax"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
-                m.d.sync += [
-                    op.eq(self.i.payload),
-                    acc.eq(self.i.payload.acc),
-                    tiles.eq(self.i.payload.tiles),
-                    first.eq(1),
-                ]
+                m.d.sync += op.eq(self.i.payload)
                 with m.If(self.i.valid):
-                    m.next = "SEARCH"
+                    m.next = "ROW"
+            with m.State("ROW"):
+                m.d.sync += first.eq(1)
+                m.next = "SEARCH"
             with m.State("SEARCH"):
                 m.d.comb += [running.eq(1), element.search.eq(1), element.first.eq(first)]
                 m.d.sync += first.eq(0)
@@ -170,13 +170,12 @@ class SoftmaxUnit(wiring.Component):
                     m.next = "DIVIDE"
             with m.State("DIVIDE"):
                 with m.If(soon):
-                    m.d.sync += op.acc.eq(op.acc + 1)
                     m.next = "OUT"
             with m.State("OUT"):
                 m.d.comb += [running.eq(1), element.out.eq(1)]
                 with m.If(last):
-                    m.d.sync += op.rows.eq(op.rows - 1)
-                    m.next = "SEARCH"
+                    m.d.sync += [op.rows.eq(op.rows - 1), op.acc.eq(op.acc + 1)]
+                    m.next = "ROW"
                     with m.If(op.rows == 1):
                         m.next = "DRAIN"
             with m.State("DRAIN"):
@@ -189,35 +188,30 @@ class SoftmaxUnit(wiring.Component):
         slot = Signal(range(self.n))
         fresh, half = Signal(init=1), Signal()
         binary32 = op.format == Format.BINARY32
-        # The first vector of the row, and of the tile.
-        row, tile = Signal.like(op.row), Signal.like(op.row)
-        next_row = Signal.like(op.row)
+        tile = Signal.like(op.row)      # the tile's first vector in this row
         full, last_vector = Signal(), Signal()
-        m.d.comb += [
-            full.eq(slot == self.n - 1),
-            next_row.eq(row + Mux(binary32, 2, 1)),
-        ]
+        m.d.comb += full.eq(slot == self.n - 1)
         m.d.sync += [
             self.write.eq(element.out & full),
             last_vector.eq(element.done),
             self.done.eq(self.write & last_vector),
             self.row.eq(tile + half),
         ]
-        with m.If(self.i.ready):
-            m.d.sync += [row.eq(self.i.payload.row), tile.eq(self.i.payload.row), slot.eq(self.i.payload.format)]
-        with m.If(element.out):
-            for index in range(self.n):
-                place = self.vector.word_select(index, 16)
-                with m.If(slot == index):
-                    m.d.sync += place.eq(value)
-                with m.Elif(fresh):
-                    m.d.sync += place.eq(0)
+        with m.If(element.place):
+            m.d.sync += [tile.eq(op.row), slot.eq(binary32)]
+        with m.Elif(element.out):
             # A binary32 takes two places, of which the lower one stays 0.
             m.d.sync += [slot.eq(slot + 1 + binary32), fresh.eq(full)]
             with m.If(full):
                 m.d.sync += [slot.eq(binary32), half.eq(binary32 & ~half)]
                 with m.If(~binary32 | half):
                     m.d.sync += tile.eq(tile + op.buffer_stride)
-                    with m.If(element.last):
-                        m.d.sync += [tile.eq(next_row), row.eq(next_row)]
+            with m.If(element.last):
+                m.d.sync += op.row.eq(op.row + Mux(binary32, 2, 1))
+        for index in range(self.n):
+            place = self.vector.word_select(index, 16)
+            with m.If(element.out & fresh & (slot != index)):
+                m.d.sync += place.eq(0)
+            with m.Elif(element.out & (slot == index)):
+                m.d.sync += place.eq(value)
         return m

@@ -21,6 +21,8 @@ def sums(rng, count):
     spread = rng.choice((0, 1e-3, 1, 3, 10, 30, 90, 1e4, 1e37))
     offset = rng.choice((0, 0, 1)) * rng.choice((-1, 1)) * 2.0 ** rng.randrange(-4, rng.choice((13, 26, 126)))
     values = np.array([offset + rng.gauss(0, spread) for _ in range(count)]).astype(np.float32).view(np.uint32)
+    if rng.random() < 0.2:      # a few units in the last place from each other
+        values += np.array([rng.randrange(4) for _ in values], np.uint32) - (values & np.uint32(3))
     special = rng.choice((0, 0, 0, 0.2, 1))
     for index in range(count):
         if rng.random() < special:

@@ -62,8 +62,8 @@ def reciprocal(total):
 def softmax(sums):
     """exp(x - max) / sum of them, for rows of sums: binary32 bits (rows, N) -> bfloat16 bits.
 
-    Rounded once, to nearest, ties to even; what is below the least normal number then is +0. An element of -infinity gives
-    +0. A row with a NaN, and one whose maximum is infinite, gives NaN throughout.
+    Rounded once, to nearest (from a product that is not exact, so ties mean nothing and go up); what is below the least normal
+    number then is +0. An element of -infinity gives +0. A row with a NaN, and one whose maximum is infinite, gives NaN throughout.
     """
     sums = np.asarray(add(sums, np.uint32(0x80000000)))     # without subnormals, and with only one NaN
     distance, top = distances(sums)
@@ -73,7 +73,7 @@ def softmax(sums):
     product = power * quotient
     upper = product >> 31
     product = np.where(upper, product, product << 1)
-    rounded = product + 0x7FFFFF + (product >> 24 & 1) >> 24        # 8 bits, or 256
+    rounded = product + 0x800000 >> 24      # 8 bits, or 256
     result = (142 - halvings - places + upper << 7) + rounded - 128
     result = np.where(result < 128, 0, result)
     return np.where(top[:, None] == 255, NAN_BFLOAT16, result).astype(np.uint16)
