@@ -66,14 +66,16 @@ class Exponential(wiring.Component):
         m.d.comb += rounded.eq(Cat(Const(0, 1), product) + Mux(low, half + LOG2_E, half))
         m.d.sync += t.eq(rounded[shift:])
 
-        power, fine = Signal(16, reset_less=True), Signal(12, reset_less=True)
-        halvings = Signal(8, reset_less=True)
-        m.d.sync += [
-            power.eq(Array(POWERS)[t[8:12]]),
-            fine.eq(Array(value & 0xFFF for value in FINE_POWERS)[t[4:8]] - Array(FINEST_LOSSES)[t[0:4]]),
-            halvings.eq(t[12:]),
-        ]
+        coarse, fine = Signal(16, reset_less=True), Signal(12, reset_less=True)
+        power, halvings = Signal(16, reset_less=True), [Signal(8, name=f"halvings_{i}", reset_less=True) for i in range(2)]
         whole = Signal(32)
-        m.d.comb += whole.eq(power * Cat(fine, Const(0xF, 4)))
-        m.d.sync += [self.power.eq(whole[16:]), self.halvings.eq(halvings)]
+        m.d.comb += whole.eq(coarse * Cat(fine, Const(0xF, 4)))
+        m.d.sync += [
+            coarse.eq(Array(POWERS)[t[8:12]]),
+            fine.eq(Array(value & 0xFFF for value in FINE_POWERS)[t[4:8]] - Array(FINEST_LOSSES)[t[0:4]]),
+            halvings[0].eq(t[12:]),
+            power.eq(whole[16:]),
+            halvings[1].eq(halvings[0]),
+        ]
+        m.d.comb += [self.power.eq(power), self.halvings.eq(halvings[1])]
         return m

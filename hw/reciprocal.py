@@ -50,20 +50,19 @@ class Reciprocal(wiring.Component):
 
         # All bits of the dividend are ones, and the first 15 of them are less than any total.
         remainder = Signal(self.width, reset_less=True)
+        quotient, places = Signal(16, reset_less=True), Signal(7, reset_less=True)
         shifted = Cat(Const(1, 1), remainder)
         rest = Signal(self.width + 2)
         fits = ~rest[-1]
         m.d.comb += [
             rest.eq(shifted - self.total),
-            self.done.eq(self.quotient[15]),
-            self.soon.eq(self.quotient[15 - self.ahead:].any()),
+            self.quotient.eq(quotient),
+            self.places.eq(places),
+            self.done.eq(quotient[15]),
+            self.soon.eq(quotient[15 - self.ahead:].any()),
         ]
         with m.If(self.start):
-            m.d.sync += [remainder.eq((1 << 15) - 1), self.quotient.eq(0), self.places.eq(0)]
+            m.d.sync += [remainder.eq((1 << 15) - 1), quotient.eq(0), places.eq(0)]
         with m.Elif(~self.done):
-            m.d.sync += [
-                remainder.eq(Mux(fits, rest, shifted)),
-                self.quotient.eq(Cat(fits, self.quotient)),
-                self.places.eq(self.places + 1),
-            ]
+            m.d.sync += [remainder.eq(Mux(fits, rest, shifted)), quotient.eq(Cat(fits, quotient)), places.eq(places + 1)]
         return m

@@ -45,7 +45,8 @@ class RowDistance(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x, maximum = self.x, self.maximum
+        x, maximum = self.x, Signal(Binary32, reset_less=True)
+        m.d.comb += self.maximum.eq(maximum)
 
         # The maximum. An equal number may replace it.
         larger = Signal()
@@ -57,11 +58,12 @@ class RowDistance(wiring.Component):
         # How far x is to be moved to the right, from three places further left than its own: two for numbers that are larger
         # than the maximum (and negative, both), and one more to round. Of the two `place`, the first sets the common place,
         # and the second is moved there.
-        common = Signal(8, reset_less=True)
+        common, infinite = Signal(8, reset_less=True), Signal(reset_less=True)
+        m.d.comb += self.infinite.eq(infinite)
         with m.If(self.place):
             m.d.sync += [
                 common.eq(Mux(maximum.exponent > _FIXED, maximum.exponent - 1, _FIXED)),
-                self.infinite.eq(maximum.exponent.all()),
+                infinite.eq(maximum.exponent.all()),
             ]
         right = Signal(10)
         m.d.comb += right.eq(common + 2 - x.exponent)
@@ -107,8 +109,10 @@ class RowDistance(wiring.Component):
             overflow = overflow | left[bit] & scaled[-places:].any()
             scaled = Mux(left[bit], Cat(Const(0, places), scaled), scaled)[:DISTANCE_BITS]
         overflow = overflow | left[5:].any() & distance.any()
+        d = Signal(DISTANCE_BITS, reset_less=True)
         with m.If(overflow):
-            m.d.sync += self.d.eq((1 << DISTANCE_BITS) - 1)
+            m.d.sync += d.eq((1 << DISTANCE_BITS) - 1)
         with m.Else():
-            m.d.sync += self.d.eq(scaled)
+            m.d.sync += d.eq(scaled)
+        m.d.comb += self.d.eq(d)
         return m

@@ -52,7 +52,7 @@ class SoftmaxUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        op = Signal(self.i.payload.shape())
+        op = Signal(self.i.payload.shape(), reset_less=True)
 
         # Everything stands still while a vector waits.
         advance = Signal()
@@ -70,13 +70,15 @@ class SoftmaxUnit(wiring.Component):
         m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
 
         lane = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
-        lane_read = Signal(range(self.n))
+        lane_read = Signal(range(self.n), reset_less=True)
+        x = Signal(32, reset_less=True)
         sums = Cat(self.sums[-32:], self.sums[:-32])      # the first lane counts as 1, the last as 0
         m.d.sync += [
             lane_read.eq(lane),
-            distance.x.eq(Mux(stages[1].place, distance.maximum, sums.word_select(lane_read, 32))),
+            x.eq(Mux(stages[1].place, distance.maximum, sums.word_select(lane_read, 32))),
         ]
         m.d.comb += [
+            distance.x.eq(x),
             distance.search.eq(stages[2].search),
             distance.first.eq(stages[2].first),
             distance.place.eq(stages[2].place),
@@ -118,9 +120,9 @@ class SoftmaxUnit(wiring.Component):
     def _issue(self, m, op, element, summed, soon):
         """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the count of
         lanes, which begins with 1."""
-        lane, tile = Signal(bits_for(self.n), init=1), Signal(op.tiles.shape(), init=1)
-        acc = Signal.like(op.acc)
-        pads = Signal()
+        lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.tiles.shape(), reset_less=True)
+        acc = Signal.like(op.acc, reset_less=True)
+        pads = Signal(reset_less=True)
         last_lane, last_tile, last_value, last = Signal(), Signal(), Signal(), Signal()
         running = Signal()
         m.d.comb += [
@@ -141,7 +143,7 @@ class SoftmaxUnit(wiring.Component):
             with m.If(last_lane):
                 m.d.sync += [lane.eq(1), tile.eq(tile + 1), acc.eq(acc + op.acc_stride)]
 
-        first = Signal()
+        first = Signal(reset_less=True)
         with m.FSM(name="softmax"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
@@ -185,20 +187,21 @@ class SoftmaxUnit(wiring.Component):
 
     def _write(self, m, op, element, value):
         """Puts one result after the other into vectors, and these into the unified buffer."""
-        slot = Signal(range(self.n))
-        fresh, half = Signal(init=1), Signal()
+        slot = Signal(range(self.n), reset_less=True)
+        fresh, half = Signal(reset_less=True), Signal(reset_less=True)
         binary32 = op.format == Format.BINARY32
         tile = Signal.like(op.row)      # the tile's first vector in this row
+        row, vector = Signal.like(op.row), Signal(16 * self.n, reset_less=True)
         full, last_vector = Signal(), Signal()
-        m.d.comb += full.eq(slot == self.n - 1)
+        m.d.comb += [full.eq(slot == self.n - 1), self.row.eq(row), self.vector.eq(vector)]
         m.d.sync += [
             self.write.eq(element.out & full),
             last_vector.eq(element.done),
             self.done.eq(self.write & last_vector),
-            self.row.eq(tile + half),
+            row.eq(tile + half),
         ]
         with m.If(element.place):
-            m.d.sync += [tile.eq(op.row), slot.eq(binary32)]
+            m.d.sync += [tile.eq(op.row), slot.eq(binary32), fresh.eq(1), half.eq(0)]
         with m.Elif(element.out):
             # A binary32 takes two places, of which the lower one stays 0.
             m.d.sync += [slot.eq(slot + 1 + binary32), fresh.eq(full)]
@@ -209,7 +212,7 @@ class SoftmaxUnit(wiring.Component):
             with m.If(element.last):
                 m.d.sync += op.row.eq(op.row + Mux(binary32, 2, 1))
         for index in range(self.n):
-            place = self.vector.word_select(index, 16)
+            place = vector.word_select(index, 16)
             with m.If(element.out & fresh & (slot != index)):
                 m.d.sync += place.eq(0)
             with m.Elif(element.out & (slot == index)):
