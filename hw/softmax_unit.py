@@ -36,7 +36,7 @@ class SoftmaxUnit(wiring.Component):
 
     Members
     -------
-    i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
+    i : stream of operations, each taken when it has ended; `done`, `done_slot` : the operation with this slot has ended.
     acc_row, acc_read, sums : to the accumulators.
     write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
     """
@@ -51,16 +51,22 @@ class SoftmaxUnit(wiring.Component):
         })
 
     def elaborate(self, platform):
-        m = Module()
-        op = Signal(self.i.payload.shape(), reset_less=True)
+        top, m = Module(), Module()
+        op = self.i.payload
 
-        # Everything stands still while a vector waits.
-        advance = Signal()
-        m.d.comb += [advance.eq(~self.write | self.grant), self.acc_read.eq(advance), self.done_slot.eq(op.tag.slot)]
+        # Everything in `m` stands still while a distance takes its time, then while a vector waits.
+        advance, written = Signal(), Signal()
+        top.submodules.moving = EnableInserter(advance)(m)
+        top.submodules.distance = distance = RowDistance()
+        top.d.comb += [
+            self.write.eq(written & ~distance.busy),
+            advance.eq((~written | self.grant) & ~distance.busy),
+            distance.advance.eq(advance),
+            self.acc_read.eq(advance),
+        ]
 
         # What is known of an element, from its issue on; x is there at stage 2.
         element = data.StructLayout({name: 1 for name in ("search", "first", "place", "sum", "last", "out", "keep", "done")})
-        m.submodules.distance = distance = RowDistance()
         m.submodules.exponential = exponential = Exponential()
         powered = 2 + distance.latency + exponential.latency
         stages = [Signal(element, name=f"element_{index}") for index in range(powered + 3)]
@@ -69,7 +75,7 @@ class SoftmaxUnit(wiring.Component):
         width = _SUM_FRACTION + 16 + exact_log2(self.n)
         m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
 
-        lane = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
+        lane, index = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
         lane_read = Signal(range(self.n), reset_less=True)
         x = Signal(32, reset_less=True)
         sums = Cat(self.sums[-32:], self.sums[:-32])      # the first lane counts as 1, the last as 0
@@ -82,6 +88,7 @@ class SoftmaxUnit(wiring.Component):
             distance.search.eq(stages[2].search),
             distance.first.eq(stages[2].first),
             distance.place.eq(stages[2].place),
+            distance.measure.eq(stages[2].sum | stages[2].out),
             exponential.d.eq(distance.d),
         ]
 
@@ -114,16 +121,17 @@ class SoftmaxUnit(wiring.Component):
         m.d.comb += rounded.eq((Cat(significant, exponent) + Cat(Const(1, 8), upper))[1:])
         normal = ~rounded[16] & rounded[7:16].any()
         value = Mux(at_sum.keep, Mux(infinite, QUIET_NAN >> 16, Mux(normal, rounded[:15], 0)), 0)
-        self._write(m, op, at_sum, value)
-        return EnableInserter(advance)(m)
+        self._write(m, op, at_sum, value, index, written)
+        return top
 
     def _issue(self, m, op, element, summed, soon):
         """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the count of
-        lanes, which begins with 1."""
+        lanes, which begins with 1, and the index of the row."""
         lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.tiles.shape(), reset_less=True)
         acc = Signal.like(op.acc, reset_less=True)
+        index, next_index = Signal.like(op.acc, reset_less=True), Signal.like(op.rows)
         pads = Signal(reset_less=True)
-        last_lane, last_tile, last_value, last = Signal(), Signal(), Signal(), Signal()
+        last_lane, last_tile, last_value, last, last_row = (Signal() for _ in range(5))
         running = Signal()
         m.d.comb += [
             self.acc_row.eq(acc),
@@ -134,10 +142,12 @@ class SoftmaxUnit(wiring.Component):
             last.eq(Mux(element.out, last_tile & last_lane, last_value)),
             element.last.eq(last),
             element.keep.eq(~pads),
-            element.done.eq(last & (op.rows == 1)),
+            element.done.eq(last & last_row),
+            next_index.eq(index + 1),
+            last_row.eq(next_index == op.rows),
         ]
         with m.If(~running):
-            m.d.sync += [lane.eq(1), tile.eq(1), pads.eq(0), acc.eq(op.acc)]
+            m.d.sync += [lane.eq(1), tile.eq(1), pads.eq(0), acc.eq(op.acc + index)]
         with m.Else():
             m.d.sync += [lane.eq(lane + 1), pads.eq(pads | last_value)]
             with m.If(last_lane):
@@ -146,8 +156,7 @@ class SoftmaxUnit(wiring.Component):
         first = Signal(reset_less=True)
         with m.FSM(name="softmax"):
             with m.State("IDLE"):
-                m.d.comb += self.i.ready.eq(1)
-                m.d.sync += op.eq(self.i.payload)
+                m.d.sync += index.eq(0)
                 with m.If(self.i.valid):
                     m.next = "ROW"
             with m.State("ROW"):
@@ -176,16 +185,16 @@ class SoftmaxUnit(wiring.Component):
             with m.State("OUT"):
                 m.d.comb += [running.eq(1), element.out.eq(1)]
                 with m.If(last):
-                    m.d.sync += [op.rows.eq(op.rows - 1), op.acc.eq(op.acc + 1)]
+                    m.d.sync += index.eq(next_index)
                     m.next = "ROW"
-                    with m.If(op.rows == 1):
+                    with m.If(last_row):
                         m.next = "DRAIN"
             with m.State("DRAIN"):
                 with m.If(self.done):
                     m.next = "IDLE"
-        return lane
+        return lane, index
 
-    def _write(self, m, op, element, value):
+    def _write(self, m, op, element, value, index, written):
         """Puts one result after the other into vectors, and these into the unified buffer."""
         slot = Signal(range(self.n), reset_less=True)
         fresh, half = Signal(reset_less=True), Signal(reset_less=True)
@@ -193,15 +202,21 @@ class SoftmaxUnit(wiring.Component):
         tile = Signal.like(op.row)      # the tile's first vector in this row
         row, vector = Signal.like(op.row), Signal(16 * self.n, reset_less=True)
         full, last_vector = Signal(), Signal()
-        m.d.comb += [full.eq(slot == self.n - 1), self.row.eq(row), self.vector.eq(vector)]
+        m.d.comb += [
+            full.eq(slot == self.n - 1),
+            self.row.eq(row),
+            self.vector.eq(vector),
+            self.i.ready.eq(self.done),
+            self.done_slot.eq(op.tag.slot),
+        ]
         m.d.sync += [
-            self.write.eq(element.out & full),
+            written.eq(element.out & full),
             last_vector.eq(element.done),
-            self.done.eq(self.write & last_vector),
+            self.done.eq(written & last_vector),
             row.eq(tile + half),
         ]
         with m.If(element.place):
-            m.d.sync += [tile.eq(op.row), slot.eq(binary32), fresh.eq(1), half.eq(0)]
+            m.d.sync += [tile.eq(op.row + Mux(binary32, index << 1, index)), slot.eq(binary32), fresh.eq(1), half.eq(0)]
         with m.Elif(element.out):
             # A binary32 takes two places, of which the lower one stays 0.
             m.d.sync += [slot.eq(slot + 1 + binary32), fresh.eq(full)]
@@ -209,12 +224,10 @@ class SoftmaxUnit(wiring.Component):
                 m.d.sync += [slot.eq(binary32), half.eq(binary32 & ~half)]
                 with m.If(~binary32 | half):
                     m.d.sync += tile.eq(tile + op.buffer_stride)
-            with m.If(element.last):
-                m.d.sync += op.row.eq(op.row + Mux(binary32, 2, 1))
-        for index in range(self.n):
-            place = vector.word_select(index, 16)
-            with m.If(element.out & fresh & (slot != index)):
+        for lane in range(self.n):
+            place = vector.word_select(lane, 16)
+            with m.If(element.out & fresh & (slot != lane)):
                 m.d.sync += place.eq(0)
-            with m.Elif(element.out & (slot == index)):
+            with m.Elif(element.out & (slot == lane)):
                 m.d.sync += place.eq(value)
         return m

@@ -79,44 +79,40 @@ async def operations(ports, rng, *, config, count, widest, grants):
     accumulators = [[0] * n for _ in range(config.accumulator_depth)]
     elements = vectors = 0
     start = ports.cycle
-    pending = [random_operation(rng, config, widest) for _ in range(count)]
-    due = []
-    read, current, held = None, None, False
-    while pending or current:
-        if pending:
-            ports.set(i__valid=1, i__payload=pack(layout, **pending[0]))
-        else:
-            ports.set(i__valid=0)
-        grant = int(rng.random() < grants)
-        ports.set(grant=grant)
-        if read is not None:
-            ports.set(sums=accumulators[read])
+    due, read, held = [], None, False
+    for operation in (random_operation(rng, config, widest) for _ in range(count)):
+        due = list(filled(rng, operation, accumulators))
+        elements += operation["rows"] * (n * (operation["tiles"] - 1) + operation["lanes"])
+        vectors += len(due)
+        ports.set(i__valid=1, i__payload=pack(layout, **operation))
+        ended = False
+        while not ended:
+            grant = int(rng.random() < grants)
+            ports.set(grant=grant)
+            if read is not None:
+                ports.set(sums=accumulators[read])
+            await ports.settle()
+            write, ended = ports.get("write"), ports.get("done")
+            if write:
+                assert due, f"cycle {ports.cycle}: a vector too many"
+                found = ports.get("row"), ports.lanes("vector", n)
+                assert found == due[0], f"cycle {ports.cycle}: {operation} wrote {found}, not {due[0]}"
+            else:
+                assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
+            assert ended == (not due) == ports.get("i__ready"), f"cycle {ports.cycle}: done is {ended}, {len(due)} vectors are due"
+            assert not ended or ports.get("done_slot") == operation["tag"]["slot"]
+            held = write and not grant
+            if write and grant:
+                due.pop(0)
+            if ports.get("acc_read"):
+                read = ports.get("acc_row")
+            await ports.tick()
+    ports.set(i__valid=0)
+    for _ in range(40):
         await ports.settle()
-        write, done = ports.get("write"), ports.get("done")
-        if write:
-            assert due, f"cycle {ports.cycle}: a vector too many"
-            found = ports.get("row"), ports.lanes("vector", n)
-            assert found == due[0], f"cycle {ports.cycle}: {current} wrote {found}, not {due[0]}"
-        else:
-            assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
-        assert done == (current is not None and not due), f"cycle {ports.cycle}: done is {done}, {len(due)} vectors are due"
-        if done:
-            assert ports.get("done_slot") == current["tag"]["slot"]
-            current = None
-        held = write and not grant
-        if write and grant:
-            due.pop(0)
-            vectors += 1
-        if ports.get("acc_read"):
-            read = ports.get("acc_row")
-        if pending and ports.get("i__ready"):
-            assert current is None, f"cycle {ports.cycle}: an operation is taken before the last has ended"
-            current = pending.pop(0)
-            due = list(filled(rng, current, accumulators))
-            elements += current["rows"] * (n * (current["tiles"] - 1) + current["lanes"])
+        assert not ports.get("write") and not ports.get("done")
         await ports.tick()
-    ports.set(grant=1)
-    return ports.cycle - start, elements, vectors
+    return ports.cycle - 40 - start, elements, vectors
 
 
 async def runs(ports, rng, *, count, widest, **sizes):
