@@ -42,6 +42,8 @@ class Exponential(wiring.Component):
     -------
     d : 19, in
         Distance, 12 fraction bits.
+    beyond : 1, in
+        The distance is more than fits; there will be 128 halvings or more, whatever `d` is.
     power : 16, out
         0.5 to 1, 16 fraction bits; the top bit is always 1.
     halvings : 8, out
@@ -50,21 +52,21 @@ class Exponential(wiring.Component):
     latency = 4
 
     def __init__(self):
-        super().__init__({"d": In(DISTANCE_BITS), "power": Out(16), "halvings": Out(8)})
+        super().__init__({"d": In(DISTANCE_BITS), "beyond": In(1), "power": Out(16), "halvings": Out(8)})
 
     def elaborate(self, platform):
         m = Module()
 
         # The lowest bit of d stays out of the product, which then has 18 bits on either side; it joins in the rounding.
-        product, low = Signal(36, reset_less=True), Signal(reset_less=True)
-        m.d.sync += [product.eq(self.d[1:] * LOG2_E), low.eq(self.d[0])]
+        product, low, beyond = Signal(36, reset_less=True), Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [product.eq(self.d[1:] * LOG2_E), low.eq(self.d[0]), beyond.eq(self.beyond)]
 
         shift = DISTANCE_FRACTION + LOG2_E_FRACTION - EXPONENT_FRACTION
         half = 1 << shift - 1
         rounded = Signal(37)
         t = Signal(20, reset_less=True)
         m.d.comb += rounded.eq(Cat(Const(0, 1), product) + Mux(low, half + LOG2_E, half))
-        m.d.sync += t.eq(rounded[shift:])
+        m.d.sync += t.eq(Cat(rounded[shift:shift + 19], rounded[-1] | beyond))
 
         coarse, fine = Signal(16, reset_less=True), Signal(12, reset_less=True)
         power, halvings = Signal(16, reset_less=True), [Signal(8, name=f"halvings_{i}", reset_less=True) for i in range(2)]

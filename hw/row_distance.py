@@ -22,8 +22,7 @@ class RowDistance(wiring.Component):
     new search may follow at once.
 
     The common last place is that of a distance, 2**-12, or half the maximum's if that is more; halves are rounded away from 0.
-    Distances that do not fit come out as the largest that does. x is a sum: no subnormal, and only one NaN, which counts as
-    larger than all.
+    x is a sum: no subnormal, and only one NaN, which counts as larger than all.
 
     Members
     -------
@@ -38,6 +37,8 @@ class RowDistance(wiring.Component):
         The maximum in use, since `place`, is an infinity or NaN; distances mean nothing.
     d : 19, out
         Distance, 12 fraction bits.
+    beyond : 1, out
+        The distance does not fit `d`.
     """
 
     latency = 3
@@ -45,7 +46,7 @@ class RowDistance(wiring.Component):
     def __init__(self):
         super().__init__({
             "x": In(Binary32), "search": In(1), "first": In(1), "place": In(1), "measure": In(1), "advance": In(1),
-            "busy": Out(1), "maximum": Out(Binary32), "infinite": Out(1), "d": Out(DISTANCE_BITS),
+            "busy": Out(1), "maximum": Out(Binary32), "infinite": Out(1), "d": Out(DISTANCE_BITS), "beyond": Out(1),
         })
 
     def elaborate(self, platform):
@@ -105,20 +106,14 @@ class RowDistance(wiring.Component):
             m.d.comb += beyond_fixed.eq(common - _FIXED)
             moving.d.sync += [base.eq(difference), left.eq(beyond_fixed[:5] | beyond_fixed[5:].any().replicate(5))]
 
-        # From the common place to that of a distance, a place a cycle. What is too large stays so.
-        d, steps = Signal(DISTANCE_BITS, reset_less=True), Signal(5)
-        overflow = Signal()
-        m.d.comb += [
-            overflow.eq(Mux(self.advance, flags.beyond | difference[DISTANCE_BITS:-1].any(), d[-1])),
-            self.busy.eq(steps.any()),
-            self.d.eq(d),
-        ]
-        with m.If(overflow & (self.advance | self.busy)):
-            m.d.sync += d.eq((1 << DISTANCE_BITS) - 1)
-        with m.Elif(self.advance | self.busy):
-            m.d.sync += d.eq(Mux(self.advance, difference, Cat(Const(0, 1), d)))
-        with m.If(self.advance):
-            m.d.sync += steps.eq(Mux(flags.measure, left, 0))
-        with m.Elif(self.busy):
-            m.d.sync += steps.eq(steps - 1)
+        # From the common place to that of a distance, a place a cycle.
+        d, beyond = Signal(DISTANCE_BITS, reset_less=True), Signal(reset_less=True)
+        steps = Signal(5)
+        m.d.comb += [self.busy.eq(steps.any()), self.d.eq(d), self.beyond.eq(beyond)]
+        with m.If(self.advance | self.busy):
+            m.d.sync += [
+                d.eq(Mux(self.advance, difference, Cat(Const(0, 1), d))),
+                beyond.eq(Mux(self.advance, flags.beyond | difference[DISTANCE_BITS:-1].any(), beyond | d[-1])),
+                steps.eq(Mux(self.advance, flags.measure.replicate(5) & left, steps - 1)),
+            ]
         return m

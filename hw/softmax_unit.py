@@ -1,6 +1,9 @@
 """The softmax unit: accumulators -> exp(x - max) / sum of them, over rows of any width -> unified buffer."""
 
-from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
@@ -76,13 +79,9 @@ class SoftmaxUnit(wiring.Component):
         m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
 
         lane, index = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
-        lane_read = Signal(range(self.n), reset_less=True)
         x = Signal(32, reset_less=True)
-        sums = Cat(self.sums[-32:], self.sums[:-32])      # the first lane counts as 1, the last as 0
-        m.d.sync += [
-            lane_read.eq(lane),
-            x.eq(Mux(stages[1].place, distance.maximum, sums.word_select(lane_read, 32))),
-        ]
+        chosen = [self.sums.word_select(c, 32) & lane[c].replicate(32) for c in range(self.n)]
+        m.d.sync += x.eq(reduce(or_, chosen, Value.cast(distance.maximum) & stages[1].place.replicate(32)))
         m.d.comb += [
             distance.x.eq(x),
             distance.search.eq(stages[2].search),
@@ -90,6 +89,7 @@ class SoftmaxUnit(wiring.Component):
             distance.place.eq(stages[2].place),
             distance.measure.eq(stages[2].sum | stages[2].out),
             exponential.d.eq(distance.d),
+            exponential.beyond.eq(distance.beyond),
         ]
 
         # The sum, which starts from 0 with every row. What is less than its last place is cut off each term.
@@ -125,10 +125,11 @@ class SoftmaxUnit(wiring.Component):
         return top
 
     def _issue(self, m, op, element, summed, soon):
-        """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the count of
-        lanes, which begins with 1, and the index of the row."""
+        """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the lane a
+        cycle later, a bit for each, none while no element was issued; and the index of the row."""
         lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.tiles.shape(), reset_less=True)
         acc = Signal.like(op.acc, reset_less=True)
+        chosen = Signal(self.n, reset_less=True)
         index, next_index = Signal.like(op.acc, reset_less=True), Signal.like(op.rows)
         pads = Signal(reset_less=True)
         last_lane, last_tile, last_value, last, last_row = (Signal() for _ in range(5))
@@ -147,9 +148,9 @@ class SoftmaxUnit(wiring.Component):
             last_row.eq(next_index == op.rows),
         ]
         with m.If(~running):
-            m.d.sync += [lane.eq(1), tile.eq(1), pads.eq(0), acc.eq(op.acc + index)]
+            m.d.sync += [lane.eq(1), tile.eq(1), pads.eq(0), acc.eq(op.acc + index), chosen.eq(0)]
         with m.Else():
-            m.d.sync += [lane.eq(lane + 1), pads.eq(pads | last_value)]
+            m.d.sync += [lane.eq(lane + 1), pads.eq(pads | last_value), chosen.eq(Cat(lane == 1, chosen))]
             with m.If(last_lane):
                 m.d.sync += [lane.eq(1), tile.eq(tile + 1), acc.eq(acc + op.acc_stride)]
 
@@ -192,7 +193,7 @@ class SoftmaxUnit(wiring.Component):
             with m.State("DRAIN"):
                 with m.If(self.done):
                     m.next = "IDLE"
-        return lane, index
+        return chosen, index
 
     def _write(self, m, op, element, value, index, written):
         """Puts one result after the other into vectors, and these into the unified buffer."""
