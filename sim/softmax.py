@@ -54,9 +54,8 @@ def exponential(distance):
 def reciprocal(total):
     """`(quotient, places)` with quotient * 2**-(15 + places) just below 1 / total: the top bit of 16 set; `places` are the
     bits of `total`, of which there have to be at least 16."""
-    total = np.asarray(total, np.int64)
-    places = np.frompyfunc(int.bit_length, 1, 1)(total).astype(np.int64)
-    return np.frompyfunc(lambda t, p: ((1 << 15 + p) - 1) // t, 2, 1)(total, places).astype(np.int64), places
+    places = np.array([int(value).bit_length() for value in total])
+    return np.array([((1 << 15 + int(count)) - 1) // int(value) for value, count in zip(total, places)]), places
 
 
 def softmax(sums):

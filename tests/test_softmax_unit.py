@@ -3,16 +3,22 @@
 
 import functools
 
+import numpy as np
 import pytest
 from seeds import seed
 
 from hw.config import Config
+from hw.exponential import Exponential
 from hw.export import component_to_verilog
 from hw.operations import softmax_layout
+from hw.reciprocal import Reciprocal
 from hw.softmax_unit import SoftmaxUnit
 from sim import runner
-from sim.bench_softmax_unit import operations, runs
-from sim.ports import simulate
+from sim.bench_softmax_unit import runs
+from sim.ports import pack, simulate
+from sim.softmax import exponential, reciprocal
+from sim.vectors import Block
+from sim.vectors import simulate as stream
 
 
 def sizes(n, window=16):
@@ -27,3 +33,85 @@ def unit(**values):
 @pytest.mark.parametrize("n, widest", [(2, 40), (4, 12), (8, 6)])
 def test_amaranth(n, widest):
     assert simulate(unit(**sizes(n)), runs, seed=seed(), **sizes(n), widest=widest, count=12) > 100
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(unit(**sizes(4)), name="softmax_unit")
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit")
+    result = simulation.run("sim.bench_softmax_unit", testcase="random_operations", seed=seed(), timeout=120,
+                            arguments={**sizes(4), "widest": 12, "count": 40})
+    assert result["elements"] > 500
+
+
+@pytest.mark.parametrize("n, lanes, tiles", [(4, 4, 1), (8, 2, 1), (8, 8, 1), (8, 5, 4)])
+def test_pace(n, lanes, tiles):
+    """The cycles of an operation of one row, whose maximum is below 8,192 and whose sum is below 2."""
+    async def row(ports, rng, *, config):
+        operation = {"tag": {"slot": 0, "pc": 0}, "format": 0, "rows": 1, "tiles": tiles, "acc_stride": 1, "buffer_stride": 1,
+                     "lanes": lanes, "acc": 0, "row": 0}
+        ports.set(i__valid=1, i__payload=pack(softmax_layout(config), **operation), grant=1)
+        while not ports.get("done"):
+            ports.set(sums=[0x3F800000 if index == 0 and not ports.get("acc_row") else 0xC2C80000 for index in range(n)])
+            await ports.tick()
+        return ports.cycle
+
+    config = Config(**sizes(n))
+    cycles = simulate(unit(**sizes(n)), row, seed=1, config=config)
+    elements = n * (tiles - 1) + lanes
+    assert cycles == 2 * elements + n * tiles + 33
+
+
+def test_exponential():
+    rng = np.random.default_rng(seed())
+    d = np.concatenate([np.arange(64), 1 << np.arange(19), rng.integers(0, 1 << 19, 3000), np.zeros(8, int)])
+    found = stream(Exponential(), d=d, beyond=np.zeros_like(d))
+    for name, expected in zip(("power", "halvings"), exponential(d)):
+        assert (found[name][Exponential.latency:] == expected[:-Exponential.latency]).all()
+
+
+@pytest.mark.slow
+def test_exponential_all():
+    """Every distance, bits and error: of a power less than 0.1 units in the last place of bfloat16."""
+    d = np.arange((1 << 19) + 8) % (1 << 19)
+    found = Block(Exponential()).run(d=d)
+    power, halvings = (found[name][Exponential.latency:] for name in ("power", "halvings"))
+    for values, expected in zip((power, halvings), exponential(d)):
+        assert (values == expected[:-Exponential.latency]).all()
+    true = np.exp(-d[:1 << 19] / 4096)
+    error = np.abs(power[:1 << 19] * 2.0 ** -(16.0 + halvings[:1 << 19]) / true - 1).max()
+    print(f"largest relative error of exp(-d): 2**{np.log2(error):.2f}")
+    assert error < 2.0 ** -12
+
+
+@pytest.mark.parametrize("width", [16, 36, 64])
+def test_reciprocal(width):
+    async def divide(ports, rng):
+        for index in range(200):
+            bits = rng.choice((16, width, rng.randrange(16, width + 1)))
+            total = rng.choice((1 << bits - 1, (1 << bits) - 1, 1 << bits - 1 | rng.getrandbits(bits - 1)))
+            ports.set(total=total, start=1)
+            await ports.tick()
+            ports.set(start=0)
+            cycles, soon = 0, None
+            while not ports.get("done"):
+                if soon is None and ports.get("soon"):
+                    soon = cycles
+                cycles += 1
+                await ports.tick()
+            quotient, places = reciprocal(np.array([total], object))
+            assert (ports.get("quotient"), ports.get("places")) == (quotient[0], places[0])
+            assert (cycles, cycles - soon) == (bits, 10)
+            ports.set(total=rng.getrandbits(width))
+
+    simulate(Reciprocal(width=width, ahead=10), divide, seed=seed())
+
+
+@pytest.mark.parametrize("width, ahead", [(15, 8), (65, 8), (32, 16), (32, -1)])
+def test_reciprocal_rejects(width, ahead):
+    with pytest.raises(ValueError, match="must be"):
+        Reciprocal(width=width, ahead=ahead)
