@@ -10,7 +10,7 @@ import numpy as np
 
 from .graph import Pool
 
-__all__ = ["Node", "Input", "Joint", "Affine", "Linear", "Part", "Tap", "NO_FUNCTION", "identity", "per_channel"]
+__all__ = ["Node", "Input", "Joint", "Unknown", "Affine", "Linear", "Part", "Tap", "NO_FUNCTION", "identity", "per_channel"]
 
 #: A function is a name and the tuple of its parameters, as :class:`sim.functions.Function` takes them.
 NO_FUNCTION = ("none", ())
@@ -44,7 +44,9 @@ class Node:
 
 @dataclass(eq=False, kw_only=True)
 class Input(Node):
-    """The input of the model."""
+    """The input of the model, which has this shape there, without the batch."""
+
+    sample: tuple[int, ...]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,6 +54,11 @@ class Joint(Node):
     """All values of several nodes, one node after the other, as a vector; only a dense layer can read it."""
 
     sources: tuple[Node, ...]
+
+
+@dataclass(eq=False, kw_only=True)
+class Unknown(Node):
+    """What no stage can make, but which may be part of something that one can."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -85,16 +92,18 @@ class Tap:
     def kernel(self):
         return self.weights.shape[:2]
 
-    @property
-    def diagonal(self):
-        """Whether every value is only scaled, and stays where it is."""
-        return (self.exact and self.kernel == (1, 1) and self.groups == self.source.shape[2] == self.weights.shape[3]
-                and self.stride == (1, 1) and self.padding == (0, 0))
+    def in_place(self, size):
+        """Whether sums of this size have at each position what is made of the source's values there, and all of it is read."""
+        return (self.kernel == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
+                and self.source.shape[:2] == size)
 
-    @property
-    def identity(self):
-        """Whether every value stays what and where it is."""
-        return self.diagonal and bool((self.weights == 1).all())
+    def diagonal(self, size):
+        """Whether every value is only scaled, and stays where it is, in sums of this size."""
+        return self.exact and self.groups == self.source.shape[2] == self.weights.shape[3] and self.in_place(size)
+
+    def identity(self, size):
+        """Whether every value stays what and where it is, in sums of this size."""
+        return self.diagonal(size) and bool((self.weights == 1).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +117,8 @@ class Part:
 
 @dataclass(eq=False, kw_only=True)
 class Linear(Node):
-    """Sums, and what can come after them in one stage; see :class:`sim.graph.Stage`. `softmax` is "", "softmax" or "log"."""
+    """Sums, and what can come after them in one stage; see :class:`sim.graph.Stage`. `bias` is (channels,) or (parts, channels),
+    `softmax` "", "softmax" or "log"."""
 
     parts: tuple[Part, ...]
     bias: np.ndarray | None = None

@@ -7,10 +7,11 @@ which there is nothing before go into the weights that come after.
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
-from .drafts import NO_FUNCTION, Affine, Linear, Part, Tap
+from .drafts import NO_FUNCTION, Affine, Linear, Part, Tap, Unknown
 from .graph import span
 from .network import ModelError
 
@@ -18,6 +19,9 @@ __all__ = ["fuse", "in_order"]
 
 # Functions that keep the order of numbers, so that the largest may be found before them.
 _MONOTONE = ("none", "relu", "leaky_relu", "clip", "sigmoid", "tanh", "hard_sigmoid", "elu", "softplus", "softsign", "exp", "erf")
+
+
+_MOST_PARTS = 1024         # into which a scale and shift is cut
 
 
 def in_order(output):
@@ -91,6 +95,8 @@ class _Fusion:
         self.uses[output] += 1
 
     def take(self, node):
+        if isinstance(node, Unknown):
+            raise ModelError(f"{node.title}: is not supported here, as it is not part of a function that is")
         result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
         self.made[node] = result
         self.uses[result] = self.uses[node]
@@ -100,14 +106,20 @@ class _Fusion:
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
-        if any(array is not None and array.shape[:2] != (1, 1) for array in (result.scale, result.shift)):
-            raise ModelError(f"{result.title}: its constant differs from position to position, and no dense layer stands next to it "
-                             f"into which it could be folded; only one number for each channel is supported there")
-        channels = result.shape[2]
-        scale = np.ones(channels) if result.scale is None else result.scale
-        tap = Tap(result.source, np.broadcast_to(scale, (1, 1, 1, channels)), groups=channels, exact=True)
-        bias = None if result.shift is None else np.broadcast_to(result.shift.reshape(-1), channels)
-        node = self.made[node] = Linear(**_common(result), parts=(Part((tap,), result.shape[:2]),), bias=bias)
+        scale, shift = (None if array is None else np.broadcast_to(array, result.shape) for array in (result.scale, result.shift))
+        cuts = [[0, result.shape[axis]] if _uniform(result) else _cuts((scale, shift), axis) for axis in (0, 1)]
+        corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
+        if len(corners) > _MOST_PARTS:
+            raise ModelError(f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of them, and no "
+                             f"dense layer stands next to it into which it could be folded")
+        channels, parts, bias = result.shape[2], [], []
+        for (top, bottom), (left, right) in corners:
+            weights = np.ones((1, 1, 1, channels)) if scale is None else scale[None, None, top, left, :].reshape(1, 1, 1, channels)
+            tap = Tap(result.source, weights, padding=(-top, -left), groups=channels, exact=True)
+            parts.append(Part((tap,), (bottom - top, right - left), (top, left)))
+            bias.append(None if shift is None else shift[top, left])
+        bias = None if shift is None else np.stack(bias) if len(parts) > 1 else bias[0]
+        node = self.made[node] = Linear(**_common(result), parts=tuple(parts), bias=bias)
         self.uses[node] = self.uses[result]
         return node
 
@@ -119,12 +131,12 @@ class _Fusion:
     def _affine(self, node):
         source = self.made[node.source]
         scale, shift = node.scale, node.shift
-        if isinstance(source, Affine) and self.uses[source] == 1:
+        if isinstance(source, Affine):
+            self._bypass(source)
             before = source.shift if scale is None or source.shift is None else source.shift * scale
             return replace(node, source=source.source, shift=_sum(before, shift),
                            scale=scale if source.scale is None else source.scale if scale is None else source.scale * scale)
-        uniform = all(array is None or array.shape[:2] == (1, 1) for array in (scale, shift))
-        if self._alone(source) and source.open and uniform and (
+        if self._alone(source) and source.open and _uniform(node) and (
                 source.pool is None or scale is None or (scale > 0).all()):
             bias = source.bias
             if scale is not None:
@@ -133,6 +145,11 @@ class _Fusion:
             return replace(source, bias=_sum(bias, None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])),
                            value=node.value)
         return replace(node, source=source)
+
+    def _bypass(self, affine):
+        """Counts that a user of a scale and shift reads its source instead."""
+        self.uses[affine] -= 1
+        self.uses[affine.source] += self.uses[affine] > 0
 
     def _absorb(self, tap, affine, part, single):
         """A tap on `affine` as one on what it scales and shifts, and what that adds to the bias; None if it can't be."""
@@ -150,8 +167,7 @@ class _Fusion:
                 bias = (_spread(np.broadcast_to(shift, (1, 1, affine.shape[2])), tap) * weights).sum((0, 1, 2))
         if scale is not None:
             weights = _spread(np.broadcast_to(scale, scale.shape[:2] + affine.shape[2:]), tap) * weights
-        self.uses[affine] -= 1
-        self.uses[affine.source] += self.uses[affine] > 0
+        self._bypass(affine)
         return replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None), bias
 
     # Sums
@@ -174,7 +190,7 @@ class _Fusion:
             parts.append(replace(part, taps=tuple(taps)))
         times = None if node.times is None else self.settled(node.times)
         node = replace(node, parts=tuple(parts), bias=bias, times=times)
-        if len(parts) == 1 and len(taps) == 1 and taps[0].identity and bias is None:
+        if len(parts) == 1 and len(taps) == 1 and taps[0].identity(parts[0].size) and bias is None:
             return self._behind(taps[0].source, node) or node
         return self._with_sums(node)
 
@@ -184,7 +200,7 @@ class _Fusion:
         if not (isinstance(source, Linear) and source.plain and source.bias is None and tap.kernel == (1, 1) and tap.groups == 1):
             return [tap]
         inner = source.parts[0].taps
-        if len(inner) < 2 or any(t.select is None or t.stride != (1, 1) or t.padding != (0, 0) for t in inner):
+        if len(inner) < 2 or any(one.select is None or not one.in_place(source.shape[:2]) for one in inner):
             return [tap]
         taps = []
         for one in inner:
@@ -231,7 +247,7 @@ class _Fusion:
         taps, bias, name = [], node.bias, None
         for tap in node.parts[0].taps:
             source = tap.source
-            if not (tap.diagonal and self._alone(source) and source.plain):
+            if not (tap.diagonal(node.parts[0].size) and self._alone(source) and source.plain):
                 taps.append(tap)
                 continue
             scale = tap.weights.reshape(-1)
@@ -250,6 +266,21 @@ def _scaled(part, scale):
 
 def _sum(one, two):
     return two if one is None else one if two is None else one + two
+
+
+def _uniform(affine):
+    """Whether it is the same at every position."""
+    return all(array is None or array.shape[:2] == (1, 1) for array in (affine.scale, affine.shift))
+
+
+def _cuts(arrays, axis):
+    """Where arrays (y, x, channel) change along an axis, with both ends."""
+    changes = [0, next(array.shape[axis] for array in arrays if array is not None)]
+    for array in arrays:
+        if array is not None:
+            rest = tuple({0, 1, 2} - {axis})
+            changes += (np.flatnonzero((np.diff(array, axis=axis) != 0).any(axis=rest)) + 1).tolist()
+    return sorted(set(changes))
 
 
 def _common(node):

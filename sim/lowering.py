@@ -12,10 +12,21 @@ from .network import Dense, ModelError
 __all__ = ["as_chain", "as_graph", "make_function"]
 
 
-def make_function(function):
-    """The function of a stage, from its name and parameters."""
-    name, parameters = function
-    return name
+def make_function(function, title):
+    """The function of a stage, from its name and parameters; `title` is that of what asks for it."""
+    try:
+        from .functions import Function
+    except ImportError:
+        if function[0] not in ("none", "relu"):
+            raise ModelError(f"{title}: is not supported yet") from None
+        return function[0]
+    try:
+        made = Function(*function)
+        if made.is_table:
+            made.table()
+    except ValueError as error:
+        raise ModelError(f"{title}: {error}") from None
+    return made
 
 
 def as_chain(output):
@@ -71,10 +82,10 @@ def as_graph(name, output, order, **facts):
             raise ModelError(f"{node.title}: nothing may come after LogSoftmax, which is left out; remove it")
         with np.errstate(all="ignore"):
             bias = None if node.bias is None else np.asarray(node.bias, np.float32) + np.float32(0)     # no -0
-        for part in node.parts:
+        for number, part in enumerate(node.parts):
             stages.append(Stage(
                 _unique(node.name, stage_names), names[node], tuple(term for tap in part.taps for term in _terms(tap, names)),
-                part.size, bias, node.pool, make_function(node.function), bool(node.softmax),
+                part.size, bias if bias is None or bias.ndim == 1 else bias[number], node.pool, make_function(node.function, node.title), bool(node.softmax),
                 None if node.times is None else names[node.times], part.origin,
                 node.value if part is node.parts[-1] else None))
     order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order

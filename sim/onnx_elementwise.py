@@ -10,7 +10,7 @@ from .network import ModelError
 from .onnx_flow import Flow, limited, sample_axis, show, unsupported, whole
 from .onnx_views import arranged, copied, everything, select, slide, view
 
-__all__ = ["affine", "elementwise", "function", "apply_function", "softmax"]
+__all__ = ["affine", "elementwise", "function", "apply_function", "apply_spec", "softmax"]
 
 
 # Scales and shifts
@@ -102,7 +102,7 @@ def function(step, flow):
         slope = step.arguments[1]
         if isinstance(slope, Flow) or not isinstance(step.arguments[0], Flow) or np.unique(slope).size != 1:
             raise ModelError(f"{step.title}: is only supported with the same slope for all values")
-        return _applied(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
+        return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
     return apply_function(step, flow, operator)
 
 
@@ -120,18 +120,19 @@ def apply_function(step, flow, operator):
     """The function of this ONNX operator; the attributes are the step's."""
     if operator == "Gelu":
         approximate = step.attributes.get("approximate", b"none").decode()
-        return _applied(step, flow, ("gelu_tanh" if approximate == "tanh" else "gelu", ()))
+        return apply_spec(step, flow, ("gelu_tanh" if approximate == "tanh" else "gelu", ()))
     if operator == "Clip":              # of a FusedConv
-        return _applied(step, flow, bounds(*step.attributes["activation_params"]))
+        return apply_spec(step, flow, bounds(*step.attributes["activation_params"]))
     if operator not in _NAMES:
         raise ModelError(f"{step.title}: its activation {operator} is not supported; {', '.join(_NAMES)} are")
     name, *attributes = _NAMES[operator]
     fused = list(step.attributes.get("activation_params", []))
     values = fused or [float(step.attributes.get(key, default)) for key, default in attributes]
-    return _applied(step, flow, (name, tuple(values)))
+    return apply_spec(step, flow, (name, tuple(values)))
 
 
-def _applied(step, flow, spec):
+def apply_spec(step, flow, spec):
+    """A function by its name and parameters."""
     if spec == NO_FUNCTION:
         return flow
     flow = everything(step, flow)
@@ -158,19 +159,19 @@ def _bounded(step, flow):
     high = np.inf if high is None or high >= largest else float(high)
     if not low <= high:
         raise ModelError(f"{step.title}: its bounds {low} and {high} are the wrong way round")
-    return _applied(step, flow, bounds(low, high))
+    return apply_spec(step, flow, bounds(low, high))
 
 
 # Softmax
 
-def softmax(step, flow):
-    """Softmax and LogSoftmax over the channels, or over all values of a sample."""
+def softmax(step, flow, kind=None):
+    """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` "softmax" or "log", if not the operator's."""
     rank = len(flow.dims)
     axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1)
     axis += rank if axis < 0 else 0
     # Before opset 13 everything from the axis on was taken together.
     covered = 0 if not 0 <= axis < rank else flow.dims[axis] if step.opset >= 13 else np.prod(flow.dims[axis:])
-    kind = "softmax" if step.operator == "Softmax" else "log"
+    kind = kind or ("softmax" if step.operator == "Softmax" else "log")
     if covered == flow.size:
         return _shares(step, everything(step, flow), kind)
     inside = None if flow.first is None or axis < flow.first else axis - flow.first
@@ -188,16 +189,28 @@ def _shares(step, flow, kind):
 
 # Two tensors
 
+def broadcast(step, flow, dims):
+    """A flow in this shape, into which it fits."""
+    batch = np.prod(flow.dims) // flow.size
+    first = sample_axis(dims, np.prod(dims) // batch)
+    if first is None or np.prod(dims[:first]) != batch:
+        raise ModelError(f"{step.title}: {show(flow.dims)} can't become {show(dims)}")
+    limited(step, *dims[first:])
+    sample = flow.index.reshape((1,) * max(0, len(dims) - first - flow.sample.ndim) + flow.sample.shape)
+    return replace(flow, dims=tuple(dims), index=np.broadcast_to(sample, dims[first:]).reshape(-1))
+
+
 def _of_tensors(step):
     one, two = step.arguments
-    if len(one.dims) != len(two.dims):
-        rank = max(len(one.dims), len(two.dims))
-        one, two = (replace(flow, dims=(1,) * (rank - len(flow.dims)) + flow.dims) for flow in (one, two))
-    if one.dims != two.dims or one.first is None:
-        raise ModelError(f"{step.title}: its inputs of {show(one.dims)} and {show(two.dims)} have different shapes; "
-                         f"two tensors must have the same")
+    try:
+        dims = np.broadcast_shapes(one.dims, two.dims)
+    except ValueError:
+        raise ModelError(f"{step.title}: shapes {show(one.dims)} and {show(two.dims)} do not fit") from None
     if step.operator not in ("Add", "Sub", "Mul", "Sum"):
         raise unsupported(step.node, "is not supported on two tensors")
+    if one.dims != dims and two.dims == dims and step.operator != "Sub":
+        one, two = two, one
+    one, two = (broadcast(step, flow, dims) for flow in (one, two))
     one = everything(step, one)
     # The second one's values in the places of the first one's node.
     height, width, channels = one.source.shape

@@ -9,7 +9,7 @@ from onnx import NodeProto, TensorProto
 from .drafts import Node
 from .network import ModelError
 
-__all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS", "ANY_BATCH", "LIMIT",
+__all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS", "ANY_BATCH", "LIMIT",
            "inline", "title", "unsupported", "show", "sample_axis", "limited", "whole"]
 
 LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
@@ -27,9 +27,12 @@ ML = ("Scaler", "ZipMap", "ArrayFeatureExtractor")     # of domain ai.onnx.ml: h
 #: Operators that a network may have on the way from its input to its output.
 SUPPORTED = (*LINEAR, *_POOLS, *_FUNCTIONS, *_ELEMENTWISE, *_SHAPES, *_FINAL, "Constant")
 
+#: Operators that are supported where they are a part of a function that is.
+PARTS = ("Pow", "Log", "Sqrt", "Reciprocal", "Where", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "ReduceLogSumExp")
+
 #: Operators that may stand between constants.
-FOLDABLE = ("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Greater", "Less", "Log", "Mod", "Not", "Or", "Pow",
-            "Range", "Reciprocal", "ReduceL2", "ReduceMin", "ReduceProd", "Sqrt", "Tile", "Where",
+FOLDABLE = ("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Mod", "Or", "Range", "ReduceL2", "ReduceMin",
+            "ReduceProd", "Tile", *PARTS,
             *[name for name in SUPPORTED if name not in (*_POOLS[:4], *_FINAL, "Conv", "BatchNormalization")])
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -68,6 +71,10 @@ class Flow:
     integer : bool
     label : bool
         Not values any more, but the class.
+    step : Step or None
+        What made it, if that may be a part of a larger function.
+    woven : bool
+        Whether some of these steps have joined two flows, so that there may be such a function.
     """
 
     dims: tuple[int, ...]
@@ -75,6 +82,8 @@ class Flow:
     index: np.ndarray
     integer: bool = False
     label: bool = False
+    step: "Step | None" = None
+    woven: bool = False
 
     @property
     def size(self):

@@ -6,12 +6,14 @@ from . import onnx_dense as dense
 from . import onnx_elementwise as elementwise
 from . import onnx_shapes as shapes
 from . import onnx_windows as windows
+from .drafts import Unknown
 from .network import ModelError
-from .onnx_flow import ML, Flow, show, unsupported
+from .onnx_expressions import ELEMENTS, recognise, unknown
+from .onnx_flow import ML, PARTS, Flow, show, unsupported
 
 __all__ = ["apply"]
 
-_SEVERAL = ("Add", "Sub", "Mul", "Sum", "Concat")       # of more than one tensor
+_SEVERAL = ("Add", "Sub", "Mul", "Sum", "Concat", "CastLike")       # of more than one tensor
 _CONSTANT_SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice", "Split", "Pad")
 
 
@@ -25,19 +27,40 @@ def apply(step):
         if operator in _HANDLERS and _HANDLERS[operator] in (shapes.keep, shapes.reshape, shapes.transpose):
             return [flow]
         raise ModelError(f"{step.title}: nothing may come after ArgMax")
-    if operator not in _HANDLERS:
+    if operator not in _HANDLERS and operator not in PARTS:
         raise unsupported(step.node)
     if operator == "CastLike" and not isinstance(step.arguments[0], Flow):
         return [step.arguments[0]]
     if operator in _CONSTANT_SHAPE and not isinstance(step.arguments[0], Flow):
         raise ModelError(f"{step.title}: its shape must be constant")
-    handler = _HANDLERS[operator]
-    if flow.integer and handler.__module__ != shapes.__name__ and operator != "Scaler":
+    handler = _HANDLERS.get(operator)
+    shape_only = handler is not None and handler.__module__ == shapes.__name__
+    if flow.integer and not shape_only and operator != "Scaler":
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
-    if sum(isinstance(value, Flow) for value in step.arguments) > 1 and operator not in (*_SEVERAL, "CastLike"):
-        raise ModelError(f"{step.title}: joins two branches; that is only supported of {', '.join(_SEVERAL)}")
-    result = handler(step, flow)
-    return result if isinstance(result, list) else [result]
+    if operator not in ELEMENTS:
+        if sum(isinstance(value, Flow) for value in step.arguments) > 1 and operator not in _SEVERAL:
+            raise ModelError(f"{step.title}: joins two branches; that is only supported of {', '.join(_SEVERAL)}")
+        result = handler(step, flow)
+        return [replace(value, step=None, woven=False) if isinstance(value, Flow) else value
+                for value in (result if isinstance(result, list) else [result])]
+    if shape_only:
+        return [replace(handler(step, flow), step=step)]
+    return [_element(step, flow, handler)]
+
+
+def _element(step, flow, handler):
+    """What may be a part of a function that is written out: the function if it is complete, else what can be done by itself."""
+    flows = [value for value in step.arguments if isinstance(value, Flow)]
+    partial = step.operator in PARTS or step.operator == "Div" and step.arguments[1] is flow or any(
+        isinstance(value.source, Unknown) for value in flows)
+    woven = partial or len(flows) > 1 or any(value.woven for value in flows)
+    if woven:
+        found = recognise(unknown(step))
+        if found is not None:
+            return found
+    alone = len(flows) == 1 or step.operator in _SEVERAL
+    result = handler(step, flow) if alone and not partial else unknown(step)
+    return replace(result, step=step, woven=woven)
 
 
 def _label(step, flow):

@@ -19,10 +19,10 @@ from .fusion import fuse, in_order
 from .golden import bfloat16
 from .lowering import as_chain, as_graph
 from .network import ModelError, Network
-from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, ML, SUPPORTED, BatchFixed, Flow, Step,
+from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, ML, PARTS, SUPPORTED, BatchFixed, Flow, Step,
                         inline, title, unsupported, whole)
 from .onnx_operators import apply
-from .onnx_views import Relayout
+from .onnx_views import Relayout, everything
 
 __all__ = ["read_network"]
 
@@ -75,7 +75,7 @@ def _in_order(node, order):
         return node, order
     parts = tuple(replace(part, taps=tuple(replace(tap, weights=tap.weights[..., order], select=None) for tap in part.taps))
                   for part in node.parts)
-    bias = None if node.bias is None else node.bias[order]
+    bias = None if node.bias is None else node.bias[..., order]
     value = node.value if np.array_equal(order, np.arange(len(order))) else None
     return replace(node, parts=parts, bias=bias, value=value), np.arange(len(order))
 
@@ -147,7 +147,7 @@ class _Reader:
             names = ", ".join(repr(entry.name) for entry in self.graph.output)
             raise ModelError(f"the graph has several outputs: {names}; export it with one")
         if isinstance(first.source, Joint) or (first.index < 0).any():
-            raise ModelError(f"{first.source.title}: its values are joined or padded, and no layer comes after it; remove it")
+            first = everything(Step(self.producers[self.graph.output[0].name], [], {}, self.opset), first)
         return first, any(softmax for _, softmax in results)
 
     def _read_input(self):
@@ -175,7 +175,7 @@ class _Reader:
             dims[0] = dims[0] or self.batch
         if prod(sample) > LIMIT:
             raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}), which is too large")
-        node = Input(name=entry.name, title=f"input {entry.name!r}", value=entry.name, loose=self.layout is None,
+        node = Input(name=entry.name, title=f"input {entry.name!r}", value=entry.name, loose=self.layout is None, sample=tuple(sample),
                      shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
         index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
         self.values[entry.name] = Flow(tuple(dims), node, index, integer=kind.elem_type in INTEGERS)
@@ -236,7 +236,7 @@ class _Reader:
             return
         if node.domain not in ("", "ai.onnx"):
             raise unsupported(node, f"the domain {node.domain!r} is not supported")
-        if node.op_type not in SUPPORTED and node.op_type not in FOLDABLE:
+        if node.op_type not in (*SUPPORTED, *PARTS, *FOLDABLE):
             raise unsupported(node)
 
     def _constant(self, tensor, what):

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 
 from .drafts import Joint, Linear, Part
 from .network import ModelError
+from .onnx_elementwise import broadcast
 from .onnx_flow import ANY_BATCH, FLOATS, INTEGERS, BatchFixed, Flow, limited, sample_axis, show, whole
 from .onnx_views import arranged, in_place, in_roles, select, slide, view
 
@@ -106,11 +107,7 @@ def _inside(step, flow, axis, what):
 
 
 def expand(step, flow):
-    shape = step.integers("shape", 1)
-    dims = np.broadcast_shapes(flow.dims, tuple(shape))
-    first = sample_axis(dims, prod(dims) // max(1, prod(flow.dims[:flow.first or 0])))
-    limited(step, *dims[first:])
-    return replace(flow, dims=dims, index=np.broadcast_to(flow.sample, dims[first:]).reshape(-1))
+    return broadcast(step, flow, np.broadcast_shapes(flow.dims, tuple(step.integers("shape", 1))))
 
 
 def cut(step, flow):
@@ -195,7 +192,9 @@ def concat(step, flow):
         raise ModelError(f"{step.title}: shapes {', '.join(show(one.dims) for one in flows)} do not fit")
     limited(step, sum(one.size for one in flows))
     if len({one.source for one in flows}) == 1:
-        return flow.turned(np.concatenate([one.sample for one in flows], axis=inside))
+        together = flow.turned(np.concatenate([one.sample for one in flows], axis=inside))
+        if together.sample.ndim < 3 or next(arranged(together), None):
+            return together
     if any(isinstance(one.source, Joint) for one in flows):
         return _side_by_side(step, flows, inside)
     for _, roles in arranged(max(flows, key=lambda one: one.size)):

@@ -4,11 +4,12 @@ Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`.
 index is taken apart again; where that can't be expressed by a term's stride and padding, the values are copied first.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .drafts import Linear, Node, Part, Tap
+from .drafts import Joint, Linear, Node, Part, Tap
+from .graph import Pool
 from .network import ModelError
 from .onnx_flow import limited, whole
 
@@ -64,7 +65,7 @@ def _apart(source, index):
 
 def view(flow, index):
     """The View of an index (channel, y, x) into a flow's source, or None."""
-    result = _apart(flow.source, index)
+    result = None if isinstance(flow.source, Joint) else _apart(flow.source, index)
     if result is None and flow.source.loose:
         _relayout(flow, index)
     return result
@@ -77,6 +78,17 @@ def _relayout(flow, index):
     size = flow.source.shape[2]
     if inner.size == size and np.array_equal(np.sort(inner, axis=None), np.arange(size)):
         raise Relayout((*inner.shape[1:], inner.shape[0]), inner.transpose(1, 2, 0).reshape(-1))
+    root = flow.source
+    while root.sources:
+        root = root.sources[0]
+    axes = [length for length in root.sample if length != 1]
+    if len(axes) in (2, 3):             # cut or mirrored: as the model has it, with the channels first or last
+        places = np.arange(size).reshape(axes if len(axes) == 3 else [1, *axes])
+        for pixels in (places.transpose(1, 2, 0), places):
+            shape, order = pixels.shape, pixels.reshape(-1)
+            moved = np.where(there, np.argsort(order)[index], -1)
+            if _apart(replace(root, shape=shape), moved) is not None:
+                raise Relayout(shape, order)
 
 
 def arranged(flow, last=None):
@@ -84,7 +96,7 @@ def arranged(flow, last=None):
     that it does not have are None. With `last`, that axis is the channel."""
     sample = flow.sample
     axes = [axis for axis in range(sample.ndim) if sample.shape[axis] != 1 or axis == last]
-    if len(axes) > 3:
+    if len(axes) > 3 or isinstance(flow.source, Joint):
         return
     found = False
     orders = [tuple(None if role is None else axes[role] for role in roles) for roles in _ROLES[len(axes)]]
@@ -185,9 +197,15 @@ def copied(step, flow, index):
     """A node that holds what an index (channel, y, x) into a flow's source says, in this order."""
     seen = view(flow, index)
     channels, height, width = index.shape
+    if isinstance(flow.source, Joint):
+        vector = _as_vector(step, replace(flow, dims=(index.size,), index=index.reshape(-1)))
+        return copied(step, vector, vector.index.reshape(index.shape))
     if seen is None:
         return _gathered(step, flow.source, index)
     limited(step, flow.source.shape[2], channels)
+    repeated = [len(places) > 1 and places[0] >= 0 and np.unique(places).size == 1 for places in (seen.rows, seen.columns)]
+    if any(repeated):
+        return _repeated(step, seen, repeated)
     parts = []
     for top, bottom in _runs(seen.source.shape[0], seen.rows):
         for left, right in _runs(seen.source.shape[1], seen.columns):
@@ -195,6 +213,19 @@ def copied(step, flow, index):
             piece = View(seen.source, seen.channels, seen.rows[top:bottom], seen.columns[left:right])
             parts.append(Part((select(seen.source, seen.channels, **slide(piece, size, (1, 1))),), size, (top, left)))
     return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
+
+
+def _repeated(step, seen, repeated):
+    """One row or column, or one position, everywhere: windows that all hold this one, and nothing else."""
+    size = tuple(1 if there else len(places) for there, places in zip(repeated, (seen.rows, seen.columns)))
+    narrow = View(seen.source, seen.channels, seen.rows[:size[0]], seen.columns[:size[1]])
+    window = tuple(len(places) if there else 1 for there, places in zip(repeated, (seen.rows, seen.columns)))
+    result = (len(seen.rows), len(seen.columns))
+    place = slide(narrow, size, (1, 1))
+    if place is None:
+        raise ModelError(f"{step.title}: repeats its input in a way that is not supported")
+    return Linear(**step.titles, shape=(*result, len(seen.channels)), parts=(Part((select(seen.source, seen.channels, **place),), size),),
+                  pool=Pool(window, result, padding=(window[0] - 1, window[1] - 1)))
 
 
 def _gathered(step, source, index):
@@ -214,8 +245,25 @@ def _gathered(step, source, index):
     return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
 
 
+def _as_vector(step, flow):
+    """Values of several nodes, copied into a vector."""
+    taps, first = [], 0
+    for source in flow.source.sources:
+        size = int(np.prod(source.shape))
+        limited(step, size, flow.size)
+        there = np.flatnonzero((flow.index >= first) & (flow.index < first + size))
+        weights = np.zeros((size, flow.size))
+        weights[flow.index[there] - first, there] = 1
+        taps.append(Tap(source, weights.reshape(*source.shape, -1), exact=True))
+        first += size
+    return flow.of(Linear(**step.titles, shape=(1, 1, flow.size), parts=(Part(tuple(taps), (1, 1)),)), np.arange(flow.size).reshape(
+        flow.sample.shape))
+
+
 def everything(step, flow):
     """The flow as all values of its source, each once, in any order; a copy, if they are not."""
+    if isinstance(flow.source, Joint):
+        return _as_vector(step, flow)
     if np.array_equal(np.sort(flow.index), np.arange(np.prod(flow.source.shape))):
         return flow
     for seen, roles in arranged(flow):

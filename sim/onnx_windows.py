@@ -8,6 +8,7 @@ from .drafts import Linear, Part, Tap, identity
 from .graph import Pool, span
 from .network import ModelError
 from .onnx_elementwise import apply_function
+from .onnx_expressions import unknown
 from .onnx_flow import Flow, limited, show, unsupported, whole
 from .onnx_views import arranged, copied, everything, in_place, slide, tap, view
 
@@ -210,7 +211,7 @@ def reduce(step, flow):
         at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
         if step.operator == "ReduceMax":
             if gone[0] and seen.source.shape[2] > 1:
-                raise unsupported(step.node, "is not supported over the channels")
+                return unknown(step)
             node, channels = _largest(step, seen.source, at), seen.channels
         else:
             node, channels = _total(step, seen, at, gone[0])

@@ -37,7 +37,7 @@ def test_pytorch(rng, tmp_path):
     b("LogSoftmax", axis=1)
     path = b.save(tmp_path)
     graph = load_network(path)
-    assert [(stage.name, stage.value, stage.function) for stage in graph.stages] == [
+    assert [(stage.name, stage.value, str(stage.function)) for stage in graph.stages] == [
         ("/conv1/Conv", "t2", "relu"), ("Conv_3", "t5", "relu"), ("Gemm_7", "t8", "relu"), ("Gemm_10", "t10", "none")]
     assert graph.input_shape == (1, 28, 28) and graph.softmax and graph.input_order is None and graph.output_order is None
     assert graph.stages[0].pool.size == (14, 14) and graph.stages[2].terms[0].kernel == (3, 3)
@@ -169,3 +169,144 @@ def test_bytes_as_input(rng, tmp_path):
     b("Div", np.array(255, np.float32))
     b("Conv", weights(rng, 4, 1, 3, 3), pads=[1, 1, 1, 1])
     check_graph(b.save(tmp_path), rng.integers(0, 256, (3, 1, 12, 12), np.uint8), stages=1)
+
+
+# Structures
+
+def test_residual_block(rng, tmp_path):
+    """The addition joins the second convolution; the shortcut's convolution joins it too."""
+    b = Builder(["n", 3, 8, 8])
+    x = b("Conv", weights(rng, 4, 3, 3, 3), pads=[1, 1, 1, 1])
+    x = b("Relu")
+    for strides in ([1, 1], [2, 2]):
+        b.node("Conv", [x, weights(rng, 4, 4, 3, 3)], pads=[1, 1, 1, 1], strides=strides)
+        b("BatchNormalization", *(weights(rng, 4) for _ in range(3)), 1 + rng.random(4, dtype=np.float32))
+        b("Relu")
+        second = b("Conv", weights(rng, 4, 4, 3, 3), weights(rng, 4), pads=[1, 1, 1, 1])
+        shortcut = x if strides == [1, 1] else b.node("Conv", [x, weights(rng, 4, 4, 1, 1)], strides=strides)
+        b.node("Add", [second, shortcut])
+        x = b("Relu")
+    b("GlobalAveragePool")
+    b("Flatten")
+    b("Gemm", weights(rng, 4, 5))
+    graph = check_graph(b.save(tmp_path), images(rng, channels=3, size=8), stages=7)
+    assert [len(stage.terms) for stage in graph.stages] == [1, 1, 2, 1, 2, 1, 1]
+
+
+def test_branches(rng, tmp_path):
+    """An inception block: what is joined goes into a 1 x 1 convolution as terms of its own, and into a 3 x 3 one as a copy."""
+    b = Builder(["n", 3, 8, 8])
+    branches = [b.node("Relu", [b.node("Conv", ["x", weights(rng, 4, 3, k, k)], pads=[k // 2] * 4)]) for k in (1, 3, 5)]
+    branches.append(b.node("MaxPool", ["x"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1]))
+    joined = b.node("Concat", branches, axis=1)
+    path = b.save(tmp_path)
+    check_graph(path, images(rng, channels=3, size=8), stages=5)
+    b.node("Conv", [joined, weights(rng, 4, 15, 1, 1)])
+    graph = check_graph(b.save(tmp_path), images(rng, channels=3, size=8), stages=5)
+    assert len(graph.stages[-1].terms) == 4
+    b.nodes.pop()
+    b.node("Conv", [joined, weights(rng, 4, 15, 3, 3)])
+    check_graph(b.save(tmp_path), images(rng, channels=3, size=8), stages=6)
+
+
+def test_flat_branches(rng, tmp_path):
+    """Two images of different sizes, flattened and joined, go into one dense layer."""
+    b = Builder(["n", 1, 8, 8])
+    one = b.node("Flatten", [b.node("Conv", ["x", weights(rng, 2, 1, 3, 3)])])
+    two = b.node("Flatten", [b.node("Conv", ["x", weights(rng, 3, 1, 5, 5)], strides=[2, 2])])
+    b.node("Concat", [one, two], axis=1)
+    values = b.last
+    b("Gemm", weights(rng, 84, 5))
+    graph = check_graph(b.save(tmp_path), images(rng, size=8), stages=3)
+    assert [term.kernel for term in graph.stages[-1].terms] == [(6, 6), (2, 2)]
+    b.last = values
+    check_graph(b.save(tmp_path), images(rng, size=8), stages=3)
+
+
+def test_squeeze_and_excitation(rng, tmp_path):
+    """One number for each channel, by which all positions are multiplied."""
+    b = Builder(["n", 3, 6, 5])
+    x = b("Conv", weights(rng, 4, 3, 3, 3), weights(rng, 4))
+    b("GlobalAveragePool")
+    b("Conv", weights(rng, 2, 4, 1, 1))
+    b("Relu")
+    b("Conv", weights(rng, 4, 2, 1, 1))
+    b.node("Mul", [x, b.last])
+    check_graph(b.save(tmp_path), images(rng, channels=3, size=6)[..., :5].copy(), stages=4)
+
+
+def test_depthwise(rng, tmp_path):
+    b = Builder(["n", 6, 7, 7])
+    b("Conv", weights(rng, 6, 1, 3, 3), weights(rng, 6), group=6, pads=[1, 1, 1, 1])
+    b("Relu")
+    b("Conv", weights(rng, 4, 6, 1, 1))
+    graph = check_graph(b.save(tmp_path), images(rng, channels=6, size=7), stages=2)
+    assert graph.stages[0].terms[0].groups == 6
+
+
+def test_channels_shuffled_inside_groups(rng, tmp_path):
+    """A permutation of channels goes into the weights; only one that crosses groups makes them larger."""
+    for order, groups in (([1, 0, 3, 2], 2), ([2, 3, 0, 1], 1)):
+        b = Builder(["n", 1, 5, 5])
+        b("Conv", weights(rng, 4, 1, 3, 3))
+        b("Gather", np.array(order), axis=1)
+        b("Conv", weights(rng, 6, 2, 2, 2), group=2)
+        graph = check_graph(b.save(tmp_path), images(rng, size=5), stages=2)
+        assert graph.stages[1].terms[0].groups == groups
+
+
+def test_mean_image(rng, tmp_path):
+    """A number for each pixel, before padding."""
+    b = Builder(["n", 1, 9, 9])
+    b("Sub", rng.random((1, 9, 9), dtype=np.float32))
+    b("Conv", weights(rng, 4, 1, 3, 3), pads=[1, 1, 1, 1])
+    check_graph(b.save(tmp_path), images(rng, size=9), stages=82)
+
+
+def test_global_pools_of_keras(rng, tmp_path):
+    """ReduceMean and ReduceMax over the axes of NHWC."""
+    for operator in ("ReduceMean", "ReduceMax"):
+        b = Builder(["n", 1, 9, 9])
+        b("Conv", weights(rng, 4, 1, 3, 3))
+        b("Relu")
+        b("Transpose", perm=[0, 2, 3, 1])
+        b(operator, axes=[1, 2], keepdims=0)
+        b("MatMul", weights(rng, 4, 3))
+        check_graph(b.save(tmp_path), images(rng, size=9), stages=2 if operator == "ReduceMax" else 3)
+
+
+def test_average_pool_of_borders(rng, tmp_path):
+    """Windows over the edge average fewer values: parts of their own."""
+    b = Builder(["n", 2, 8, 8])
+    b("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1])
+    b("Relu")
+    graph = check_graph(b.save(tmp_path), images(rng, channels=2, size=8), stages=9)
+    assert len({stage.output for stage in graph.stages}) == 1 and {str(stage.function) for stage in graph.stages} == {"relu"}
+    assert [stage.value for stage in graph.stages] == [None] * 8 + ["t1"]
+
+
+def test_positions(rng, tmp_path):
+    """A dense layer at each row of an image, and one over channels that come last."""
+    b = Builder(["n", 6, 12])
+    b("MatMul", weights(rng, 12, 5))
+    b("Add", weights(rng, 5))
+    b("Relu")
+    b("Flatten")
+    b("Gemm", weights(rng, 30, 3))
+    check_graph(b.save(tmp_path), rng.random((4, 6, 12), dtype=np.float32), stages=2)
+
+
+def test_result_in_another_order(rng, tmp_path):
+    """A channels-last result, and a vector whose order goes into the weights."""
+    b = Builder(["n", 1, 6, 6])
+    b("Conv", weights(rng, 4, 1, 3, 3))
+    graph = check_graph(b.save(tmp_path), images(rng, size=6), stages=1)
+    assert graph.output_order is not None and graph.stages[0].value == "t0"
+    b("Transpose", perm=[0, 2, 3, 1])
+    assert check_graph(b.save(tmp_path), images(rng, size=6), stages=1).output_order is None
+    b("Flatten")
+    b("Gemm", weights(rng, 64, 6))
+    b("Reshape", np.array([-1, 2, 3]))
+    b("Transpose", perm=[0, 2, 1])
+    graph = check_graph(b.save(tmp_path), images(rng, size=6), stages=2)
+    assert graph.output_order is None and graph.stages[1].value is None
