@@ -1,11 +1,15 @@
-"""The activation unit: accumulators -> function -> rounding -> unified buffer."""
+"""The activation unit: accumulators -> maximum of a window -> function -> rounding -> unified buffer."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .function_unit import FunctionUnit
 from .hierarchy import instantiate
 from .isa import Format, Function
+from .maximum import Maximum
+from .operations import Task
+from .row_walker import RowWalker, step_layout
 
 __all__ = ["ActivationLane", "ActivationUnit"]
 
@@ -14,10 +18,17 @@ class ActivationLane(wiring.Component):
     """The function and the rounding of one lane; combinational.
 
     `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0.
-    `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one.
+    `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one. Of the function TABLE, which
+    begins with the rounding, both outputs are the rounded sum.
+
+    Parameters
+    ----------
+    table : bool
+        Whether there is the function TABLE.
     """
 
-    def __init__(self):
+    def __init__(self, *, table=False):
+        self._table = table
         super().__init__({
             "value": In(32), "function": In(Function), "keep": In(1),
             "binary32": Out(32), "rounded": Out(16),
@@ -26,104 +37,170 @@ class ActivationLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         negative = self.value[31]
+        value = Signal(32)
         with m.If(self.keep & ~((self.function == Function.RELU) & negative)):
-            m.d.comb += self.binary32.eq(self.value)
+            m.d.comb += value.eq(self.value)
         # Infinities and the NaN have no low bits: they never round.
-        high, low = self.binary32[16:], self.binary32[:16]
+        high, low = value[16:], value[:16]
         up = low[15] & (low[:15].any() | high[0])
-        m.d.comb += self.rounded.eq(high + up)
+        m.d.comb += [self.rounded.eq(high + up), self.binary32.eq(value)]
+        if self._table:
+            with m.If(self.function == Function.TABLE):
+                m.d.comb += self.binary32.eq(self.rounded << 16)
         return m
 
 
 class ActivationUnit(wiring.Component):
-    """Executes ACTIVATE operations in order.
+    """Executes ACTIVATE, POOL, MULTIPLY and LOAD_TABLE operations in order.
 
-    One vector a cycle while `grant` takes them: a row a cycle as bfloat16, a row in two cycles as binary32. The first
-    vector comes three cycles after the operation, and the next operation follows without a gap.
+    A row of the accumulators is read each cycle, and a vector written each cycle, while `grant` takes them; a window of R rows
+    takes R cycles, and one more as binary32. The first vector comes three cycles after the operation, or four after the last row
+    of a window of several; the next operation follows without a gap. A vector of the function TABLE comes four cycles later, and
+    one every n / `table_lanes` cycles; between such vectors and others the unit runs empty. It also does before each row of
+    MULTIPLY and LOAD_TABLE, and then reads the unified buffer.
 
     Parameters
     ----------
     n : int
         Lanes.
     activate : layout
-        :func:`hw.operations.activate_layout`.
+        :func:`hw.operations.activate_layout`. Windows and tasks are there if it has them.
+    table_lanes : int
+        Lanes that the function table serves at a time.
 
     Members
     -------
-    i : stream of operations; `done`, `done_slot` : the last vector of the operation with this slot was written a cycle ago.
+    i : stream of operations; `done`, `done_slot` : the operation with this slot ended a cycle ago.
     acc_row, acc_read, sums : to the accumulators.
-    write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
+    write, read, row, vector, grant : to the unified buffer; in a cycle in which `grant` is 1, `vector` is written with `write`, and
+    with `read` the row is read that is in `operand` in the next cycle.
+    moves : something was read or written.
     """
 
-    def __init__(self, *, n, activate):
+    def __init__(self, *, n, activate, table_lanes=0):
         self.n = n
+        self.table_lanes = table_lanes
+        self._activate = activate
         tag = activate["tag"].shape
         super().__init__({
             "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
             "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
             "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1),
+            "read": Out(1), "operand": In(16 * n), "moves": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
-        advance = Signal()
+        n, width = self.n, 16 * self.n
+        # The vector at the end waits for the unified buffer, and with it all before it; vectors may wait for others, too.
+        advance, go_on = Signal(), Signal()
+        m.submodules.walker = walker = RowWalker(activate=self._activate)
+        m.d.comb += [
+            walker.i.payload.eq(self.i.payload), walker.i.valid.eq(self.i.valid), self.i.ready.eq(walker.i.ready),
+            walker.advance.eq(go_on),
+            self.acc_row.eq(walker.acc),
+            self.acc_read.eq(go_on),
+        ]
 
-        # Stage `issue`: the next row of the operation that runs, or the first of one that comes. `half` is the upper half of
-        # a binary32 row; `rows`, `acc` and `row` are what is left to do, and where.
-        op, held = Signal.like(self.i.payload), Signal.like(self.i.payload)
-        running = Signal()
-        half = Signal()
-        last_half = Signal()
-        last = Signal()
-        m.d.comb += [
-            op.eq(Mux(running, held, self.i.payload)),
-            last_half.eq((op.format == Format.BFLOAT16) | half),
-            last.eq(last_half & (op.rows == 1)),
-            self.acc_row.eq(op.acc),
-            self.acc_read.eq(advance),
-            self.i.ready.eq(advance & ~running),
-        ]
-        # Stage `read`: the memory gives the sums. Stage `round`: they stand in a register, rounding follows.
-        step = data.StructLayout({"valid": 1, "last": 1, "half": 1, "op": op.shape()})
-        issued, read, value = Signal(step), Signal(step), Signal(step)
-        sums = Signal(32 * self.n, reset_less=True)
-        m.d.comb += [
-            issued.valid.eq(running | self.i.valid),
-            issued.last.eq(last),
-            issued.half.eq(half),
-            issued.op.eq(op),
-        ]
-        with m.If(advance):
-            m.d.sync += [
-                running.eq(issued.valid & ~last),
-                half.eq(issued.valid & ~last_half),
-                held.eq(op),
-                held.row.eq(op.row + 1),
-                read.eq(issued), value.eq(read), sums.eq(self.sums),
-            ]
-            with m.If(last_half):
-                m.d.sync += [held.rows.eq(op.rows - 1), held.acc.eq(op.acc + 1)]
-        rounded = Signal(16 * self.n)
-        binary32 = Signal(32 * self.n)
-        keep = Signal(self.n)
-        m.d.comb += keep.eq(Cat(value.op.lanes >= c + 1 for c in range(self.n)))
-        for c in range(self.n):
-            instantiate(m, platform, ActivationLane, name=f"lane_{c}", module="tpu_activation_lane", clocked=False,
-                        value=sums.word_select(c, 32), function=value.op.function, keep=keep[c],
+        # Stage `read`: the memory gives the sums. Stage `value`: they stand in a register.
+        step = step_layout(self._activate)
+        read, value = Signal(step), Signal(step)
+        sums, kept = Signal(32 * n, reset_less=True), Signal(n)
+        with m.If(go_on):
+            m.d.sync += [read.eq(walker.o), value.eq(read), sums.eq(self.sums)]
+            m.d.sync += kept.eq(Cat(read.lanes >= c + 1 for c in range(n)))
+        stages = [read, value]
+        ready, result, keep = value, sums, kept
+        if "single" in dict(self._activate):
+            ready, result, keep = self._find_maximum(m, platform, go_on, value, sums, kept)
+            stages.append(ready)
+
+        rounded, binary32 = Signal(width), Signal(2 * width)
+        for c in range(n):
+            instantiate(m, platform, lambda: ActivationLane(table=bool(self.table_lanes)), name=f"lane_{c}",
+                        module="tpu_activation_lane", clocked=False,
+                        value=result.word_select(c, 32), function=ready.function, keep=keep[c],
                         rounded=rounded.word_select(c, 16), binary32=binary32.word_select(c, 32))
+        vector = Mux(ready.format == Format.BFLOAT16, rounded, Mux(ready.half, binary32[width:], binary32[:width]))
 
-        # Stage `write`: the vector waits for the unified buffer.
-        write_last = Signal()
-        slot = Signal.like(op.tag.slot)
+        # Stage `write`.
+        end = data.StructLayout({"row": step["row"].shape, "slot": step["slot"].shape, "last": 1})
+        given, written = Signal(end), Signal(end)
+        m.d.comb += [
+            *(given[name].eq(ready[name]) for name, _ in end),
+            self.row.eq(written.row),
+            advance.eq(~self.write | self.grant),
+        ]
         with m.If(advance):
-            m.d.sync += [
-                self.write.eq(value.valid),
-                write_last.eq(value.last),
-                slot.eq(value.op.tag.slot),
-                self.row.eq(value.op.row),
-                self.vector.eq(Mux(value.op.format == Format.BFLOAT16, rounded,
-                                   Mux(value.half, binary32[16 * self.n:], binary32[:16 * self.n]))),
-            ]
-        m.d.comb += advance.eq(~self.write | self.grant)
-        m.d.sync += [self.done.eq(self.write & self.grant & write_last), self.done_slot.eq(slot)]
+            m.d.sync += [self.write.eq(ready.valid), written.eq(given), self.vector.eq(vector)]
+        m.d.sync += [self.done.eq(self.write & self.grant & written.last), self.done_slot.eq(written.slot)]
+        m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
+        if self.table_lanes:
+            self._apply_table(m, walker, stages, advance, go_on, ready, keep, vector, given, written)
+        else:
+            m.d.comb += go_on.eq(advance)
         return m
+
+    def _find_maximum(self, m, platform, go_on, value, sums, kept):
+        """Stage `best`: the largest sums of the window so far. A window of one row has no need of it, and overtakes it if nothing
+        is there. Returns the step, the sums and the lanes to keep of what is ready."""
+        best, best_kept, largest = Signal(32 * self.n, reset_less=True), Signal(self.n), Signal(32 * self.n)
+        waiting, ready = Signal(value.shape()), Signal(value.shape())
+        for c in range(self.n):
+            instantiate(m, platform, Maximum, name=f"maximum_{c}", module="tpu_maximum", clocked=False,
+                        a=best.word_select(c, 32), b=sums.word_select(c, 32), o=largest.word_select(c, 32))
+        overtakes = value.valid & value.first & value.complete & ~waiting.valid
+        with m.If(go_on):
+            m.d.sync += [waiting.eq(value), waiting.valid.eq(value.valid & value.complete & ~overtakes), best_kept.eq(kept)]
+            with m.If(value.valid):
+                m.d.sync += best.eq(Mux(value.first, sums, largest))
+        m.d.comb += [ready.eq(Mux(waiting.valid, waiting, value)), ready.valid.eq(waiting.valid | overtakes)]
+        return ready, Mux(waiting.valid, best, sums), Mux(waiting.valid, best_kept, kept)
+
+    def _apply_table(self, m, walker, stages, advance, go_on, ready, keep, vector, given, written):
+        """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
+        n, lanes = self.n, self.table_lanes
+        m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
+        to_functions, blocked = Signal(), Signal()
+        halves = Mux(ready.half, keep[n // 2:], keep[:n // 2])
+        m.d.comb += [
+            to_functions.eq((ready.function == Function.TABLE) | (ready.task != Task.RESULTS)),
+            blocked.eq(ready.valid & Mux(to_functions, ~functions.ready, functions.busy)),
+            go_on.eq(advance & ~blocked),
+            functions.advance.eq(advance),
+            functions.i_valid.eq(ready.valid & to_functions),
+            functions.i_vector.eq(vector),
+            functions.i_keep.eq(Mux(ready.format == Format.BFLOAT16, keep, Cat(Cat(Const(0, 1), bit) for bit in halves))),
+            functions.i_task.eq(ready.task),
+            functions.i_tag.eq(given),
+        ]
+        with m.If(advance):
+            m.d.sync += self.write.eq((ready.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last))
+            with m.If(functions.valid):
+                m.d.sync += [self.vector.eq(Cat(self.vector[16 * lanes:], functions.group)), written.eq(functions.tag)]
+        with m.If(functions.loaded & functions.loaded_tag.last):
+            m.d.sync += [self.done.eq(1), self.done_slot.eq(functions.loaded_tag.slot)]
+
+        # MULTIPLY and LOAD_TABLE read a vector before each of their rows, when all before it has been written.
+        op, empty = walker.op, Signal()
+        m.d.comb += [
+            empty.eq(~(self.write | functions.busy | Cat(stage.valid for stage in stages).any())),
+            walker.hold.eq(op.task != Task.RESULTS),
+            functions.operand.eq(self.operand),
+            functions.load.eq(op.task == Task.LOAD_TABLE),
+            functions.entry.eq(walker.entry),
+            *(getattr(functions, name).eq(op[name]) for name in ("first", "linear_low", "linear_high")),
+        ]
+        with m.FSM(name="operand"):
+            with m.State("WAIT"):
+                with m.If(walker.there & (op.task != Task.RESULTS) & empty):
+                    m.d.sync += [written.row.eq(walker.operand), self.read.eq(1)]
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.sync += written.row.eq(written.row)
+                with m.If(self.grant):
+                    m.d.sync += self.read.eq(0)
+                    m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.comb += [functions.take.eq(1), walker.hold.eq(0)]
+                m.next = "WAIT"

@@ -40,6 +40,13 @@ class Config:
         Bits of an AXI4 address, 32 to 64.
     window : int
         Instructions in flight between dispatch and completion.
+    pooling : int
+        1: the core has POOL.
+    table_lanes : int
+        Lanes of a vector that read the function table in one cycle, or are multiplied by another vector: a power of two up
+        to n. 0: the core has neither TABLE nor LOAD_TABLE nor MULTIPLY.
+    softmax : int
+        1: the core has SOFTMAX.
     """
 
     n: int = 16
@@ -51,6 +58,9 @@ class Config:
     bus_width: int = 0
     address_width: int = 32
     window: int = 16
+    pooling: int = 0
+    table_lanes: int = 0
+    softmax: int = 0
 
     def __post_init__(self):
         for entry in fields(self):
@@ -79,6 +89,11 @@ class Config:
             value = getattr(self, name)
             if not (_is_power_of_two(value) and low <= value <= high):
                 raise ConfigError(f"{name} must be a power of two from {low} to {high}, not {value}")
+        for name in ("pooling", "softmax"):
+            if getattr(self, name) not in (0, 1):
+                raise ConfigError(f"{name} must be 0 or 1, not {getattr(self, name)}")
+        if self.table_lanes != 0 and not (_is_power_of_two(self.table_lanes) and self.table_lanes <= self.n):
+            raise ConfigError(f"table_lanes must be 0 or a power of two up to n = {self.n}, not {self.table_lanes}")
 
     @property
     def lead(self):

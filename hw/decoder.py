@@ -1,12 +1,12 @@
 """Instruction decode: every check that can be made before anything happens, and the footprint of what remains."""
 
-from amaranth import Array, Cat, Module, Signal
+from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from .isa import FIELDS, REGION_WRITABLE, Fault, Format, Function, Opcode, Region, layout
-from .operations import activate_layout, instruction_layout, matmul_layout, transfer_layout
+from .isa import FIELDS, REGION_WRITABLE, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, exists, layout
+from .operations import Task, activate_layout, instruction_layout, matmul_layout, transfer_layout
 
 __all__ = ["Decoder", "Unit", "footprint_layout", "decoded_layout"]
 
@@ -41,9 +41,9 @@ def decoded_layout(config):
 
 
 #: Counts that may not be 0.
-_COUNTS = ("rows", "rows0", "rows1", "tiles0", "tiles1")
+_COUNTS = ("rows", "rows0", "rows1", "tiles0", "tiles1", "window0", "window1")
 
-#: opcode: (unit, host, buffer, acc, bias), each space `r` read, `w` written or `-`.
+#: opcode: (unit, host, buffer, acc, bias), each space `r` read, `w` written, both or `-`.
 _USES = {
     Opcode.HALT: (Unit.CONTROL, "-", "-", "-", "-"),
     Opcode.SYNC: (Unit.CONTROL, "-", "-", "-", "-"),
@@ -53,12 +53,16 @@ _USES = {
     Opcode.STORE: (Unit.STORE, "w", "r", "-", "-"),
     Opcode.MATMUL: (Unit.MATMUL, "-", "r", "w", "r"),
     Opcode.ACTIVATE: (Unit.ACTIVATE, "-", "w", "r", "-"),
+    Opcode.POOL: (Unit.ACTIVATE, "-", "w", "r", "-"),
+    Opcode.MULTIPLY: (Unit.ACTIVATE, "-", "rw", "r", "-"),
+    Opcode.LOAD_TABLE: (Unit.ACTIVATE, "-", "r", "-", "-"),
 }
 
 
 class Decoder(wiring.Component):
-    """Checks one instruction at a time: 3 cycles, 12 for a MATMUL, whose extents take seven products. What it hands on stands
-    in registers, so the next instruction is checked while this one waits for its place.
+    """Checks one instruction at a time: 3 cycles, 12 for a MATMUL, whose extents take seven products, 10 for a POOL, with five,
+    and 4 for a MULTIPLY. What it hands on stands in registers, so the next instruction is checked while this one waits for its
+    place.
 
     In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or function, a wrong
     count of lanes (ILLEGAL); a count of 0 (LENGTH); a place outside a memory of the chip or a region, a beat that is not
@@ -89,15 +93,15 @@ class Decoder(wiring.Component):
         m = Module()
         config = self.config
         word = Signal(256)
-        views = {opcode: data.View(layout(opcode), word) for opcode in Opcode}
+        views = {opcode: data.View(layout(opcode), word) for opcode in Opcode if exists(config, opcode)}
         opcode = word[:8]
 
         def one_of(*opcodes):
-            return Cat(opcode == o.value for o in opcodes).any()
+            return Cat(opcode == o.value for o in opcodes if exists(config, o)).any()
 
         # The fields that several opcodes share stand at the same place in all of them.
         transfer, matmul, activate = views[Opcode.LOAD], views[Opcode.MATMUL], views[Opcode.ACTIVATE]
-        is_matmul, is_activate = one_of(Opcode.MATMUL), one_of(Opcode.ACTIVATE)
+        is_matmul = one_of(Opcode.MATMUL)
         is_transfer = one_of(Opcode.LOAD, Opcode.LOAD_BIAS, Opcode.LOAD_WEIGHTS, Opcode.STORE)
         is_bias = one_of(Opcode.LOAD_BIAS)
         binary32 = activate.format == Format.BINARY32.value
@@ -112,13 +116,16 @@ class Decoder(wiring.Component):
                         legal.eq(~reserved.any()),
                         counts_hold.eq(Cat(view[name].any() for name, _ in FIELDS[o] if name in _COUNTS).all()),
                     ]
-                    if o is Opcode.ACTIVATE:
-                        functions = Cat(view["function"] == f.value for f in Function)
-                        m.d.comb += legal.eq(~reserved.any() & functions.any()
-                                             & (view["lanes"] != 0) & (view["lanes"] <= config.n))
+                    fields = dict(FIELDS[o])
+                    known = Const(1)
+                    if "function" in fields:
+                        known = Cat(view["function"] == f.value for f in Function if exists(config, f)).any()
+                    if "lanes" in fields:
+                        m.d.comb += legal.eq(~reserved.any() & known & (view["lanes"] != 0) & (view["lanes"] <= config.n))
 
         # Last places, inclusive, wide enough for every instruction word; `host_end` is the first byte behind.
         last_buffer, last_acc, last_bias = (Signal(36, name=f"last_{name}") for name in ("buffer", "acc", "bias"))
+        entries_end = Signal(17)        # in rows of the table
         host_end = Signal(48)
         vector_shift = exact_log2(config.vector_bytes)
         byte_shift = Signal(range(vector_shift + exact_log2(config.n) + 1))
@@ -128,15 +135,23 @@ class Decoder(wiring.Component):
         with m.If(one_of(Opcode.LOAD_WEIGHTS)):
             m.d.comb += byte_shift.eq(vector_shift + exact_log2(config.n))
 
-        # MATMUL: one multiplier, a product a cycle; (count - 1) * stride, and rows0 * rows1.
-        products = [
+        # MATMUL, POOL: one multiplier, a product a cycle; (count - 1) * stride, and rows0 * rows1.
+        products = {Opcode.MATMUL: [
             (matmul.rows0, matmul.rows1, last_acc),
-            *((matmul[count] - 1, matmul[f"{count}_stride"], last_buffer) for count in ("rows0", "rows1", "tiles0", "tiles1")),
-            *((matmul[count] - 1, matmul[f"{count}_acc_stride"], last_acc) for count in ("tiles0", "tiles1")),
-        ]
+            *((matmul[count], matmul[f"{count}_stride"], last_buffer) for count in ("rows0", "rows1", "tiles0", "tiles1")),
+            *((matmul[count], matmul[f"{count}_acc_stride"], last_acc) for count in ("tiles0", "tiles1")),
+        ]}
+        if config.pooling:
+            pool = views[Opcode.POOL]
+            products[Opcode.POOL] = [
+                (pool.rows1, pool.buffer_stride, last_buffer),
+                *((pool[count], pool[f"{count}_stride"], last_acc) for count in ("rows0", "rows1", "window0", "window1")),
+            ]
         left, right, product, rows = Signal(16), Signal(16), Signal(32), Signal(32)
-        step = Signal(range(len(products) + 3))
-        m.d.sync += product.eq(left * right)
+        step = Signal(range(len(products[Opcode.MATMUL]) + 3))
+        factor, less = Signal(16), Signal()
+        m.d.comb += less.eq(~is_matmul | (step != 0))
+        m.d.sync += [left.eq(factor - less), product.eq(left * right)]
 
         region = Signal(2)
         base, size = Signal(config.address_width), Signal(32)
@@ -149,13 +164,15 @@ class Decoder(wiring.Component):
                 (last_buffer < config.unified_buffer_depth)
                 & (last_acc < config.accumulator_depth)
                 & (last_bias < config.bias_depth)
+                & self._table_holds(one_of, views, entries_end)
                 & (~is_transfer | ((host_end <= size)
                                    & ~(base | transfer.offset)[:exact_log2(config.bus_bytes)].any()
                                    & (~one_of(Opcode.STORE) | writable[region])))),
         ]
 
+        behind = Signal()       # MULTIPLY: the operand lies behind the result
         given = Signal(decoded_layout(config))
-        self._describe(m, given, opcode, region, base, rows, last_buffer, last_acc, last_bias, host_end, views)
+        self._describe(m, given, opcode, region, base, rows, last_buffer, last_acc, last_bias, host_end, behind, views)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.FSM(name="decode"):
@@ -181,11 +198,10 @@ class Decoder(wiring.Component):
                     host_end.eq(transfer.offset + (transfer.rows << byte_shift)),
                 ]
                 m.next = "SPANS"
-                with m.If(is_activate):
-                    m.d.sync += [
-                        last_buffer.eq(activate.buffer + (activate.rows << binary32) - 1),
-                        last_acc.eq(activate.acc + activate.rows - 1),
-                    ]
+                with m.If(one_of(Opcode.ACTIVATE, Opcode.POOL, Opcode.LOAD_TABLE)):
+                    m.d.sync += last_buffer.eq(activate.buffer + (activate.rows << binary32) - 1)
+                with m.If(one_of(Opcode.ACTIVATE, Opcode.MULTIPLY)):
+                    m.d.sync += last_acc.eq(activate.acc + activate.rows - 1)
                 with m.If(one_of(Opcode.LOAD, Opcode.STORE)):
                     m.d.sync += last_buffer.eq(transfer.buffer + transfer.rows - 1)
                 with m.If(is_bias):
@@ -195,22 +211,42 @@ class Decoder(wiring.Component):
                     with m.If(matmul.start):
                         m.d.sync += last_bias.eq(matmul.bias + matmul.tiles0 - 1)
                     m.next = "MULTIPLY"
+                if config.pooling:
+                    with m.If(one_of(Opcode.POOL)):
+                        m.d.sync += last_acc.eq(pool.acc)
+                        m.next = "MULTIPLY"
+                if config.table_lanes:
+                    table, vectors = views[Opcode.LOAD_TABLE], views[Opcode.MULTIPLY]
+                    m.d.sync += [
+                        entries_end.eq((table.entry >> exact_log2(config.n)) + table.rows),
+                        behind.eq(vectors.operand > vectors.buffer),
+                    ]
+                    with m.If(one_of(Opcode.MULTIPLY)):
+                        m.next = "HULL"
                 m.d.sync += [checked_legal.eq(legal), checked_counts.eq(counts_hold)]
 
             with m.State("MULTIPLY"):
                 # Operands in step i, product in i + 1, sum in i + 2.
                 m.d.sync += step.eq(step + 1)
-                with m.Switch(step):
-                    for i, (a, b, _) in enumerate(products):
-                        with m.Case(i):
-                            m.d.sync += [left.eq(a), right.eq(b)]
-                with m.Switch(step):
-                    for i, (_, _, total) in enumerate(products):
-                        with m.Case(i + 2):
-                            m.d.sync += total.eq(total + product)
+                for o, terms in products.items():
+                    with m.If(one_of(o) | (len(products) == 1)):
+                        with m.Switch(step):
+                            for i, (a, b, _) in enumerate(terms):
+                                with m.Case(i):
+                                    m.d.comb += factor.eq(a)
+                                    m.d.sync += right.eq(b)
+                        with m.Switch(step):
+                            for i, (_, _, total) in enumerate(terms):
+                                with m.Case(i + 2):
+                                    m.d.sync += total.eq(total + product)
+                        with m.If(step == len(terms) + 1):
+                            m.next = "SPANS"
                 with m.If(step == 2):
                     m.d.sync += rows.eq(product)
-                with m.If(step == len(products) + 1):
+
+            if config.table_lanes:
+                with m.State("HULL"):
+                    m.d.sync += last_buffer.eq(Mux(behind, vectors.operand, vectors.buffer) + vectors.rows - 1)
                     m.next = "SPANS"
 
             with m.State("SPANS"):
@@ -231,20 +267,28 @@ class Decoder(wiring.Component):
                 m.d.comb += self.fault.eq(~self.o.valid)
         return m
 
-    def _describe(self, m, o, opcode, region, base, rows, last_buffer, last_acc, last_bias, host_end, views):
+    def _table_holds(self, one_of, views, entries_end):
+        """Whether the entries of a LOAD_TABLE exist."""
+        if not self.config.table_lanes:
+            return Const(1)
+        start = views[Opcode.LOAD_TABLE].entry[:exact_log2(self.config.n)]
+        return ~one_of(Opcode.LOAD_TABLE) | ((entries_end <= TABLE_ENTRIES // self.config.n) & (start == 0))
+
+    def _describe(self, m, o, opcode, region, base, rows, last_buffer, last_acc, last_bias, host_end, behind, views):
         """Drive `o` from the instruction word and the last places."""
         config = self.config
         transfer, matmul, activate = views[Opcode.LOAD], views[Opcode.MATMUL], views[Opcode.ACTIVATE]
 
         m.d.comb += o.halt.eq(opcode == Opcode.HALT.value)
         with m.Switch(opcode):
-            for code, (unit, *uses) in _USES.items():
+            for code in views:
                 with m.Case(code.value):
+                    unit, *uses = _USES[code]
                     m.d.comb += o.footprint.unit.eq(unit)
                     for space, use in zip(("host", "buffer", "acc", "bias"), uses):
                         m.d.comb += [
-                            o.footprint[space].reads.eq(use == "r"),
-                            o.footprint[space].writes.eq(use == "w"),
+                            o.footprint[space].reads.eq("r" in use),
+                            o.footprint[space].writes.eq("w" in use),
                         ]
                     if code is Opcode.MATMUL:
                         m.d.comb += o.footprint.bias.reads.eq(matmul.start)
@@ -252,6 +296,9 @@ class Decoder(wiring.Component):
                     for space in ("buffer", "acc", "bias"):
                         if space in fields:
                             m.d.comb += o.footprint[space].first.eq(views[code][space])
+                    if code is Opcode.MULTIPLY:
+                        # One span has to do for what is read and what is written.
+                        m.d.comb += o.footprint.buffer.first.eq(Mux(behind, views[code].buffer, views[code].operand))
         m.d.comb += [
             o.footprint.region.eq(region),
             o.footprint.host.first.eq(transfer.offset),
@@ -273,6 +320,30 @@ class Decoder(wiring.Component):
             o.activate.row.eq(activate.buffer),
             o.activate.acc.eq(activate.acc),
         ]
+        if config.pooling:
+            pool = views[Opcode.POOL]
+            counts = {"left0": pool.rows0, "left1": pool.rows1, "across": pool.window0, "down": pool.window1}
+            m.d.comb += [
+                *(o.activate[name].eq(1) for name in ("rows0_stride", "rows1", "window0", "window1")),
+                o.activate.single.as_value().eq(-1),
+                o.activate.single.left0.eq(pool.rows0 == 1),
+            ]
+            with m.If(opcode == Opcode.POOL.value):
+                m.d.comb += [o.activate[name].eq(pool[name]) for name in (
+                    "rows0_stride", "rows1", "rows1_stride", "buffer_stride",
+                    "window0", "window0_stride", "window1", "window1_stride")]
+                m.d.comb += [o.activate.single[name].eq(count == 1) for name, count in counts.items()]
+        if config.table_lanes:
+            table, vectors = views[Opcode.LOAD_TABLE], views[Opcode.MULTIPLY]
+            m.d.comb += [
+                o.activate.operand.eq(vectors.operand),
+                o.activate.entry.eq(table.entry >> exact_log2(config.n)),
+                *(o.activate[name].eq(table[name]) for name in ("first", "linear_low", "linear_high")),
+            ]
+            with m.If(opcode == Opcode.MULTIPLY.value):
+                m.d.comb += o.activate.task.eq(Task.MULTIPLY)
+            with m.If(opcode == Opcode.LOAD_TABLE.value):
+                m.d.comb += [o.activate.task.eq(Task.LOAD_TABLE), o.activate.operand.eq(table.buffer)]
         with m.If(opcode == Opcode.LOAD_BIAS.value):
             # A bias row is two vectors.
             m.d.comb += [

@@ -6,10 +6,13 @@ Every operation is `(name, bits)` fields from bit 0 up; what is left of the 256 
 
 from amaranth.lib import data, enum
 
-__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "FIELDS", "layout",
-           "encode", "decode", "Fault", "FIELD_DOCS", "OPCODE_DOCS"]
+__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "TABLE_ENTRIES", "FIELDS", "layout",
+           "encode", "decode", "Fault", "exists", "FIELD_DOCS", "OPCODE_DOCS"]
 
 INSTRUCTION_WIDTH = 256
+
+#: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
+TABLE_ENTRIES = 4096
 
 
 class Opcode(enum.Enum, shape=8):
@@ -23,13 +26,17 @@ class Opcode(enum.Enum, shape=8):
     STORE = 0x13
     MATMUL = 0x20
     ACTIVATE = 0x30
+    POOL = 0x31
+    MULTIPLY = 0x33
+    LOAD_TABLE = 0x34
 
 
 class Function(enum.Enum, shape=4):
-    """Activation function, on binary32."""
+    """Activation function: of binary32, or, TABLE, of bfloat16, as LOAD_TABLE put it into the function table."""
 
     NONE = 0
     RELU = 1
+    TABLE = 2
 
 
 class Format(enum.Enum, shape=1):
@@ -86,6 +93,19 @@ FIELDS = {
         ("function", 4), ("format", 1), ("_0", 3),
         ("rows", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16),
     ],
+    Opcode.POOL: [
+        ("function", 4), ("format", 1), ("_0", 3),
+        ("rows0", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16), ("rows0_stride", 16),
+        ("rows1", 16), ("rows1_stride", 16), ("buffer_stride", 16),
+        ("window0", 8), ("window0_stride", 16), ("window1", 8), ("window1_stride", 16),
+    ],
+    Opcode.MULTIPLY: [
+        ("_0", 8), ("rows", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16), ("operand", 16),
+    ],
+    Opcode.LOAD_TABLE: [
+        ("linear_low", 2), ("linear_high", 2), ("_0", 4),
+        ("rows", 16), ("first", 8), ("_1", 8), ("buffer", 16), ("entry", 16),
+    ],
 }
 
 OPCODE_DOCS = {
@@ -102,6 +122,15 @@ OPCODE_DOCS = {
                    "t0*tiles0_acc_stride + r1*rows0 + r0].",
     Opcode.ACTIVATE: "acc[acc + r] -> function -> round -> buffer[buffer + r] (two vectors a row for BINARY32: "
                      "buffer + 2r, buffer + 2r + 1), r < rows.",
+    Opcode.POOL: "For r1 < rows1, for r0 < rows0: the maximum over w1 < window1, w0 < window0 of acc[acc + r1*rows1_stride + "
+                 "r0*rows0_stride + w1*window1_stride + w0*window0_stride] -> function -> round -> "
+                 "buffer[buffer + r1*buffer_stride + r0] (two vectors for BINARY32: buffer + r1*buffer_stride + 2*r0, and the "
+                 "next). Only in a core with `pooling`.",
+    Opcode.MULTIPLY: "round(acc[acc + r]) * buffer[operand + r] -> round -> buffer[buffer + r], all bfloat16, for r < rows, one "
+                     "row after the other. Only in a core with `table_lanes`.",
+    Opcode.LOAD_TABLE: "Unified buffer -> function table: rows*n entries from `entry` on, in the order of the lanes of "
+                       "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`. Only in a core with "
+                       "`table_lanes`.",
 }
 
 FIELD_DOCS = {
@@ -116,13 +145,33 @@ FIELD_DOCS = {
     "function": "Activation function (Function).",
     "format": "Output format (Format).",
     "lanes": "Lanes that keep their value, 1 to n; the others are written as +0.",
-    "rows0": "Inner count of rows; not 0.", "rows0_stride": "Vectors between two of them.",
-    "rows1": "Outer count of rows; not 0.", "rows1_stride": "Vectors between two of them.",
+    "rows0": "Inner count of rows; not 0.",
+    "rows0_stride": "Between two of them: vectors in MATMUL, accumulator rows in POOL.",
+    "rows1": "Outer count of rows; not 0.",
+    "rows1_stride": "Between two of them: vectors in MATMUL, accumulator rows in POOL.",
     "tiles0": "Inner count of passes; not 0.", "tiles0_stride": "Vectors between the operands of two of them.",
     "tiles0_acc_stride": "Accumulator rows between the sums of two of them.",
     "tiles1": "Outer count of passes; not 0.", "tiles1_stride": "Vectors between the operands of two of them.",
     "tiles1_acc_stride": "Accumulator rows between the sums of two of them.",
+    "buffer_stride": "Vectors between the results of two outer rows.",
+    "window0": "Inner count of a window; not 0.", "window0_stride": "Accumulator rows between two of them.",
+    "window1": "Outer count of a window; not 0.", "window1_stride": "Accumulator rows between two of them.",
+    "operand": "First row of the other factor in the unified buffer.",
+    "linear_low": "Below the table's binades the function goes on in proportion (1), or keeps its value (0): of positive "
+                  "numbers (low bit), of negative ones (high bit).",
+    "linear_high": "The same, above the table's binades.",
+    "first": "Biased exponent of the table's first binade.",
+    "entry": "First entry of the function table; a multiple of n.",
 }
+
+
+def exists(config, code):
+    """Whether a core has this Opcode or Function."""
+    if code is Opcode.POOL:
+        return bool(config.pooling)
+    if code in (Opcode.MULTIPLY, Opcode.LOAD_TABLE, Function.TABLE):
+        return bool(config.table_lanes)
+    return True
 
 
 def _padded(opcode):

@@ -1,11 +1,21 @@
 """What the controller hands to the units: decoded, checked operations, one layout for each unit."""
 
-from amaranth.lib import data
+from amaranth.lib import data, enum
 from amaranth.utils import bits_for, exact_log2
 
-from .isa import INSTRUCTION_WIDTH, Format, Function
+from .isa import INSTRUCTION_WIDTH, TABLE_ENTRIES, Format, Function
 
-__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "softmax_layout", "tag_layout", "instruction_layout"]
+__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "softmax_layout", "tag_layout",
+           "instruction_layout", "Task"]
+
+
+class Task(enum.Enum, shape=2):
+    """What the activation unit does: results of accumulator rows or of windows of them; products; entries of the table."""
+
+    RESULTS = 0
+    MULTIPLY = 1
+    LOAD_TABLE = 2
+
 
 def tag_layout(config):
     """Who an operation is: its slot in the window, and its instruction's offset in region MODEL."""
@@ -45,12 +55,25 @@ def pass_layout(config):
     })
 
 def activate_layout(config):
-    """ACTIVATE."""
-    acc = bits_for(config.accumulator_depth - 1)
+    """ACTIVATE; POOL, whose `rows0` is `rows`; MULTIPLY and LOAD_TABLE. Fields are there if the core has what needs them.
+
+    `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
+    buffer that MULTIPLY and LOAD_TABLE read; `entry` counts vectors.
+    """
+    row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
+    pool = {
+        "rows0_stride": acc, "rows1": 16, "rows1_stride": acc, "buffer_stride": row,
+        "window0": 8, "window0_stride": acc, "window1": 8, "window1_stride": acc,
+        "single": data.StructLayout({"left0": 1, "left1": 1, "across": 1, "down": 1}),
+    }
+    table = {
+        "task": Task, "operand": row, "entry": exact_log2(TABLE_ENTRIES // config.n),
+        "first": 8, "linear_low": 2, "linear_high": 2,
+    }
     return data.StructLayout({
         "tag": tag_layout(config), "function": Function, "format": Format,
-        "rows": acc + 1, "lanes": bits_for(config.n),
-        "row": bits_for(config.unified_buffer_depth - 1), "acc": acc,
+        "rows": max(acc, row) + 1 if config.pooling or config.table_lanes else acc + 1, "lanes": bits_for(config.n),
+        "row": row, "acc": acc, **(pool if config.pooling else {}), **(table if config.table_lanes else {}),
     })
 
 def softmax_layout(config):

@@ -52,6 +52,9 @@ def _registers():
     yield Register("accumulator_depth", 0x010, "ro", "Rows.")
     yield Register("bias_depth", 0x014, "ro", "Rows.")
     yield Register("weight_fifo_depth", 0x018, "ro", "Tiles.")
+    yield Register("features", 0x01C, "ro", "What the core can do beyond the rest.", {
+        "pooling": (0, 1, "POOL"), "softmax": (1, 1, "SOFTMAX"),
+        "table_lanes": (8, 8, "lanes of a vector that the function table serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY")})
     yield Register("control", 0x020, "w1", "Commands.", {
         "start": (0, 1, "starts a run; ignored while one runs, and after a fault until a reset"),
         "reset": (1, 1, "ends any run and clears every unit, the status, the fault and a pending interrupt; the rest stays")})

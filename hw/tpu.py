@@ -94,7 +94,8 @@ class Tpu(wiring.Component):
             """What grows with n is a module of its own, with its members as ports."""
             return instantiate(m, platform, make, name=name, module=f"tpu_{name}")
 
-        activation = block(lambda: ActivationUnit(n=config.n, activate=activate_layout(config)), "activation")
+        activation = block(lambda: ActivationUnit(
+            n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes), "activation")
         weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
         buffer = block(lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer")
         array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array")
@@ -177,10 +178,11 @@ class Tpu(wiring.Component):
             store.grant.eq(~loading),
             activation.grant.eq(~loading & ~store.read),
             buffer.port_write.eq(loading | (activation.write & activation.grant)),
-            buffer.port_read.eq(store.read & store.grant),
+            buffer.port_read.eq((store.read & store.grant) | (activation.read & activation.grant)),
             buffer.port_address.eq(Mux(loading, load.row, Mux(store.read, store.row, activation.row))),
             buffer.port_i.eq(Mux(loading, load.vector, activation.vector)),
             store.vector.eq(buffer.port_o),
+            activation.operand.eq(buffer.port_o),
         ]
 
         self._connect_run(m, registers, run, reader, writer)
@@ -234,6 +236,7 @@ class Tpu(wiring.Component):
             registers.accumulator_depth.eq(config.accumulator_depth),
             registers.bias_depth.eq(config.bias_depth),
             registers.weight_fifo_depth.eq(config.weight_fifo_depth),
+            registers.features.eq(config.pooling | config.softmax << 1 | config.table_lanes << 8),
             registers.status.eq(Cat(run.active, run.done, run.faulted, run.quiet)),
             registers.interrupt.eq(Cat(interrupt_enable, run.pending)),
             registers.fault_cause.eq(run.fault_cause),
@@ -280,7 +283,7 @@ class Tpu(wiring.Component):
             run.read_beat.eq(read.rvalid & read.rready),
             run.write_beat.eq(write.wvalid & write.wready),
             run.progress.eq(
-                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | (activation.write & activation.grant)
+                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves
                 | (read.arvalid & read.arready) | run.read_beat
                 | (write.awvalid & write.awready) | run.write_beat | (write.bvalid & write.bready)),
         ]

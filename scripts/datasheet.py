@@ -13,6 +13,9 @@ from hw.isa import FIELD_DOCS, FIELDS, INSTRUCTION_WIDTH, OPCODE_DOCS, REGION_WR
 from hw.registers import REGISTERS
 from hw.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 
+from sim.functions import Function as Activation
+from sim.functions import errors, lookup
+
 from .tables import markdown_table, replace_section
 
 __all__ = ["DATASHEET", "SECTIONS", "main"]
@@ -21,9 +24,9 @@ DATASHEET = Path(__file__).parent.parent / "hw" / "README.md"
 
 _FAULT_TEXTS = {
     Fault.NONE: "no fault",
-    Fault.ILLEGAL: "unknown opcode or function, a reserved bit that is set, `lanes` of 0 or above n",
-    Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a STORE "
-                   "to MODEL or INPUT, an instruction beyond region MODEL",
+    Fault.ILLEGAL: "an opcode or a function that the core does not have, a reserved bit that is set, `lanes` of 0 or above n",
+    Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, an `entry` "
+                   "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
     Fault.LENGTH: "a count of 0",
     Fault.BUS_READ: "an error response to a read",
     Fault.BUS_WRITE: "an error response to a write",
@@ -84,6 +87,20 @@ def latencies():
     return markdown_table(["cell stages", "lead", "latency", *(f"row in to sums out, n = {n}" for n in (4, 8, 16, 32))], rows)
 
 
+def functions():
+    """The functions by table: where the table lies, and the largest error over all inputs."""
+    rows = []
+    for name, parameters in (
+            ("leaky_relu", ()), ("clip", (0, 6)), ("sigmoid", ()), ("tanh", ()), ("gelu", ()), ("gelu_tanh", ()),
+            ("hard_sigmoid", ()), ("hard_swish", ()), ("silu", ()), ("mish", ()), ("elu", ()), ("selu", ()), ("softplus", ()),
+            ("softsign", ()), ("exp", ()), ("abs", ()), ("erf", ())):
+        function = Activation(name, parameters)
+        table = function.table()
+        largest = errors(function, lookup(range(1 << 16), table)).max()
+        rows.append([f"`{function}`", table.first, f"{table.linear_low:02b}", f"{table.linear_high:02b}", f"{largest:.3f}"])
+    return markdown_table(["function", "`first`", "`linear_low`", "`linear_high`", "largest error"], rows)
+
+
 _OPERATION_TEXTS = {
     Operation.IDENTIFY: "the words below; the request's count and address are ignored",
     Operation.READ: "`count` words from `address` on",
@@ -121,7 +138,8 @@ def boards():
 
 
 #: Sections of the datasheet that are generated.
-SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "latencies": latencies,
+SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "functions": functions,
+            "latencies": latencies,
             "boards": boards, "serial": serial}
 
 

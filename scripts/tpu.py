@@ -42,12 +42,12 @@ def _from_preset(name, **changes):
     """The preset's configuration with what was given on the command line."""
     if name not in PRESETS:
         raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
-    given = {key: value for key, value in changes.items() if value is not None}
+    given = {key: int(value) for key, value in changes.items() if value is not None}
     base = PRESETS[name]
     values = {field: getattr(base, field) for field in base.__dataclass_fields__}
     if "n" in given:
         # What depends on n is chosen anew unless it was given too.
-        values |= {"weight_fifo_depth": 0, "bus_width": 0}
+        values |= {"weight_fifo_depth": 0, "bus_width": 0, "table_lanes": min(values["table_lanes"], given["n"])}
     return Config(**values | given)
 
 
@@ -59,6 +59,9 @@ AccumulatorDepth = Annotated[int | None, typer.Option(help="Rows in the accumula
 BiasDepth = Annotated[int | None, typer.Option(help="Rows of biases.")]
 FifoDepth = Annotated[int | None, typer.Option(help="Tiles in the weight FIFO.")]
 BusWidth = Annotated[int | None, typer.Option(help="Bits of the AXI4 data bus.")]
+Pooling = Annotated[bool | None, typer.Option("--pooling/--no-pooling", help="Maxima of windows on the way out (POOL), or not.")]
+TableLanes = Annotated[int | None, typer.Option(
+    help="Lanes that the function table serves at a time: a power of two up to n, or 0 for no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -66,12 +69,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
              unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
              bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
+             pooling: Pooling = None, table_lanes: TableLanes = None,
              output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
              as_json: Json = False):
     """Write the Verilog of a core: one file, module `tpu`."""
     config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
                           accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes)
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
         text = to_verilog(config)
@@ -94,6 +98,7 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
         preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
         unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
         bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
+        pooling: Pooling = None, table_lanes: TableLanes = None,
         simulator: Annotated[Simulator, typer.Option()] = Simulator.VERILATOR,
         latency: Annotated[int, typer.Option(min=1, help="Cycles that the host memory takes to answer.")] = 32,
         pauses: Annotated[int, typer.Option(min=0, max=90, help="Per cent of cycles in which a bus channel pauses.")] = 0,
@@ -114,11 +119,11 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
     from sim.run import run_samples
 
     if board and (n or cell_stages or unified_buffer_depth or accumulator_depth or bias_depth or weight_fifo_depth or bus_width
-                  or waves):
+                  or pooling is not None or table_lanes is not None or waves):
         raise typer.BadParameter("--board goes with the core that is there: no option can change its sizes, or record waves")
     config = None if board else _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
                           accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes)
     network = load_network(model or Path(__file__).parent.parent / "sim" / "mnist_mlp.onnx")
     pixels, labels = load_digits(data)
     count = _count(images, len(pixels))
@@ -161,7 +166,7 @@ def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f
               help=f"Start from one of: {', '.join(PRESETS)}; without it the board's, or tiny.")] = None,
           n: Size = None, cell_stages: Stages = None, unified_buffer_depth: BufferDepth = None,
           accumulator_depth: AccumulatorDepth = None, bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None,
-          bus_width: BusWidth = None,
+          bus_width: BusWidth = None, pooling: Pooling = None, table_lanes: TableLanes = None,
           pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
           across_blocks: Annotated[bool, typer.Option(
               "--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")] = False,
@@ -181,7 +186,7 @@ def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f
     place = find_target(target)
     config = _from_preset(preset or (place.board.preset if place.board else "tiny"), n=n, cell_stages=cell_stages,
                           unified_buffer_depth=unified_buffer_depth, accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width)
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes)
     folder = output or build_directory() / "synth" / f"{place.name}-n{config.n}"
     with spinner(console, f"n = {config.n} for {place.name}") as show:
         report = implement(config, place, folder, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)

@@ -58,6 +58,8 @@ class Driver:
             raise RuntimeError(f"a core of version {version >> 16}, this driver knows {VERSION >> 16}")
         config = await self.read("config")
         sizes = {"version": version, **{name: _field("config", name, config) for name in REGISTER["config"].fields}}
+        features = await self.read("features")
+        sizes |= {name: _field("features", name, features) for name in REGISTER["features"].fields}
         for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth"):
             sizes[name] = await self.read(name)
         return sizes

@@ -2,14 +2,20 @@
 
 import numpy as np
 
-from hw.isa import FIELDS, REGION_WRITABLE, Fault, Format, Function, Opcode, Region, decode
+from hw.isa import FIELDS, REGION_WRITABLE, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, decode, exists
 
-from .golden import activate, bfloat16, matmul, to_bfloat16
+from .functions import Table, lookup
+from .golden import activate, bfloat16, matmul, multiply, to_bfloat16
 
 __all__ = ["Machine", "MachineFault"]
 
 _ACTIVATION = {Function.NONE: "none", Function.RELU: "relu"}
-_COUNTS = ("rows", "rows0", "rows1", "tiles0", "tiles1")
+_COUNTS = ("rows", "rows0", "rows1", "tiles0", "tiles1", "window0", "window1")
+
+
+def _height(format):
+    """Vectors that a result takes."""
+    return 2 if format is Format.BINARY32 else 1
 
 
 class MachineFault(Exception):
@@ -32,6 +38,8 @@ class Machine:
         Host memory. Regions that are missing are empty.
     buffer, sums, bias : arrays of bits
         Unified buffer (uint16), accumulators and bias rows (uint32), all `n` lanes wide.
+    table : sim.functions.Table
+        Function table.
     executed : int
         Instructions of the last run, HALT included.
     """
@@ -42,6 +50,7 @@ class Machine:
         self.buffer = np.zeros((config.unified_buffer_depth, config.n), np.uint16)
         self.sums = np.zeros((config.accumulator_depth, config.n), np.uint32)
         self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
+        self.table = Table(0, 0, 0, np.zeros(TABLE_ENTRIES, np.uint16))
         self.executed = 0
         self._tiles = []                                                # FIFO of arrays of tiles, oldest first
         self._tile = np.zeros((config.n, config.n), np.uint16)          # what the array holds, [row, column]
@@ -66,9 +75,11 @@ class Machine:
     def _decode(self, word, pc):
         try:
             opcode, fields = decode(word)
-            if opcode is Opcode.ACTIVATE:
+            if "function" in fields:
                 fields["function"] = Function(fields["function"])
                 fields["format"] = Format(fields["format"])
+            if not (exists(self.config, opcode) and exists(self.config, fields.get("function"))):
+                raise ValueError("not in this core")
             if "region" in fields:
                 fields["region"] = Region(fields["region"])
         except ValueError:
@@ -94,24 +105,25 @@ class Machine:
         return rows * {Opcode.LOAD_BIAS: 4 * n, Opcode.LOAD_WEIGHTS: 2 * n * n}.get(opcode, 2 * n)
 
     def _rows_are_inside(self, opcode, fields):
-        """Whether the last row that is touched of the buffer, of the accumulators and of the biases exists."""
-        last = {name: fields[name] for name, _ in FIELDS[opcode] if name in ("buffer", "acc", "bias")}
+        """Whether the last place that is touched of the buffer, of the accumulators, of the biases and of the table exists."""
+        def spread(*counts, stride="_stride"):
+            return sum((fields[count] - 1) * fields[count + stride] for count in counts)
+
+        last = {name: fields[name] for name, _ in FIELDS[opcode] if name in ("buffer", "acc", "bias", "operand", "entry")}
+        wide = _height(fields.get("format"))
         if opcode is Opcode.MATMUL:
-            def spread(stride):
-                return sum((fields[count] - 1) * fields[count + stride] for count in ("tiles0", "tiles1"))
-            last["buffer"] += spread("_stride") + sum(
-                (fields[count] - 1) * fields[count + "_stride"] for count in ("rows0", "rows1"))
-            last["acc"] += spread("_acc_stride") + fields["rows0"] * fields["rows1"] - 1
+            last["buffer"] += spread("tiles0", "tiles1", "rows0", "rows1")
+            last["acc"] += spread("tiles0", "tiles1", stride="_acc_stride") + fields["rows0"] * fields["rows1"] - 1
             last["bias"] = last["bias"] + fields["tiles0"] - 1 if fields["start"] else 0
+        elif opcode is Opcode.POOL:
+            last["buffer"] += (fields["rows1"] - 1) * fields["buffer_stride"] + fields["rows0"] * wide - 1
+            last["acc"] += spread("rows0", "rows1", "window0", "window1")
         else:
             for name in last:
-                last[name] += fields["rows"] * (2 if name == "buffer" and self._is_wide(fields) else 1) - 1
-        depth = {"buffer": len(self.buffer), "acc": len(self.sums), "bias": len(self.bias)}
-        return all(row < depth[name] for name, row in last.items())
-
-    @staticmethod
-    def _is_wide(fields):
-        return fields.get("format") is Format.BINARY32
+                last[name] += fields["rows"] * {"buffer": wide, "entry": self.config.n}.get(name, 1) - 1
+        depth = {"buffer": len(self.buffer), "acc": len(self.sums), "bias": len(self.bias), "operand": len(self.buffer),
+                 "entry": TABLE_ENTRIES}
+        return all(row < depth[name] for name, row in last.items()) and fields.get("entry", 0) % self.config.n == 0
 
     # Instructions
 
@@ -181,10 +193,40 @@ class Machine:
         self.sums[places] = np.ascontiguousarray(sums).view(np.uint32).reshape(-1, n)
 
     def _activate(self, pc, function, format, rows, lanes, buffer, acc):
-        values = self.sums[acc:acc + rows]
-        values = np.asarray(activate(values.view(np.float32), _ACTIVATION[function])).view(np.uint32)
+        self._write_results(self.sums[acc:acc + rows], function, format, lanes, buffer + _height(format) * np.arange(rows))
+
+    def _pool(self, pc, function, format, rows0, lanes, buffer, acc, rows0_stride, rows1, rows1_stride, buffer_stride,
+              window0, window0_stride, window1, window1_stride):
+        outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
+        first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
+        # In the order of sign and magnitude: as integers, negative numbers turned round.
+        largest = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32)
+        for place in sorted({w1 * window1_stride + w0 * window0_stride for w1 in range(window1) for w0 in range(window0)}):
+            values = self.sums[first + place].view(np.int32)
+            largest = np.maximum(largest, np.where(values < 0, values ^ 0x7FFFFFFF, values))
+        sums = np.where(largest < 0, largest ^ 0x7FFFFFFF, largest).view(np.uint32)
+        places = (buffer + outer * buffer_stride + _height(format) * inner).ravel()
+        self._write_results(sums, function, format, lanes, places)
+
+    def _write_results(self, sums, function, format, lanes, places):
+        """Function, rounding and lanes of sums (rows, n); row r goes to buffer[places[r]], a later one over an earlier one."""
+        if function is Function.TABLE:
+            values = lookup(to_bfloat16(sums), self.table).astype(np.uint32) << np.uint32(16)
+        else:
+            values = np.asarray(activate(np.ascontiguousarray(sums).view(np.float32), _ACTIVATION[function])).view(np.uint32)
         values = np.where(np.arange(self.config.n) < lanes, values, np.uint32(0))
         if format is Format.BINARY32:
-            self.buffer[buffer:buffer + 2 * rows] = values.astype("<u4").view("<u2").reshape(2 * rows, -1)
+            halves = values.astype("<u4").view("<u2").reshape(len(values), 2, -1)
+            self.buffer[np.stack([places, places + 1], axis=1)] = halves
         else:
-            self.buffer[buffer:buffer + rows] = to_bfloat16(values)
+            self.buffer[places] = values >> np.uint32(16) if function is Function.TABLE else to_bfloat16(values)
+
+    def _multiply(self, pc, rows, lanes, buffer, acc, operand):
+        for row in range(rows):
+            values = to_bfloat16(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
+            self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, values, np.uint16(0))
+
+    def _load_table(self, pc, linear_low, linear_high, rows, first, buffer, entry):
+        entries = self.table.entries.copy()
+        entries[entry:entry + rows * self.config.n] = self.buffer[buffer:buffer + rows].ravel()
+        self.table = Table(first, linear_low, linear_high, entries)

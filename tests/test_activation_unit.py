@@ -8,24 +8,18 @@ import numpy as np
 import pytest
 from seeds import seed
 
-from hw.activation_unit import ActivationLane, ActivationUnit
+from hw.activation_unit import ActivationLane
 from hw.config import Config
 from hw.export import component_to_verilog
 from hw.isa import Function
-from hw.operations import activate_layout
 from sim import golden, runner
-from sim.bench_activation_unit import TIES, canonical, number, runs
+from sim.bench_activation_unit import TIES, canonical, functions, number, runs, unit
 from sim.ports import simulate
 from sim.vectors import simulate as stream
 
 
 def sizes(n, window=16):
     return {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "window": window}
-
-
-def unit(**values):
-    config = Config(**values)
-    return ActivationUnit(n=config.n, activate=activate_layout(config))
 
 
 def test_lane_by_hand():
@@ -64,19 +58,39 @@ def test_lane():
     assert (found["rounded"] == golden.to_bfloat16(expected)).all()
 
 
+FEATURES = [{}, {"pooling": 1}, {"table_lanes": 1}, {"table_lanes": 2, "pooling": 1}]
+
+
 @pytest.mark.parametrize("n, window", [(2, 4), (4, 16), (8, 32)])
 def test_amaranth(n, window):
-    assert simulate(unit(**sizes(n, window)), runs, seed=seed(), **sizes(n, window), count=10) > 80
+    config = sizes(n, window)
+    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=10) > 80
+
+
+@pytest.mark.parametrize("features", [*FEATURES[1:], {"table_lanes": 8}], ids=str)
+def test_amaranth_with(features):
+    config = sizes(8) | features
+    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=20) > 80
+
+
+@pytest.mark.parametrize("table_lanes, pooling", [(1, 0), (2, 1), (8, 1)])
+def test_pace_of_functions(table_lanes, pooling):
+    """A vector every n / table_lanes cycles, the first one four cycles after one without the table; others a vector a cycle."""
+    config = sizes(8) | {"table_lanes": table_lanes, "pooling": pooling}
+    table, none = simulate(unit(Config(**config)), functions, seed=seed(), rows=20, **config)
+    assert none == 3 + 19
+    assert table == 7 + 20 * (8 // table_lanes) - 1
 
 
 @functools.cache
-def verilog():
-    return component_to_verilog(unit(**sizes(4)), name="activation_unit")
+def verilog(features):
+    return component_to_verilog(unit(Config(**sizes(4), **dict(features))), name="activation_unit")
 
 
+@pytest.mark.parametrize("features", [FEATURES[0], FEATURES[-1]], ids=str)
 @pytest.mark.parametrize("simulator", runner.Simulators)
-def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="activation_unit")
+def test_verilog(simulator, features):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit")
     result = simulation.run("sim.bench_activation_unit", testcase="random_operations", seed=seed(), timeout=120,
-                            arguments={**sizes(4), "count": 30})
+                            arguments={**sizes(4), **features, "count": 30})
     assert result["vectors"] > 500

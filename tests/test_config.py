@@ -21,6 +21,11 @@ from hw.config import PRESETS, Config, ConfigError
     ({"bus_width": 16}, "bus_width"),
     ({"address_width": 31}, "address_width"),
     ({"window": 2}, "window"),
+    ({"pooling": 2}, "pooling must be 0 or 1, not 2"),
+    ({"softmax": -1}, "softmax must be 0 or 1"),
+    ({"table_lanes": 3}, "table_lanes must be 0 or a power of two up to n = 16, not 3"),
+    ({"table_lanes": 32}, "table_lanes"),
+    ({"table_lanes": -1}, "table_lanes"),
 ])
 def test_refused(changes, said):
     with pytest.raises(ConfigError, match=said):

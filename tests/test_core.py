@@ -10,7 +10,7 @@ from seeds import SEED, seed
 
 from hw import export
 from hw.config import Config
-from hw.isa import FIELDS, Format, Function, Opcode, Region, decode, encode
+from hw.isa import FIELDS, TABLE_ENTRIES, Format, Function, Opcode, Region, decode, encode, exists
 from sim.compiler import compile_network
 from sim.golden import bfloat16, run_network
 from sim.machine import Machine, MachineFault
@@ -20,8 +20,11 @@ from sim.runner import Simulation, Simulators, build_directory, read_dump, write
 #: Small buffers, so that everything collides.
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
 SMALL = Config(**TINY)
+#: With everything that is optional.
+FULL = Config(**TINY, pooling=1, table_lanes=2)
 SIZES = [dict(cell_stages=1, window=4), dict(cell_stages=8, bus_width=32), dict(weight_fifo_depth=2, window=32, cell_stages=5),
-         dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40), dict(n=8, weight_fifo_depth=2)]
+         dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40), dict(n=8, weight_fifo_depth=2),
+         dict(pooling=1, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=1, table_lanes=2, bus_width=32)]
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
 MEMORY = 1 << 18
 BAD = 0x3F000       # where an erroneous bus has its bad addresses
@@ -235,6 +238,15 @@ def initialisation(config):
             op(Opcode.MATMUL, start=1, rows0=config.accumulator_depth, rows0_stride=1, rows1=1, tiles0=1, tiles1=1)]
 
 
+def whole_table(config):
+    """Fills the function table, which is as undefined after power-up as the rest, but is kept from run to run."""
+    n, rows = config.n, min(config.unified_buffer_depth, Case.sizes["INPUT"] // (2 * config.n))
+    for entry in range(0, TABLE_ENTRIES, rows * n):
+        offset = entry // (rows * n) % (Case.sizes["INPUT"] // (2 * n * rows)) * 2 * n * rows
+        yield op(Opcode.LOAD, region=Region.INPUT, rows=rows, offset=offset)
+        yield op(Opcode.LOAD_TABLE, rows=rows, entry=entry, first=120, linear_low=1, linear_high=2)
+
+
 def revelation(config):
     """Stores every row on the chip in OUTPUT; biases by way of a product."""
     n, depth, sums = config.n, config.unified_buffer_depth, config.accumulator_depth
@@ -255,6 +267,8 @@ class Hazards:
 
     def __init__(self, rng, config):
         self.rng, self.config, self.tiles, self.program = rng, config, 0, []
+        self.functions = [function for function in Function if exists(config, function)]
+        self.has_table = not config.table_lanes
 
     def below(self, bound):
         return int(self.rng.integers(0, bound))
@@ -318,12 +332,40 @@ class Hazards:
             self.tiles -= needed
         self.program.append(op(Opcode.MATMUL, **f))
 
+    def function(self):
+        return self.functions[self.below(len(self.functions))]
+
     def activate(self):
         config = self.config
         rows = 1 + self.below(min(6, config.accumulator_depth))
         self.program.append(op(
-            Opcode.ACTIVATE, function=Function(self.below(2)), rows=rows, lanes=1 + self.below(config.n),
+            Opcode.ACTIVATE, function=self.function(), rows=rows, lanes=1 + self.below(config.n),
             acc=self.rows(config.accumulator_depth, rows), buffer=self.rows(config.unified_buffer_depth, rows)))
+
+    def pool(self):
+        config = self.config
+        f = {name: 1 + self.below(3) for name in ("rows0", "rows1", "window0", "window1")}
+        f |= {f"{name}_stride": self.below(4) for name in ("rows0", "rows1", "window0", "window1", "buffer")}
+        acc = sum((f[name] - 1) * f[name + "_stride"] for name in ("rows0", "rows1", "window0", "window1"))
+        buffer = f["rows0"] + (f["rows1"] - 1) * f["buffer_stride"]
+        if acc < config.accumulator_depth and buffer <= config.unified_buffer_depth:
+            self.program.append(op(
+                Opcode.POOL, **f, function=self.function(), lanes=1 + self.below(config.n),
+                acc=self.below(config.accumulator_depth - acc), buffer=self.rows(config.unified_buffer_depth, buffer)))
+
+    def multiply(self):
+        config = self.config
+        rows = 1 + self.below(4)
+        self.program.append(op(
+            Opcode.MULTIPLY, rows=rows, lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, rows),
+            buffer=self.rows(config.unified_buffer_depth, rows), operand=self.rows(config.unified_buffer_depth, rows)))
+
+    def load_table(self):
+        rows = 1 + self.below(3)
+        self.program.append(op(
+            Opcode.LOAD_TABLE, rows=rows, buffer=self.rows(self.config.unified_buffer_depth, rows),
+            entry=self.rows(TABLE_ENTRIES // self.config.n, rows) * self.config.n,
+            first=110 + self.below(20), linear_low=self.below(4), linear_high=self.below(4)))
 
     def activate_binary32(self):
         """Halves of binary32 are no numbers to go on with: they are stored and overwritten at once."""
@@ -332,7 +374,7 @@ class Hazards:
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
         offset = self.below((Case.sizes["OUTPUT"] - 4 * config.n * rows) // config.bus_bytes) * config.bus_bytes
         self.program += [
-            op(Opcode.ACTIVATE, format=Format.BINARY32, rows=rows, lanes=1 + self.below(config.n),
+            op(Opcode.ACTIVATE, function=self.function(), format=Format.BINARY32, rows=rows, lanes=1 + self.below(config.n),
                acc=self.rows(config.accumulator_depth, rows), buffer=buffer),
             op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=2 * rows, buffer=buffer),
             op(Opcode.LOAD, region=Region.INPUT, rows=2 * rows, buffer=buffer)]
@@ -341,10 +383,17 @@ class Hazards:
         self.program.append(op(Opcode.SYNC))
 
     def make(self, length):
-        self.tiles, self.program = 0, initialisation(self.config)
+        self.tiles, self.program = 0, [*([] if self.has_table else whole_table(self.config)), *initialisation(self.config)]
+        self.has_table, length = True, length + len(self.program) - len(initialisation(self.config))
         kinds = [self.load, self.load_bias, self.load_weights, self.store, self.matmul, self.activate,
                  self.activate_binary32, self.sync]
-        weights = np.array([4, 2, 2, 4, 7, 6, 2, 0.3])
+        weights = [4, 2, 2, 4, 7, 6, 2, 0.3]
+        for kind, weight, opcode in (
+                (self.pool, 4, Opcode.POOL), (self.multiply, 3, Opcode.MULTIPLY), (self.load_table, 1, Opcode.LOAD_TABLE)):
+            if exists(self.config, opcode):
+                kinds.append(kind)
+                weights.append(weight)
+        weights = np.array(weights)
         while len(self.program) < length:
             kinds[self.rng.choice(len(kinds), p=weights / weights.sum())]()
         if self.tiles > self.config.weight_fifo_depth:
@@ -373,8 +422,9 @@ def check_hazards(rng, config, programs, *, simulator="icarus", memory=None, len
 
 
 @pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}, {"latency": 2, "pause_percent": 50}], ids=str)
-def test_hazards(rng, memory):
-    check_hazards(rng, SMALL, 8, memory=memory)
+@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+def test_hazards(rng, memory, config):
+    check_hazards(rng, config, 8, memory=memory)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -384,9 +434,10 @@ def test_hazards_of_other_sizes(rng, sizes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}, SLOW, PAUSED, {"pause_percent": 80}], ids=str)
-def test_hazards_in_volume(rng, memory):
+@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+def test_hazards_in_volume(rng, memory, config):
     for _ in range(5):
-        check_hazards(rng, SMALL, 100, memory=memory, simulator="verilator", length=100)
+        check_hazards(rng, config, 100, memory=memory, simulator="verilator", length=100)
 
 
 # --- Programs that are refused, and what they leave behind --------------------------------------------------------
@@ -396,6 +447,8 @@ GOOD = {
     Opcode.LOAD: dict(region=Region.SCRATCH, rows=2), Opcode.LOAD_BIAS: dict(region=Region.SCRATCH, rows=2),
     Opcode.LOAD_WEIGHTS: dict(region=Region.SCRATCH, rows=1), Opcode.STORE: dict(region=Region.SCRATCH, rows=3),
     Opcode.MATMUL: dict(keep=1, rows0=2, rows1=1, tiles0=1, tiles1=1, rows0_stride=1), Opcode.ACTIVATE: dict(rows=2, lanes=3),
+    Opcode.POOL: dict(rows0=2, rows0_stride=1, rows1=1, window0=1, window1=1, lanes=3), Opcode.MULTIPLY: dict(rows=2, lanes=3),
+    Opcode.LOAD_TABLE: dict(rows=2, first=120),
 }
 
 
@@ -403,15 +456,19 @@ def edges(config):
     """Instructions on both sides of every edge, each `(opcode, fields)`."""
     n, bus = config.n, config.bus_bytes
     size, depths = Case.sizes["SCRATCH"], {
-        "buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
+        "buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth,
+        "operand": config.unified_buffer_depth}
     for opcode, good in GOOD.items():
         fields = dict(FIELDS[opcode])
-        for name in ("rows", "rows0", "rows1", "tiles0", "tiles1"):
+        yield opcode, good
+        if "function" in fields:
+            yield from ((opcode, {**good, "function": function}) for function in (2, 3, 15))
+        for name in ("rows", "rows0", "rows1", "tiles0", "tiles1", "window0", "window1"):
             if name in fields:
                 yield opcode, {**good, name: 0}
-        for name in ("buffer", "acc", "bias"):
+        for name in depths:
             if name in fields:
-                rows = 2 if opcode is Opcode.MATMUL and name == "acc" else 1 if opcode is Opcode.MATMUL else good["rows"]
+                rows = 2 if opcode is Opcode.MATMUL and name == "acc" else 1 if opcode is Opcode.MATMUL else good.get("rows", 2)
                 extra = dict(start=1) if name == "bias" and opcode is Opcode.MATMUL else {}
                 last = depths[name] - (1 if opcode is Opcode.MATMUL and name == "bias" else rows)
                 if opcode is Opcode.MATMUL and name == "buffer":
@@ -426,11 +483,24 @@ def edges(config):
             yield opcode, {**good, "rows": 0xFFFF}
             for region in Region:
                 yield opcode, {**good, "region": region}
-    for lanes in (0, n, n + 1, 255):
-        yield Opcode.ACTIVATE, {**GOOD[Opcode.ACTIVATE], "lanes": lanes}
-    yield Opcode.ACTIVATE, {**GOOD[Opcode.ACTIVATE], "function": 2}
-    for buffer in (depths["buffer"] - 4, depths["buffer"] - 3):
-        yield Opcode.ACTIVATE, {**GOOD[Opcode.ACTIVATE], "format": Format.BINARY32, "buffer": buffer}
+    for opcode in (Opcode.ACTIVATE, Opcode.POOL, Opcode.MULTIPLY):
+        for lanes in (0, n, n + 1, 255):
+            yield opcode, {**GOOD[opcode], "lanes": lanes}
+    for opcode in (Opcode.ACTIVATE, Opcode.POOL):
+        for buffer in (depths["buffer"] - 4, depths["buffer"] - 3):
+            yield opcode, {**GOOD[opcode], "format": Format.BINARY32, "buffer": buffer}
+    pool, last = GOOD[Opcode.POOL], depths["acc"] - 2
+    for count in ("rows1", "window0", "window1"):
+        for stride in (last, last + 1, 0xFFFF):
+            yield Opcode.POOL, {**pool, count: 2, count + "_stride": stride}
+    for stride in (last + 1, last + 2, 0xFFFF):
+        yield Opcode.POOL, {**pool, "rows0_stride": stride}
+    for format_, last in ((Format.BFLOAT16, depths["buffer"] - 2), (Format.BINARY32, depths["buffer"] - 4)):
+        for stride in (last, last + 1, 0xFFFF):
+            yield Opcode.POOL, {**pool, "format": format_, "rows1": 2, "buffer_stride": stride}
+    yield Opcode.POOL, {**pool, **dict.fromkeys([name for name, width in FIELDS[Opcode.POOL] if width == 16], 0xFFFF)}
+    for entry in (1, n - 1, n, TABLE_ENTRIES - 2 * n, TABLE_ENTRIES - n, TABLE_ENTRIES, 1 << 15):
+        yield Opcode.LOAD_TABLE, {**GOOD[Opcode.LOAD_TABLE], "entry": entry}
     matmul = GOOD[Opcode.MATMUL]
     for count in ("rows0", "rows1", "tiles0", "tiles1"):
         last = depths["buffer"] - 1 - (1 if count != "rows0" else 0)
@@ -465,7 +535,7 @@ def is_short(word):
         opcode, fields = decode(word)
     except ValueError:
         return True
-    counts = [fields[name] for name in ("rows0", "rows1", "tiles0", "tiles1")] if opcode is Opcode.MATMUL else [1]
+    counts = [fields[name] for name in ("rows0", "rows1", "tiles0", "tiles1", "window0", "window1") if name in fields]
     return np.prod(counts, dtype=float) < 3000
 
 
@@ -515,25 +585,28 @@ def reserved_bits(opcode):
     return [*found, *range(position, 256)]
 
 
-def test_every_edge(rng):
-    words = [encode(opcode, **fields) for opcode, fields in edges(SMALL)]
+@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+def test_every_edge(rng, config):
+    words = [encode(opcode, **fields) for opcode, fields in edges(config)]
     for opcode in GOOD:
         reserved = reserved_bits(opcode)
         words += [encode(opcode, **GOOD[opcode]) | 1 << int(bit) for bit in {reserved[0], reserved[-1], rng.choice(reserved)}]
-    causes = {str(case.fault and case.fault[0]) for case in check_refused(rng, SMALL, words)}
+    causes = {str(case.fault and case.fault[0]) for case in check_refused(rng, config, words)}
     assert {"None", "ILLEGAL", "LENGTH", "ADDRESS"} <= causes
 
 
-def test_random_words(rng):
+@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+def test_random_words(rng, config):
     words = [word for word in (random_word(rng) for _ in range(100)) if is_short(word)]
-    check_refused(rng, SMALL, words, memory={"latency": 5, "pause_percent": 20})
+    check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20})
 
 
 @pytest.mark.slow
-def test_random_words_in_volume(rng):
+@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+def test_random_words_in_volume(rng, config):
     for _ in range(20):
         words = [word for word in (random_word(rng) for _ in range(150)) if is_short(word)]
-        check_refused(rng, SMALL, words, memory={"latency": 5, "pause_percent": 20}, simulator="verilator")
+        check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20}, simulator="verilator")
 
 
 @pytest.mark.parametrize("bus_width", [0, 32])

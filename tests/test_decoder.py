@@ -6,17 +6,20 @@ from seeds import seed
 
 from hw.config import Config
 from hw.decoder import Decoder, Unit, decoded_layout, footprint_layout
-from hw.isa import FIELDS, Fault, Format, Opcode, Region, decode, encode
-from hw.operations import activate_layout, instruction_layout, matmul_layout, transfer_layout
+from hw.isa import FIELDS, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, decode, encode, exists
+from hw.operations import Task, activate_layout, instruction_layout, matmul_layout, transfer_layout
 from sim.machine import Machine, MachineFault
 from sim.ports import pack, simulate, unpack
 
-CONFIGS = [Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8), Config(n=16, bus_width=64),
-           Config(n=128, cell_stages=1), Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15)]
+CONFIGS = [Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8), Config(n=16, bus_width=64, pooling=1),
+           Config(n=128, cell_stages=1, table_lanes=128),
+           Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, pooling=1, table_lanes=1),
+           Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, pooling=1, table_lanes=4)]
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
 UNITS = {Opcode.HALT: Unit.CONTROL, Opcode.SYNC: Unit.CONTROL, Opcode.LOAD: Unit.LOAD, Opcode.LOAD_BIAS: Unit.LOAD,
          Opcode.LOAD_WEIGHTS: Unit.WEIGHTS, Opcode.STORE: Unit.STORE, Opcode.MATMUL: Unit.MATMUL,
-         Opcode.ACTIVATE: Unit.ACTIVATE}
+         Opcode.ACTIVATE: Unit.ACTIVATE, Opcode.POOL: Unit.ACTIVATE, Opcode.MULTIPLY: Unit.ACTIVATE,
+         Opcode.LOAD_TABLE: Unit.ACTIVATE}
 
 
 def random_word(rng, config, sizes):
@@ -24,7 +27,8 @@ def random_word(rng, config, sizes):
     if rng.random() < 0.05:
         return rng.getrandbits(256)
     opcode, values = rng.choice(list(Opcode)), {}
-    depths = {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
+    depths = {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth,
+              "operand": config.unified_buffer_depth}
     for name, width in FIELDS[opcode]:
         if name in depths:
             depth = depths[name]
@@ -36,7 +40,11 @@ def random_word(rng, config, sizes):
         elif name == "lanes":
             value = rng.choice((0, 1, config.n, config.n + 1, rng.randrange(1, config.n + 1)))
         elif name == "function":
-            value = rng.choice((0, 1, 0, 1, 2))
+            value = rng.choice((0, 1, 0, 1, 2, 3))
+        elif name == "entry":
+            value = rng.choice((0, TABLE_ENTRIES - rng.randrange(9) * config.n, rng.randrange(2 * TABLE_ENTRIES)))
+        elif name.startswith("window") and width == 8:
+            value = rng.choice((1, 1, 2, 3, rng.randrange(6), rng.getrandbits(8)))
         elif width == 16:
             value = rng.choice((1, 1, 2, 3, rng.randrange(20), rng.choice((0, rng.getrandbits(16)))))
         else:
@@ -61,8 +69,19 @@ def touched(opcode, fields, config):
                         + fields["rows0"] * fields["rows1"] - 1)
         if fields["start"]:
             spans["bias"] = ("r", fields["bias"], fields["bias"] + fields["tiles0"] - 1)
+    elif opcode is Opcode.POOL:
+        places = [row for r1 in (0, fields["rows1"] - 1) for r0 in (0, fields["rows0"] - 1)
+                  for row in [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (1 + fields["format"].value)]]
+        spans["buffer"] = ("w", min(places), max(places) + fields["format"].value)
+        places = [fields["acc"] + r1 * fields["rows1_stride"] + r0 * fields["rows0_stride"] + w1 * fields["window1_stride"]
+                  + w0 * fields["window0_stride"] for r1 in (0, fields["rows1"] - 1) for r0 in (0, fields["rows0"] - 1)
+                  for w1 in (0, fields["window1"] - 1) for w0 in (0, fields["window0"] - 1)]
+        spans["acc"] = ("r", min(places), max(places))
+    elif opcode is Opcode.MULTIPLY:
+        spans["buffer"] = ("rw", min(fields["buffer"], fields["operand"]), max(fields["buffer"], fields["operand"]) + rows - 1)
+        spans["acc"] = ("r", fields["acc"], fields["acc"] + rows - 1)
     else:
-        for space, use in (("buffer", "r" if opcode is Opcode.STORE else "w"), ("acc", "r"), ("bias", "w")):
+        for space, use in (("buffer", "r" if opcode in (Opcode.STORE, Opcode.LOAD_TABLE) else "w"), ("acc", "r"), ("bias", "w")):
             if space in fields:
                 count = rows * (2 if space == "buffer" and fields.get("format") is Format.BINARY32 else 1)
                 spans[space] = (use, fields[space], fields[space] + count - 1)
@@ -74,9 +93,29 @@ def operation(opcode, fields, config, pc):
     tag = pack(transfer_layout(config)["tag"].shape, slot=0, pc=pc)
     if opcode is Opcode.MATMUL:
         return "matmul", {"tag": tag, **fields, "rows": fields["rows0"] * fields["rows1"]}
-    if opcode is Opcode.ACTIVATE:
-        return "activate", {"tag": tag, "function": fields["function"].value, "format": fields["format"].value,
-                            "rows": fields["rows"], "lanes": fields["lanes"], "row": fields["buffer"], "acc": fields["acc"]}
+    if UNITS[opcode] is Unit.ACTIVATE:
+        rows = fields.get("rows", fields.get("rows0"))
+        found = {"tag": tag, "rows": rows, "row": fields["buffer"]}
+        found |= {name: fields[name] for name in ("lanes", "acc") if name in fields}
+        found["format"] = fields.get("format", Format.BFLOAT16).value
+        if opcode is not Opcode.LOAD_TABLE:
+            found["function"] = fields.get("function", Function.NONE).value
+        if config.pooling:
+            counts = (rows, *(fields.get(name, 1) for name in ("rows1", "window0", "window1")))
+            found |= {"rows1": counts[1], "window0": counts[2], "window1": counts[3],
+                      "single": sum((count == 1) << bit for bit, count in enumerate(counts))}
+            strides = {"rows0_stride": rows, "rows1_stride": counts[1], "buffer_stride": counts[1], "window0_stride": counts[2],
+                       "window1_stride": counts[3]}
+            found |= {name: fields.get(name, 1) for name, count in strides.items() if count > 1}
+        if config.table_lanes:
+            tasks = {Opcode.MULTIPLY: Task.MULTIPLY, Opcode.LOAD_TABLE: Task.LOAD_TABLE}
+            found |= {"task": tasks.get(opcode, Task.RESULTS).value}
+            found |= {name: fields[name] for name in ("first", "linear_low", "linear_high") if name in fields}
+            if opcode is Opcode.LOAD_TABLE:
+                found |= {"operand": fields["buffer"], "entry": fields["entry"] // config.n}
+            elif opcode is Opcode.MULTIPLY:
+                found |= {"operand": fields["operand"]}
+        return "activate", found
     if "region" not in fields:
         return None, {}
     bias = opcode is Opcode.LOAD_BIAS
@@ -163,10 +202,10 @@ async def words(ports, rng, *, config, count):
     return seen
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}")
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling}-{config.table_lanes}")
 def test_random(config):
-    seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=600)
-    assert len(seen) == len(Opcode) + 4, f"something never happened: {seen}"
+    seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=800)
+    assert len(seen) == sum(exists(config, opcode) for opcode in Opcode) + 4, f"something never happened: {seen}"
 
 
 def test_decode_is_the_inverse_of_encode():

@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from hw.config import Config
-from hw.isa import FIELDS, Fault, Format, Function, Opcode, Region, encode
+from hw.isa import FIELDS, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, encode
 from sim import golden
+from sim.bench_activation_unit import largest
+from sim.functions import Function as Activation
+from sim.functions import Table, apply
 from sim.golden import bfloat16
 from sim.machine import Machine, MachineFault
 
 SEED = int(os.environ.get("TPU_SEED", "1"))
-CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
+CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, pooling=1, table_lanes=4)
+PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
 N = CONFIG.n
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
 
@@ -101,7 +105,7 @@ def test_keep_uses_the_tile_in_the_array(rng):
     assert (m.sums[2] == cell_by_cell(m.buffer[1:2], tiles[1].T, zero)[0]).all()
 
 
-@pytest.mark.parametrize("function", Function)
+@pytest.mark.parametrize("function", [Function.NONE, Function.RELU])
 def test_activate_and_store(rng, function):
     m = machine([
         (Opcode.ACTIVATE, dict(function=function, rows=3, lanes=3, buffer=5, acc=2)),
@@ -121,6 +125,89 @@ def test_activate_and_store(rng, function):
     assert not any(output[:8]) and not any(output[32:64]) and not any(output[96:])
 
 
+@pytest.mark.parametrize("format", Format)
+def test_pool_follows_its_loops(rng, format):
+    f = dict(rows0=3, rows0_stride=2, rows1=2, rows1_stride=9, window0=2, window0_stride=1, window1=3, window1_stride=4)
+    m = machine([(Opcode.POOL, dict(f, function=Function.RELU, format=format, lanes=3, buffer=5, acc=2, buffer_stride=8)), HALT])
+    m.sums[:] = rng.choice(np.array([0x80000000, 0, 0x7F800000, 0xFF800000, 0x3F808000, 0xBF808000, 0xC0000000, golden.NAN],
+                                    np.uint32), m.sums.shape)
+    before = m.buffer.copy()
+    m.run()
+    height = 1 if format is Format.BFLOAT16 else 2
+    for r1 in range(2):
+        for r0 in range(3):
+            rows = [2 + r1 * 9 + r0 * 2 + w1 * 4 + w0 for w1 in range(3) for w0 in range(2)]
+            values = np.array([golden.relu(largest(column)) if lane < 3 else 0
+                               for lane, column in enumerate(m.sums[rows].T.tolist())], np.uint32)
+            place = 5 + r1 * 8 + height * r0
+            expected = golden.to_bfloat16(values) if height == 1 else values.astype("<u4").view("<u2").reshape(2, N)
+            assert (m.buffer[place:place + height] == expected).all()
+            before[place:place + height] = expected
+    assert (m.buffer == before).all()
+
+
+def test_maximum_by_hand():
+    nan, infinite = golden.NAN, 0x7F800000
+    for values, expected in (([0, 1 << 31], 0), ([1 << 31, 1 << 31], 1 << 31), ([0xBF800000, 0xC0000000], 0xBF800000),
+                             ([infinite, nan, 0], nan), ([0xFF800000, 0x80000000], 0x80000000), ([0x3F800000, infinite], infinite)):
+        m = machine([(Opcode.POOL, dict(rows0=1, rows1=1, window0=len(values), window0_stride=1, window1=1, lanes=N,
+                                        format=Format.BINARY32)), HALT])
+        m.sums[:len(values)] = np.array(values, np.uint32)[:, None]
+        m.run()
+        assert (m.buffer[:2].view("<u4") == expected).all()
+
+
+@pytest.mark.parametrize("activation", [Activation("tanh"), Activation("leaky_relu", (0.1,)), Activation("elu")], ids=str)
+def test_functions_of_the_table(rng, activation):
+    first, linear_low, linear_high, entries = activation.table()
+    settings = dict(first=first, linear_low=linear_low, linear_high=linear_high)
+    words = []
+    for entry in range(0, TABLE_ENTRIES, 64 * N):
+        words += [(Opcode.LOAD, dict(region=Region.SCRATCH, rows=64, offset=2 * entry)),
+                  (Opcode.LOAD_TABLE, dict(settings, rows=64, entry=entry))]
+    m = machine([*words, (Opcode.ACTIVATE, dict(function=Function.TABLE, rows=5, lanes=N - 1, acc=3)),
+                 (Opcode.ACTIVATE, dict(function=Function.TABLE, format=Format.BINARY32, rows=5, lanes=N, acc=3, buffer=20)),
+                 HALT],
+                SCRATCH=bytearray(entries.tobytes()))
+    m.sums[3:8] = rng.normal(size=(5, N), scale=4).astype(np.float32).view(np.uint32)
+    m.run()
+    expected = apply(activation, m.sums[3:8].view(np.float32))
+    assert (m.buffer[:5, :N - 1] == (expected.view(np.uint32) >> 16)[:, :N - 1]).all() and not m.buffer[:5, N - 1].any()
+    assert (m.buffer[20:30].reshape(5, 2 * N).view("<u4") == expected.view(np.uint32)).all()
+
+
+def test_the_table_keeps_its_bits():
+    """Entries that no sum can be, such as other NaNs, come out as they are."""
+    m = machine([(Opcode.ACTIVATE, dict(function=Function.TABLE, rows=1, lanes=N)), HALT])
+    m.table = Table(127, 0, 0, np.full(TABLE_ENTRIES, 0xFF81, np.uint16))
+    m.sums[0] = [0x3F800000, 0, 0x3F900000, golden.NAN]
+    m.run()
+    assert m.buffer[0].tolist() == [0xFF81, 0xFF81, 0xFF81, 0x7FC0]
+
+
+def test_multiply(rng):
+    """Row after row: a row may be a factor of the next one."""
+    m = machine([(Opcode.MULTIPLY, dict(rows=4, lanes=3, buffer=11, acc=2, operand=10)), HALT])
+    m.sums[:] = rng.normal(size=m.sums.shape).astype(np.float32).view(np.uint32)
+    m.buffer[:] = random_bfloat16(rng, m.buffer.shape)
+    m.buffer[10] = np.array([0x3F80, 0xC000, 0x0001, 0x3F80], np.uint16)
+    expected = m.buffer.copy()
+    for row in range(4):
+        product = golden.multiply(golden.to_bfloat16(m.sums[2 + row]), expected[10 + row])
+        expected[11 + row] = np.where(np.arange(N) < 3, golden.to_bfloat16(product), 0)
+    m.run()
+    assert (m.buffer == expected).all() and (m.buffer[11, :2] != 0).all()
+
+
+@pytest.mark.parametrize("word", [(Opcode.POOL, {}), (Opcode.MULTIPLY, {}), (Opcode.LOAD_TABLE, {}),
+                                  (Opcode.ACTIVATE, {"function": Function.TABLE})], ids=lambda word: word[0].name)
+def test_a_core_without(word):
+    m = Machine(PLAIN, {Region.MODEL: program((word[0], GOOD[word[0]] | word[1]))})
+    with pytest.raises(MachineFault) as caught:
+        m.run()
+    assert caught.value.cause is Fault.ILLEGAL
+
+
 def test_load_bias_and_load(rng):
     data = rng.integers(0, 256, 64, dtype=np.uint8).tobytes()
     m = machine([(Opcode.LOAD, dict(region=Region.INPUT, rows=2, offset=8, buffer=62)),
@@ -137,6 +224,9 @@ GOOD = {
     Opcode.STORE: dict(region=Region.SCRATCH, rows=1),
     Opcode.MATMUL: dict(MATMUL, keep=1),
     Opcode.ACTIVATE: dict(rows=1, lanes=1),
+    Opcode.POOL: dict(rows0=1, rows1=1, window0=1, window1=1, lanes=1),
+    Opcode.MULTIPLY: dict(rows=1, lanes=1),
+    Opcode.LOAD_TABLE: dict(rows=1),
 }
 
 
@@ -166,7 +256,11 @@ BAD = [
     ((Opcode.ACTIVATE, dict(rows=1, lanes=1, function=9)), Fault.ILLEGAL),
     ((Opcode.ACTIVATE, dict(rows=0, lanes=N + 1)), Fault.ILLEGAL),
     ((Opcode.ACTIVATE, dict(rows=0, lanes=1, acc=32)), Fault.LENGTH),
-    *[((opcode, dict(GOOD[opcode], rows=0)), Fault.LENGTH) for opcode in GOOD if opcode is not Opcode.MATMUL],
+    ((Opcode.ACTIVATE, dict(rows=1, lanes=1, function=3)), Fault.ILLEGAL),
+    ((Opcode.POOL, dict(GOOD[Opcode.POOL], lanes=0)), Fault.ILLEGAL),
+    ((Opcode.MULTIPLY, dict(rows=1, lanes=N + 1)), Fault.ILLEGAL),
+    *[((opcode, dict(GOOD[opcode], **{name: 0})), Fault.LENGTH) for opcode in GOOD
+      for name in ("rows", "rows0", "rows1", "window0", "window1") if name in GOOD[opcode]],
     *[((Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], **{name: 0})), Fault.LENGTH)
       for name in ("rows0", "rows1", "tiles0", "tiles1")],
     *[((opcode, dict(GOOD[opcode], offset=4)), Fault.ADDRESS) for opcode in GOOD if "offset" in dict(FIELDS[opcode])],
@@ -186,6 +280,15 @@ BAD = [
         dict(rows0=2, rows0_stride=64), dict(rows1=2, rows1_stride=64), dict(tiles0=2, tiles0_stride=64),
         dict(tiles1=2, tiles1_stride=64), dict(rows0=3, rows1=11), dict(tiles0=2, tiles0_acc_stride=32),
         dict(tiles1=2, tiles1_acc_stride=32), dict(rows0=65535, rows0_stride=65535))],
+    *[((Opcode.POOL, dict(GOOD[Opcode.POOL], **fields)), Fault.ADDRESS) for fields in (
+        dict(buffer=64), dict(acc=32), dict(rows0=65), dict(rows0=33, format=Format.BINARY32), dict(rows0=2, rows0_stride=32),
+        dict(rows1=2, rows1_stride=32), dict(rows1=2, buffer_stride=64), dict(window0=2, window0_stride=32),
+        dict(window1=2, window1_stride=32), dict(rows1=65535, buffer_stride=65535),
+        dict(buffer=62, rows1=2, buffer_stride=1, format=Format.BINARY32))],
+    *[((Opcode.MULTIPLY, dict(rows=2, lanes=1, **{name: last})), Fault.ADDRESS)
+      for name, last in (("buffer", 63), ("operand", 63), ("acc", 31))],
+    *[((Opcode.LOAD_TABLE, dict(rows=2, **fields)), Fault.ADDRESS)
+      for fields in (dict(buffer=63), dict(entry=TABLE_ENTRIES - N), dict(entry=1), dict(entry=TABLE_ENTRIES))],
     ((Opcode.MATMUL, MATMUL), Fault.TIMEOUT),
 ]
 
@@ -202,6 +305,12 @@ def test_edges_are_inside():
     """One less than what faults above."""
     for word in [(Opcode.LOAD, dict(region=Region.SCRATCH, rows=1, offset=4096 - 8, buffer=63)),
                  (Opcode.ACTIVATE, dict(rows=1, lanes=N, buffer=62, acc=31, format=Format.BINARY32)),
+                 (Opcode.POOL, dict(rows0=32, rows1=2, buffer_stride=32, window0=2, window0_stride=15, window1=2, window1_stride=16,
+                                    lanes=N)),
+                 (Opcode.POOL, dict(rows0=2, rows0_stride=31, rows1=31, buffer_stride=2, window0=1, window1=1, lanes=N,
+                                    format=Format.BINARY32)),
+                 (Opcode.MULTIPLY, dict(rows=2, lanes=1, buffer=62, operand=62, acc=30)),
+                 (Opcode.LOAD_TABLE, dict(rows=2, buffer=62, entry=TABLE_ENTRIES - 2 * N)),
                  (Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], buffer=63, acc=31, bias=65535)),
                  (Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], start=1, bias=2, tiles0=2, tiles0_acc_stride=31))]:
         assert fault_of(word) == (None, None)

@@ -103,6 +103,11 @@ def test_generate(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["n"] == 2
     assert "\nmodule tpu (" in (tmp_path / "x.v").read_text()
+    done = tpu("generate", "--n", 4, "--pooling", "--table-lanes", 2, "-o", tmp_path / "y.v", "--json")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "y.v").read_text()
+    for part in ("//   pooling = 1\n//   table_lanes = 2\n", "module tpu_function_pair (", "module tpu_maximum ("):
+        assert part in text
 
 
 @pytest.mark.slow
@@ -134,6 +139,7 @@ def test_synth_refuses(tmp_path):
 def test_impossible_size(tmp_path):
     refused(tpu("generate", "--n", 12, "-o", tmp_path / "x.v"), "n must be a power of two", "12")
     refused(tpu("run", "--n", 12), "n must be a power of two")
+    refused(tpu("generate", "--n", 4, "--table-lanes", 8, "-o", tmp_path / "x.v"), "table_lanes must be", "up to n = 4")
     refused(tpu("generate", "--n", "many", "-o", tmp_path / "x.v"), "--n")
     refused(tpu("generate", "--preset", "huge", "-o", tmp_path / "x.v"), "preset", "tiny")
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,116 @@
+# amaranth: UnusedElaboratable=no
+"""The function table: every function and random tables on all 65,536 inputs, and the multiplier beside it."""
+
+import functools
+import random
+
+import numpy as np
+import pytest
+from seeds import seed
+
+from hw.function_table import FunctionPair, FunctionTable
+from hw.isa import TABLE_ENTRIES
+from sim.functions import Function, Table, lookup
+from sim.golden import multiply, to_bfloat16
+from sim.vectors import Block, simulate
+from test_functions import OTHERS, ROUNDED
+
+EVERY = np.arange(1 << 16)
+LATENCY = FunctionTable.latency
+
+
+@functools.cache
+def block():
+    return Block(FunctionTable(lanes=2))
+
+
+def stream(run, table, x, w=None, keep=3):
+    """The outputs, [cycle, lane], for inputs of two lanes [cycle, lane], after the table was loaded. With `w`, of products."""
+    first, linear_low, linear_high, entries = table
+    loads = len(entries) if w is None else 0
+    count = len(x)
+    inputs = {"x": np.zeros(loads + count + LATENCY, np.uint32)}
+    inputs["x"][loads:loads + count] = x[:, 0] | x[:, 1].astype(np.uint32) << np.uint32(16)
+    columns = {
+        "enable": 1, "first": first, "linear_low": linear_low, "linear_high": linear_high, "keep": keep, "multiply": w is not None,
+        "write": np.arange(len(inputs["x"])) < loads, "entry": np.arange(len(inputs["x"])) % TABLE_ENTRIES,
+        "data": np.concatenate([entries[:loads], np.zeros(len(inputs["x"]) - loads, np.uint16)])}
+    if w is not None:
+        columns["w"] = np.zeros_like(inputs["x"])
+        columns["w"][:count] = w[:, 0] | w[:, 1].astype(np.uint32) << np.uint32(16)
+    inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), inputs["x"].shape) for name, column in columns.items()}
+    found = run(**inputs)["o"][loads + LATENCY:]
+    return np.stack([found & 0xFFFF, found >> 16], axis=1)
+
+
+def both_lanes(values):
+    """All values in either lane."""
+    return np.stack([values, np.roll(values, 1)], axis=1)
+
+
+@pytest.mark.parametrize("function", ROUNDED + OTHERS, ids=str)
+def test_functions(function):
+    x = both_lanes(EVERY)
+    assert (stream(block().run, function.table(), x) == lookup(x, function.table())).all()
+
+
+def random_table(rng):
+    """Of any bits: infinities, NaNs and subnormals too."""
+    return Table(int(rng.integers(0, 241)), int(rng.integers(0, 4)), int(rng.integers(0, 4)),
+                 rng.integers(0, 1 << 16, TABLE_ENTRIES).astype(np.uint16))
+
+
+def test_random_tables():
+    rng = np.random.default_rng(seed())
+    x = both_lanes(EVERY)
+    for first in (0, 1, 239, 240, None, None, None, None):
+        table = random_table(rng)
+        if first is not None:
+            table = Table(first, 3, 3, table.entries)
+        found, expected = stream(block().run, table, x), lookup(x, table)
+        wrong = np.argwhere(found != expected)
+        assert not len(wrong), f"{len(wrong)} wrong, first {x[tuple(wrong[0])]:#x}: {found[tuple(wrong[0])]:#x}"
+
+
+def test_products():
+    rng = np.random.default_rng(seed())
+    x, w = rng.integers(0, 1 << 16, (2, 1 << 19, 2))
+    special = np.array([0, 0x8000, 0x007F, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81])
+    x[::7], w[::11] = rng.choice(special, x[::7].shape), rng.choice(special, w[::11].shape)
+    assert (stream(block().run, random_table(rng), x, w) == to_bfloat16(multiply(x, w))).all()
+
+
+def test_lanes_that_are_not_kept():
+    x = both_lanes(EVERY[::16])
+    table = Function("exp").table()
+    for keep in range(4):
+        expected = np.where([keep & 1, keep >> 1], lookup(x, table), 0)
+        assert (stream(block().run, table, x, keep=keep) == expected).all()
+
+
+def test_waits():
+    """In Amaranth's simulator: nothing moves without `enable`, neither what is looked up nor what is written."""
+    rng = random.Random(seed())
+    table = random_table(np.random.default_rng(rng.getrandbits(32)))
+    places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]
+    # Inputs that read these entries.
+    x = [place >> 11 << 15 | ((place >> 7 & 15) + table.first << 7 | place & 127) for place in places]
+    steps = [(1, place, int(table.entries[place]), 0) for place in places] + [(0, 0, 0, value) for value in x] + [(0, 0, 0, 0)] * LATENCY
+    enable, index = [], []
+    for step in range(len(steps)):
+        while rng.random() < 0.4:
+            enable.append(0)
+            index.append(step)
+        enable.append(1)
+        index.append(step)
+    inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(("write", "entry", "data", "x"))}
+    found = simulate(FunctionTable(lanes=1), **inputs, enable=enable, keep=[1] * len(enable), first=[table.first] * len(enable))["o"]
+    moved = np.flatnonzero(enable)[len(places) + LATENCY:]
+    expected = lookup(x, Table(table.first, 0, 0, table.entries))
+    assert (found[moved] == expected).all()
+
+
+@pytest.mark.parametrize("lanes", [0, 3])
+def test_refused(lanes):
+    with pytest.raises(ValueError, match="lanes must be 1 or 2"):
+        FunctionPair(lanes=lanes)
