@@ -167,10 +167,15 @@ def matmul(x, w, bias=None):
 
 
 def run_network(network, x):
-    """Logits, float32 (batch, N), of a :class:`sim.network.Network` for float32 or bfloat16 inputs (batch, K).
+    """Results, float32 (batch, N), of a network for float32 or bfloat16 inputs (batch, K).
+
+    That is a :class:`sim.network.Network`, or a :class:`sim.graph.Graph`, whose model is :mod:`sim.graph_golden`.
 
     Inputs and what one layer hands to the next are rounded to bfloat16; the last layer's results stay binary32.
     """
+    if hasattr(network, "stages"):
+        from .graph_golden import run_graph     # which stands on this module
+        return run_graph(network, x)
     values = np.asarray(x)
     for layer in network.layers:
         values = values if values.dtype == bfloat16 else round_bfloat16(values)

@@ -121,6 +121,15 @@ class Stage:
         return self.pool.size if self.pool else self.size
 
     @property
+    def sums_size(self):
+        """(height, width) of the sums that are needed: windows may leave some at the end out."""
+        if not self.pool:
+            return self.size
+        pool = self.pool
+        return tuple(min(have, span(count, stride, window, dilation) - padding) for have, count, stride, window, dilation, padding
+                     in zip(self.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding))
+
+    @property
     def channels(self):
         """Output channels."""
         return self.terms[0].weights.shape[-1]
@@ -185,5 +194,5 @@ class Graph:
 
     def macs(self, stage):
         """Multiplications that a stage needs for one sample; padding counts, as it does elsewhere, structural zeros do not."""
-        height, width = stage.size
+        height, width = stage.sums_size
         return sum(height * width * term.weights.size for term in stage.terms)

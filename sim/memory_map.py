@@ -9,10 +9,10 @@ import numpy as np
 
 from .golden import bfloat16
 
-__all__ = ["MemoryMap", "tiles_of"]
+__all__ = ["MemoryMap", "tiles_of", "PAD"]
 
 #: Padding of weights: x * -0 is -0 for the zeros in the pad lanes of x, and adding -0 changes no sum.
-_PAD = 0x8000
+PAD = 0x8000
 
 
 def tiles_of(size, n):
@@ -73,7 +73,7 @@ class MemoryMap:
         """Tiles of a layer as `[k tile, column tile, column, row]`, padded with -0."""
         n, weights = self.n, self.network.layers[layer].weights
         k, j = self.tiles[layer], self.tiles[layer + 1]
-        padded = np.full((k * n, j * n), _PAD, "<u2")
+        padded = np.full((k * n, j * n), PAD, "<u2")
         padded[:weights.shape[0], :weights.shape[1]] = weights.view(np.uint16)
         return padded.reshape(k, n, j, n).transpose(0, 2, 3, 1)
 

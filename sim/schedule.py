@@ -13,7 +13,7 @@ from hw.isa import Format, Function, Opcode, Region
 
 from .timing import UNIT, turnaround
 
-__all__ = ["Plan", "Op", "Schedule"]
+__all__ = ["Plan", "Op", "Places", "Ring", "Schedule"]
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,25 @@ class Op:
     `waits` are pairs (unit, how many of that unit's instructions must have ended before it begins). `rows`, `passes`, `keep`,
     `acc`, `acc_stride`, `tiles0` and `wide` are as in its fields; `tiles` is (layer, first column of the group, columns,
     tiles of the group before, tiles) of a MATMUL that takes tiles, which stand in the group's order: by k, then column.
+    `stage` is the number of the stage of a graph that it belongs to.
     """
 
     __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "wide",
-                 "tiles", "group_tiles")
+                 "tiles", "group_tiles", "stage")
 
     def __init__(self, opcode, fields, waits=(), tiles=None):
         self.opcode, self.fields, self.unit, self.waits, self.tiles = opcode, fields, UNIT[opcode], waits, tiles
         self.rows = fields.get("rows", 0)
+        self.stage = None
         self.wide = fields.get("format") is Format.BINARY32
         if opcode is Opcode.MATMUL:
-            self.rows = fields["rows0"]
+            self.rows = fields["rows0"] * fields["rows1"]
             self.passes = fields["tiles0"] * fields["tiles1"]
             self.tiles0, self.keep = fields["tiles0"], fields["keep"]
             self.acc, self.acc_stride = fields["acc"], fields["tiles0_acc_stride"]
 
 
-class _Places:
+class Places:
     """Who used each row of a memory last: for every row and unit, how many instructions the unit had issued by then."""
 
     def __init__(self, rows):
@@ -97,7 +99,7 @@ class _Places:
         return needs
 
 
-class _Ring:
+class Ring:
     """Hands out stretches of a memory, one after the other, round and round."""
 
     def __init__(self, base, size):
@@ -129,11 +131,11 @@ class Schedule:
         self.ops, self.issued = [], [0] * 5
         scratch = sum(memory.tiles[1:-1]) * max(plan.chunks) if not all(plan.resident[1:]) else 0
         self.scratch_bytes = scratch * 2 * self.n
-        self.places = {"buffer": _Places(config.unified_buffer_depth), "acc": _Places(config.accumulator_depth),
-                       "bias": _Places(config.bias_depth), "scratch": _Places(max(1, scratch))}
+        self.places = {"buffer": Places(config.unified_buffer_depth), "acc": Places(config.accumulator_depth),
+                       "bias": Places(config.bias_depth), "scratch": Places(max(1, scratch))}
         self._lay_out_buffer()
         self._lay_out_biases()
-        self.acc_ring = _Ring(0, config.accumulator_depth)
+        self.acc_ring = Ring(0, config.accumulator_depth)
         self.loads = []                 # streamed blocks to come, in order of use
         self.loaded = 0
         self.input_loaded = {}          # chunk -> k tiles of its resident input that have been loaded
@@ -156,12 +158,12 @@ class Schedule:
         self.slot_vectors = plan.block * rows
         self.slots = [position + slot * self.slot_vectors for slot in range(plan.slots)]
         position += plan.slots * self.slot_vectors
-        self.staging = _Ring(position, plan.staging)
+        self.staging = Ring(position, plan.staging)
         assert position + plan.staging <= self.config.unified_buffer_depth
 
     def _lay_out_biases(self):
         self.all_biases = self.memory.bias_rows <= self.config.bias_depth
-        self.bias_ring = _Ring(0, self.config.bias_depth)
+        self.bias_ring = Ring(0, self.config.bias_depth)
         self.biases_loaded = 0
 
     def _area(self, chunk, level):

@@ -1,0 +1,133 @@
+"""Programs of random graphs, executed by the instruction-level model, give the golden bits."""
+
+import numpy as np
+import pytest
+
+from graphs import random_graph, random_values
+from hw.config import Config
+from hw.isa import Opcode, Region
+from sim.compiler import CompileError, compile_network
+from sim.functions import Function
+from sim.golden import bfloat16, run_network
+from sim.graph import Graph, Pool, Stage, Tensor, Term
+from sim.graph_schedule import _loops
+from sim.machine import Machine
+
+FULL = {"pooling": 1, "table_lanes": 2, "softmax": 1}
+
+
+def execute(program, config, samples, random):
+    """Results by the instruction-level model; what the core must not rely on is filled with noise."""
+    def noise(size):
+        return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
+
+    regions = {Region.MODEL: bytearray(program.model), Region.INPUT: bytearray(program.pack_input(samples)),
+               Region.OUTPUT: noise(program.output_bytes), Region.SCRATCH: noise(program.scratch_bytes)}
+    machine = Machine(config, regions)
+    machine.buffer[:] = random.integers(0, 1 << 16, machine.buffer.shape)
+    machine.run()
+    return program.unpack_output(regions[Region.OUTPUT])[:len(samples)]
+
+
+def check(graph, config, batch, random, samples=None):
+    x = random_values(random, (samples or batch, graph.input_size))
+    program = compile_network(graph, config, batch)
+    got, want = execute(program, config, x, random), run_network(graph, x)
+    assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
+    return program
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_random_graphs(first):
+    """Buffers of all sizes, so that stages are cut in every way there is."""
+    for seed in range(first, first + 10):
+        random = np.random.default_rng(seed)
+        graph = random_graph(random)
+        config = Config(n=int(random.choice([2, 4, 8])), unified_buffer_depth=int(random.choice([128, 512, 2048])),
+                        accumulator_depth=int(random.choice([32, 128])), bias_depth=int(random.choice([2, 8, 64])),
+                        cell_stages=int(random.choice([1, 3, 6])), pooling=1)
+        batch = int(random.integers(1, 5))
+        try:
+            check(graph, config, batch, random, samples=int(random.integers(1, batch + 1)))
+        except CompileError as error:
+            assert "smallest tile" in str(error)
+
+
+def test_without_pooling_hardware():
+    """Padded tensors are written row by row."""
+    random = np.random.default_rng(4)
+    for _ in range(5):
+        check(random_graph(random, pooling=False), Config(n=4, unified_buffer_depth=1024), 2, random)
+
+
+def _stage_graph(random, width=6, channels=5, **stage):
+    tensors = {t.name: t for t in (Tensor("x", 3, 4, width), Tensor("h", channels, 4, width), Tensor("y", channels, 4, width))}
+    one = np.eye(channels, dtype=np.float32).astype(bfloat16).reshape(1, 1, channels, channels)
+    return Graph("g", tensors, "x", "y", (
+        Stage("first", "h", (Term("x", random_values(random, (3, 3, 3, channels), 0.4), padding=(1, 1)),), (4, width)),
+        Stage("second", "y", (Term("h", one),), (4, width), **stage)))
+
+
+@pytest.mark.parametrize("depth", [128, 1024])
+def test_functions_by_table(depth):
+    random = np.random.default_rng(5)
+    graph = _stage_graph(random, function=Function("tanh"))
+    graph = Graph("g", graph.tensors, "x", "y", (
+        Stage(**{**vars(graph.stages[0]), "function": Function("sigmoid")}), graph.stages[1]))
+    check(graph, Config(n=4, unified_buffer_depth=depth, **FULL), 3, random)
+
+
+def test_product():
+    random = np.random.default_rng(6)
+    for depth, accumulators in ((64, 16), (1024, 64)):
+        check(_stage_graph(random, channels=9, times="h"), Config(
+            n=4, unified_buffer_depth=depth, accumulator_depth=accumulators, **FULL), 2, random)
+
+
+@pytest.mark.parametrize("graph,config,says", [
+    ({"pool": Pool((2, 2), (4, 6))}, {}, "stage second: needs a core with pooling"),
+    ({"function": Function("tanh")}, {"pooling": 1}, "stage second: needs a core with table_lanes"),
+    ({"softmax": True}, {"pooling": 1}, "stage second: needs a core with softmax"),
+])
+def test_a_core_that_lacks_something(graph, config, says):
+    with pytest.raises(CompileError, match=says):
+        compile_network(_stage_graph(np.random.default_rng(7), **graph), Config(n=4, **config), 1)
+
+
+def test_what_does_not_fit_names_the_parameter():
+    random = np.random.default_rng(8)
+    tensors = {"x": Tensor("x", 64, 1, 1), "y": Tensor("y", 64, 1, 1)}
+    graph = Graph("g", tensors, "x", "y", (Stage("big", "y", (Term("x", random_values(random, (3, 3, 64, 64))),), (1, 1)),))
+    with pytest.raises(CompileError, match="stage big: unified_buffer_depth = 8: its smallest tile takes"):
+        compile_network(graph, Config(n=4, unified_buffer_depth=8), 1)
+
+
+def test_host_folds_few_channels_into_lanes():
+    """A 3 x 3 kernel over one channel takes 2 passes of 8 lanes a pixel, not 9."""
+    random = np.random.default_rng(9)
+    tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
+    graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(random, (3, 3, 1, 8))),), (6, 6)),))
+    program = check(graph, Config(n=8, pooling=1), 2, random)
+    assert program.compute_cycles == 2 * 2 * 36
+
+
+def test_instructions_belong_to_stages():
+    random = np.random.default_rng(10)
+    program = check(_stage_graph(random), Config(n=4, pooling=1), 2, random)
+    assert len(program.ops) == program.instructions - 1
+    assert {op.stage for op in program.ops if op.opcode is Opcode.MATMUL} == {0, 1}
+
+
+def test_loops_cover_places_in_order():
+    random = np.random.default_rng(11)
+    for _ in range(200):
+        places, at = [], 0
+        for _ in range(random.integers(1, 6)):
+            step = int(random.integers(0, 4))
+            places += [at + step * i for i in range(random.integers(1, 6))]
+            at += int(random.integers(0, 9))
+        walked = [first + outer * stride1 + inner * stride0
+                  for first, count0, stride0, count1, stride1 in _loops(places)
+                  for outer in range(count1) for inner in range(count0)]
+        assert walked == places
+        assert all(loop[2] >= 0 and loop[4] >= 0 for loop in _loops(places))
