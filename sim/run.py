@@ -13,7 +13,7 @@ from .golden import bfloat16, run_network
 from .runner import Simulation
 from .whole_runs import run_batches
 
-__all__ = ["Result", "HostImage", "core_simulation", "run_samples", "summarize"]
+__all__ = ["Result", "HostImage", "core_simulation", "run_samples", "count_batch", "summarize"]
 
 _PAGE = 4096
 
@@ -130,6 +130,17 @@ def run_samples(network, config, samples, *, batch, simulator="verilator", memor
     logits = host.results(raw["output"])
     return summarize(program, config, logits, expected, raw["batches"], cycles_per_second=raw["cycles_per_second"],
                      seconds=raw["seconds"], protocol_errors=raw["protocol_errors"], fault=raw["fault"], waves=raw.get("waves"))
+
+
+def count_batch(program, config, samples, *, simulator="verilator", memory=None, timeout=3600):
+    """The counters of a run of one batch, whatever it gives. Raises RuntimeError if it does not come to its end."""
+    host = HostImage(program, samples)
+    simulation = core_simulation(config, simulator=simulator, memory_bytes=host.size)
+    raw = run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, memory=memory, timeout=timeout,
+                      cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000)
+    if raw["fault"]:
+        raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
+    return raw["batches"][0]
 
 
 def summarize(program, config, logits, expected, counters, **rest):
