@@ -145,7 +145,7 @@ class Graph:
     tensors : dict of str to Tensor
         Of the input, of every stage's output.
     input, output : str
-        Names of tensors. The output is kept in binary32, unless it is a softmax or a product.
+        Names of tensors. The output is kept in binary32, unless a product is part of it.
     stages : tuple of Stage
     input_order : int array (height * width * channels,), or None
         The value of the ONNX sample, flattened, at each (y, x, channel) of the input tensor. None: in order.
@@ -191,6 +191,10 @@ class Graph:
         """(batch, output size) in the model's order from (batch, height, width, channels)."""
         flat = np.asarray(values).reshape(len(values), -1)
         return np.ascontiguousarray(flat if self.output_order is None else flat[:, self.output_order])
+
+    def is_wide(self, stage):
+        """Whether what a stage writes is kept in binary32: the output, if no product is part of it."""
+        return stage.output == self.output and not any(other.times for other in self.stages if other.output == self.output)
 
     def macs(self, stage):
         """Multiplications that a stage needs for one sample; padding counts, as it does elsewhere, structural zeros do not."""

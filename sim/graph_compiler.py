@@ -4,6 +4,7 @@ import numpy as np
 
 from hw.isa import Opcode, Region, encode
 
+from .golden import bfloat16
 from .graph_schedule import ZEROS, GraphSchedule
 from .memory_map import PAD, tiles_of
 from .ordering import ordered, with_weights
@@ -29,7 +30,8 @@ class GraphMemory:
 
     def unpack_output(self, data):
         """float32 (batch, output size) from an image of region OUTPUT."""
-        return self.graph.arrange_output(self.schedule.layouts[self.graph.output].unpack(data))
+        wide = np.dtype("<f4" if self.schedule.wide else bfloat16)
+        return self.graph.arrange_output(self.schedule.layouts[self.graph.output].unpack(data, wide))
 
     def biases(self):
         """All bias rows, as bytes."""
@@ -74,7 +76,7 @@ def compile_graph(graph, config, batch):
     n, step = config.n, config.instruction_bytes
     constants = (len(ops) + 1) * step
     fixed = bytes(ZEROS * 2 * n) + memory.biases() + b"".join(
-        function.table()[3].astype("<u2").tobytes() for function in schedule.tables)
+        function.table().entries.astype("<u2").tobytes() for function in schedule.tables)
     tile = 2 * n * n
     align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
     weights = -(-(constants + len(fixed)) // align) * align

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .functions import apply
 from .golden import activate, bfloat16, matmul, round_bfloat16
 from .graph import span
 
@@ -78,11 +79,10 @@ def run_stage(stage, tensors, binary32=False):
     values = _sums(stage, tensors)
     if stage.pool:
         values = pool_max(values, stage.pool)
-    values = activate(values, stage.function)
+    values = activate(values, stage.function) if isinstance(stage.function, str) else apply(stage.function, values)
     if stage.times:
         factor = tensors[stage.times].astype(np.float32)
         values = round_bfloat16(values).astype(np.float32) * factor
-        return round_bfloat16(values).astype(np.float32) if binary32 else round_bfloat16(values)
     return values if binary32 else round_bfloat16(values)
 
 
@@ -90,8 +90,7 @@ def _run(graph, x, keep):
     tensors = {graph.input: graph.arrange_input(x)}
     kept = {}
     for stage in graph.stages:
-        last = stage.output == graph.output
-        part = run_stage(stage, tensors, binary32=last)
+        part = run_stage(stage, tensors, binary32=graph.is_wide(stage))
         tensor = graph.tensors[stage.output]
         if part.shape[1:] == tensor.shape:
             tensors[stage.output] = part
@@ -101,7 +100,7 @@ def _run(graph, x, keep):
             whole[:, top:top + height, left:left + width] = part
         if keep:
             kept[stage.output] = tensors[stage.output]
-    return graph.arrange_output(tensors[graph.output]), kept
+    return graph.arrange_output(tensors[graph.output].astype(np.float32)), kept
 
 
 def run_graph(graph, x, keep=False):

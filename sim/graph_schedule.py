@@ -72,6 +72,7 @@ class GraphSchedule:
 
     def __init__(self, graph, config, batch):
         self.graph, self.config, self.batch, self.n = graph, config, batch, config.n
+        self.wide = any(map(graph.is_wide, graph.stages))
         self.stages, self.gathers = fold(graph, config.n)
         self._check()
         self._lay_out_host()
@@ -117,7 +118,7 @@ class GraphSchedule:
             if region is Region.OUTPUT and name in used:
                 raise CompileError(f"{self.graph.name}: its output {name!r} is also used inside, which is not supported")
             self.layouts[name], self.regions[name] = layout, (region, sizes[region])
-            sizes[region] += layout.size * (2 if region is Region.OUTPUT else 1)
+            sizes[region] += layout.size * (2 if region is Region.OUTPUT and self.wide else 1)
         self.sizes, self.scratch = sizes, sizes[Region.SCRATCH]
 
     def _lay_out_buffer(self):
@@ -129,7 +130,7 @@ class GraphSchedule:
         self.plans = []
         for stage in self.stages:
             try:
-                plan = plan_stage(stage, self.config, self.batch, self.layouts, space, stage.output == self.graph.output)
+                plan = plan_stage(stage, self.config, self.batch, self.layouts, space, self._is_wide(stage))
             except NothingFits as error:
                 raise CompileError(f"stage {stage.name}: {error.name} = {getattr(self.config, error.name)}: its smallest tile "
                                    f"takes {error.needed}") from None
@@ -150,10 +151,9 @@ class GraphSchedule:
         return op
 
     def _move(self, opcode, name, position, buffer, count):
-        """LOAD or STORE of positions of a tensor (two vectors each in OUTPUT)."""
+        """LOAD or STORE of positions of a tensor in bfloat16."""
         region, first = self.regions[name]
-        write = opcode is Opcode.LOAD
-        offset = first + position * (2 if region is Region.OUTPUT else 1)
+        write, offset = opcode is Opcode.LOAD, first + position
         accesses = [("buffer", buffer, count, write)]
         if region is Region.SCRATCH:
             accesses.append(("scratch", offset, count, not write))
@@ -357,7 +357,7 @@ class GraphSchedule:
             buffer = result + self._scaled(stage, part * tiles * self.pitch)
             stride = self._scaled(stage, self.pitch)
             self._emit(Opcode.SOFTMAX, {
-                "format": Format.BINARY32 if stage.output == self.graph.output else Format.BFLOAT16, "rows": columns,
+                "format": self._format(stage), "rows": columns,
                 "lanes": stage.channels - (tiles - 1) * self.n, "buffer": buffer, "acc": acc + part * columns, "tiles": tiles,
                 "acc_stride": sums, "buffer_stride": stride},
                 [("acc", acc + part * columns, (tiles - 1) * sums + columns, False),
@@ -367,8 +367,7 @@ class GraphSchedule:
         if stage.times:
             self._multiply(stage, rectangle, column, acc, result)
             return
-        final = stage.output == self.graph.output
-        fields = {"function": self._function(stage.function), "format": Format.BINARY32 if final else Format.BFLOAT16,
+        fields = {"function": self._function(stage.function), "format": self._format(stage),
                   "lanes": min(self.n, stage.channels - column * self.n)}
         samples, rows, columns = rectangle.sums
         if stage.pool:
@@ -385,7 +384,14 @@ class GraphSchedule:
             stage, self._place(stage, rectangle, 0, 0, column)))
 
     def _scaled(self, stage, positions):
-        return positions * (2 if stage.output == self.graph.output else 1)
+        """Positions of a result, in vectors."""
+        return positions * (2 if self._is_wide(stage) else 1)
+
+    def _is_wide(self, stage):
+        return self.wide and stage.output == self.graph.output
+
+    def _format(self, stage):
+        return Format.BINARY32 if self._is_wide(stage) else Format.BFLOAT16
 
     def _pool_windows(self, stage, rectangle, column, acc, result, fields):
         pool, width = stage.pool, rectangle.sums[2]
@@ -435,7 +441,7 @@ class GraphSchedule:
             return
         self.table = function
         number = self.tables.setdefault(function, len(self.tables))
-        first, low, high, _ = function.table()
+        table = function.table()
         base = ZEROS * 2 * self.n + self.total_biases * 4 * self.n + number * 2 * TABLE_ENTRIES
         vectors = TABLE_ENTRIES // self.n
         part = min(vectors, self.operands.size)
@@ -444,7 +450,8 @@ class GraphSchedule:
             buffer = self.operands.take(rows)
             self._emit(Opcode.LOAD, {"region": Region.MODEL, "offset": base + start * 2 * self.n, "rows": rows, "buffer": buffer},
                        [("buffer", buffer, rows, True)])
-            op = self._emit(Opcode.LOAD_TABLE, {"linear_low": low, "linear_high": high, "first": first, "rows": rows,
+            op = self._emit(Opcode.LOAD_TABLE, {"linear_low": table.linear_low, "linear_high": table.linear_high,
+                                                "first": table.first, "rows": rows,
                                                 "buffer": buffer, "entry": start * self.n}, [("buffer", buffer, rows, False)])
             op.rows = rows * self.n
 

@@ -81,9 +81,9 @@ class Layout:
         whole[self._positions()] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
         return bytes(2 * self.n * self.lead) + whole.tobytes()
 
-    def unpack(self, data):
-        """float32 (batch, height, width, channels) from the bytes of a tensor in binary32, one position being `n` numbers."""
-        values = np.frombuffer(bytes(data[:4 * self.n * self.size]), "<f4").astype(np.float32)[self.lead * self.n:]
+    def unpack(self, data, dtype=np.dtype("<f4")):
+        """float32 (batch, height, width, channels) from the bytes of a tensor, one position being `n` binary32 or bfloat16."""
+        values = np.frombuffer(bytes(data[:dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n:]
         whole = values.reshape(self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n)
         values = whole[self._positions()].transpose(0, 1, 3, 2, 4)
         return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., :self.tensor.channels])
