@@ -62,7 +62,7 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
         pool = _pool(random, area) if pooling and random.random() < 0.5 else None
         bias = random.normal(size=outputs).astype(np.float32) if random.random() < 0.7 else None
         name = f"t{number}"
-        common = {"output": name, "bias": bias, "function": str(random.choice(functions))}
+        common = {"output": name, "bias": bias, "function": functions[random.integers(len(functions))]}
         if split and pool is None and area[1] > 1 and random.random() < 0.3:
             # Two halves, each with its own stage.
             left = area[1] // 2
