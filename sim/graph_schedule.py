@@ -5,8 +5,6 @@ buffer, sums, activates into another part of it, and stores. As in :mod:`sim.sch
 nothing waits, and :mod:`sim.ordering` puts the instructions where they overlap.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from hw.isa import TABLE_ENTRIES, Format, Function, Opcode, Region

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphs import random_graph, random_values
-from hw.config import PRESETS, Config
+from hw.config import Config
 from sim.compiler import CompileError
 from sim.data import load_digits, preprocess
 from sim.functions import Function
