@@ -63,7 +63,8 @@ class Unknown(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Affine(Node):
-    """`source * scale + shift`, both None or arrays that broadcast to the shape: (1, 1, channels) if they are the same everywhere."""
+    """`source * scale + shift`; both are None or arrays that broadcast to the shape, (1, 1, channels) if they are the same
+    everywhere."""
 
     source: Node
     scale: np.ndarray | None = None

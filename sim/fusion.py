@@ -1,8 +1,8 @@
 """Joins nodes into what one stage can do.
 
-Nodes are taken in order, and each is put into the one whose result it works on where nothing else needs that: scales and shifts into the
-weights and the bias before them, functions and pooling behind sums, residual additions as further sums. Scales and shifts for
-which there is nothing before go into the weights that come after.
+Nodes are taken in order, and each is put into the one whose result it works on, where nothing else needs that: scales and
+shifts into the weights and the bias before them, functions and pooling behind sums, residual additions as further sums. Scales
+and shifts for which there is nothing before go into the weights that come after.
 """
 
 from collections import Counter
@@ -79,7 +79,8 @@ def _spread(array, tap):
 
 def _inside(tap, size):
     """Whether only positions that the source has are read."""
-    return all(before <= 0 and span(count, stride, kernel, dilation) - before <= have for have, count, stride, kernel, dilation, before
+    return all(before <= 0 and span(count, stride, kernel, dilation) - before <= have
+               for have, count, stride, kernel, dilation, before
                in zip(tap.source.shape, size, tap.stride, tap.kernel, tap.dilation, tap.padding))
 
 
@@ -110,12 +111,12 @@ class _Fusion:
         cuts = [[0, result.shape[axis]] if _uniform(result) else _cuts((scale, shift), axis) for axis in (0, 1)]
         corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
         if len(corners) > _MOST_PARTS:
-            raise ModelError(f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of them, and no "
-                             f"dense layer stands next to it into which it could be folded")
+            raise ModelError(f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of "
+                             f"them, and no dense layer stands next to it into which it could be folded")
         channels, parts, bias = result.shape[2], [], []
         for (top, bottom), (left, right) in corners:
-            weights = np.ones((1, 1, 1, channels)) if scale is None else scale[None, None, top, left, :].reshape(1, 1, 1, channels)
-            tap = Tap(result.source, weights, padding=(-top, -left), groups=channels, exact=True)
+            weights = np.ones(channels) if scale is None else scale[top, left]
+            tap = Tap(result.source, weights.reshape(1, 1, 1, channels), padding=(-top, -left), groups=channels, exact=True)
             parts.append(Part((tap,), (bottom - top, right - left), (top, left)))
             bias.append(None if shift is None else shift[top, left])
         bias = None if shift is None else np.stack(bias) if len(parts) > 1 else bias[0]
@@ -142,8 +143,8 @@ class _Fusion:
             if scale is not None:
                 source = replace(source, parts=tuple(_scaled(part, scale.reshape(-1)) for part in source.parts))
                 bias = None if bias is None else bias * scale.reshape(-1)
-            return replace(source, bias=_sum(bias, None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])),
-                           value=node.value)
+            shift = None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])
+            return replace(source, bias=_sum(bias, shift), value=node.value)
         return replace(node, source=source)
 
     def _bypass(self, affine):
@@ -254,7 +255,6 @@ class _Fusion:
             taps += _scaled(source.parts[0], scale).taps
             bias = _sum(bias, None if source.bias is None else source.bias * scale)
             name = name or source.name
-        # The one with most to multiply first, as the others only add to it.
         return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, name=name or node.name)
 
 

@@ -4,6 +4,7 @@
 import numpy as np
 
 from .drafts import NO_FUNCTION, Input
+from .functions import Function
 from .fusion import in_order
 from .golden import round_bfloat16
 from .graph import Graph, Stage, Tensor, Term
@@ -14,12 +15,6 @@ __all__ = ["as_chain", "as_graph", "make_function"]
 
 def make_function(function, title):
     """The function of a stage, from its name and parameters; `title` is that of what asks for it."""
-    try:
-        from .functions import Function
-    except ImportError:
-        if function[0] not in ("none", "relu"):
-            raise ModelError(f"{title}: is not supported yet") from None
-        return function[0]
     try:
         made = Function(*function)
         if made.is_table:
@@ -84,9 +79,11 @@ def as_graph(name, output, order, **facts):
             bias = None if node.bias is None else np.asarray(node.bias, np.float32) + np.float32(0)     # no -0
         for number, part in enumerate(node.parts):
             stages.append(Stage(
-                _unique(node.name, stage_names), names[node], tuple(term for tap in part.taps for term in _terms(tap, names)),
-                part.size, bias if bias is None or bias.ndim == 1 else bias[number], node.pool, make_function(node.function, node.title), bool(node.softmax),
-                None if node.times is None else names[node.times], part.origin,
-                node.value if part is node.parts[-1] else None))
+                name=_unique(node.name, stage_names), output=names[node], size=part.size, origin=part.origin,
+                terms=tuple(term for tap in part.taps for term in _terms(tap, names)),
+                bias=bias if bias is None or bias.ndim == 1 else bias[number], pool=node.pool,
+                function=make_function(node.function, node.title), softmax=bool(node.softmax),
+                times=None if node.times is None else names[node.times],
+                value=node.value if part is node.parts[-1] else None))
     order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order
     return Graph(name, tensors, names[source], names[output], tuple(stages), output_order=order, **facts)

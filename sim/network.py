@@ -55,8 +55,8 @@ class Network:
 
 
 def load_network(path, keep_softmax=False):
-    """The network in an ONNX file (opset 8 or later; weights in the file or in external ones beside it): a :class:`Network` if it is
-    a chain of dense layers with no function but ReLU, else a :class:`.graph.Graph`.
+    """The network in an ONNX file (opset 8 or later; weights in the file or in external ones beside it): a :class:`Network`
+    if it is a chain of dense layers with no function but ReLU, else a :class:`.graph.Graph`.
 
     Parameters
     ----------

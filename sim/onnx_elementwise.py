@@ -100,9 +100,15 @@ def function(step, flow):
         return _bounded(step, flow)
     if operator == "PRelu":
         slope = step.arguments[1]
-        if isinstance(slope, Flow) or not isinstance(step.arguments[0], Flow) or np.unique(slope).size != 1:
-            raise ModelError(f"{step.title}: is only supported with the same slope for all values")
-        return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
+        if isinstance(slope, Flow) or not isinstance(step.arguments[0], Flow):
+            raise ModelError(f"{step.title}: its slope must be constant")
+        if np.unique(slope).size == 1:
+            return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
+        # One slope for each channel: x * slope + relu(x) * (1 - slope).
+        flow = everything(step, flow)
+        slope = slope.astype(np.float64)
+        return _of_tensors(replace(step, arguments=[affine(step, flow, scale=slope), affine(step, apply_spec(
+            step, flow, ("relu", ())), scale=1 - slope)]), "Add")
     return apply_function(step, flow, operator)
 
 
@@ -165,7 +171,8 @@ def _bounded(step, flow):
 # Softmax
 
 def softmax(step, flow, kind=None):
-    """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` "softmax" or "log", if not the operator's."""
+    """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` is "softmax" or "log", if it is not the
+    operator's."""
     rank = len(flow.dims)
     axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1)
     axis += rank if axis < 0 else 0
@@ -200,15 +207,16 @@ def broadcast(step, flow, dims):
     return replace(flow, dims=tuple(dims), index=np.broadcast_to(sample, dims[first:]).reshape(-1))
 
 
-def _of_tensors(step):
+def _of_tensors(step, operator=None):
+    operator = operator or step.operator
     one, two = step.arguments
     try:
         dims = np.broadcast_shapes(one.dims, two.dims)
     except ValueError:
         raise ModelError(f"{step.title}: shapes {show(one.dims)} and {show(two.dims)} do not fit") from None
-    if step.operator not in ("Add", "Sub", "Mul", "Sum"):
+    if operator not in ("Add", "Sub", "Mul", "Sum"):
         raise unsupported(step.node, "is not supported on two tensors")
-    if one.dims != dims and two.dims == dims and step.operator != "Sub":
+    if one.dims != dims and two.dims == dims and operator != "Sub":
         one, two = two, one
     one, two = (broadcast(step, flow, dims) for flow in (one, two))
     one = everything(step, one)
@@ -217,7 +225,7 @@ def _of_tensors(step):
     places = np.empty_like(two.index)
     places[one.index] = two.index
     places = places.reshape(height, width, channels).transpose(2, 0, 1)
-    if step.operator == "Mul":
+    if operator == "Mul":
         same = two.source.shape == one.source.shape and np.array_equal(places, whole(two.source))
         other = two.source if same else copied(step, two, places)
         node = Linear(**step.titles, shape=one.source.shape, parts=(identity(one.source),), times=other)
@@ -229,7 +237,7 @@ def _of_tensors(step):
         seen, place = view(two.of(other, whole(other)), whole(other)), {}
     limited(step, seen.source.shape[2], channels)
     second = select(seen.source, seen.channels, **place)
-    if step.operator == "Sub":
+    if operator == "Sub":
         second = replace(second, weights=-second.weights, select=None)
     part = Part((*identity(one.source).taps, second), (height, width))
     return one.of(Linear(**step.titles, shape=one.source.shape, parts=(part,)))

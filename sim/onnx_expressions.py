@@ -1,7 +1,8 @@
 """Recognises what exporters write out in small operators: functions, and softmax.
 
-`x * 0.5 * (1 + erf(x / sqrt(2)))` and its many relatives are told by their values: the operators between a tensor and what is made of it are
-computed in binary64 on probes, and compared with the functions that the core has. So neither order nor grouping matters.
+`x * 0.5 * (1 + erf(x / sqrt(2)))` and its many relatives are told by their values: the operators between a tensor and what is
+made of it are computed in binary64 on probes, and compared with the functions that the core has. So neither order nor grouping
+matters.
 """
 
 from dataclasses import replace
@@ -10,6 +11,7 @@ from math import erf, prod
 import numpy as np
 
 from .drafts import Unknown
+from .functions import Function
 from .network import ModelError
 from .onnx_elementwise import apply_spec, softmax
 from .onnx_flow import ANY_BATCH, Flow, show
@@ -35,7 +37,8 @@ def _of_values(function):
 
 
 def _clip(values, step, dims):
-    low, high = (step.attributes.get(key) if step.opset < 11 else bound for key, bound in zip(("min", "max"), [*values[1:], None, None]))
+    low, high = (step.attributes.get(key) if step.opset < 11 else bound
+                 for key, bound in zip(("min", "max"), [*values[1:], None, None]))
     return np.clip(values[0], -np.inf if low is None else low, np.inf if high is None else high)
 
 
@@ -43,30 +46,47 @@ def _log_sum_exp(values, **options):
     return np.log(np.exp(values).sum(**options))
 
 
+def _leaky(values, step, dims):
+    return np.where(values[0] < 0, step.attributes.get("alpha", 0.01) * values[0], values[0])
+
+
+def _elu(values, step, dims):
+    return np.where(values[0] < 0, step.attributes.get("alpha", 1.0) * np.expm1(values[0]), values[0])
+
+
+def _hard_sigmoid(values, step, dims):
+    return np.clip(step.attributes.get("alpha", 0.2) * values[0] + step.attributes.get("beta", 0.5), 0, 1)
+
+
+def _largest(*values):
+    return np.maximum.reduce(np.broadcast_arrays(*values))
+
+
+def _least(*values):
+    return np.minimum.reduce(np.broadcast_arrays(*values))
+
+
+def _summed(*values):
+    return np.add.reduce(np.broadcast_arrays(*values))
+
+
 def _reshaped(values, step, dims):
     return np.broadcast_to(values[0], dims) if step.operator == "Expand" else np.reshape(values[0], dims)
-
-
-def _product(*values):
-    return values[0] * values[1]
 
 
 #: ONNX operator -> what it makes of the values of its inputs (of None for those left out), of the step and the result's shape.
 _NUMERIC = {
     **{name: _of_values(function) for name, function in {
-        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power, "Neg": np.negative, "Abs": np.abs,
-        "Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Erf": np.vectorize(erf, otypes=[float]),
-        "Tanh": np.tanh, "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Relu": lambda x: np.maximum(x, 0), "Where": np.where,
-        "Softplus": lambda x: np.logaddexp(0, x), "Softsign": lambda x: x / (1 + np.abs(x)),
-        "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less, "LessOrEqual": np.less_equal, "Not": np.logical_not,
-        "Max": lambda *x: np.maximum.reduce(np.broadcast_arrays(*x)), "Min": lambda *x: np.minimum.reduce(np.broadcast_arrays(*x)),
-        "Sum": lambda *x: np.add.reduce(np.broadcast_arrays(*x))}.items()},
-    "Clip": _clip,
-    "LeakyRelu": lambda values, step, dims: np.where(values[0] < 0, step.attributes.get("alpha", 0.01) * values[0], values[0]),
-    "Elu": lambda values, step, dims: np.where(values[0] < 0, step.attributes.get("alpha", 1.0) * np.expm1(values[0]), values[0]),
-    "HardSigmoid": lambda values, step, dims: np.clip(step.attributes.get("alpha", 0.2) * values[0] + step.attributes.get("beta", 0.5), 0, 1),
+        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power, "Neg": np.negative,
+        "Abs": np.abs, "Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal,
+        "Erf": np.vectorize(erf, otypes=[float]), "Tanh": np.tanh, "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "Relu": lambda x: np.maximum(x, 0), "Softplus": lambda x: np.logaddexp(0, x), "Softsign": lambda x: x / (1 + np.abs(x)),
+        "Max": _largest, "Min": _least, "Sum": _summed, "Where": np.where, "Not": np.logical_not, "Greater": np.greater,
+        "GreaterOrEqual": np.greater_equal, "Less": np.less, "LessOrEqual": np.less_equal}.items()},
+    "Clip": _clip, "LeakyRelu": _leaky, "Elu": _elu, "HardSigmoid": _hard_sigmoid,
     "ReduceMax": _reduced(np.max), "ReduceSum": _reduced(np.sum), "ReduceLogSumExp": _reduced(_log_sum_exp),
-    **dict.fromkeys(("Identity", "Dropout", "Cast", "CastLike", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Expand"), _reshaped),
+    **dict.fromkeys(("Identity", "Dropout", "Cast", "CastLike", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Expand"),
+                    _reshaped),
 }
 
 #: Operators that an expression may consist of; those that are only supported in one.
@@ -76,13 +96,15 @@ ELEMENTS = tuple(_NUMERIC)
 def unknown(step):
     """The flow of a node of which nothing is known but its shape: it may be part of something that is."""
     flows = [value for value in step.arguments if isinstance(value, Flow)]
-    dims = np.broadcast_shapes(*(value.shape if isinstance(value, np.ndarray) else value.dims for value in step.arguments if value is not None)) \
-        if not step.operator.startswith("Reduce") else flows[0].dims
+    dims = flows[0].dims
     if step.operator.startswith("Reduce"):
         axes = step.integers("axes", 1)
         axes = range(len(dims)) if axes is None else [axis % len(dims) for axis in axes]
         keep = step.attributes.get("keepdims", 1)
         dims = tuple(1 if axis in axes else size for axis, size in enumerate(dims) if keep or axis not in axes)
+    else:
+        dims = np.broadcast_shapes(*(value.dims if isinstance(value, Flow) else value.shape
+                                     for value in step.arguments if value is not None))
     batch = max(prod(flow.dims) // flow.size for flow in flows)
     size = prod(dims) // batch
     if size * batch != prod(dims) or size == 0:
@@ -157,17 +179,13 @@ def _computed(flow, known):
 
 def _function(x, y):
     """The function that makes y of x, or None."""
-    try:
-        from .functions import Function
-    except ImportError:
-        return None
     at = dict(zip(_SPECIAL, y))
     low, high = y.min(), y.max()
     candidates = [("clip", (-np.inf if low == x.min() else low, np.inf if high == x.max() else high))] if low <= high else []
     candidates = [("relu", ()), *candidates, ("leaky_relu", (-at[-1.0],)), ("elu", (-at[-20.0],)), ("hard_sigmoid", (
         (at[0.125] - at[-0.125]) * 4, at[0.0]))]
-    candidates += [(name, ()) for name in ("sigmoid", "tanh", "gelu", "gelu_tanh", "hard_swish", "silu", "mish", "softplus", "softsign",
-                                           "exp", "abs", "erf", "selu")]
+    candidates += [(name, ()) for name in ("sigmoid", "tanh", "gelu", "gelu_tanh", "hard_swish", "silu", "mish", "softplus",
+                                           "softsign", "exp", "abs", "erf", "selu")]
     for name, parameters in candidates:
         if np.isnan(parameters).any():
             continue

@@ -9,7 +9,8 @@ from onnx import NodeProto, TensorProto
 from .drafts import Node
 from .network import ModelError
 
-__all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS", "ANY_BATCH", "LIMIT",
+__all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS",
+           "ANY_BATCH", "LIMIT",
            "inline", "title", "unsupported", "show", "sample_axis", "limited", "whole"]
 
 LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
@@ -17,8 +18,8 @@ _POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Reduc
 _FUNCTIONS = ("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish", "Elu", "Selu", "Mish",
               "Softplus", "Softsign", "Exp", "Abs", "Erf")
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "Sum", "Max", "Min", "BatchNormalization")
-_SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Pad", "Expand", "Identity",
-           "Dropout", "Cast", "CastLike", "Shape", "Size")
+_SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Pad", "Expand",
+           "Identity", "Dropout", "Cast", "CastLike", "Shape", "Size")
 _FINAL = ("Softmax", "LogSoftmax", "ArgMax")
 #: Of domain com.microsoft: what onnxruntime's optimiser makes of a linear operator and its function.
 FUSED = ("FusedGemm", "FusedConv")
@@ -28,7 +29,8 @@ ML = ("Scaler", "ZipMap", "ArrayFeatureExtractor")     # of domain ai.onnx.ml: h
 SUPPORTED = (*LINEAR, *_POOLS, *_FUNCTIONS, *_ELEMENTWISE, *_SHAPES, *_FINAL, "Constant")
 
 #: Operators that are supported where they are a part of a function that is.
-PARTS = ("Pow", "Log", "Sqrt", "Reciprocal", "Where", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "ReduceLogSumExp")
+PARTS = ("Pow", "Log", "Sqrt", "Reciprocal", "Where", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not",
+         "ReduceLogSumExp")
 
 #: Operators that may stand between constants.
 FOLDABLE = ("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Mod", "Or", "Range", "ReduceL2", "ReduceMin",

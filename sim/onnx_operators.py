@@ -66,7 +66,8 @@ def _element(step, flow, handler):
 def _label(step, flow):
     axis = step.attributes.get("axis", 0)
     if step.operator == "ArgMax" and flow.dims[axis] != flow.size:
-        raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample; its shape is {show(flow.dims)}, its axis {axis}")
+        raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample; its shape is {show(flow.dims)}, "
+                         f"its axis {axis}")
     return replace(flow, label=True)
 
 
@@ -77,8 +78,8 @@ _HANDLERS = {
     "Transpose": shapes.transpose, "Expand": shapes.expand, "Slice": shapes.cut, "Split": shapes.split, "Gather": shapes.gather,
     "Pad": shapes.pad, "Concat": shapes.concat,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Neg", "Sum", "BatchNormalization", "Scaler"), elementwise.elementwise),
-    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Clip", "Max", "Min", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish", "Elu",
-                     "Selu", "Mish", "Softplus", "Softsign", "Exp", "Abs", "Erf"), elementwise.function),
+    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Clip", "Max", "Min", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish",
+                     "Elu", "Selu", "Mish", "Softplus", "Softsign", "Exp", "Abs", "Erf"), elementwise.function),
     **dict.fromkeys(("Softmax", "LogSoftmax"), elementwise.softmax),
     **dict.fromkeys(("Gemm", "MatMul"), dense.linear), "Einsum": dense.einsum, "FusedGemm": dense.fused,
     **dict.fromkeys(("Conv", "FusedConv"), windows.convolution),

@@ -175,8 +175,8 @@ class _Reader:
             dims[0] = dims[0] or self.batch
         if prod(sample) > LIMIT:
             raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}), which is too large")
-        node = Input(name=entry.name, title=f"input {entry.name!r}", value=entry.name, loose=self.layout is None, sample=tuple(sample),
-                     shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
+        node = Input(name=entry.name, title=f"input {entry.name!r}", value=entry.name, sample=tuple(sample),
+                     loose=self.layout is None, shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
         index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
         self.values[entry.name] = Flow(tuple(dims), node, index, integer=kind.elem_type in INTEGERS)
         return tuple(sample)

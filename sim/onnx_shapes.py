@@ -208,7 +208,8 @@ def concat(step, flow):
 
 
 def _joined(step, seen, role):
-    """A node that holds Views one behind the other: along the channels by adding up, along y or x by parts; None if one has to be copied."""
+    """A node that holds Views one behind the other: along the channels by adding up, along y or x by parts; None if one has to
+    be copied."""
     sizes = [(len(one.rows), len(one.columns)) for one in seen]
     places = [slide(one, size, (1, 1)) for one, size in zip(seen, sizes)]
     if None in places:
@@ -231,16 +232,18 @@ def _joined(step, seen, role):
     return Linear(**step.titles, shape=(*size, len(seen[0].channels)), parts=tuple(parts))
 
 
+def _sources(flow):
+    return flow.source.sources if isinstance(flow.source, Joint) else (flow.source,)
+
+
 def _side_by_side(step, flows, inside):
     """Values of several nodes that have no arrangement in common."""
-    sources = []
-    for one in flows:
-        sources += [source for source in (one.source.sources if isinstance(one.source, Joint) else (one.source,)) if source not in sources]
+    sources = list(dict.fromkeys(source for one in flows for source in _sources(one)))
     first = dict(zip(sources, np.cumsum([0, *(prod(source.shape) for source in sources)]).tolist()))
     samples = []
     for one in flows:
         index, at = np.full(one.size, -1), 0
-        for source in one.source.sources if isinstance(one.source, Joint) else (one.source,):
+        for source in _sources(one):
             size = prod(source.shape)
             there = (one.index >= at) & (one.index < at + size)
             index[there] = one.index[there] - at + first[source]

@@ -1,7 +1,7 @@
 """How the values of a tensor lie in the node that made them: which row, column and channel each comes from.
 
-Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`.onnx_flow.Flow`. Before a window slides over it, the
-index is taken apart again; where that can't be expressed by a term's stride and padding, the values are copied first.
+Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`.onnx_flow.Flow`. Before a window slides over it,
+the index is taken apart again; where that can't be expressed by a term's stride and padding, the values are copied first.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +27,8 @@ _ROLES = (
 
 
 class Relayout(Exception):
-    """The input is to be read again, with `shape` (height, width, channels) and in this order: the sample's value at each place."""
+    """The input is to be read again, with `shape` (height, width, channels) and in this order: the sample's value at each
+    place."""
 
     def __init__(self, shape, order):
         super().__init__()
@@ -36,8 +37,8 @@ class Relayout(Exception):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A tensor (channel, y, x) whose place (c, y, x) holds the node's value of channel `channels[c]` at (`rows[y]`, `columns[x]`),
-    or 0 where one of them is -1."""
+    """A tensor (channel, y, x) whose place (c, y, x) holds the node's value of channel `channels[c]` at (`rows[y]`,
+    `columns[x]`), or 0 where one of them is -1."""
 
     source: Node
     channels: np.ndarray
@@ -126,8 +127,8 @@ def in_place(index, sample_shape, roles):
 
 
 def _fit(have, places, count, stride, kernel, dilation, before):
-    """(stride, dilation, padding) with which `count` windows read along one axis of `have` positions what they would read of `places`,
-    or None."""
+    """(stride, dilation, padding) with which `count` windows read along one axis of `have` positions what they would read of
+    `places`, or None."""
     reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
     wanted = np.where((reads >= 0) & (reads < len(places)), places[np.clip(reads, 0, len(places) - 1)], -1)
     there = np.flatnonzero(places >= 0)
@@ -140,12 +141,15 @@ def _fit(have, places, count, stride, kernel, dilation, before):
     stride, dilation = (step * stride if count > 1 else 1), (step * dilation if kernel > 1 else 1)
     before = step * before - start
     got = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
-    return (int(stride), int(dilation), int(before)) if np.array_equal(np.where((got >= 0) & (got < have), got, -1), wanted) else None
+    if not np.array_equal(np.where((got >= 0) & (got < have), got, -1), wanted):
+        return None
+    return int(stride), int(dilation), int(before)
 
 
 def slide(seen, size, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0)):
     """Keywords `stride`, `dilation`, `padding` of a tap that reads a View's source as such windows read the View, or None."""
-    fits = [_fit(*arguments) for arguments in zip(seen.source.shape, (seen.rows, seen.columns), size, stride, kernel, dilation, padding)]
+    places = (seen.rows, seen.columns)
+    fits = [_fit(*axis) for axis in zip(seen.source.shape, places, size, stride, kernel, dilation, padding)]
     return None if None in fits else dict(zip(("stride", "dilation", "padding"), zip(*fits)))
 
 
@@ -161,8 +165,8 @@ def select(source, channels, **geometry):
 
 
 def tap(step, seen, weights, size, groups=1, **geometry):
-    """A convolution over a View, with weights (kernel height, kernel width, channels / groups, outputs); None if the View has to be
-    copied for that."""
+    """A convolution over a View, with weights (kernel height, kernel width, channels / groups, outputs); None if the View has to
+    be copied for that."""
     place = slide(seen, size, weights.shape[:2], **geometry)
     if place is None:
         return None
@@ -186,9 +190,11 @@ def _runs(have, places):
     """Cuts positions into runs that one tap can read: (first, end) pairs."""
     first = 0
     while first < len(places):
-        end = first + 1
-        while end < len(places) and _fit(have, places[first:end + 1], end + 1 - first, 1, 1, 1, 0):
-            end += 1
+        end, step = first, 1 << len(places).bit_length()
+        while step:             # any beginning of a run is one, so its length is found bit by bit
+            if end + step <= len(places) and _fit(have, places[first:end + step], end + step - first, 1, 1, 1, 0):
+                end += step
+            step //= 2
         yield first, end
         first = end
 
@@ -224,7 +230,8 @@ def _repeated(step, seen, repeated):
     place = slide(narrow, size, (1, 1))
     if place is None:
         raise ModelError(f"{step.title}: repeats its input in a way that is not supported")
-    return Linear(**step.titles, shape=(*result, len(seen.channels)), parts=(Part((select(seen.source, seen.channels, **place),), size),),
+    part = Part((select(seen.source, seen.channels, **place),), size)
+    return Linear(**step.titles, shape=(*result, len(seen.channels)), parts=(part,),
                   pool=Pool(window, result, padding=(window[0] - 1, window[1] - 1)))
 
 
@@ -256,8 +263,8 @@ def _as_vector(step, flow):
         weights[flow.index[there] - first, there] = 1
         taps.append(Tap(source, weights.reshape(*source.shape, -1), exact=True))
         first += size
-    return flow.of(Linear(**step.titles, shape=(1, 1, flow.size), parts=(Part(tuple(taps), (1, 1)),)), np.arange(flow.size).reshape(
-        flow.sample.shape))
+    node = Linear(**step.titles, shape=(1, 1, flow.size), parts=(Part(tuple(taps), (1, 1)),))
+    return flow.of(node, np.arange(flow.size).reshape(flow.sample.shape))
 
 
 def everything(step, flow):

@@ -48,8 +48,8 @@ def _windows(step, have, axes, kernel, ceil=False):
     stride, dilation = numbers("strides", [1] * axes), numbers("dilations", [1] * axes)
     pads = numbers("pads", [0] * (2 * axes))
     if not kernel or len(kernel) != axes or min(*kernel, *stride, *dilation) < 1:
-        raise ModelError(f"{step.title}: kernel_shape {kernel}, strides {stride} or dilations {dilation} is missing, 0, or does not "
-                         f"fit {axes} spatial axes")
+        raise ModelError(f"{step.title}: kernel_shape {kernel}, strides {stride} or dilations {dilation} is missing, 0, or does "
+                         f"not fit {axes} spatial axes")
     begin, end, size = [], [], []
     mode = step.attributes.get("auto_pad", b"NOTSET").decode() or "NOTSET"
     for axis in range(axes):
@@ -67,7 +67,8 @@ def _windows(step, have, axes, kernel, ceil=False):
             if ceil and (count - 1) * step_length >= length + before:
                 count -= 1                  # no window may start behind the end
         if count < 1 or length + before + after < reach and not ceil:
-            raise ModelError(f"{step.title}: its window of {reach} does not fit into {length} values and a padding of {before} and {after}")
+            raise ModelError(f"{step.title}: its window of {reach} does not fit into {length} values and a padding of {before} "
+                             f"and {after}")
         begin, end, size = [*begin, before], [*end, after], [*size, count]
 
     def two(values, missing):
@@ -88,10 +89,13 @@ def convolution(step, flow):
     weights = step.arguments[1].astype(np.float64)
     index, axes = _pixels(step, flow)
     groups = step.attributes.get("group", 1)
-    if weights.ndim != axes + 2 or groups < 1 or weights.shape[1] * groups != len(index) or weights.shape[0] % groups or not weights.size:
-        raise ModelError(f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input {show(flow.dims)}")
-    if step.integers("kernel_shape") not in (None, list(weights.shape[2:])):
-        raise ModelError(f"{step.title}: kernel_shape {step.integers('kernel_shape')} is not that of its weights, {show(weights.shape)}")
+    if (weights.ndim != axes + 2 or groups < 1 or weights.shape[1] * groups != len(index) or weights.shape[0] % groups
+            or not weights.size):
+        raise ModelError(f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input of "
+                         f"{show(flow.dims)}")
+    kernel = step.integers("kernel_shape")
+    if kernel not in (None, list(weights.shape[2:])):
+        raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
     at = _windows(step, index.shape[1:], axes, list(weights.shape[2:]))
     weights = weights.reshape(*weights.shape[:2], *at.kernel).transpose(2, 3, 1, 0)
     limited(step, *at.size, weights.shape[3])
@@ -119,8 +123,8 @@ def _tap(step, flow, index, weights, at, groups):
 
 
 def _channelwise(step, flow, index):
-    """`(source, order of its channels)` for an operator that works on each channel by itself, at every position; a copy, unless these
-    are all positions of all channels."""
+    """`(source, order of its channels)` for an operator that works on each channel by itself, at every position; a copy, unless
+    these are all positions of all channels."""
     seen = view(flow, index)
     if seen is not None and seen.complete:
         return seen.source, seen.channels
@@ -170,7 +174,8 @@ def _average(step, flow, index, at, padded):
               zip(index.shape[1:], at.size, at.stride, at.kernel, at.dilation, at.begin, at.end)]
     if not all(count.all() for count in counts):
         raise ModelError(f"{step.title}: one of its windows lies in the padding only")
-    if not full or any(slide(seen, size, at.kernel, at.stride, at.dilation, begin) is None for size, _, begin in _pieces(at, counts)):
+    if not full or any(slide(seen, size, at.kernel, at.stride, at.dilation, begin) is None
+                       for size, _, begin in _pieces(at, counts)):
         node = copied(step, flow, index)
         seen = view(flow.of(node, whole(node)), whole(node))
     channels = seen.source.shape[2]
@@ -196,10 +201,10 @@ def reduce(step, flow):
     """ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
     axes = step.integers("axes", 1)
     rank = len(flow.dims)
-    axes = sorted({axis % rank for axis in (range(flow.first or 0, rank) if axes is None else axes)})
     if not axes and step.attributes.get("noop_with_empty_axes", 0):
         return flow
-    if flow.first is None or axes and axes[0] < flow.first and flow.dims[axes[0]] != 1:
+    axes = sorted({axis % rank for axis in axes or range(rank)})
+    if flow.first is None or any(flow.dims[axis] != 1 for axis in axes if axis < flow.first):
         raise ModelError(f"{step.title}: reduces the batch; only a sample's own axes may be")
     keep = step.attributes.get("keepdims", 1)
     inside = [axis - flow.first for axis in axes if axis >= flow.first]

@@ -85,15 +85,16 @@ def close(got, want, tolerance=0.02, scale=None):
     got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
     scale = max(np.sqrt((want ** 2).mean()), scale or 0) + 1e-6
     error = np.abs(got - want)
-    assert got.shape == want.shape and np.sqrt((error ** 2).mean()) < tolerance * scale and error.max() < 10 * tolerance * scale, (
-        got.shape, want.shape, np.sqrt((error ** 2).mean()) / scale, error.max() / scale)
+    mean, most = np.sqrt((error ** 2).mean()) / scale, error.max() / scale
+    assert got.shape == want.shape and mean < tolerance and most < 10 * tolerance, (got.shape, want.shape, mean, most)
 
 
 def values_of(path, x, names):
     """What onnxruntime has for some values of a model."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model = onnx.load(path)
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in {o.name for o in model.graph.output})
+    there = {output.name for output in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -102,13 +103,14 @@ def values_of(path, x, names):
 
 
 def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
-    """The golden model of a model's graph gives what onnxruntime gives. Every stage that says which value of the model it makes is
-    compared, and the next ones go on from onnxruntime's."""
+    """The golden model of a model's graph gives what onnxruntime gives. Every stage that says which value of the model it makes
+    is compared, and the next ones go on from onnxruntime's."""
     graph = load_network(path, **options)
     assert isinstance(graph, Graph) and graph.softmax == softmax
     assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]
     for stage in graph.stages:
-        assert all(term.weights.dtype == bfloat16 for term in stage.terms) and stage.channels == graph.tensors[stage.output].channels
+        assert all(term.weights.dtype == bfloat16 for term in stage.terms)
+        assert stage.channels == graph.tensors[stage.output].channels
         assert stage.bias is None or stage.bias.dtype == np.float32 and not np.signbit(stage.bias[stage.bias == 0]).any()
     wanted = reference(path, x).reshape(len(x), -1)
     known = values_of(path, x, [stage.value for stage in graph.stages if stage.value])

@@ -21,8 +21,8 @@ def images(rng, count=3, channels=1, size=28):
 def test_pytorch(rng, tmp_path):
     """torch.onnx: pads written out, Flatten, Gemm with transB."""
     b = Builder(["batch", 1, 28, 28], opset=17)
-    b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1],
-      name="/conv1/Conv")
+    b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1],
+      strides=[1, 1], name="/conv1/Conv")
     b("Relu")
     b("MaxPool", ceil_mode=0, dilations=[1, 1], kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
     b("Conv", weights(rng, 12, 8, 3, 3), weights(rng, 12), dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[0, 0, 0, 0],
@@ -118,7 +118,7 @@ def test_mxnet(rng, tmp_path):
           1 + rng.random(channels, dtype=np.float32), epsilon=0.001, momentum=0.9)
     b = Builder([1, 1, 20, 20], opset=9)
     normalised(1)
-    b("Conv", weights(rng, 8, 1, 5, 5), weights(rng, 8), kernel_shape=[5, 5], pads=[0, 0, 0, 0], strides=[1, 1], dilations=[1, 1], group=1)
+    b("Conv", weights(rng, 8, 1, 5, 5), weights(rng, 8), kernel_shape=[5, 5], pads=[0, 0, 0, 0], strides=[1, 1])
     normalised(8)
     b("Relu")
     b("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
@@ -253,6 +253,14 @@ def test_channels_shuffled_inside_groups(rng, tmp_path):
         b("Conv", weights(rng, 6, 2, 2, 2), group=2)
         graph = check_graph(b.save(tmp_path), images(rng, size=5), stages=2)
         assert graph.stages[1].terms[0].groups == groups
+
+
+def test_slope_of_each_channel(rng, tmp_path):
+    b = Builder(["n", 1, 6, 5])
+    b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
+    b("PRelu", weights(rng, 4, 1, 1))
+    graph = check_graph(b.save(tmp_path), images(rng, size=6)[..., :5].copy(), stages=3)
+    assert [term.source for term in graph.stages[-1].terms].count("t0") == 2        # a slope that bfloat16 can't hold is two
 
 
 def test_mean_image(rng, tmp_path):

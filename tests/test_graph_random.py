@@ -98,8 +98,8 @@ class _Network:
 
     def grow(self):
         step = getattr(self, str(self.rng.choice([
-            "convolution", "convolution", "pool", "normalise", "scale", "function", "function", "residual", "residual", "concat", "turn", "pad",
-            "cut", "shuffle", "product"])))
+            "convolution", "convolution", "pool", "normalise", "scale", "function", "function", "residual", "residual", "concat",
+            "turn", "pad", "cut", "shuffle", "product"])))
         step()
 
     def convolution(self, outputs=None):
