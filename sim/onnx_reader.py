@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from .drafts import Input, Joint, Linear
-from .fusion import fuse, in_order
+from .fusion import fuse
 from .golden import bfloat16
 from .lowering import as_chain, as_graph
 from .network import ModelError, Network
@@ -56,8 +56,6 @@ def _network(model, path, keep_softmax):
     node = fuse(result.source)
     if isinstance(node, Input):
         raise ModelError(f"there is no layer in it; at least one {' or '.join(LINEAR)} is needed")
-    if any(node in other.sources for other in in_order(node)):
-        raise ModelError("its output goes into another layer")
     node, order = _in_order(node, order)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": metadata.get("preprocess")}
