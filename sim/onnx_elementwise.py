@@ -7,7 +7,7 @@ import numpy as np
 from .drafts import NO_FUNCTION, Affine, Linear, Part, identity, per_channel
 from .fusion import bounds
 from .network import ModelError
-from .onnx_flow import Flow, limited, sample_axis, show, unsupported, whole
+from .onnx_flow import Flow, common_shape, limited, sample_axis, show, unsupported, whole
 from .onnx_views import arranged, copied, everything, select, slide, view
 
 __all__ = ["affine", "elementwise", "function", "apply_function", "apply_spec", "softmax"]
@@ -210,10 +210,7 @@ def broadcast(step, flow, dims):
 def _of_tensors(step, operator=None):
     operator = operator or step.operator
     one, two = step.arguments
-    try:
-        dims = np.broadcast_shapes(one.dims, two.dims)
-    except ValueError:
-        raise ModelError(f"{step.title}: shapes {show(one.dims)} and {show(two.dims)} do not fit") from None
+    dims = common_shape(step, one.dims, two.dims)
     if operator not in ("Add", "Sub", "Mul", "Sum"):
         raise unsupported(step.node, "is not supported on two tensors")
     if one.dims != dims and two.dims == dims and operator != "Sub":

@@ -14,7 +14,7 @@ from .drafts import Unknown
 from .functions import Function
 from .network import ModelError
 from .onnx_elementwise import apply_spec, softmax
-from .onnx_flow import ANY_BATCH, Flow, show
+from .onnx_flow import ANY_BATCH, Flow, common_shape, show
 
 __all__ = ["ELEMENTS", "unknown", "recognise"]
 
@@ -103,8 +103,8 @@ def unknown(step):
         keep = step.attributes.get("keepdims", 1)
         dims = tuple(1 if axis in axes else size for axis, size in enumerate(dims) if keep or axis not in axes)
     else:
-        dims = np.broadcast_shapes(*(value.dims if isinstance(value, Flow) else value.shape
-                                     for value in step.arguments if value is not None))
+        dims = common_shape(step, *(value.dims if isinstance(value, Flow) else value.shape
+                                    for value in step.arguments if value is not None))
     batch = max(prod(flow.dims) // flow.size for flow in flows)
     size = prod(dims) // batch
     if size * batch != prod(dims) or size == 0:

@@ -10,8 +10,8 @@ from .drafts import Node
 from .network import ModelError
 
 __all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS",
-           "ANY_BATCH", "LIMIT",
-           "inline", "title", "unsupported", "show", "sample_axis", "limited", "whole"]
+           "ANY_BATCH", "LIMIT", "LOWEST",
+           "inline", "title", "unsupported", "show", "sample_axis", "common_shape", "limited", "whole"]
 
 LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
 _POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMax", "ReduceMean", "ReduceSum")
@@ -45,6 +45,9 @@ INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto
 #: other sizes is mistaken for it.
 ANY_BATCH = 1_000_003
 
+#: In an index: padding that is never the largest, which only MaxPool can read.
+LOWEST = -2
+
 #: The most values that a tensor of one sample or the weights of one term may have.
 LIMIT = 1 << 24
 
@@ -69,7 +72,7 @@ class Flow:
         Shape, with the batch.
     source : Node
     index : int array (values of a sample,)
-        Which of the node's values, as (y, x, channel), each is; -1: the constant 0.
+        Which of the node's values, as (y, x, channel), each is; -1: the constant 0; LOWEST: less than any value.
     integer : bool
     label : bool
         Not values any more, but the class.
@@ -173,6 +176,14 @@ def show(dims):
 def sample_axis(dims, size):
     """The first axis that belongs to a sample of this size, all before it being the batch; None if an axis is both."""
     return next((axis for axis in range(len(dims) + 1) if prod(dims[axis:]) == size), None)
+
+
+def common_shape(step, *shapes):
+    """The shape that shapes are broadcast to."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ModelError(f"{step.title}: shapes {' and '.join(map(show, shapes))} do not fit") from None
 
 
 def limited(step, *sizes):

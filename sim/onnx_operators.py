@@ -9,7 +9,7 @@ from . import onnx_windows as windows
 from .drafts import Unknown
 from .network import ModelError
 from .onnx_expressions import ELEMENTS, recognise, unknown
-from .onnx_flow import ML, PARTS, Flow, show, unsupported
+from .onnx_flow import LOWEST, ML, PARTS, Flow, show, unsupported
 
 __all__ = ["apply"]
 
@@ -34,6 +34,8 @@ def apply(step):
     if operator in _CONSTANT_SHAPE and not isinstance(step.arguments[0], Flow):
         raise ModelError(f"{step.title}: its shape must be constant")
     handler = _HANDLERS.get(operator)
+    if operator != "MaxPool" and any((value.index == LOWEST).any() for value in step.arguments if isinstance(value, Flow)):
+        raise ModelError(f"{step.title}: its input is padded with the lowest number, which only MaxPool can read")
     shape_only = handler is not None and handler.__module__ == shapes.__name__
     if flow.integer and not shape_only and operator != "Scaler":
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")

@@ -26,6 +26,7 @@ from .onnx_views import Relayout, everything
 
 __all__ = ["read_network"]
 
+NO_BATCH = 0
 _OTHER_DOMAINS = {*(("ai.onnx.ml", name) for name in ML), *(("com.microsoft", name) for name in FUSED)}
 
 
@@ -84,11 +85,13 @@ def _read(model, folder, keep_softmax, layout=None, batch=ANY_BATCH):
         return reader, *reader.read(keep_softmax)
     except Relayout as better:
         return _read(model, folder, keep_softmax, better, batch)
-    except BatchFixed as error:
-        # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with.
-        if batch == ANY_BATCH and 0 < error.batch < ANY_BATCH:
+    except ModelError as error:
+        # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with. Others have none.
+        again = error.batch if isinstance(error, BatchFixed) and 0 < error.batch < ANY_BATCH and reader.is_open else None
+        again = NO_BATCH if reader.is_fixed else again
+        if batch == ANY_BATCH and again is not None:
             try:
-                return _read(model, folder, keep_softmax, layout, error.batch)
+                return _read(model, folder, keep_softmax, None, again)
             except ModelError:
                 pass
         raise
@@ -103,12 +106,13 @@ def _without_functions(model):
 
 
 class _Reader:
-    """Follows one graph, with `batch` samples where it leaves the batch open."""
+    """Follows one graph, with `batch` samples where it leaves the batch open; with NO_BATCH, all of the input is one sample."""
 
     def __init__(self, model, folder, layout, batch):
         self.graph, self.folder, self.layout, self.batch = model.graph, folder, layout, batch
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.is_open = self.is_fixed = False            # the batch, as the input says
         self.values = {}                # name -> np.ndarray or Flow; several outputs are several names
         self.producers = {}
         for node in self.graph.node:
@@ -165,11 +169,13 @@ class _Reader:
         if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
             raise ModelError(f"input {entry.name!r} is empty: one of its sizes is 0")
         shown = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
-        sample = dims[1:] if len(dims) > 1 else dims        # of rank 1: a sample with no batch
+        alone = len(dims) == 1 or self.batch == NO_BATCH
+        sample = dims if alone else dims[1:]
         if None in sample:
             raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}): only the first size, the batch, "
                              f"may be open; export the model with fixed sizes")
-        if len(dims) > 1:
+        if not alone:
+            self.is_open, self.is_fixed = dims[0] is None, (dims[0] or 0) > 1
             dims[0] = dims[0] or self.batch
         if prod(sample) > LIMIT:
             raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}), which is too large")

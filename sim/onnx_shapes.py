@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from .drafts import Joint, Linear, Part
 from .network import ModelError
 from .onnx_elementwise import broadcast
-from .onnx_flow import ANY_BATCH, FLOATS, INTEGERS, BatchFixed, Flow, limited, sample_axis, show, whole
+from .onnx_flow import ANY_BATCH, FLOATS, INTEGERS, LOWEST, BatchFixed, Flow, common_shape, limited, sample_axis, show, whole
 from .onnx_views import arranged, in_place, in_roles, select, slide, view
 
 __all__ = ["keep", "shape_of", "reshape", "transpose", "expand", "cut", "split", "gather", "pad", "concat"]
@@ -107,7 +107,7 @@ def _inside(step, flow, axis, what):
 
 
 def expand(step, flow):
-    return broadcast(step, flow, np.broadcast_shapes(flow.dims, tuple(step.integers("shape", 1))))
+    return broadcast(step, flow, common_shape(step, flow.dims, tuple(step.integers("shape", 1))))
 
 
 def cut(step, flow):
@@ -156,8 +156,9 @@ def pad(step, flow):
     pads = step.integers("pads", 1)
     value = step.attributes.get("value", 0.0) if step.opset < 11 else step.argument(2)
     axes = step.integers("axes", 3) or list(range(len(flow.dims)))
-    if isinstance(value, Flow) or value is not None and np.any(np.asarray(value) != 0):
-        raise ModelError(f"{step.title}: pads with {value}; only 0 is supported")
+    fill = -1 if value is None or np.all(np.asarray(value) == 0) else LOWEST
+    if isinstance(value, Flow) or fill == LOWEST and not np.all(np.asarray(value) < -1e30):
+        raise ModelError(f"{step.title}: pads with {value}; only 0 is supported, and before MaxPool the lowest number")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ModelError(f"{step.title}: mode {mode} is not supported")
     if len(pads) != 2 * len(axes):
@@ -173,7 +174,7 @@ def pad(step, flow):
     if not sample.size:
         raise ModelError(f"{step.title}: nothing is left of {show(flow.dims)}")
     limited(step, *(size + sum(width) for size, width in zip(sample.shape, widths)))
-    options = {"constant_values": -1} if mode == "constant" else {}
+    options = {"constant_values": fill} if mode == "constant" else {}
     return flow.turned(np.pad(sample, widths, mode=mode, **options))
 
 

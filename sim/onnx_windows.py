@@ -9,7 +9,7 @@ from .graph import Pool, span
 from .network import ModelError
 from .onnx_elementwise import apply_function
 from .onnx_expressions import unknown
-from .onnx_flow import Flow, limited, show, unsupported, whole
+from .onnx_flow import LOWEST, Flow, limited, show, unsupported, whole
 from .onnx_views import arranged, copied, everything, in_place, slide, tap, view
 
 __all__ = ["convolution", "pool", "reduce"]
@@ -144,10 +144,23 @@ def pool(step, flow):
         at = _windows(step, index.shape[1:], axes, None, ceil=bool(step.attributes.get("ceil_mode", 0)))
     limited(step, *at.size, len(index))
     if step.operator.endswith("MaxPool"):
+        index, at = _without_lowest(step, index, at)
         source, channels = _channelwise(step, flow, index)
         return _result(flow, _largest(step, source, at), axes, channels)
     node, channels = _average(step, flow, index, at, bool(step.attributes.get("count_include_pad", 0)))
     return _result(flow, node, axes, channels)
+
+
+def _without_lowest(step, index, at):
+    """The same windows over what a Pad with the lowest number has been put around."""
+    there = index != LOWEST
+    if there.all():
+        return index, at
+    rows, columns = np.flatnonzero(there.any((0, 2))), np.flatnonzero(there.any((0, 1)))
+    if not rows.size or not there[:, rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1].all():
+        raise ModelError(f"{step.title}: its input is padded with the lowest number inside, or nothing else is in it")
+    at = replace(at, begin=(at.begin[0] + int(rows[0]), at.begin[1] + int(columns[0])))
+    return index[:, rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1], at
 
 
 def _largest(step, source, at):

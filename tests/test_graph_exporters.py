@@ -1,11 +1,13 @@
 """Convolutional networks as exporters write them, against onnxruntime."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import Builder, check_graph, weights
+from onnx_models import Builder, check_graph, close, reference, weights
 from seeds import seed
 
+from sim.graph_golden import run_graph
 from sim.network import load_network
 
 
@@ -161,6 +163,58 @@ def test_input_without_channel(rng, tmp_path, shape):
     b("Conv", weights(rng, 4, 1, 7, 7), strides=[3, 3])
     count = shape[0] if shape[0] == 1 else 3
     check_graph(b.save(tmp_path), images(rng, count).reshape(count, *shape[1:]), stages=1)
+
+
+@pytest.mark.parametrize("shape", [[28, 28], [28, 28, 1], [1, 28, 28], [784]])
+def test_input_without_batch(rng, tmp_path, shape):
+    b = Builder(shape)
+    b("Reshape", np.array([1, 1, 28, 28]))
+    b("Conv", weights(rng, 4, 1, 7, 7), strides=[3, 3])
+    path, x = b.save(tmp_path), images(rng, 1).reshape(shape)
+    graph = load_network(path)
+    assert graph.input_size == 784 and graph.input_shape == (tuple(shape) if shape[0] > 1 else (28, 28))
+    close(run_graph(graph, x.reshape(1, -1)), reference(path, x).reshape(1, -1))
+
+
+def test_channels_last_of_one_sample(rng, tmp_path):
+    """A batch of one, one channel: no axis but two has a size."""
+    b = Builder([1, 12, 11, 1])
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4), strides=[2, 2])
+    b("Transpose", perm=[0, 2, 3, 1])
+    b("Relu")
+    b("Reshape", np.array([1, 100]))
+    b("MatMul", weights(rng, 100, 3))
+    check_graph(b.save(tmp_path), rng.random((1, 12, 11, 1), dtype=np.float32), stages=2)
+
+
+def test_onnxruntime_optimised(rng, tmp_path):
+    """Its optimiser writes FusedConv."""
+    b = Builder(["n", 1, 9, 9])
+    b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
+    b("Relu")
+    b("Conv", weights(rng, 4, 4, 3, 3), weights(rng, 4))
+    b("LeakyRelu", alpha=0.25)
+    b("Conv", weights(rng, 4, 4, 3, 3), weights(rng, 4))
+    b("Clip", np.array(0, np.float32), np.array(0.5, np.float32))
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(b.save(tmp_path), options, providers=["CPUExecutionProvider"])
+    assert {node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node} == {"FusedConv"}
+    graph = check_graph(tmp_path / "optimised.onnx", images(rng, size=9), stages=3)
+    assert [str(stage.function) for stage in graph.stages] == ["relu", "leaky_relu(0.25)", "clip(0, 0.5)"]
+
+
+def test_lowest_padding(rng, tmp_path):
+    """JAX: -inf around what MaxPool reads."""
+    b = Builder(["n", 1, 9, 9], opset=13)
+    b("Conv", weights(rng, 4, 1, 3, 3))
+    b("Pad", np.array([0, 0, 1, 2, 0, 0, 1, 0]), np.array(-np.inf, np.float32))
+    b("MaxPool", kernel_shape=[3, 3], strides=[2, 2])
+    check_graph(b.save(tmp_path), images(rng, size=9), stages=1)
 
 
 def test_bytes_as_input(rng, tmp_path):

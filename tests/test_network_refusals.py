@@ -36,6 +36,64 @@ def test_unsupported_names_the_first(rng, tmp_path):
     refused(b.save(tmp_path), "operator ConvTranspose, node 'Convolution28'")
 
 
+def image_refusals():
+    """name -> (what to do to an image of 2 x 6 x 5, words of the message)"""
+    def operator(*arguments, **attributes):
+        return lambda b: b(*arguments, name="odd", **attributes)
+
+    def second_output(b):
+        b("MaxPool", kernel_shape=[2, 2], name="odd")
+        b.nodes[-1].output.append("where")
+
+    ones, big = lambda *shape: np.ones(shape, np.float32), 1 << 40
+    return {
+        "channels": (operator("Conv", ones(3, 4, 3, 3)), "weights of (3, 4, 3, 3)", "(batch, 2, 6, 5)"),
+        "groups": (operator("Conv", ones(3, 1, 3, 3), group=2), "in 2 groups"),
+        "kernel": (operator("Conv", ones(3, 2, 3, 3), kernel_shape=[5, 5]), "kernel_shape [5, 5]"),
+        "bias": (operator("Conv", ones(3, 2, 3, 3), ones(4)), "bias of (4)"),
+        "three axes": (operator("Conv", ones(3, 2, 3, 3, 3)), "do not fit"),
+        "too large": (operator("Conv", ones(3, 2, 7, 7)), "window of 7 does not fit"),
+        "padding": (operator("Conv", ones(3, 2, 3, 3), pads=[big] * 4), "too large"),
+        "negative padding": (operator("Conv", ones(3, 2, 3, 3), pads=[-1, 0, 0, 0]), "pads"),
+        "stride": (operator("Conv", ones(3, 2, 3, 3), strides=[0, 1]), "strides [0, 1]"),
+        "dilation": (operator("Conv", ones(3, 2, 3, 3), dilations=[big, big]), "does not fit"),
+        "weights that are computed": (lambda b: b.node("Conv", ["x", "x"], name="odd"), "joins two branches"),
+        "no kernel": (operator("MaxPool"), "kernel_shape None"),
+        "places": (second_output, "second output"),
+        "padding only": (operator("MaxPool", kernel_shape=[1, 1], pads=[1, 1, 1, 1]), "in the padding only"),
+        "averages of padding": (operator("AveragePool", kernel_shape=[1, 1], pads=[1, 1, 1, 1]), "in the padding only"),
+        "pad": (operator("Pad", np.array([0, 0, big, 0, 0, 0, 0, 0])), "too large"),
+        "pad of another value": (operator("Pad", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.array(2, np.float32)), "only 0"),
+        "pad of the batch": (operator("Pad", np.array([1, 0, 0, 0, 0, 0, 0, 0])), "not one of a sample's own"),
+        "slice of nothing": (operator("Slice", np.array([4]), np.array([4]), np.array([2])), "nothing is left"),
+        "slice of the batch": (operator("Slice", np.array([1]), np.array([4]), np.array([0])), "not one of a sample's own"),
+        "split": (operator("Split", np.array([3, 4]), axis=2), "can't be split"),
+        "expansion": (operator("Expand", np.array([big, 1, 1, 1])), "do not fit"),
+        "repetition": (lambda b: [b("GlobalMaxPool"), b("Expand", np.array([1, 1, big, 1]), name="odd")], "too large"),
+        "flat": (operator("Reshape", np.array([-1, 60])), "not (batch, channels, height, width)"),
+        "all of the batch": (operator("ReduceMean"), "reduces the batch"),
+        "the largest channel": (operator("ReduceMax", np.array([1])), "not part of a function"),
+        "other shapes": (lambda b: b.node("Add", ["x", b("MaxPool", kernel_shape=[2, 2])], name="odd"), "do not fit"),
+        "joined shapes": (lambda b: b.node("Concat", ["x", b("MaxPool", kernel_shape=[2, 2])], axis=1, name="odd"), "do not fit"),
+        "joined constant": (lambda b: b.node("Concat", ["x", ones(1, 1, 6, 5)], axis=1, name="odd"), "constant that is not 0"),
+        "normalised by the batch": (operator("BatchNormalization", *[ones(2)] * 4, training_mode=1), "for inference"),
+        "lowest": (lambda b: [b("Pad", np.array([0] * 6 + [1, 1]), np.array(-np.inf, np.float32)), b("Relu", name="odd")],
+                   "only MaxPool"),
+    }
+
+
+@pytest.mark.parametrize("case", image_refusals())
+def test_image_refused(tmp_path, case):
+    change, *words = image_refusals()[case]
+    b = Builder([None, 2, 6, 5], opset=18)
+    change(b)
+    if case == "flat":
+        b("GlobalAveragePool", name="odd")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b.model().SerializeToString())
+    refused(path, "'odd'", *words)
+
+
 def test_unnamed_node(rng, tmp_path):
     b = mlp(rng)
     b("Sin")
