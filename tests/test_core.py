@@ -167,7 +167,7 @@ def test_the_size_of_the_array_does_not_show(n, simulator):
 
 def without_initial_values(monkeypatch, config):
     """Verilog in which nothing has a value before the reset."""
-    script = export._SCRIPT.replace("\nproc\n", "\nproc\nsetattr -unset init w:*\n")
+    script = export._SCRIPT.replace("\nproc -norom\n", "\nproc -norom\nsetattr -unset init w:*\n")
     assert script != export._SCRIPT
     with monkeypatch.context() as context:
         context.setattr(export, "_SCRIPT", script)
@@ -183,6 +183,10 @@ def test_reset_is_complete(rng, monkeypatch):
         host = Host(rng)
         runs, check = network_runs(rng, config, host, 2, most=16)
         check(run(config, host, runs, memory={"latency": 3}, verilog=without_initial_values(monkeypatch, config)))
+
+
+def test_reset_of_everything_optional_is_complete(rng, monkeypatch):
+    check_hazards(rng, FULL, 2, verilog=without_initial_values(monkeypatch, FULL))
 
 
 # --- Programs -----------------------------------------------------------------------------------------------------
@@ -401,7 +405,7 @@ class Hazards:
         return self.program + revelation(self.config)
 
 
-def check_hazards(rng, config, programs, *, simulator="icarus", memory=None, length=60):
+def check_hazards(rng, config, programs, *, simulator="icarus", memory=None, length=60, verilog=None):
     host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(length)) for _ in range(programs)]
     values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)
@@ -410,7 +414,7 @@ def check_hazards(rng, config, programs, *, simulator="icarus", memory=None, len
     expected = bytearray(host.bytes)
     for case in cases:
         case.write(expected)
-    result = run(config, host, [case.run for case in cases], simulator=simulator, memory=memory)
+    result = run(config, host, [case.run for case in cases], simulator=simulator, memory=memory, verilog=verilog)
     assert [one["fault"] for one in result["runs"]] == [None] * programs
     for number, case in enumerate(cases):
         for name, (base, size) in case.run["regions"].items():

@@ -26,10 +26,11 @@ def test_icarus(verilog, tmp_path):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("n", [2, 16, pytest.param(32, marks=pytest.mark.slow)])
-def test_verilator_lint(n, tmp_path):
+@pytest.mark.parametrize("sizes", [{"n": 2}, {"n": 16}, {"n": 4, "pooling": 1, "table_lanes": 2}, {"n": 8, "table_lanes": 8},
+                                   pytest.param({"n": 32}, marks=pytest.mark.slow)], ids=str)
+def test_verilator_lint(sizes, tmp_path):
     """Default warnings."""
-    (tmp_path / "tpu.v").write_text(to_verilog(Config(n=n)))
+    (tmp_path / "tpu.v").write_text(to_verilog(Config(**sizes)))
     tool = find_verilator()
     done = subprocess.run([tool.program, "--lint-only", "--top-module", "tpu", "tpu.v"], cwd=tmp_path, capture_output=True,
                           text=True, timeout=300, env=os.environ | tool.environment)

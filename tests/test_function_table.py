@@ -89,13 +89,15 @@ def test_lanes_that_are_not_kept():
 
 
 def test_waits():
-    """In Amaranth's simulator: nothing moves without `enable`, neither what is looked up nor what is written."""
+    """In Amaranth's simulator: nothing moves without `enable`, neither what is looked up nor what is written nor a product."""
     rng = random.Random(seed())
     table = random_table(np.random.default_rng(rng.getrandbits(32)))
     places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]
     # Inputs that read these entries.
     x = [place >> 11 << 15 | ((place >> 7 & 15) + table.first << 7 | place & 127) for place in places]
-    steps = [(1, place, int(table.entries[place]), 0) for place in places] + [(0, 0, 0, value) for value in x] + [(0, 0, 0, 0)] * LATENCY
+    w, products = [rng.getrandbits(16) for _ in x], [rng.getrandbits(1) for _ in x]
+    steps = [*((1, place, int(table.entries[place]), 0, 0, 0) for place in places),
+             *((0, 0, 0, *given) for given in zip(x, w, products)), *[(0,) * 6] * LATENCY]
     enable, index = [], []
     for step in range(len(steps)):
         while rng.random() < 0.4:
@@ -103,10 +105,11 @@ def test_waits():
             index.append(step)
         enable.append(1)
         index.append(step)
-    inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(("write", "entry", "data", "x"))}
-    found = simulate(FunctionTable(lanes=1), **inputs, enable=enable, keep=[1] * len(enable), first=[table.first] * len(enable))["o"]
+    inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(("write", "entry", "data", "x", "w", "multiply"))}
+    constant = {"keep": [1] * len(enable), "first": [table.first] * len(enable)}
+    found = simulate(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]
     moved = np.flatnonzero(enable)[len(places) + LATENCY:]
-    expected = lookup(x, Table(table.first, 0, 0, table.entries))
+    expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(x, Table(table.first, 0, 0, table.entries)))
     assert (found[moved] == expected).all()
 
 
