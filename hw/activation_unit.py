@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .function_unit import FunctionUnit
 from .hierarchy import instantiate
 from .isa import Format, Function
-from .maximum import Maximum
+from .larger import Larger
 from .operations import Task
 from .row_walker import RowWalker, step_layout
 
@@ -102,80 +102,89 @@ class ActivationUnit(wiring.Component):
             self.acc_read.eq(go_on),
         ]
 
-        # Stage `read`: the memory gives the sums. Stage `value`: they stand in a register.
+        # Stage `read`: the memory gives the sums. Stage `value`: they stand in a register, or else the largest of a window.
         step = step_layout(self._activate)
         read, value = Signal(step), Signal(step)
-        sums, kept = Signal(32 * n, reset_less=True), Signal(n)
-        with m.If(go_on):
-            m.d.sync += [read.eq(walker.o), value.eq(read), sums.eq(self.sums)]
-            m.d.sync += kept.eq(Cat(read.lanes >= c + 1 for c in range(n)))
+        sums, keep = Signal(32 * n, reset_less=True), Signal(n)
         stages = [read, value]
-        ready, result, keep = value, sums, kept
+        with m.If(go_on):
+            m.d.sync += read.eq(walker.o)
         if "single" in dict(self._activate):
-            ready, result, keep = self._find_maximum(m, platform, go_on, value, sums, kept)
-            stages.append(ready)
+            stages.append(self._find_largest(m, platform, go_on, read, value, sums, keep))
+        else:
+            with m.If(go_on):
+                m.d.sync += [value.eq(read), sums.eq(self.sums), keep.eq(self._kept(read))]
 
         rounded, binary32 = Signal(width), Signal(2 * width)
         for c in range(n):
             instantiate(m, platform, lambda: ActivationLane(table=bool(self.table_lanes)), name=f"lane_{c}",
                         module="tpu_activation_lane", clocked=False,
-                        value=result.word_select(c, 32), function=ready.function, keep=keep[c],
+                        value=sums.word_select(c, 32), function=value.function, keep=keep[c],
                         rounded=rounded.word_select(c, 16), binary32=binary32.word_select(c, 32))
-        vector = Mux(ready.format == Format.BFLOAT16, rounded, Mux(ready.half, binary32[width:], binary32[:width]))
+        vector = Mux(value.format == Format.BFLOAT16, rounded, Mux(value.half, binary32[width:], binary32[:width]))
 
         # Stage `write`.
         end = data.StructLayout({"row": step["row"].shape, "slot": step["slot"].shape, "last": 1})
         given, written = Signal(end), Signal(end)
         m.d.comb += [
-            *(given[name].eq(ready[name]) for name, _ in end),
+            *(given[name].eq(value[name]) for name, _ in end),
             self.row.eq(written.row),
             advance.eq(~self.write | self.grant),
         ]
         with m.If(advance):
-            m.d.sync += [self.write.eq(ready.valid), written.eq(given), self.vector.eq(vector)]
+            m.d.sync += [self.write.eq(value.valid), written.eq(given), self.vector.eq(vector)]
         m.d.sync += [self.done.eq(self.write & self.grant & written.last), self.done_slot.eq(written.slot)]
         m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
         if self.table_lanes:
-            self._apply_table(m, walker, stages, advance, go_on, ready, keep, vector, given, written)
+            self._apply_table(m, walker, stages, advance, go_on, value, keep, vector, given, written)
         else:
             m.d.comb += go_on.eq(advance)
         return m
 
-    def _find_maximum(self, m, platform, go_on, value, sums, kept):
-        """Stage `best`: the largest sums of the window so far. A window of one row has no need of it, and overtakes it if nothing
-        is there. Returns the step, the sums and the lanes to keep of what is ready."""
-        best, best_kept, largest = Signal(32 * self.n, reset_less=True), Signal(self.n), Signal(32 * self.n)
-        waiting, ready = Signal(value.shape()), Signal(value.shape())
-        for c in range(self.n):
-            instantiate(m, platform, Maximum, name=f"maximum_{c}", module="tpu_maximum", clocked=False,
-                        a=best.word_select(c, 32), b=sums.word_select(c, 32), o=largest.word_select(c, 32))
-        overtakes = value.valid & value.first & value.complete & ~waiting.valid
-        with m.If(go_on):
-            m.d.sync += [waiting.eq(value), waiting.valid.eq(value.valid & value.complete & ~overtakes), best_kept.eq(kept)]
-            with m.If(value.valid):
-                m.d.sync += best.eq(Mux(value.first, sums, largest))
-        m.d.comb += [ready.eq(Mux(waiting.valid, waiting, value)), ready.valid.eq(waiting.valid | overtakes)]
-        return ready, Mux(waiting.valid, best, sums), Mux(waiting.valid, best_kept, kept)
+    def _kept(self, step):
+        return Cat(step.lanes >= c + 1 for c in range(self.n))
 
-    def _apply_table(self, m, walker, stages, advance, go_on, ready, keep, vector, given, written):
+    def _find_largest(self, m, platform, go_on, read, value, sums, keep):
+        """Drives `value`, `sums` and `keep`. The rows of a window pass a stage before them, which is returned; there each is compared
+        with the largest so far. A window of one row has no need of it, and overtakes it while it is empty."""
+        passing = Signal(value.shape())
+        row = Signal(32 * self.n, reset_less=True)
+        overtakes, chosen, larger = Signal(), Signal(value.shape()), Signal(self.n)
+        m.d.comb += [
+            overtakes.eq(read.valid & read.first & read.complete & ~passing.valid),
+            chosen.eq(Mux(overtakes, read, passing)),
+        ]
+        with m.If(go_on):
+            m.d.sync += [
+                passing.eq(read), passing.valid.eq(read.valid & ~overtakes), row.eq(self.sums),
+                value.eq(chosen), value.valid.eq(chosen.valid & chosen.complete), keep.eq(self._kept(chosen)),
+            ]
+        for c in range(self.n):
+            instantiate(m, platform, Larger, name=f"larger_{c}", module="tpu_larger", clocked=False,
+                        a=row.word_select(c, 32), b=sums.word_select(c, 32), o=larger[c])
+            with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
+                m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))
+        return passing
+
+    def _apply_table(self, m, walker, stages, advance, go_on, value, keep, vector, given, written):
         """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
         to_functions, blocked = Signal(), Signal()
-        halves = Mux(ready.half, keep[n // 2:], keep[:n // 2])
+        halves = Mux(value.half, keep[n // 2:], keep[:n // 2])
         m.d.comb += [
-            to_functions.eq((ready.function == Function.TABLE) | (ready.task != Task.RESULTS)),
-            blocked.eq(ready.valid & Mux(to_functions, ~functions.ready, functions.busy)),
+            to_functions.eq((value.function == Function.TABLE) | (value.task != Task.RESULTS)),
+            blocked.eq(value.valid & Mux(to_functions, ~functions.ready, functions.busy)),
             go_on.eq(advance & ~blocked),
             functions.advance.eq(advance),
-            functions.i_valid.eq(ready.valid & to_functions),
+            functions.i_valid.eq(value.valid & to_functions),
             functions.i_vector.eq(vector),
-            functions.i_keep.eq(Mux(ready.format == Format.BFLOAT16, keep, Cat(Cat(Const(0, 1), bit) for bit in halves))),
-            functions.i_task.eq(ready.task),
+            functions.i_keep.eq(Mux(value.format == Format.BFLOAT16, keep, Cat(Cat(Const(0, 1), bit) for bit in halves))),
+            functions.i_task.eq(value.task),
             functions.i_tag.eq(given),
         ]
         with m.If(advance):
-            m.d.sync += self.write.eq((ready.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last))
+            m.d.sync += self.write.eq((value.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last))
             with m.If(functions.valid):
                 m.d.sync += [self.vector.eq(Cat(self.vector[16 * lanes:], functions.group)), written.eq(functions.tag)]
         with m.If(functions.loaded & functions.loaded_tag.last):

@@ -106,7 +106,7 @@ def test_generate(tmp_path):
     done = tpu("generate", "--n", 4, "--pooling", "--table-lanes", 2, "-o", tmp_path / "y.v", "--json")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "y.v").read_text()
-    for part in ("//   pooling = 1\n//   table_lanes = 2\n", "module tpu_function_pair (", "module tpu_maximum ("):
+    for part in ("//   pooling = 1\n//   table_lanes = 2\n", "module tpu_function_pair (", "module tpu_larger ("):
         assert part in text
 
 
