@@ -41,7 +41,7 @@ def decoded_layout(config):
 
 
 #: Counts that may not be 0.
-_COUNTS = ("rows", "rows0", "rows1", "tiles0", "tiles1", "window0", "window1")
+_COUNTS = ("rows", "rows0", "rows1", "tiles", "tiles0", "tiles1", "window0", "window1")
 
 #: opcode: (unit, host, buffer, acc, bias), each space `r` read, `w` written, both or `-`.
 _USES = {
@@ -54,6 +54,7 @@ _USES = {
     Opcode.MATMUL: (Unit.MATMUL, "-", "r", "w", "r"),
     Opcode.ACTIVATE: (Unit.ACTIVATE, "-", "w", "r", "-"),
     Opcode.POOL: (Unit.ACTIVATE, "-", "w", "r", "-"),
+    Opcode.SOFTMAX: (Unit.ACTIVATE, "-", "w", "r", "-"),
     Opcode.MULTIPLY: (Unit.ACTIVATE, "-", "rw", "r", "-"),
     Opcode.LOAD_TABLE: (Unit.ACTIVATE, "-", "r", "-", "-"),
 }
@@ -61,7 +62,7 @@ _USES = {
 
 class Decoder(wiring.Component):
     """Checks one instruction at a time: 3 cycles, 12 for a MATMUL, whose extents take seven products, 10 for a POOL, with five,
-    and 4 for a MULTIPLY. What it hands on stands in registers, so the next instruction is checked while this one waits for its
+    7 for a SOFTMAX, with two, and 4 for a MULTIPLY. What it hands on stands in registers, so the next instruction is checked while this one waits for its
     place.
 
     In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or function, a wrong
@@ -135,7 +136,7 @@ class Decoder(wiring.Component):
         with m.If(one_of(Opcode.LOAD_WEIGHTS)):
             m.d.comb += byte_shift.eq(vector_shift + exact_log2(config.n))
 
-        # MATMUL, POOL: one multiplier, a product a cycle; (count - 1) * stride, and rows0 * rows1.
+        # MATMUL, POOL, SOFTMAX: one multiplier, a product a cycle; (count - 1) * stride, and rows0 * rows1.
         products = {Opcode.MATMUL: [
             (matmul.rows0, matmul.rows1, last_acc),
             *((matmul[count], matmul[f"{count}_stride"], last_buffer) for count in ("rows0", "rows1", "tiles0", "tiles1")),
@@ -147,6 +148,10 @@ class Decoder(wiring.Component):
                 (pool.rows1, pool.buffer_stride, last_buffer),
                 *((pool[count], pool[f"{count}_stride"], last_acc) for count in ("rows0", "rows1", "window0", "window1")),
             ]
+        if config.softmax:
+            softmax = views[Opcode.SOFTMAX]
+            products[Opcode.SOFTMAX] = [
+                (softmax.tiles, softmax.buffer_stride, last_buffer), (softmax.tiles, softmax.acc_stride, last_acc)]
         left, right, product, rows = Signal(16), Signal(16), Signal(32), Signal(32)
         step = Signal(range(len(products[Opcode.MATMUL]) + 3))
         factor, less = Signal(16), Signal()
@@ -198,9 +203,9 @@ class Decoder(wiring.Component):
                     host_end.eq(transfer.offset + (transfer.rows << byte_shift)),
                 ]
                 m.next = "SPANS"
-                with m.If(one_of(Opcode.ACTIVATE, Opcode.POOL, Opcode.LOAD_TABLE)):
+                with m.If(one_of(Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX, Opcode.LOAD_TABLE)):
                     m.d.sync += last_buffer.eq(activate.buffer + (activate.rows << binary32) - 1)
-                with m.If(one_of(Opcode.ACTIVATE, Opcode.MULTIPLY)):
+                with m.If(one_of(Opcode.ACTIVATE, Opcode.SOFTMAX, Opcode.MULTIPLY)):
                     m.d.sync += last_acc.eq(activate.acc + activate.rows - 1)
                 with m.If(one_of(Opcode.LOAD, Opcode.STORE)):
                     m.d.sync += last_buffer.eq(transfer.buffer + transfer.rows - 1)
@@ -214,6 +219,9 @@ class Decoder(wiring.Component):
                 if config.pooling:
                     with m.If(one_of(Opcode.POOL)):
                         m.d.sync += last_acc.eq(pool.acc)
+                        m.next = "MULTIPLY"
+                if config.softmax:
+                    with m.If(one_of(Opcode.SOFTMAX)):
                         m.next = "MULTIPLY"
                 if config.table_lanes:
                     table, vectors = views[Opcode.LOAD_TABLE], views[Opcode.MULTIPLY]
@@ -333,6 +341,15 @@ class Decoder(wiring.Component):
                     "rows0_stride", "rows1", "rows1_stride", "buffer_stride",
                     "window0", "window0_stride", "window1", "window1_stride")]
                 m.d.comb += [o.activate.single[name].eq(count == 1) for name, count in counts.items()]
+        if config.softmax:
+            softmax = views[Opcode.SOFTMAX]
+            with m.If(opcode == Opcode.SOFTMAX.value):
+                m.d.comb += [
+                    o.activate.softmax.eq(1),
+                    o.activate.rows1.eq(softmax.tiles),
+                    o.activate.rows1_stride.eq(softmax.acc_stride),
+                    o.activate.buffer_stride.eq(softmax.buffer_stride),
+                ]
         if config.table_lanes:
             table, vectors = views[Opcode.LOAD_TABLE], views[Opcode.MULTIPLY]
             m.d.comb += [

@@ -27,6 +27,7 @@ class Opcode(enum.Enum, shape=8):
     MATMUL = 0x20
     ACTIVATE = 0x30
     POOL = 0x31
+    SOFTMAX = 0x32
     MULTIPLY = 0x33
     LOAD_TABLE = 0x34
 
@@ -99,6 +100,11 @@ FIELDS = {
         ("rows1", 16), ("rows1_stride", 16), ("buffer_stride", 16),
         ("window0", 8), ("window0_stride", 16), ("window1", 8), ("window1_stride", 16),
     ],
+    Opcode.SOFTMAX: [
+        ("_0", 4), ("format", 1), ("_1", 3),
+        ("rows", 16), ("lanes", 8), ("_2", 8), ("buffer", 16), ("acc", 16),
+        ("tiles", 16), ("acc_stride", 16), ("buffer_stride", 16),
+    ],
     Opcode.MULTIPLY: [
         ("_0", 8), ("rows", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16), ("operand", 16),
     ],
@@ -126,6 +132,9 @@ OPCODE_DOCS = {
                  "r0*rows0_stride + w1*window1_stride + w0*window0_stride] -> function -> round -> "
                  "buffer[buffer + r1*buffer_stride + r0] (two vectors for BINARY32: buffer + r1*buffer_stride + 2*r0, and the "
                  "next). Only in a core with `pooling`.",
+    Opcode.SOFTMAX: "For r < rows: softmax over the values of acc[acc + t*acc_stride + r], t < tiles, of which the last has "
+                    "`lanes` and the others n -> buffer[buffer + t*buffer_stride + r] (two vectors for BINARY32: buffer + "
+                    "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16. Only in a core with `softmax`.",
     Opcode.MULTIPLY: "round(acc[acc + r]) * buffer[operand + r] -> round -> buffer[buffer + r], all bfloat16, for r < rows, one "
                      "row after the other. Only in a core with `table_lanes`.",
     Opcode.LOAD_TABLE: "Unified buffer -> function table: rows*n entries from `entry` on, in the order of the lanes of "
@@ -144,7 +153,7 @@ FIELD_DOCS = {
     "acc": "First accumulator row.",
     "function": "Activation function (Function).",
     "format": "Output format (Format).",
-    "lanes": "Lanes that keep their value, 1 to n; the others are written as +0.",
+    "lanes": "Lanes that keep their value, 1 to n; the others are written as +0. In SOFTMAX, those of the last tile.",
     "rows0": "Inner count of rows; not 0.",
     "rows0_stride": "Between two of them: vectors in MATMUL, accumulator rows in POOL.",
     "rows1": "Outer count of rows; not 0.",
@@ -153,7 +162,9 @@ FIELD_DOCS = {
     "tiles0_acc_stride": "Accumulator rows between the sums of two of them.",
     "tiles1": "Outer count of passes; not 0.", "tiles1_stride": "Vectors between the operands of two of them.",
     "tiles1_acc_stride": "Accumulator rows between the sums of two of them.",
-    "buffer_stride": "Vectors between the results of two outer rows.",
+    "buffer_stride": "Vectors between the results of two outer rows (POOL), or of two tiles (SOFTMAX).",
+    "tiles": "Accumulator rows that hold one row of values; not 0.",
+    "acc_stride": "Accumulator rows between two of them.",
     "window0": "Inner count of a window; not 0.", "window0_stride": "Accumulator rows between two of them.",
     "window1": "Outer count of a window; not 0.", "window1_stride": "Accumulator rows between two of them.",
     "operand": "First row of the other factor in the unified buffer.",
@@ -169,6 +180,8 @@ def exists(config, code):
     """Whether a core has this Opcode or Function."""
     if code is Opcode.POOL:
         return bool(config.pooling)
+    if code is Opcode.SOFTMAX:
+        return bool(config.softmax)
     if code in (Opcode.MULTIPLY, Opcode.LOAD_TABLE, Function.TABLE):
         return bool(config.table_lanes)
     return True

@@ -55,15 +55,16 @@ def pass_layout(config):
     })
 
 def activate_layout(config):
-    """ACTIVATE; POOL, whose `rows0` is `rows`; MULTIPLY and LOAD_TABLE. Fields are there if the core has what needs them.
+    """ACTIVATE; POOL, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and `rows1_stride`; MULTIPLY and
+    LOAD_TABLE. Fields are there if the core has what needs them.
 
     `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
     buffer that MULTIPLY and LOAD_TABLE read; `entry` counts vectors.
     """
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
+    outer = {"rows1": 16, "rows1_stride": acc, "buffer_stride": row}
     pool = {
-        "rows0_stride": acc, "rows1": 16, "rows1_stride": acc, "buffer_stride": row,
-        "window0": 8, "window0_stride": acc, "window1": 8, "window1_stride": acc,
+        "rows0_stride": acc, "window0": 8, "window0_stride": acc, "window1": 8, "window1_stride": acc,
         "single": data.StructLayout({"left0": 1, "left1": 1, "across": 1, "down": 1}),
     }
     table = {
@@ -73,14 +74,6 @@ def activate_layout(config):
     return data.StructLayout({
         "tag": tag_layout(config), "function": Function, "format": Format,
         "rows": max(acc, row) + 1 if config.pooling or config.table_lanes else acc + 1, "lanes": bits_for(config.n),
-        "row": row, "acc": acc, **(pool if config.pooling else {}), **(table if config.table_lanes else {}),
-    })
-
-def softmax_layout(config):
-    """SOFTMAX."""
-    acc, row = bits_for(config.accumulator_depth - 1), bits_for(config.unified_buffer_depth - 1)
-    return data.StructLayout({
-        "tag": tag_layout(config), "format": Format,
-        "rows": acc + 1, "lanes": bits_for(config.n), "row": row, "acc": acc,
-        "tiles": 16, "acc_stride": acc, "buffer_stride": row,
+        "row": row, "acc": acc, **(outer if config.pooling or config.softmax else {}), **({"softmax": 1} if config.softmax else {}),
+        **(pool if config.pooling else {}), **(table if config.table_lanes else {}),
     })

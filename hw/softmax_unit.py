@@ -23,8 +23,8 @@ _SUM_FRACTION, _SUM_UNUSED = 32, 16
 class SoftmaxUnit(wiring.Component):
     """Executes SOFTMAX operations in order, one at a time.
 
-    Element j = t n + c of row r is lane c of accumulator row `acc + t acc_stride + r`, t < tiles; the last tile holds values in
-    `lanes` lanes. Its result goes to lane c of vector `row + t buffer_stride + r`, or, as binary32, to the place of lane c
+    Element j = t n + c of row r is lane c of accumulator row `acc + t rows1_stride + r`, t < `rows1`; the last of these holds
+    values in `lanes` lanes. Its result goes to lane c of vector `row + t buffer_stride + r`, or, as binary32, to the place of lane c
     in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
 
     Numbers pass one a cycle, and a row of N elements is read three times: for its maximum, for the sum of exp(x - maximum), and
@@ -36,23 +36,24 @@ class SoftmaxUnit(wiring.Component):
     ----------
     n : int
         Lanes.
-    softmax : layout
-        :func:`hw.operations.softmax_layout`.
+    activate : layout
+        :func:`hw.operations.activate_layout`, with `softmax`.
 
     Members
     -------
     i : stream of operations, each taken when it has ended; `done`, `done_slot` : the operation with this slot has ended.
     acc_row, acc_read, sums : to the accumulators.
     write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
+    moves : an operation goes on.
     """
 
-    def __init__(self, *, n, softmax):
+    def __init__(self, *, n, activate):
         self.n = n
-        tag = softmax["tag"].shape
+        tag = activate["tag"].shape
         super().__init__({
-            "i": In(stream.Signature(softmax)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
-            "acc_row": Out(softmax["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
-            "write": Out(1), "row": Out(softmax["row"].shape), "vector": Out(16 * n), "grant": In(1),
+            "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
+            "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1), "moves": Out(1),
         })
 
     def elaborate(self, platform):
@@ -68,6 +69,7 @@ class SoftmaxUnit(wiring.Component):
             advance.eq((~written | self.grant) & ~distance.busy),
             distance.advance.eq(advance),
             self.acc_read.eq(advance),
+            self.moves.eq(self.i.valid & (~written | self.grant)),
         ]
 
         # What is known of an element, from its issue on; x is there at stage 2.
@@ -129,7 +131,7 @@ class SoftmaxUnit(wiring.Component):
     def _issue(self, m, op, element, summed, soon):
         """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the lane a
         cycle later, a bit for each, none while no element was issued; and the index of the row."""
-        lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.tiles.shape(), reset_less=True)
+        lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.rows1.shape(), reset_less=True)
         acc = Signal.like(op.acc, reset_less=True)
         chosen = Signal(self.n, reset_less=True)
         index, next_index = Signal.like(op.acc, reset_less=True), Signal.like(op.rows)
@@ -139,7 +141,7 @@ class SoftmaxUnit(wiring.Component):
         m.d.comb += [
             self.acc_row.eq(acc),
             last_lane.eq(lane[-1]),
-            last_tile.eq(tile == op.tiles),
+            last_tile.eq(tile == op.rows1),
             last_value.eq(last_tile & (lane == op.lanes)),
             # Results are written as whole vectors.
             last.eq(Mux(element.out, last_tile & last_lane, last_value)),
@@ -154,7 +156,7 @@ class SoftmaxUnit(wiring.Component):
         with m.Else():
             m.d.sync += [lane.eq(lane + 1), pads.eq(pads | last_value), chosen.eq(Cat(lane == 1, chosen))]
             with m.If(last_lane):
-                m.d.sync += [lane.eq(1), tile.eq(tile + 1), acc.eq(acc + op.acc_stride)]
+                m.d.sync += [lane.eq(1), tile.eq(tile + 1), acc.eq(acc + op.rows1_stride)]
 
         first = Signal(reset_less=True)
         with m.FSM(name="softmax"):

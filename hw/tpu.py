@@ -20,6 +20,7 @@ from .matmul_unit import MatmulUnit
 from .operations import activate_layout, matmul_layout, pass_layout, transfer_layout
 from .read_unit import ReadUnit
 from .registers import ADDRESS_WIDTH, IDENTIFIER, STALLS, VERSION
+from .result_units import ResultUnits
 from .run_control import RunControl
 from .store_unit import StoreUnit
 from .systolic_array import SystolicArray
@@ -94,7 +95,8 @@ class Tpu(wiring.Component):
             """What grows with n is a module of its own, with its members as ports."""
             return instantiate(m, platform, make, name=name, module=f"tpu_{name}")
 
-        activation = block(lambda: ActivationUnit(
+        results = ResultUnits if config.softmax else ActivationUnit
+        activation = block(lambda: results(
             n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes), "activation")
         weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
         buffer = block(lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer")

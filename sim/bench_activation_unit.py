@@ -7,10 +7,12 @@ from hw.activation_unit import ActivationUnit
 from hw.config import Config
 from hw.isa import TABLE_ENTRIES, Format, Function, exists
 from hw.operations import Task, activate_layout
+from hw.result_units import ResultUnits
 from sim import golden
 from sim.functions import Table, lookup
 from sim.ports import binary32_bits, pack, play
 from sim.runner import arguments, report
+from sim.softmax import softmax
 
 TIES = (0x3F808000, 0x3F818000, 0xBF808000, 0xBF818000, 0x3F808001, 0x3F807FFF, 0x7F7F8000, 0x7F7F7FFF, 0xFF7FFFFF,
         0x007FFFFF, 0x00800000, 0x807FFFFF, 0x00808000, 0x80000000, 0x7F800000, 0xFF800000, golden.NAN)
@@ -26,7 +28,8 @@ def number(rng):
 
 
 def unit(config):
-    return ActivationUnit(n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes)
+    units = ResultUnits if config.softmax else ActivationUnit
+    return units(n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes)
 
 
 class Model:
@@ -49,6 +52,9 @@ class Model:
                 yield True, row, self.buffer[row]
             self.table = Table(op["first"], op["linear_low"], op["linear_high"], entries)
             return
+        if op.get("softmax"):
+            yield from self.softmax_rows(op)
+            return
         for r1 in range(op["rows1"]):
             for r0 in range(op["rows"]):
                 window = op["acc"] + r0 * op["rows0_stride"] + r1 * op.get("rows1_stride", 0)
@@ -61,6 +67,18 @@ class Model:
                     values = [int(golden.multiply(golden.to_bfloat16(value), factor))
                               for value, factor in zip(values, self.buffer[op["operand"] + r0])]
                 for offset, lanes in enumerate(self.vectors(op, values)):
+                    self.buffer[row + offset] = lanes
+                    yield False, row + offset, lanes
+
+    def softmax_rows(self, op):
+        for index in range(op["rows"]):
+            values = [value for t in range(op["rows1"]) for value in self.sums[op["acc"] + index + t * op["rows1_stride"]]]
+            pads = self.n - op["lanes"]
+            results = softmax([values[:len(values) - pads]])[0].tolist() + [0] * pads
+            for t in range(op["rows1"]):
+                row = op["row"] + t * op["buffer_stride"] + index * (1 if op["format"] == Format.BFLOAT16 else 2)
+                tile = [value << 16 for value in results[t * self.n:][:self.n]]
+                for offset, lanes in enumerate(self.vectors({**op, "lanes": self.n}, tile)):
                     self.buffer[row + offset] = lanes
                     yield False, row + offset, lanes
 
@@ -109,8 +127,12 @@ def ones(*counts):
 def idle(config):
     """Every field, as the decoder leaves it in operations that have none of it."""
     fields = {"function": Function.NONE, "format": Format.BFLOAT16, "rows": 1, "lanes": config.n, "row": 0, "acc": 0}
+    if config.pooling or config.softmax:
+        fields |= {"rows1": 1, "rows1_stride": 0, "buffer_stride": 0}
+    if config.softmax:
+        fields |= {"softmax": 0}
     if config.pooling:
-        fields |= {"rows0_stride": 1, "rows1": 1, "rows1_stride": 0, "buffer_stride": 0, "window0": 1, "window0_stride": 0,
+        fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0,
                    "window1": 1, "window1_stride": 0, "single": ones()}
     if config.table_lanes:
         fields |= {"task": Task.RESULTS, "operand": 0, "entry": 0, "first": 0, "linear_low": 0, "linear_high": 0}
@@ -148,6 +170,12 @@ def random_operation(rng, config):
             if last_acc < sums and last_row < depth:
                 op |= {"acc": rng.randrange(sums - last_acc), "row": rng.randrange(depth - last_row)}
                 return op | {"single": ones(op["rows"], op["rows1"], op["window0"], op["window1"])}
+    if config.softmax and rng.random() < 0.3:
+        rows, tiles, stride = rng.choice((1, 2)), rng.choice((1, 2, 3)), rng.randrange(4)
+        height = rows * wide + rng.randrange(3)
+        return op | {"softmax": 1, "function": Function.NONE, "rows": rows, "rows1": tiles, "rows1_stride": stride,
+                     "buffer_stride": height, "acc": rng.randrange(sums - rows - (tiles - 1) * stride + 1),
+                     "row": rng.randrange(depth - tiles * height)}
     rows = op["rows"] = rng.choice((1, 1, 2, rng.randrange(1, sums + 1)))
     op |= {"row": rng.randrange(depth - rows * wide + 1), "acc": rng.randrange(sums - rows + 1)}
     return op | ({"single": ones(rows)} if config.pooling else {})
@@ -248,10 +276,10 @@ async def runs(ports, rng, *, count, **sizes):
         await operations(ports, rng, config=config, pending=table_loads(rng, config), model=model, grants=1, pace=1)
     for grants, pace in ((1, 1), (0.5, 1), (0.2, 0.3), (1, 0.2)):
         pending = [random_operation(rng, config) for _ in range(count)]
-        model.quick = not config.table_lanes and rows_read(pending[0]) == 1
+        model.quick = not config.table_lanes and not config.softmax and rows_read(pending[0]) == 1
         cycles, written = await operations(ports, rng, config=config, pending=pending, model=model, grants=grants, pace=pace)
         total += written
-        if grants == pace == 1 and not config.table_lanes:
+        if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
             assert cycles == rows + 2 or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
         ports.set(i__valid=1, i__payload=pack(activate_layout(config), **interrupted(rng, config)), grant=rng.getrandbits(1))

@@ -6,9 +6,10 @@ import numpy as np
 
 from hw.config import Config
 from hw.isa import Format
-from hw.operations import softmax_layout
+from hw.operations import activate_layout
 from hw.softmax_unit import SoftmaxUnit
 from sim import golden
+from sim.bench_activation_unit import idle, tag
 from sim.ports import pack, play
 from sim.runner import arguments, report
 from sim.softmax import softmax
@@ -40,19 +41,19 @@ def random_operation(rng, config, widest):
     vectors = rows * (2 if format_ == Format.BINARY32 else 1)
     tiles = min(tiles, buffer_depth // vectors)
     steps = max(1, tiles - 1)
-    acc_stride = min(rng.choice((0, rows, rng.randrange(depth))), (depth - rows) // steps)
+    rows1_stride = min(rng.choice((0, rows, rng.randrange(depth))), (depth - rows) // steps)
     buffer_stride = rng.randrange(vectors, max(vectors, (buffer_depth - vectors) // steps) + 1)
-    return {"tag": {"slot": rng.randrange(config.window), "pc": rng.getrandbits(32)},
-            "format": format_, "rows": rows, "tiles": tiles, "acc_stride": acc_stride, "buffer_stride": buffer_stride,
+    return {**idle(config), "softmax": 1, "tag": tag(rng, config), "format": format_, "rows": rows, "rows1": tiles,
+            "rows1_stride": rows1_stride, "buffer_stride": buffer_stride,
             "lanes": rng.choice((config.n, 1, rng.randrange(1, config.n + 1))),
-            "acc": rng.randrange(depth - rows - (tiles - 1) * acc_stride + 1),
+            "acc": rng.randrange(depth - rows - (tiles - 1) * rows1_stride + 1),
             "row": rng.randrange(buffer_depth - vectors - (tiles - 1) * buffer_stride + 1)}
 
 
 def filled(rng, operation, accumulators):
     """Puts numbers into the accumulators, each row of the operation those of one kind, and returns its `(row, lanes)`, in order."""
-    n, tiles = len(accumulators[0]), operation["tiles"]
-    places = [[operation["acc"] + t * operation["acc_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
+    n, tiles = len(accumulators[0]), operation["rows1"]
+    places = [[operation["acc"] + t * operation["rows1_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
     for row in places:
         fresh = sums(rng, n * tiles)
         for t, place in enumerate(row):
@@ -75,14 +76,14 @@ def filled(rng, operation, accumulators):
 async def operations(ports, rng, *, config, count, widest, grants):
     """`count` operations, each offered at once. The buffer takes a vector with probability `grants`. Returns the counts of
     cycles, elements and vectors."""
-    n, layout = config.n, softmax_layout(config)
+    n, layout = config.n, activate_layout(config)
     accumulators = [[0] * n for _ in range(config.accumulator_depth)]
     elements = vectors = 0
     start = ports.cycle
     due, read, held = [], None, False
     for operation in (random_operation(rng, config, widest) for _ in range(count)):
         due = list(filled(rng, operation, accumulators))
-        elements += operation["rows"] * (n * (operation["tiles"] - 1) + operation["lanes"])
+        elements += operation["rows"] * (n * (operation["rows1"] - 1) + operation["lanes"])
         vectors += len(due)
         ports.set(i__valid=1, i__payload=pack(layout, **operation))
         ended = False
@@ -121,7 +122,7 @@ async def runs(ports, rng, *, count, widest, **sizes):
     elements = 0
     for grants in (1, 0.5, 0.1):
         operation = random_operation(rng, config, widest)
-        ports.set(i__valid=1, i__payload=pack(softmax_layout(config), **operation), grant=1)
+        ports.set(i__valid=1, i__payload=pack(activate_layout(config), **operation), grant=1)
         for _ in range(rng.randrange(1, 90)):
             await ports.settle()
             await ports.tick()
@@ -135,5 +136,5 @@ async def runs(ports, rng, *, count, widest, **sizes):
 async def random_operations(dut):
     job = arguments()
     config = Config(**{name: value for name, value in job.items() if name not in ("count", "widest")})
-    component = SoftmaxUnit(n=config.n, softmax=softmax_layout(config))
+    component = SoftmaxUnit(n=config.n, activate=activate_layout(config))
     report({"elements": await play(dut, component, runs, **job)})

@@ -6,11 +6,12 @@ from hw.isa import FIELDS, REGION_WRITABLE, TABLE_ENTRIES, Fault, Format, Functi
 
 from .functions import Table, lookup
 from .golden import activate, bfloat16, matmul, multiply, to_bfloat16
+from .softmax import softmax
 
 __all__ = ["Machine", "MachineFault"]
 
 _ACTIVATION = {Function.NONE: "none", Function.RELU: "relu"}
-_COUNTS = ("rows", "rows0", "rows1", "tiles0", "tiles1", "window0", "window1")
+_COUNTS = ("rows", "rows0", "rows1", "tiles", "tiles0", "tiles1", "window0", "window1")
 
 
 def _height(format):
@@ -77,6 +78,7 @@ class Machine:
             opcode, fields = decode(word)
             if "function" in fields:
                 fields["function"] = Function(fields["function"])
+            if "format" in fields:
                 fields["format"] = Format(fields["format"])
             if not (exists(self.config, opcode) and exists(self.config, fields.get("function"))):
                 raise ValueError("not in this core")
@@ -115,6 +117,9 @@ class Machine:
             last["buffer"] += spread("tiles0", "tiles1", "rows0", "rows1")
             last["acc"] += spread("tiles0", "tiles1", stride="_acc_stride") + fields["rows0"] * fields["rows1"] - 1
             last["bias"] = last["bias"] + fields["tiles0"] - 1 if fields["start"] else 0
+        elif opcode is Opcode.SOFTMAX:
+            last["buffer"] += (fields["tiles"] - 1) * fields["buffer_stride"] + fields["rows"] * wide - 1
+            last["acc"] += (fields["tiles"] - 1) * fields["acc_stride"] + fields["rows"] - 1
         elif opcode is Opcode.POOL:
             last["buffer"] += (fields["rows1"] - 1) * fields["buffer_stride"] + fields["rows0"] * wide - 1
             last["acc"] += spread("rows0", "rows1", "window0", "window1")
@@ -207,6 +212,17 @@ class Machine:
         sums = np.where(largest < 0, largest ^ 0x7FFFFFFF, largest).view(np.uint32)
         places = (buffer + outer * buffer_stride + _height(format) * inner).ravel()
         self._write_results(sums, function, format, lanes, places)
+
+    def _softmax(self, pc, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
+        n = self.config.n
+        height = _height(format)
+        for row in range(rows):     # a later row writes over an earlier one
+            count = n * (tiles - 1) + lanes
+            values = np.zeros(n * tiles, np.uint32)
+            values[:count] = softmax(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
+            values = (values << np.uint32(16)).reshape(tiles, n)
+            places = buffer + row * height + np.arange(tiles) * buffer_stride
+            self._write_results(values, Function.NONE, format, n, places)
 
     def _write_results(self, sums, function, format, lanes, places):
         """Function, rounding and lanes of sums (rows, n); row r goes to buffer[places[r]], a later one over an earlier one."""

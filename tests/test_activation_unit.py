@@ -58,7 +58,7 @@ def test_lane():
     assert (found["rounded"] == golden.to_bfloat16(expected)).all()
 
 
-FEATURES = [{}, {"pooling": 1}, {"table_lanes": 1}, {"table_lanes": 2, "pooling": 1}]
+FEATURES = [{}, {"pooling": 1}, {"table_lanes": 1}, {"softmax": 1}, {"table_lanes": 2, "pooling": 1, "softmax": 1}]
 
 
 @pytest.mark.parametrize("n, window", [(2, 4), (4, 16), (8, 32)])

@@ -21,10 +21,11 @@ from sim.runner import Simulation, Simulators, build_directory, read_dump, write
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
 SMALL = Config(**TINY)
 #: With everything that is optional.
-FULL = Config(**TINY, pooling=1, table_lanes=2)
+FULL = Config(**TINY, pooling=1, table_lanes=2, softmax=1)
 SIZES = [dict(cell_stages=1, window=4), dict(cell_stages=8, bus_width=32), dict(weight_fifo_depth=2, window=32, cell_stages=5),
          dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40), dict(n=8, weight_fifo_depth=2),
-         dict(pooling=1, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=1, table_lanes=2, bus_width=32)]
+         dict(pooling=1, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=1, table_lanes=2, bus_width=32),
+         dict(n=8, softmax=1, cell_stages=8), dict(n=2, softmax=1, pooling=1, bus_width=32)]
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
 MEMORY = 1 << 18
 BAD = 0x3F000       # where an erroneous bus has its bad addresses
@@ -357,6 +358,17 @@ class Hazards:
                 Opcode.POOL, **f, function=self.function(), lanes=1 + self.below(config.n),
                 acc=self.below(config.accumulator_depth - acc), buffer=self.rows(config.unified_buffer_depth, buffer)))
 
+    def softmax(self):
+        config = self.config
+        rows, tiles = 1 + self.below(3), 1 + self.below(3)
+        acc_stride, buffer_stride = self.below(5), self.below(5)
+        acc, buffer = (tiles - 1) * acc_stride + rows, (tiles - 1) * buffer_stride + rows
+        if acc <= config.accumulator_depth and buffer <= config.unified_buffer_depth:
+            self.program.append(op(
+                Opcode.SOFTMAX, rows=rows, tiles=tiles, acc_stride=acc_stride, buffer_stride=buffer_stride,
+                lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, acc),
+                buffer=self.rows(config.unified_buffer_depth, buffer)))
+
     def multiply(self):
         config = self.config
         rows = 1 + self.below(4)
@@ -393,7 +405,8 @@ class Hazards:
                  self.activate_binary32, self.sync]
         weights = [4, 2, 2, 4, 7, 6, 2, 0.3]
         for kind, weight, opcode in (
-                (self.pool, 4, Opcode.POOL), (self.multiply, 3, Opcode.MULTIPLY), (self.load_table, 1, Opcode.LOAD_TABLE)):
+                (self.pool, 4, Opcode.POOL), (self.softmax, 3, Opcode.SOFTMAX), (self.multiply, 3, Opcode.MULTIPLY),
+                (self.load_table, 1, Opcode.LOAD_TABLE)):
             if exists(self.config, opcode):
                 kinds.append(kind)
                 weights.append(weight)
@@ -452,7 +465,7 @@ GOOD = {
     Opcode.LOAD_WEIGHTS: dict(region=Region.SCRATCH, rows=1), Opcode.STORE: dict(region=Region.SCRATCH, rows=3),
     Opcode.MATMUL: dict(keep=1, rows0=2, rows1=1, tiles0=1, tiles1=1, rows0_stride=1), Opcode.ACTIVATE: dict(rows=2, lanes=3),
     Opcode.POOL: dict(rows0=2, rows0_stride=1, rows1=1, window0=1, window1=1, lanes=3), Opcode.MULTIPLY: dict(rows=2, lanes=3),
-    Opcode.LOAD_TABLE: dict(rows=2, first=120),
+    Opcode.LOAD_TABLE: dict(rows=2, first=120), Opcode.SOFTMAX: dict(rows=2, lanes=3, tiles=1),
 }
 
 
@@ -467,7 +480,7 @@ def edges(config):
         yield opcode, good
         if "function" in fields:
             yield from ((opcode, {**good, "function": function}) for function in (2, 3, 15))
-        for name in ("rows", "rows0", "rows1", "tiles0", "tiles1", "window0", "window1"):
+        for name in ("rows", "rows0", "rows1", "tiles", "tiles0", "tiles1", "window0", "window1"):
             if name in fields:
                 yield opcode, {**good, name: 0}
         for name in depths:
@@ -487,10 +500,10 @@ def edges(config):
             yield opcode, {**good, "rows": 0xFFFF}
             for region in Region:
                 yield opcode, {**good, "region": region}
-    for opcode in (Opcode.ACTIVATE, Opcode.POOL, Opcode.MULTIPLY):
+    for opcode in (Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX, Opcode.MULTIPLY):
         for lanes in (0, n, n + 1, 255):
             yield opcode, {**GOOD[opcode], "lanes": lanes}
-    for opcode in (Opcode.ACTIVATE, Opcode.POOL):
+    for opcode in (Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX):
         for buffer in (depths["buffer"] - 4, depths["buffer"] - 3):
             yield opcode, {**GOOD[opcode], "format": Format.BINARY32, "buffer": buffer}
     pool, last = GOOD[Opcode.POOL], depths["acc"] - 2
@@ -503,6 +516,13 @@ def edges(config):
         for stride in (last, last + 1, 0xFFFF):
             yield Opcode.POOL, {**pool, "format": format_, "rows1": 2, "buffer_stride": stride}
     yield Opcode.POOL, {**pool, **dict.fromkeys([name for name, width in FIELDS[Opcode.POOL] if width == 16], 0xFFFF)}
+    softmax = {**GOOD[Opcode.SOFTMAX], "tiles": 3}
+    for stride, last in (("acc_stride", depths["acc"] // 2 - 1), ("buffer_stride", depths["buffer"] // 2 - 1)):
+        for value in (last, last + 1, 0xFFFF):
+            yield Opcode.SOFTMAX, {**softmax, stride: value}
+    for value in (depths["buffer"] // 2 - 2, depths["buffer"] // 2 - 1):
+        yield Opcode.SOFTMAX, {**softmax, "format": Format.BINARY32, "buffer_stride": value}
+    yield Opcode.SOFTMAX, {**softmax, **dict.fromkeys(("tiles", "acc_stride", "buffer_stride"), 0xFFFF)}
     for entry in (1, n - 1, n, TABLE_ENTRIES - 2 * n, TABLE_ENTRIES - n, TABLE_ENTRIES, 1 << 15):
         yield Opcode.LOAD_TABLE, {**GOOD[Opcode.LOAD_TABLE], "entry": entry}
     matmul = GOOD[Opcode.MATMUL]
@@ -539,14 +559,14 @@ def is_short(word):
         opcode, fields = decode(word)
     except ValueError:
         return True
-    counts = [fields[name] for name in ("rows0", "rows1", "tiles0", "tiles1", "window0", "window1") if name in fields]
+    counts = [fields[name] for name in ("rows0", "rows1", "tiles", "tiles0", "tiles1", "window0", "window1") if name in fields]
     return np.prod(counts, dtype=float) < 3000
 
 
 def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
     """Each word after a few good instructions. Causes and places are those of the model; after a SYNC, so is all memory;
     without one, what went before may not have happened yet. A good program in between gives its results."""
-    host, machine, hazards = Host(rng, 1 << 20), Machine(config), Hazards(rng, config)
+    host, machine, hazards = Host(rng, 1 << 20 if len(words) < 250 else 1 << 21), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(20))]
     exact = [True]
     for number, word in enumerate(words):

@@ -11,14 +11,15 @@ from hw.operations import Task, activate_layout, instruction_layout, matmul_layo
 from sim.machine import Machine, MachineFault
 from sim.ports import pack, simulate, unpack
 
-CONFIGS = [Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8), Config(n=16, bus_width=64, pooling=1),
+CONFIGS = [Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8), Config(n=16, bus_width=64, pooling=1, softmax=1),
            Config(n=128, cell_stages=1, table_lanes=128),
            Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, pooling=1, table_lanes=1),
-           Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, pooling=1, table_lanes=4)]
+           Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, softmax=1),
+           Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, pooling=1, table_lanes=4, softmax=1)]
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
 UNITS = {Opcode.HALT: Unit.CONTROL, Opcode.SYNC: Unit.CONTROL, Opcode.LOAD: Unit.LOAD, Opcode.LOAD_BIAS: Unit.LOAD,
          Opcode.LOAD_WEIGHTS: Unit.WEIGHTS, Opcode.STORE: Unit.STORE, Opcode.MATMUL: Unit.MATMUL,
-         Opcode.ACTIVATE: Unit.ACTIVATE, Opcode.POOL: Unit.ACTIVATE, Opcode.MULTIPLY: Unit.ACTIVATE,
+         Opcode.ACTIVATE: Unit.ACTIVATE, Opcode.POOL: Unit.ACTIVATE, Opcode.SOFTMAX: Unit.ACTIVATE, Opcode.MULTIPLY: Unit.ACTIVATE,
          Opcode.LOAD_TABLE: Unit.ACTIVATE}
 
 
@@ -77,6 +78,10 @@ def touched(opcode, fields, config):
                   + w0 * fields["window0_stride"] for r1 in (0, fields["rows1"] - 1) for r0 in (0, fields["rows0"] - 1)
                   for w1 in (0, fields["window1"] - 1) for w0 in (0, fields["window0"] - 1)]
         spans["acc"] = ("r", min(places), max(places))
+    elif opcode is Opcode.SOFTMAX:
+        height, last = 1 + fields["format"].value, fields["tiles"] - 1
+        spans["buffer"] = ("w", fields["buffer"], fields["buffer"] + last * fields["buffer_stride"] + rows * height - 1)
+        spans["acc"] = ("r", fields["acc"], fields["acc"] + last * fields["acc_stride"] + rows - 1)
     elif opcode is Opcode.MULTIPLY:
         spans["buffer"] = ("rw", min(fields["buffer"], fields["operand"]), max(fields["buffer"], fields["operand"]) + rows - 1)
         spans["acc"] = ("r", fields["acc"], fields["acc"] + rows - 1)
@@ -107,6 +112,12 @@ def operation(opcode, fields, config, pc):
             strides = {"rows0_stride": rows, "rows1_stride": counts[1], "buffer_stride": counts[1], "window0_stride": counts[2],
                        "window1_stride": counts[3]}
             found |= {name: fields.get(name, 1) for name, count in strides.items() if count > 1}
+        if config.softmax:
+            found |= {"softmax": int(opcode is Opcode.SOFTMAX)}
+        if opcode is Opcode.SOFTMAX:
+            found |= {"rows1": fields["tiles"]}
+            if fields["tiles"] > 1:
+                found |= {"rows1_stride": fields["acc_stride"], "buffer_stride": fields["buffer_stride"]}
         if config.table_lanes:
             tasks = {Opcode.MULTIPLY: Task.MULTIPLY, Opcode.LOAD_TABLE: Task.LOAD_TABLE}
             found |= {"task": tasks.get(opcode, Task.RESULTS).value}
@@ -202,7 +213,7 @@ async def words(ports, rng, *, config, count):
     return seen
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling}-{config.table_lanes}")
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling}-{config.table_lanes}-{config.softmax}")
 def test_random(config):
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=800)
     assert len(seen) == sum(exists(config, opcode) for opcode in Opcode) + 4, f"something never happened: {seen}"

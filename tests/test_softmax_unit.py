@@ -10,10 +10,11 @@ from seeds import seed
 from hw.config import Config
 from hw.exponential import Exponential
 from hw.export import component_to_verilog
-from hw.operations import softmax_layout
+from hw.operations import activate_layout
 from hw.reciprocal import Reciprocal
 from hw.softmax_unit import SoftmaxUnit
 from sim import runner
+from sim.bench_activation_unit import idle
 from sim.bench_softmax_unit import runs
 from sim.ports import pack, simulate
 from sim.softmax import exponential, reciprocal
@@ -22,12 +23,12 @@ from sim.vectors import simulate as stream
 
 
 def sizes(n, window=16):
-    return {"n": n, "unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2, "window": window}
+    return {"n": n, "softmax": 1, "unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2, "window": window}
 
 
 def unit(**values):
     config = Config(**values)
-    return SoftmaxUnit(n=config.n, softmax=softmax_layout(config))
+    return SoftmaxUnit(n=config.n, activate=activate_layout(config))
 
 
 @pytest.mark.parametrize("n, widest", [(2, 40), (4, 12), (8, 6)])
@@ -52,9 +53,9 @@ def test_verilog(simulator):
 def test_pace(n, lanes, tiles):
     """The cycles of an operation of one row, whose maximum is below 8,192 and whose sum is below 2."""
     async def row(ports, rng, *, config):
-        operation = {"tag": {"slot": 0, "pc": 0}, "format": 0, "rows": 1, "tiles": tiles, "acc_stride": 1, "buffer_stride": 1,
-                     "lanes": lanes, "acc": 0, "row": 0}
-        ports.set(i__valid=1, i__payload=pack(softmax_layout(config), **operation), grant=1)
+        operation = {**idle(config), "softmax": 1, "tag": {"slot": 0, "pc": 0}, "rows1": tiles, "rows1_stride": 1,
+                     "buffer_stride": 1, "lanes": lanes}
+        ports.set(i__valid=1, i__payload=pack(activate_layout(config), **operation), grant=1)
         while not ports.get("done"):
             ports.set(sums=[0x3F800000 if index == 0 and not ports.get("acc_row") else 0xC2C80000 for index in range(n)])
             await ports.tick()
