@@ -5,7 +5,7 @@ from amaranth.utils import bits_for, exact_log2
 
 from .isa import INSTRUCTION_WIDTH, TABLE_ENTRIES, Format, Function
 
-__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "softmax_layout", "tag_layout",
+__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout",
            "instruction_layout", "Task"]
 
 

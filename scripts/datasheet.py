@@ -6,6 +6,8 @@
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
+
 from hw.boards import BOARDS
 from hw.cell import STAGES, split_stages
 from hw.config import PRESETS
@@ -15,6 +17,7 @@ from hw.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operatio
 
 from sim.functions import Function as Activation
 from sim.functions import errors, lookup
+from sim.softmax import errors as softmax_errors
 
 from .tables import markdown_table, replace_section
 
@@ -101,6 +104,17 @@ def functions():
     return markdown_table(["function", "`first`", "`linear_low`", "`linear_high`", "largest error"], rows)
 
 
+def softmax():
+    """The largest error of softmax over random rows: normal numbers of several spreads around several centres."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for width in (2, 10, 100, 1000, 8000):
+        values = [rng.normal(centre, spread, (200_000 // width, width)).astype(np.float32).view(np.uint32)
+                  for spread in (0.1, 1, 10, 100) for centre in (0, 1000, -1e5)]
+        rows.append([width, sum(map(np.size, values)), f"{max(softmax_errors(bits).max() for bits in values):.3f}"])
+    return markdown_table(["elements of a row", "results", "largest error"], rows)
+
+
 _OPERATION_TEXTS = {
     Operation.IDENTIFY: "the words below; the request's count and address are ignored",
     Operation.READ: "`count` words from `address` on",
@@ -138,7 +152,7 @@ def boards():
 
 
 #: Sections of the datasheet that are generated.
-SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "functions": functions,
+SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "functions": functions, "softmax": softmax,
             "latencies": latencies,
             "boards": boards, "serial": serial}
 

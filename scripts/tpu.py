@@ -60,6 +60,7 @@ BiasDepth = Annotated[int | None, typer.Option(help="Rows of biases.")]
 FifoDepth = Annotated[int | None, typer.Option(help="Tiles in the weight FIFO.")]
 BusWidth = Annotated[int | None, typer.Option(help="Bits of the AXI4 data bus.")]
 Pooling = Annotated[bool | None, typer.Option("--pooling/--no-pooling", help="Maxima of windows on the way out (POOL), or not.")]
+Softmax = Annotated[bool | None, typer.Option("--softmax/--no-softmax", help="Softmax over rows on the way out (SOFTMAX), or not.")]
 TableLanes = Annotated[int | None, typer.Option(
     help="Lanes that the function table serves at a time: a power of two up to n, or 0 for no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -69,13 +70,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
              unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
              bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
-             pooling: Pooling = None, table_lanes: TableLanes = None,
+             pooling: Pooling = None, table_lanes: TableLanes = None, softmax: Softmax = None,
              output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
              as_json: Json = False):
     """Write the Verilog of a core: one file, module `tpu`."""
     config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
                           accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes)
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes,
+                          softmax=softmax)
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
         text = to_verilog(config)
@@ -99,7 +101,7 @@ def run(model: Annotated[str, typer.Option(
         preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
         unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
         bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
-        pooling: Pooling = None, table_lanes: TableLanes = None,
+        pooling: Pooling = None, table_lanes: TableLanes = None, softmax: Softmax = None,
         simulator: Annotated[Simulator, typer.Option()] = Simulator.VERILATOR,
         latency: Annotated[int, typer.Option(min=1, help="Cycles that the host memory takes to answer.")] = 32,
         pauses: Annotated[int, typer.Option(min=0, max=90, help="Per cent of cycles in which a bus channel pauses.")] = 0,
@@ -127,11 +129,12 @@ def run(model: Annotated[str, typer.Option(
     from .layers import plan_of, show_layers, show_plan
 
     if board and (n or cell_stages or unified_buffer_depth or accumulator_depth or bias_depth or weight_fifo_depth or bus_width
-                  or pooling is not None or table_lanes is not None or waves):
+                  or pooling is not None or table_lanes is not None or softmax is not None or waves):
         raise typer.BadParameter("--board goes with the core that is there: no option can change its sizes, or record waves")
     config = None if board else _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
                           accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes)
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes,
+                          softmax=softmax)
     path = SHIPPED.get(model) or Path(model)
     network = load_network(path)
     pixels, labels = load_digits(data)
@@ -186,7 +189,7 @@ def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f
               help=f"Start from one of: {', '.join(PRESETS)}; without it the board's, or tiny.")] = None,
           n: Size = None, cell_stages: Stages = None, unified_buffer_depth: BufferDepth = None,
           accumulator_depth: AccumulatorDepth = None, bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None,
-          bus_width: BusWidth = None, pooling: Pooling = None, table_lanes: TableLanes = None,
+          bus_width: BusWidth = None, pooling: Pooling = None, table_lanes: TableLanes = None, softmax: Softmax = None,
           pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
           across_blocks: Annotated[bool, typer.Option(
               "--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")] = False,
@@ -206,7 +209,8 @@ def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f
     place = find_target(target)
     config = _from_preset(preset or (place.board.preset if place.board else "tiny"), n=n, cell_stages=cell_stages,
                           unified_buffer_depth=unified_buffer_depth, accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes)
+                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes,
+                          softmax=softmax)
     folder = output or build_directory() / "synth" / f"{place.name}-n{config.n}"
     with spinner(console, f"n = {config.n} for {place.name}") as show:
         report = implement(config, place, folder, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)

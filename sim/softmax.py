@@ -12,7 +12,7 @@ from hw.exponential import (DISTANCE_BITS, DISTANCE_FRACTION, EXPONENT_FRACTION,
 
 from .golden import NAN_BFLOAT16, add
 
-__all__ = ["softmax", "distances", "exponential", "reciprocal"]
+__all__ = ["softmax", "errors", "distances", "exponential", "reciprocal"]
 
 _POWERS, _FINE_POWERS, _FINEST_LOSSES = (np.array(table, np.int64) for table in (POWERS, FINE_POWERS, FINEST_LOSSES))
 
@@ -76,3 +76,16 @@ def softmax(sums):
     result = (142 - halvings - places + upper << 7) + rounded - 128
     result = np.where(result < 128, 0, result)
     return np.where(top[:, None] == 255, NAN_BFLOAT16, result).astype(np.uint16)
+
+
+def errors(sums):
+    """How far :func:`softmax` is from the true value, in units in the last place of bfloat16, for rows of finite sums: binary32
+    bits (rows, N). 0 is right for what is less than the least normal number."""
+    x = np.asarray(sums, np.uint32).view(np.float32).astype(np.float64)
+    true = np.exp(x - x.max(axis=1, keepdims=True))
+    true /= true.sum(axis=1, keepdims=True)
+    found = (softmax(sums).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    least = 2.0 ** -126
+    _, exponent = np.frexp(np.maximum(true, least))
+    units = np.abs(found - true) / 2.0 ** (exponent - 8)
+    return np.where(true < least, np.where(found == 0, 0, units), units)

@@ -566,7 +566,7 @@ def is_short(word):
 def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
     """Each word after a few good instructions. Causes and places are those of the model; after a SYNC, so is all memory;
     without one, what went before may not have happened yet. A good program in between gives its results."""
-    host, machine, hazards = Host(rng, 1 << 20 if len(words) < 250 else 1 << 21), Machine(config), Hazards(rng, config)
+    host, machine, hazards = Host(rng, 1 << 20 if len(words) < 200 else 1 << 21), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(20))]
     exact = [True]
     for number, word in enumerate(words):

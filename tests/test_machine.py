@@ -13,9 +13,11 @@ from sim.functions import Function as Activation
 from sim.functions import Table, apply
 from sim.golden import bfloat16
 from sim.machine import Machine, MachineFault
+from sim.softmax import softmax
 
 SEED = int(os.environ.get("TPU_SEED", "1"))
-CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, pooling=1, table_lanes=4)
+CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, pooling=1, table_lanes=4,
+                softmax=1)
 PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
 N = CONFIG.n
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
@@ -146,6 +148,28 @@ def test_pool_follows_its_loops(rng, format):
     assert (m.buffer == before).all()
 
 
+@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize("lanes, tiles", [(3, 1), (N, 2), (1, 3)])
+def test_softmax(rng, format, lanes, tiles):
+    """Rows wider than the array lie in several tiles, of which the last is not full."""
+    m = machine([(Opcode.SOFTMAX, dict(format=format, rows=3, lanes=lanes, buffer=5, acc=2, tiles=tiles, acc_stride=7,
+                                       buffer_stride=9)), HALT])
+    m.sums[:], m.buffer[:] = rng.normal(scale=3, size=m.sums.shape).astype(np.float32).view(np.uint32), 0x1234
+    expected, height = m.buffer.copy(), 1 if format is Format.BFLOAT16 else 2
+    count = N * (tiles - 1) + lanes
+    for row in range(3):
+        values = np.concatenate([m.sums[2 + 7 * t + row] for t in range(tiles)])[:count]
+        results = softmax(values[None])[0].tolist() + [0] * (N - lanes)
+        true = np.exp(values.view(np.float32).astype(float))
+        assert np.allclose(np.array(results[:count], np.uint16).view(bfloat16).astype(float), true / true.sum(), rtol=2.0 ** -8)
+        for t in range(tiles):
+            tile = np.array(results[t * N:][:N], np.uint32)
+            place = 5 + 9 * t + height * row
+            expected[place:place + height] = tile if height == 1 else (tile << 16).view(np.uint16).reshape(2, N)
+    m.run()
+    assert (m.buffer == expected).all()
+
+
 def test_maximum_by_hand():
     nan, infinite = golden.NAN, 0x7F800000
     for values, expected in (([0, 1 << 31], 0), ([1 << 31, 1 << 31], 1 << 31), ([0xBF800000, 0xC0000000], 0xBF800000),
@@ -199,7 +223,7 @@ def test_multiply(rng):
     assert (m.buffer == expected).all() and (m.buffer[11, :2] != 0).all()
 
 
-@pytest.mark.parametrize("word", [(Opcode.POOL, {}), (Opcode.MULTIPLY, {}), (Opcode.LOAD_TABLE, {}),
+@pytest.mark.parametrize("word", [(Opcode.POOL, {}), (Opcode.SOFTMAX, {}), (Opcode.MULTIPLY, {}), (Opcode.LOAD_TABLE, {}),
                                   (Opcode.ACTIVATE, {"function": Function.TABLE})], ids=lambda word: word[0].name)
 def test_a_core_without(word):
     m = Machine(PLAIN, {Region.MODEL: program((word[0], GOOD[word[0]] | word[1]))})
@@ -225,6 +249,7 @@ GOOD = {
     Opcode.MATMUL: dict(MATMUL, keep=1),
     Opcode.ACTIVATE: dict(rows=1, lanes=1),
     Opcode.POOL: dict(rows0=1, rows1=1, window0=1, window1=1, lanes=1),
+    Opcode.SOFTMAX: dict(rows=1, lanes=1, tiles=1),
     Opcode.MULTIPLY: dict(rows=1, lanes=1),
     Opcode.LOAD_TABLE: dict(rows=1),
 }
@@ -259,8 +284,9 @@ BAD = [
     ((Opcode.ACTIVATE, dict(rows=1, lanes=1, function=3)), Fault.ILLEGAL),
     ((Opcode.POOL, dict(GOOD[Opcode.POOL], lanes=0)), Fault.ILLEGAL),
     ((Opcode.MULTIPLY, dict(rows=1, lanes=N + 1)), Fault.ILLEGAL),
+    ((Opcode.SOFTMAX, dict(GOOD[Opcode.SOFTMAX], lanes=0)), Fault.ILLEGAL),
     *[((opcode, dict(GOOD[opcode], **{name: 0})), Fault.LENGTH) for opcode in GOOD
-      for name in ("rows", "rows0", "rows1", "window0", "window1") if name in GOOD[opcode]],
+      for name in ("rows", "rows0", "rows1", "tiles", "window0", "window1") if name in GOOD[opcode]],
     *[((Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], **{name: 0})), Fault.LENGTH)
       for name in ("rows0", "rows1", "tiles0", "tiles1")],
     *[((opcode, dict(GOOD[opcode], offset=4)), Fault.ADDRESS) for opcode in GOOD if "offset" in dict(FIELDS[opcode])],
@@ -285,6 +311,10 @@ BAD = [
         dict(rows1=2, rows1_stride=32), dict(rows1=2, buffer_stride=64), dict(window0=2, window0_stride=32),
         dict(window1=2, window1_stride=32), dict(rows1=65535, buffer_stride=65535),
         dict(buffer=62, rows1=2, buffer_stride=1, format=Format.BINARY32))],
+    *[((Opcode.SOFTMAX, dict(GOOD[Opcode.SOFTMAX], **fields)), Fault.ADDRESS) for fields in (
+        dict(buffer=64), dict(acc=32), dict(rows=33), dict(buffer=63, format=Format.BINARY32), dict(tiles=2, acc_stride=32),
+        dict(tiles=2, buffer_stride=64), dict(tiles=65535, acc_stride=65535), dict(tiles=65535, buffer_stride=65535),
+        dict(rows=2, tiles=2, acc_stride=31), dict(rows=2, tiles=2, buffer_stride=61, format=Format.BINARY32))],
     *[((Opcode.MULTIPLY, dict(rows=2, lanes=1, **{name: last})), Fault.ADDRESS)
       for name, last in (("buffer", 63), ("operand", 63), ("acc", 31))],
     *[((Opcode.LOAD_TABLE, dict(rows=2, **fields)), Fault.ADDRESS)
@@ -309,6 +339,8 @@ def test_edges_are_inside():
                                     lanes=N)),
                  (Opcode.POOL, dict(rows0=2, rows0_stride=31, rows1=31, buffer_stride=2, window0=1, window1=1, lanes=N,
                                     format=Format.BINARY32)),
+                 (Opcode.SOFTMAX, dict(rows=2, lanes=N, tiles=3, acc_stride=15, buffer_stride=31)),
+                 (Opcode.SOFTMAX, dict(rows=2, lanes=1, tiles=2, acc_stride=30, buffer_stride=60, format=Format.BINARY32)),
                  (Opcode.MULTIPLY, dict(rows=2, lanes=1, buffer=62, operand=62, acc=30)),
                  (Opcode.LOAD_TABLE, dict(rows=2, buffer=62, entry=TABLE_ENTRIES - 2 * N)),
                  (Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], buffer=63, acc=31, bias=65535)),

@@ -103,10 +103,14 @@ def test_generate(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["n"] == 2
     assert "\nmodule tpu (" in (tmp_path / "x.v").read_text()
-    done = tpu("generate", "--n", 4, "--pooling", "--table-lanes", 2, "-o", tmp_path / "y.v", "--json")
+    done = tpu("generate", "--n", 4, "--pooling", "--table-lanes", 2, "--softmax", "-o", tmp_path / "y.v", "--json")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "y.v").read_text()
-    for part in ("//   pooling = 1\n//   table_lanes = 2\n", "module tpu_function_pair (", "module tpu_larger ("):
+    for part in ("//   pooling = 1
+//   table_lanes = 2
+//   softmax = 1
+", "module tpu_function_pair (", "module tpu_larger (",
+                 "module tpu_activation_softmax ("):
         assert part in text
 
 
