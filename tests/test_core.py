@@ -12,10 +12,11 @@ from hw import export
 from hw.config import Config
 from hw.isa import FIELDS, TABLE_ENTRIES, Format, Function, Opcode, Region, decode, encode, exists
 from sim.compiler import compile_network
-from sim.golden import bfloat16, run_network
+from sim.golden import bfloat16, matmul, run_network
 from sim.machine import Machine, MachineFault
 from sim.network import Dense, Network
 from sim.runner import Simulation, Simulators, build_directory, read_dump, write_image
+from sim.softmax import softmax
 
 #: Small buffers, so that everything collides.
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
@@ -455,6 +456,36 @@ def test_hazards_of_other_sizes(rng, sizes):
 def test_hazards_in_volume(rng, memory, config):
     for _ in range(5):
         check_hazards(rng, config, 100, memory=memory, simulator="verilator", length=100)
+
+
+def test_softmax_of_a_layer(rng):
+    """A layer whose outputs are wider than the array, and softmax over them, in both formats, against the golden model."""
+    batch, outputs = 4, 11
+    config, tile = FULL, dict(rows=batch, lanes=outputs % FULL.n, tiles=3, acc_stride=batch)
+    host, machine = Host(rng), Machine(FULL)
+    case = Case(rng, host, machine, [
+        op(Opcode.LOAD, region=Region.INPUT, rows=batch),
+        op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=3, offset=64),
+        op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=3, offset=256),
+        op(Opcode.MATMUL, start=1, rows0=batch, rows0_stride=1, rows1=1, tiles0=3, tiles0_acc_stride=batch, tiles1=1),
+        op(Opcode.SOFTMAX, **tile, buffer=8, buffer_stride=batch),
+        op(Opcode.STORE, region=Region.OUTPUT, rows=3 * batch, buffer=8),
+        op(Opcode.SOFTMAX, **tile, format=Format.BINARY32, buffer_stride=2 * batch),
+        op(Opcode.STORE, region=Region.OUTPUT, rows=6 * batch, offset=256),
+        op(Opcode.HALT)])
+    base, size = case.run["regions"]["INPUT"]
+    values = np.frombuffer(bytes(host.bytes[base:base + size]), bfloat16)
+    x, weights = values[:16].reshape(batch, 4), values[32:80].reshape(12, 4).T[:, :outputs]
+    sums = matmul(x, weights, values[128:152].view(np.float32)[:outputs])
+    expected = np.zeros((batch, 12), np.uint16)
+    expected[:, :outputs] = softmax(sums.view(np.uint32))
+    result = run(config, host, [case.run], memory={"latency": 9})
+    assert result["runs"][0]["fault"] is None
+    base, _ = case.run["regions"]["OUTPUT"]
+    output = np.frombuffer(bytes(result["memory"][base:base + 640]), np.uint16)
+    assert (output[:48].reshape(3, batch, 4).swapaxes(0, 1).reshape(batch, 12) == expected).all()
+    wide = output[128:224].view(np.uint32).reshape(3, batch, 4).swapaxes(0, 1).reshape(batch, 12)
+    assert (wide == expected.astype(np.uint32) << 16).all() and len(np.unique(expected)) > 30
 
 
 # --- Programs that are refused, and what they leave behind --------------------------------------------------------
