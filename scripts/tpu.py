@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import sys
 import time
@@ -109,6 +110,8 @@ def run(model: Annotated[str, typer.Option(
         preprocess: Annotated[Preprocess | None, typer.Option(
             help="Pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it what the model says, else unit.")] = None,
         waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform of the run.")] = False,
+        probabilities: Annotated[bool, typer.Option(
+            "--probabilities", help="Keep a final Softmax, for the core's softmax unit; else results are logits.")] = False,
         explain: Annotated[bool, typer.Option("--explain", help="Print the plan, layer by layer, and simulate nothing.")] = False,
         layers: Annotated[bool, typer.Option(
             "--layers", help="Measure each layer too: cycles, stalls, bus words; its error against onnxruntime.")] = False,
@@ -136,7 +139,7 @@ def run(model: Annotated[str, typer.Option(
                           weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes,
                           softmax=softmax)
     path = SHIPPED.get(model) or Path(model)
-    network = load_network(path)
+    network = load_network(path, keep_softmax=probabilities)
     pixels, labels = load_digits(data)
     count = _count(images, len(pixels))
     pixels, labels = pixels[:count], labels[:count]
@@ -147,6 +150,8 @@ def run(model: Annotated[str, typer.Option(
         place, (config, batch, result) = {"board": board}, _run_on_board(board, baud, network, samples, batch)
     else:
         convolutional = isinstance(network, Graph)
+        if layers and not importlib.util.find_spec("onnxruntime"):
+            raise typer.BadParameter("--layers compares with onnxruntime, which is not installed: pip install onnxruntime")
         if layers and not convolutional:
             raise typer.BadParameter("--layers goes with networks of more than dense layers; --explain shows the plan of any")
         place, batch = {"simulator": simulator.value}, min(batch or (32 if convolutional else 128), count)

@@ -5,6 +5,7 @@ import numpy as np
 from .functions import apply
 from .golden import activate, bfloat16, matmul, round_bfloat16
 from .graph import span
+from .softmax import softmax
 
 __all__ = ["run_graph", "run_stage", "patches", "pool_max"]
 
@@ -79,7 +80,11 @@ def run_stage(stage, tensors, binary32=False):
     values = _sums(stage, tensors)
     if stage.pool:
         values = pool_max(values, stage.pool)
-    values = activate(values, stage.function) if isinstance(stage.function, str) else apply(stage.function, values)
+    if stage.softmax:
+        bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, stage.channels)).astype(np.uint32) << np.uint32(16)
+        values = bits.view(np.float32).reshape(values.shape)
+    else:
+        values = activate(values, stage.function) if isinstance(stage.function, str) else apply(stage.function, values)
     if stage.times:
         factor = tensors[stage.times].astype(np.float32)
         values = round_bfloat16(values).astype(np.float32) * factor

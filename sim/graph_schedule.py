@@ -354,12 +354,13 @@ class GraphSchedule:
         for part in range(parts):
             buffer = result + self._scaled(stage, part * tiles * self.pitch)
             stride = self._scaled(stage, self.pitch)
-            self._emit(Opcode.SOFTMAX, {
+            op = self._emit(Opcode.SOFTMAX, {
                 "format": self._format(stage), "rows": columns,
                 "lanes": stage.channels - (tiles - 1) * self.n, "buffer": buffer, "acc": acc + part * columns, "tiles": tiles,
                 "acc_stride": sums, "buffer_stride": stride},
                 [("acc", acc + part * columns, (tiles - 1) * sums + columns, False),
                  ("buffer", buffer, (tiles - 1) * stride + self._scaled(stage, columns), True)])
+            op.rows = columns * 3 * stage.channels      # it reads every number three times, one a cycle
 
     def _activate(self, stage, rectangle, column, acc, result):
         if stage.times:

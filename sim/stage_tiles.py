@@ -249,7 +249,7 @@ def plan_stage(stage, config, batch, layouts, space, wide):
     settle = turnaround(config)
     best = needed = None
     # Samples share a pass where one loop over rows is free for them.
-    several = min(stage.sums_size) == 1 and not stage.pool and not stage.softmax
+    several = min(stage.sums_size) == 1 and not stage.pool
     shapes = [(samples, height, width) for samples in (_sizes(batch) if several else ())]
     shapes += [(1, rows, width) for rows in _sizes(height)] + [(1, 1, columns) for columns in _sizes(width)[1:]]
     for samples, rows, columns in shapes:

@@ -16,7 +16,7 @@ __all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "Timeline",
 LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = range(5)
 UNIT = {Opcode.LOAD: LOAD, Opcode.LOAD_BIAS: LOAD, Opcode.LOAD_WEIGHTS: WEIGHTS, Opcode.STORE: STORE,
         Opcode.MATMUL: MATMUL, Opcode.ACTIVATE: ACTIVATE, Opcode.POOL: ACTIVATE, Opcode.MULTIPLY: ACTIVATE,
-        Opcode.LOAD_TABLE: ACTIVATE}
+        Opcode.LOAD_TABLE: ACTIVATE, Opcode.SOFTMAX: ACTIVATE}
 
 _QUEUE = 4              # instructions that wait in front of a unit
 _DISPATCH = 6           # cycles an instruction, and one more for each in flight

@@ -84,6 +84,18 @@ def test_product():
             n=4, unified_buffer_depth=depth, accumulator_depth=accumulators, **FULL), 2, random)
 
 
+@pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
+def test_softmax(width, channels):
+    """Over the channels, in one tile and in several, of one position and of many."""
+    random = np.random.default_rng(width + channels)
+    graph = _stage_graph(random, width=width, channels=channels, softmax=True)
+    program = check(graph, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, random)
+    assert any(op.opcode is Opcode.SOFTMAX for op in program.ops)
+    inner = Graph("g", graph.tensors, "x", "y", (
+        Stage(**{**vars(graph.stages[0]), "softmax": True}), Stage(**{**vars(graph.stages[1]), "softmax": False})))
+    check(inner, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, random)
+
+
 @pytest.mark.parametrize("graph,config,says", [
     ({"pool": Pool((2, 2), (4, 6))}, {}, "stage second: needs a core with pooling"),
     ({"function": Function("tanh")}, {"pooling": 1}, "stage second: needs a core with table_lanes"),
