@@ -20,7 +20,8 @@ def plan_of(network, program):
         plan, n = program.plan, program.config.n
         layers = [{"name": layer.name, "kind": "dense" + (f", {layer.function}" if layer.function != "none" else ""),
                    "shape": [1, 1, layer.weights.shape[1]],
-                   "tiling": f"{len(plan.chunks)} x {plan.chunks[0]} rows, column tiles {'+'.join(map(str, plan.groups[number]))}",
+                   "tiling": f"{len(plan.chunks)} x {plan.chunks[0]} rows, column tiles "
+                             + "+".join(map(str, plan.groups[number])),
                    "where": "array, operands on the chip" if plan.resident[number] else "array, operands streamed",
                    "macs": program.batch * layer.weights.size,
                    "compute_cycles": -(-layer.weights.shape[0] // n) * -(-layer.weights.shape[1] // n) * max(program.batch, n)}
@@ -64,8 +65,8 @@ def show_plan(console, plan):
 
 def show_layers(console, layers):
     """The layers of `tpu run --layers`, as :func:`scripts.tpu.run` gives them in `--json`."""
-    table = _table("Layers, one batch in the RTL", ("bound by",), "cycles", "utilisation", "bound by", "words read", "words written",
-                   "largest error", "rms error", "rms value")
+    table = _table("Layers, one batch in the RTL", ("bound by",), "cycles", "utilisation", "bound by", "words read",
+                   "words written", "largest error", "rms error", "rms value")
     for layer in layers:
         error = layer["error"] or {}
         table.add_row(layer["name"], layer["kind"], f"{layer['cycles']:,}", f"{layer['utilisation']:.1%}", layer["bound"],

@@ -5,7 +5,8 @@ import numpy as np
 from hw.isa import Opcode, Region, encode
 
 from .golden import bfloat16
-from .graph_schedule import ZEROS, GraphSchedule
+from .graph_emitter import ZEROS
+from .graph_schedule import GraphSchedule
 from .memory_map import PAD, tiles_of
 from .ordering import ordered, with_weights
 from .program import CompileError, Program
@@ -68,7 +69,7 @@ def compile_graph(graph, config, batch):
     """See :func:`sim.compiler.compile_network`."""
     schedule = GraphSchedule(graph, config, batch)
     memory = GraphMemory(schedule)
-    ops, (groups, tiles) = with_weights(schedule.ops)
+    ops, (groups, tiles) = with_weights(schedule.emitter.ops)
     passes = sum(op.passes for op in ops if op.unit == MATMUL)
     short = passes <= _SIMULATED_PASSES
     ops = ordered(ops, simulate(ops, config, ideal=True) if short else estimate(ops, config), 1)
@@ -76,14 +77,15 @@ def compile_graph(graph, config, batch):
     n, step = config.n, config.instruction_bytes
     constants = (len(ops) + 1) * step
     fixed = bytes(ZEROS * 2 * n) + memory.biases() + b"".join(
-        function.table().entries.astype("<u2").tobytes() for function in schedule.tables)
+        function.table().entries.astype("<u2").tobytes() for function in schedule.emitter.tables)
     tile = 2 * n * n
     align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
     weights = -(-(constants + len(fixed)) // align) * align
     sizes = {region: schedule.sizes[region] * 2 * n for region in (Region.INPUT, Region.OUTPUT, Region.SCRATCH)}
     for name, value in (("MODEL", weights + tiles * tile), *((region.name, size) for region, size in sizes.items())):
         if value >= 1 << 32:
-            raise CompileError(f"region {name} would take {value} bytes, but offsets have 32 bits; use a smaller batch or network")
+            raise CompileError(f"region {name} would take {value} bytes, but offsets have 32 bits; use a smaller batch "
+                               f"or network")
     words = []
     for op in ops:
         fields = dict(op.fields)
@@ -109,6 +111,6 @@ def compile_graph(graph, config, batch):
         compute_cycles=sum(op.passes * max(op.rows, n) for op in ops if op.unit == MATMUL),
         read_beats=read + len(words) * (step // config.bus_bytes),
         write_beats=sum(op.rows for op in ops if op.opcode is Opcode.STORE) * beats,
-        least_beats=(tiles * n + inputs + 2 * schedule.total_biases) * beats,
+        least_beats=(tiles * n + inputs + 2 * schedule.emitter.total_biases) * beats,
         predicted_cycles=simulate(ops, config).cycles if short else None,
         ops=tuple(ops))

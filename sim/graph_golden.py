@@ -81,8 +81,8 @@ def run_stage(stage, tensors, binary32=False):
     if stage.pool:
         values = pool_max(values, stage.pool)
     if stage.softmax:
-        bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, stage.channels)).astype(np.uint32) << np.uint32(16)
-        values = bits.view(np.float32).reshape(values.shape)
+        bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, stage.channels))
+        values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(values.shape)
     else:
         values = activate(values, stage.function) if isinstance(stage.function, str) else apply(stage.function, values)
     if stage.times:

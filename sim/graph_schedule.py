@@ -7,23 +7,21 @@ nothing waits, and :mod:`sim.ordering` puts the instructions where they overlap.
 
 import numpy as np
 
-from hw.isa import TABLE_ENTRIES, Format, Function, Opcode, Region
+from hw.isa import Opcode, Region
 
 from .folding import fold
+from .graph_emitter import ZEROS, Emitter
+from .graph_results import Results, is_table
 from .layout import layout_of
 from .memory_map import tiles_of
 from .program import CompileError
-from .schedule import Op, Places, Ring
-from .stage_tiles import Area, NothingFits, passes_of, plan_stage, runs_of_windows
-from .timing import UNIT
+from .schedule import Ring
+from .stage_tiles import Area, NothingFits, passes_of, plan_stage
 
-__all__ = ["GraphSchedule", "ZEROS"]
+__all__ = ["GraphSchedule"]
 
 #: Stands for the tensor that the result is multiplied with, among the areas of operands.
 _FACTOR = object()
-
-#: Vectors of zeros in region MODEL, from which zero margins are loaded.
-ZEROS = 64
 
 
 def _loops(places):
@@ -51,9 +49,7 @@ def _steps(places):
 
 
 class GraphSchedule:
-    """Builds `ops`: all instructions but LOAD_WEIGHTS and HALT; `owners` says which stage each belongs to.
-
-    Offsets in MODEL count from the zeros, which the biases follow.
+    """All instructions of a graph's program but LOAD_WEIGHTS and HALT: `emitter.ops`.
 
     Parameters
     ----------
@@ -74,25 +70,19 @@ class GraphSchedule:
         self.stages, self.gathers = fold(graph, config.n)
         self._check()
         self._lay_out_host()
-        self.ops, self.issued = [], [0] * 5
-        self.stage = 0
         self._lay_out_buffer()
-        self.places = {"buffer": Places(config.unified_buffer_depth), "acc": Places(config.accumulator_depth),
-                       "bias": Places(config.bias_depth), "scratch": Places(max(1, self.scratch))}
-        self.acc_ring = Ring(0, config.accumulator_depth)
-        self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
-        self.tables, self.table = {}, None          # functions to their places in region MODEL; the one that is loaded
+        self.emitter = Emitter(config, self.stages, self.regions, self.sizes[Region.SCRATCH])
         if self.zeros:
-            self._load_zeros(0, self.zeros)
+            self.emitter.load_zeros(0, self.zeros)
             self._zero_margins()
-        for self.stage, (stage, plan) in enumerate(zip(self.stages, self.plans)):
+        for self.emitter.stage, (stage, plan) in enumerate(zip(self.stages, self.plans)):
             self._run_stage(stage, plan)
 
     def _check(self):
         """That the core has what the stages need."""
         for stage in self.stages:
             lacking = [(stage.pool, self.config.pooling, "pooling"), (stage.softmax, self.config.softmax, "softmax"),
-                       (self._is_table(stage.function) or stage.times, self.config.table_lanes, "table_lanes")]
+                       (is_table(stage.function) or stage.times, self.config.table_lanes, "table_lanes")]
             for needed, there, name in lacking:
                 if needed and not there:
                     raise CompileError(f"stage {stage.name}: needs a core with {name}; set it in its configuration "
@@ -117,7 +107,7 @@ class GraphSchedule:
                 raise CompileError(f"{self.graph.name}: its output {name!r} is also used inside, which is not supported")
             self.layouts[name], self.regions[name] = layout, (region, sizes[region])
             sizes[region] += layout.size * (2 if region is Region.OUTPUT and self.wide else 1)
-        self.sizes, self.scratch = sizes, sizes[Region.SCRATCH]
+        self.sizes = sizes
 
     def _lay_out_buffer(self):
         """Zeros for margins | a ring for operands | places for results, cut anew for every stage."""
@@ -134,35 +124,6 @@ class GraphSchedule:
                                    f"takes {error.needed}") from None
             self.plans.append(plan)
 
-    # Instructions
-
-    def _emit(self, opcode, fields, accesses, tiles=None, group_tiles=0):
-        """`accesses` : (memory, first row, rows, write) that the instruction touches."""
-        unit = UNIT[opcode]
-        self.issued[unit] += 1
-        needs = np.zeros(5, np.int64)
-        for memory, first, count, write in accesses:
-            needs = np.maximum(needs, self.places[memory].access(unit, self.issued[unit], first, count, write))
-        op = Op(opcode, fields, [(unit, need) for unit, need in enumerate(needs.tolist()) if need], tiles)
-        op.group_tiles, op.stage = group_tiles, self.stage
-        self.ops.append(op)
-        return op
-
-    def _move(self, opcode, name, position, buffer, count):
-        """LOAD or STORE of positions of a tensor in bfloat16."""
-        region, first = self.regions[name]
-        write, offset = opcode is Opcode.LOAD, first + position
-        accesses = [("buffer", buffer, count, write)]
-        if region is Region.SCRATCH:
-            accesses.append(("scratch", offset, count, not write))
-        self._emit(opcode, {"region": region, "offset": offset * 2 * self.n, "rows": count, "buffer": buffer}, accesses)
-
-    def _load_zeros(self, buffer, count):
-        for first in range(0, count, ZEROS):
-            rows = min(ZEROS, count - first)
-            self._emit(Opcode.LOAD, {"region": Region.MODEL, "offset": 0, "rows": rows, "buffer": buffer + first},
-                       [("buffer", buffer + first, rows, True)])
-
     def _zero_margins(self):
         """Zeros before, between and after the samples of every tensor that the core writes."""
         for name, layout in self.layouts.items():
@@ -174,11 +135,11 @@ class GraphSchedule:
                 stretches += [(layout.position(sample, layout.tensor.height), below) for sample in range(self.batch)]
             if layout.beside and any(stage.output == name and self._partial(stage, plan)
                                      for stage, plan in zip(self.stages, self.plans)):
-                stretches += [(layout.position(sample, y, tile, layout.tensor.width), layout.beside) for sample in range(self.batch)
-                              for y in range(layout.tensor.height) for tile in range(layout.tiles)]
+                stretches += [(layout.position(sample, y, tile, layout.tensor.width), layout.beside)
+                              for sample in range(self.batch) for y in range(layout.tensor.height) for tile in range(layout.tiles)]
             for position, count in stretches:
                 for first in range(0, count, self.zeros):
-                    self._move(Opcode.STORE, name, position + first, 0, min(self.zeros, count - first))
+                    self.emitter.move(Opcode.STORE, name, position + first, 0, min(self.zeros, count - first))
 
     # A stage
 
@@ -186,40 +147,37 @@ class GraphSchedule:
         """Whether a job makes parts of rows, which are stored piece by piece and without the margin."""
         return plan.columns < self.layouts[stage.output].tensor.width
 
+    def _is_wide(self, stage):
+        return self.wide and stage.output == self.graph.output
+
     def _run_stage(self, stage, plan):
-        space = self.config.unified_buffer_depth
-        staging = space - plan.slots * plan.staging
+        layout, partial = self.layouts[stage.output], self._partial(stage, plan)
+        staging = self.config.unified_buffer_depth - plan.slots * plan.staging
         self.operands = Ring(self.zeros, staging - self.zeros)
-        output = self.layouts[stage.output]
-        partial = self._partial(stage, plan)
-        self.pitch = plan.columns if partial else output.pitch
-        if self._is_table(stage.function):
-            self._load_table(stage.function)
-        if output.beside and not partial:
-            self._load_zeros(staging, plan.slots * plan.staging)
+        results = Results(self.emitter, stage, layout, partial=partial, pitch=plan.columns if partial else layout.pitch,
+                          wide=self._is_wide(stage))
+        if is_table(stage.function):
+            self.emitter.load_table(stage.function, self.operands)
+        if layout.beside and not partial:
+            self.emitter.load_zeros(staging, plan.slots * plan.staging)
         for job, rectangle in enumerate(plan.rectangles(stage, self.batch)):
             place = staging + job % plan.slots * plan.staging
-            self._job(stage, plan, rectangle, place)
-            self._store(stage, rectangle, place, partial)
+            self._job(stage, plan, rectangle, results, place)
+            results.store(rectangle, place)
 
-    def _job(self, stage, plan, rectangle, result):
-        columns = tiles_of(stage.channels, self.n)
-        sums = int(np.prod(rectangle.sums))
-        whole = len(plan.blocks) == 1
-        areas = self._load_block(stage, plan, rectangle, plan.blocks[0]) if whole else None
-        self.factor = areas.get(_FACTOR) if whole else None
-        held = None
-        if stage.softmax:
-            held = self.acc_ring.take(columns * sums)
+    def _job(self, stage, plan, rectangle, results, place):
+        """Sums and results of a rectangle. Softmax needs the sums of all column tiles at once."""
+        columns, sums = tiles_of(stage.channels, self.n), int(np.prod(rectangle.sums))
+        areas = self._load_block(stage, plan, rectangle, plan.blocks[0]) if len(plan.blocks) == 1 else None
+        held = self.emitter.acc_ring.take(columns * sums) if stage.softmax else None
         for column in range(0, columns, plan.together):
             count = min(plan.together, columns - column)
-            acc = held + column * sums if stage.softmax else self.acc_ring.take(count * sums)
-            self._sum(stage, plan, rectangle, column, count, acc, sums, areas)
-            if not stage.softmax:
-                for c in range(count):
-                    self._activate(stage, rectangle, column + c, acc + c * sums, result)
+            acc = held + column * sums if stage.softmax else self.emitter.acc_ring.take(count * sums)
+            last = self._sum(stage, plan, rectangle, column, count, acc, sums, areas)
+            for c in range(0 if stage.softmax else count):
+                results.activate(rectangle, column + c, acc + c * sums, place, last.get(_FACTOR))
         if stage.softmax:
-            self._softmax(stage, rectangle, held, sums, result)
+            results.softmax(rectangle, held, sums, place)
 
     def _load_block(self, stage, plan, rectangle, block):
         """{source: (Area, its place in the unified buffer)}."""
@@ -231,22 +189,18 @@ class GraphSchedule:
         place, found = self.operands.take(sum(area.size for area in areas.values())), {}
         for source, area in areas.items():
             for host, offset, count in area.transfers():
-                self._move(Opcode.LOAD, stage.times if source is _FACTOR else source, host, place + offset, count)
+                self.emitter.move(Opcode.LOAD, stage.times if source is _FACTOR else source, host, place + offset, count)
             found[source] = area, place
             place += area.size
         return found
 
     def _sum(self, stage, plan, rectangle, column, count, acc, sums, areas):
-        """All passes of `count` column tiles."""
+        """All passes of `count` column tiles. Returns the areas of operands that are there at the end."""
         passes = passes_of(stage, self.n, column, self.layouts)
-        group, before = (self.stage, column, count), 0
-        bias = [self._bias(self.stage, column + c) for c in range(count)]
-        if any(b != bias[0] + c for c, b in enumerate(bias)):
-            bias = [self._bias(self.stage, column, count)]
+        group, before, bias = (self.emitter.stage, column, count), 0, self.emitter.bias(column, count)
         for block in plan.blocks:
             if len(plan.blocks) > 1:
                 areas = self._load_block(stage, plan, rectangle, block)
-                self.factor = areas.get(_FACTOR)
             inside = [p for p in passes if any(
                 p[0] == index and ky <= p[1] < end_ky and tile <= p[3] < end_tile for index, ky, end_ky, tile, end_tile in block)]
             for index in range(len(stage.terms)):
@@ -256,12 +210,13 @@ class GraphSchedule:
                 places, rows = self._operands(stage.terms[index], rectangle, mine, areas)
                 first = 0
                 if before == 0:
-                    self._matmul(group, count, before, (places[0], 1, 0, 1, 0), rows, acc, sums, len(passes), bias[0])
+                    self._matmul(group, count, before, (places[0], 1, 0, 1, 0), rows, acc, sums, len(passes), bias)
                     first = before = 1
                 for loops in self._passes(places[first:], count):
                     self._matmul(group, count, before, loops, rows, acc, sums, len(passes))
                     before += loops[1] * loops[3]
         assert before == len(passes)
+        return areas
 
     def _passes(self, places, count):
         """With several column tiles, the inner loop is theirs."""
@@ -297,185 +252,4 @@ class GraphSchedule:
         accesses = [("buffer", first, extent, False), ("acc", acc, count * sums, True)]
         if start:
             accesses.append(("bias", bias, count, False))
-        self._emit(Opcode.MATMUL, fields, accesses, (*group, before * count, count0 * count1 * count), passes * count)
-
-    def _bias(self, stage, column, count=1):
-        """Place of the bias rows of column tiles; they are loaded if they are not there."""
-        key = stage, column, count
-        if key not in self.bias_places:
-            if self.total_biases <= self.config.bias_depth:
-                place = self.bias_row(stage, column)
-            else:
-                place = self.bias_ring.take(count)
-                self.bias_places = {other: at for other, at in self.bias_places.items()
-                                    if at + other[2] <= place or place + count <= at}
-            offset = ZEROS * 2 * self.n + self.bias_row(stage, column) * 4 * self.n
-            self._emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": offset, "rows": count, "bias": place},
-                       [("bias", place, count, True)])
-            self.bias_places[key] = place
-        return self.bias_places[key]
-
-    def bias_row(self, stage, column=0):
-        """Number of a column tile's bias row in region MODEL."""
-        return sum(tiles_of(other.channels, self.n) for other in self.stages[:stage]) + column
-
-    @property
-    def total_biases(self):
-        return self.bias_row(len(self.stages))
-
-    # Results
-
-    def _place(self, stage, rectangle, sample, y, column, x=0):
-        """Position of a result within a job's place."""
-        rows = rectangle.rows[1] - rectangle.rows[0]
-        tiles = self.layouts[stage.output].tiles
-        return (((sample * rows + y) * tiles + column) * self.pitch + x)
-
-    def _multiply(self, stage, rectangle, column, acc, result):
-        """A row of positions at a time: both factors and the product lie apart otherwise."""
-        (area, place), (samples, rows, columns) = self.factor, rectangle.sums
-        for sample in range(samples):
-            for y in range(rows):
-                operand = place + area.place(rectangle.samples[0] + sample, rectangle.rows[0] + y, column, rectangle.columns[0])
-                buffer = result + self._place(stage, rectangle, sample, y, column)
-                low, high = min(operand, buffer), max(operand, buffer)
-                self._emit(Opcode.MULTIPLY, {"rows": columns, "lanes": min(self.n, stage.channels - column * self.n), "buffer": buffer,
-                                             "acc": acc + (sample * rows + y) * columns, "operand": operand},
-                           [("acc", acc + (sample * rows + y) * columns, columns, False),
-                            ("buffer", low, high - low + columns, True)])
-
-    def _softmax(self, stage, rectangle, acc, sums, result):
-        """A row of positions at a time, unless one tile holds all channels."""
-        samples, rows, columns = rectangle.sums
-        tiles = tiles_of(stage.channels, self.n)
-        parts = samples * rows
-        if tiles == 1 and (self.pitch == columns or parts == 1):
-            parts, columns = 1, parts * columns
-        for part in range(parts):
-            buffer = result + self._scaled(stage, part * tiles * self.pitch)
-            stride = self._scaled(stage, self.pitch)
-            op = self._emit(Opcode.SOFTMAX, {
-                "format": self._format(stage), "rows": columns,
-                "lanes": stage.channels - (tiles - 1) * self.n, "buffer": buffer, "acc": acc + part * columns, "tiles": tiles,
-                "acc_stride": sums, "buffer_stride": stride},
-                [("acc", acc + part * columns, (tiles - 1) * sums + columns, False),
-                 ("buffer", buffer, (tiles - 1) * stride + self._scaled(stage, columns), True)])
-            op.rows = columns * 3 * stage.channels      # it reads every number three times, one a cycle
-
-    def _activate(self, stage, rectangle, column, acc, result):
-        if stage.times:
-            self._multiply(stage, rectangle, column, acc, result)
-            return
-        fields = {"function": self._function(stage.function), "format": self._format(stage),
-                  "lanes": min(self.n, stage.channels - column * self.n)}
-        samples, rows, columns = rectangle.sums
-        if stage.pool:
-            self._pool_windows(stage, rectangle, column, acc, result, fields)
-            return
-        # Runs of rows that follow each other in the accumulators, and their distance in the result.
-        if rows == columns == 1:
-            outer, inner, step = samples, 1, self._place(stage, rectangle, 1, 0, 0)
-        elif samples == 1:
-            outer, inner, step = rows, columns, self._place(stage, rectangle, 0, 1, 0)
-        else:
-            outer, inner, step = samples * rows, columns, self._place(stage, rectangle, 0, 1, 0)
-        self._write(stage, fields, acc, outer, inner, inner, 1, step, result + self._scaled(
-            stage, self._place(stage, rectangle, 0, 0, column)))
-
-    def _scaled(self, stage, positions):
-        """Positions of a result, in vectors."""
-        return positions * (2 if self._is_wide(stage) else 1)
-
-    def _is_wide(self, stage):
-        return self.wide and stage.output == self.graph.output
-
-    def _format(self, stage):
-        return Format.BINARY32 if self._is_wide(stage) else Format.BFLOAT16
-
-    def _pool_windows(self, stage, rectangle, column, acc, result, fields):
-        pool, width = stage.pool, rectangle.sums[2]
-        for y, rows, wy, high in runs_of_windows(stage, 0, *rectangle.rows):
-            for x, columns, wx, broad in runs_of_windows(stage, 1, *rectangle.columns):
-                top = y * pool.stride[0] - pool.padding[0] + wy * pool.dilation[0] - rectangle.sum_rows[0]
-                left = x * pool.stride[1] - pool.padding[1] + wx * pool.dilation[1] - rectangle.sum_columns[0]
-                place = self._place(stage, rectangle, 0, y - rectangle.rows[0], column, x - rectangle.columns[0])
-                self._write(stage, fields, acc + top * width + left, rows, columns, pool.stride[0] * width, pool.stride[1],
-                            self._place(stage, rectangle, 0, 1, 0), result + self._scaled(stage, place),
-                            window=(high, pool.dilation[0] * width, broad, pool.dilation[1]))
-
-    def _write(self, stage, fields, acc, outer, inner, outer_stride, inner_stride, step, buffer, window=(1, 0, 1, 0)):
-        """ACTIVATE or POOL of `outer` x `inner` results."""
-        size = self._scaled(stage, 1)
-        high, high_stride, broad, broad_stride = window
-        read = ((outer - 1) * outer_stride + (inner - 1) * inner_stride + (high - 1) * high_stride + (broad - 1) * broad_stride + 1)
-        plain = high == broad == 1 and inner_stride == 1
-        if plain and (outer == 1 or outer_stride == inner and step == inner):
-            rows = outer * inner
-            self._emit(Opcode.ACTIVATE, {**fields, "rows": rows, "acc": acc, "buffer": buffer},
-                       [("acc", acc, rows, False), ("buffer", buffer, rows * size, True)])
-        elif plain and not self.config.pooling:
-            for index in range(outer):
-                self._write(stage, fields, acc + index * outer_stride, 1, inner, 0, 1, 0, buffer + index * step * size)
-        else:
-            op = self._emit(
-                Opcode.POOL, {**fields, "acc": acc, "buffer": buffer, "rows0": inner, "rows0_stride": inner_stride, "rows1": outer,
-                              "rows1_stride": outer_stride, "buffer_stride": step * size, "window0": broad,
-                              "window0_stride": broad_stride, "window1": high, "window1_stride": high_stride},
-                [("acc", acc, read, False), ("buffer", buffer, ((outer - 1) * step + inner) * size, True)])
-            op.rows = outer * inner * high * broad
-
-    def _function(self, function):
-        """Its code; a function by table must have been loaded."""
-        if self._is_table(function):
-            return Function.TABLE
-        return Function[(function if isinstance(function, str) else function.name).upper()]
-
-    @staticmethod
-    def _is_table(function):
-        return not isinstance(function, str) and function.name not in ("none", "relu")
-
-    def _load_table(self, function):
-        """Puts a function into the function table, in parts that leave room for nothing else: operands come afterwards."""
-        if function == self.table:
-            return
-        self.table = function
-        number = self.tables.setdefault(function, len(self.tables))
-        table = function.table()
-        base = ZEROS * 2 * self.n + self.total_biases * 4 * self.n + number * 2 * TABLE_ENTRIES
-        vectors = TABLE_ENTRIES // self.n
-        part = min(vectors, self.operands.size)
-        for start in range(0, vectors, part):
-            rows = min(part, vectors - start)
-            buffer = self.operands.take(rows)
-            self._emit(Opcode.LOAD, {"region": Region.MODEL, "offset": base + start * 2 * self.n, "rows": rows, "buffer": buffer},
-                       [("buffer", buffer, rows, True)])
-            op = self._emit(Opcode.LOAD_TABLE, {"linear_low": table.linear_low, "linear_high": table.linear_high,
-                                                "first": table.first, "rows": rows,
-                                                "buffer": buffer, "entry": start * self.n}, [("buffer", buffer, rows, False)])
-            op.rows = rows * self.n
-
-    def _store(self, stage, rectangle, place, partial):
-        layout, (top, left) = self.layouts[stage.output], stage.origin
-        rows, (x, end_x) = rectangle.rows[1] - rectangle.rows[0], rectangle.columns
-        scale = self._scaled(stage, 1)
-        stretches, place_row = [], self.pitch if partial else rows * layout.row
-        for sample in range(*rectangle.samples):
-            if not partial:
-                stretches.append((layout.position(sample, top + rectangle.rows[0]), place_row))
-                continue
-            for y in range(*rectangle.rows):
-                stretches += [(layout.position(sample, top + y, tile, left + x), end_x - x) for tile in range(layout.tiles)]
-        merged = []
-        for index, (position, count) in enumerate(stretches):
-            offset = index * place_row
-            if merged and merged[-1][0] + merged[-1][2] == position and merged[-1][1] + merged[-1][2] == offset:
-                merged[-1][2] += count
-            else:
-                merged.append([position, offset, count])
-        for position, offset, count in merged:
-            region, first = self.regions[stage.output]
-            accesses = [("buffer", place + offset * scale, count * scale, False)]
-            if region is Region.SCRATCH:
-                accesses.append(("scratch", first + position, count, True))
-            self._emit(Opcode.STORE, {"region": region, "offset": (first + position * scale) * 2 * self.n, "rows": count * scale,
-                                      "buffer": place + offset * scale}, accesses)
+        self.emitter.emit(Opcode.MATMUL, fields, accesses, (*group, before * count, count0 * count1 * count), passes * count)
