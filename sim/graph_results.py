@@ -127,7 +127,8 @@ class Results:
                 left = x * pool.stride[1] - pool.padding[1] + wx * pool.dilation[1] - rectangle.sum_columns[0]
                 place = self._place(rectangle, 0, y - rectangle.rows[0], column, x - rectangle.columns[0])
                 self._pool(fields, acc + top * width + left, rows, columns, self._place(rectangle, 0, 1),
-                           result + place * self.size, (pool.stride[0] * width, pool.stride[1]), (high, broad), (pool.dilation[0] * width, pool.dilation[1]))
+                           result + place * self.size, (pool.stride[0] * width, pool.stride[1]), (high, broad),
+                           (pool.dilation[0] * width, pool.dilation[1]))
 
     def _write(self, fields, acc, outer, inner, step, buffer):
         """`outer` runs of `inner` sums, `step` positions apart in the result: one instruction where it can be."""

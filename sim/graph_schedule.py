@@ -136,7 +136,8 @@ class GraphSchedule:
             if layout.beside and any(stage.output == name and self._partial(stage, plan)
                                      for stage, plan in zip(self.stages, self.plans)):
                 stretches += [(layout.position(sample, y, tile, layout.tensor.width), layout.beside)
-                              for sample in range(self.batch) for y in range(layout.tensor.height) for tile in range(layout.tiles)]
+                              for sample in range(self.batch) for y in range(layout.tensor.height)
+                               for tile in range(layout.tiles)]
             for position, count in stretches:
                 for first in range(0, count, self.zeros):
                     self.emitter.move(Opcode.STORE, name, position + first, 0, min(self.zeros, count - first))

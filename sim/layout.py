@@ -1,7 +1,7 @@
 """Where a tensor's vectors are in host memory, and how numpy arrays get there and back.
 
-A vector is `n` channels of one position. A tensor lies as `[sample][y][tile][x]`, in tiles of `n` channels, with margins of zeros that
-neighbours share: the columns behind a row are also those before the next one, and the rows below a sample are also those
+A vector is `n` channels of one position. A tensor lies as `[sample][y][tile][x]`, in tiles of `n` channels, with margins of
+zeros that neighbours share: the columns behind a row are also those before the next one, and the rows below a sample are also those
 above the next. So what a padded convolution reads for any range of rows is one stretch of memory.
 """
 
