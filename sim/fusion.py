@@ -235,11 +235,13 @@ class _Fusion:
                 return None
             changes["softmax"] = node.softmax
         if node.times is not None:
+            if not source.plain:            # the core multiplies sums alone
+                return None
             changes["times"] = node.times
         return replace(source, **changes, shape=node.shape, value=node.value)
 
     def _takes_product(self, node):
-        return self._alone(node) and not node.softmax and node.times is None
+        return self._alone(node) and node.plain
 
     def _with_sums(self, node):
         """A sum of several with the sums that are added, in place of their results."""

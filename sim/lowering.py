@@ -17,8 +17,9 @@ def make_function(function, title):
     """The function of a stage, from its name and parameters; `title` is that of what asks for it."""
     try:
         made = Function(*function)
-        if made.is_table:
-            made.table()
+        if not made.is_table:
+            return made.name
+        made.table()
     except ValueError as error:
         raise ModelError(f"{title}: {error}") from None
     return made

@@ -286,7 +286,7 @@ def test_squeeze_and_excitation(rng, tmp_path):
     b("Relu")
     b("Conv", weights(rng, 4, 2, 1, 1))
     b.node("Mul", [x, b.last])
-    check_graph(b.save(tmp_path), images(rng, channels=3, size=6)[..., :5].copy(), stages=4)
+    check_graph(b.save(tmp_path), images(rng, channels=3, size=6)[..., :5].copy(), stages=5)
 
 
 def test_depthwise(rng, tmp_path):
