@@ -28,7 +28,7 @@ class SoftmaxUnit(wiring.Component):
     in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
 
     Numbers pass one a cycle, and a row of N elements is read three times: for its maximum, for the sum of exp(x - maximum), and
-    for the results. That takes 2 N + n tiles + 21 cycles, and another 12 at the end of an operation; a cycle more for each factor
+    for the results. That takes 2 N + n tiles + 21 cycles, and another 13 at the end of an operation; a cycle more for each factor
     of two in the sum from 2 on; and more while `grant` is 0. From a maximum of 8,192 on, the last two readings take a
     cycle more for each element and binade (:class:`.RowDistance`).
 
@@ -72,10 +72,10 @@ class SoftmaxUnit(wiring.Component):
             self.moves.eq(self.i.valid & (~written | self.grant)),
         ]
 
-        # What is known of an element, from its issue on; x is there at stage 2.
+        # What is known of an element, from its issue on; the sums are there at stage 1, x at stage 3.
         element = data.StructLayout({name: 1 for name in ("search", "first", "place", "sum", "last", "out", "keep", "done")})
         m.submodules.exponential = exponential = Exponential()
-        powered = 2 + distance.latency + exponential.latency
+        powered = 3 + distance.latency + exponential.latency
         stages = [Signal(element, name=f"element_{index}") for index in range(powered + 3)]
         m.d.sync += [after.eq(before) for before, after in zip(stages, stages[1:])]
 
@@ -83,15 +83,18 @@ class SoftmaxUnit(wiring.Component):
         m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
 
         lane, index = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
+        # One of two lanes, behind the memory; one of all of them, or the maximum.
         x = Signal(32, reset_less=True)
         chosen = [self.sums.word_select(c, 32) & lane[c].replicate(32) for c in range(self.n)]
-        m.d.sync += x.eq(reduce(or_, chosen, Value.cast(distance.maximum) & stages[1].place.replicate(32)))
+        pairs = [Signal(32, name=f"pair_{index}", reset_less=True) for index in range(self.n // 2)]
+        m.d.sync += [pair.eq(a | b) for pair, a, b in zip(pairs, chosen[::2], chosen[1::2])]
+        m.d.sync += x.eq(reduce(or_, pairs, Value.cast(distance.maximum) & stages[2].place.replicate(32)))
         m.d.comb += [
             distance.x.eq(x),
-            distance.search.eq(stages[2].search),
-            distance.first.eq(stages[2].first),
-            distance.place.eq(stages[2].place),
-            distance.measure.eq(stages[2].sum | stages[2].out),
+            distance.search.eq(stages[3].search),
+            distance.first.eq(stages[3].first),
+            distance.place.eq(stages[3].place),
+            distance.measure.eq(stages[3].sum | stages[3].out),
             exponential.d.eq(distance.d),
             exponential.beyond.eq(distance.beyond),
         ]
