@@ -55,7 +55,7 @@ class ActivationUnit(wiring.Component):
 
     A row of the accumulators is read each cycle, and a vector written each cycle, while `grant` takes them; a window of R rows
     takes R cycles, and one more as binary32. The first vector comes three cycles after the operation, or four after the last row
-    of a window of several; the next operation follows without a gap. A vector of the function TABLE comes four cycles later, and
+    of a window of several; the next operation follows without a gap. A vector of the function TABLE comes five cycles later, and
     one every n / `table_lanes` cycles; between such vectors and others the unit runs empty. It also does before each row of
     MULTIPLY and LOAD_TABLE, and then reads the unified buffer.
 

@@ -30,7 +30,7 @@ class FunctionPair(wiring.Component):
     Parameters and members as of :class:`FunctionTable`.
     """
 
-    latency = 3
+    latency = 4
 
     def __init__(self, *, lanes):
         if lanes not in (1, 2):
@@ -95,28 +95,32 @@ class FunctionPair(wiring.Component):
                     multiply=place.multiply)
         done = step("done", value=found, **vars(wait))
 
-        value, raised = Signal(Bfloat16), Signal(signed(10))
-        m.d.comb += [value.as_value().eq(done.value), raised.eq(value.exponent + done.shift)]
-        product = self._product(m, lane)
-        zero = done.linear & (done.zero | (raised <= 0) | ~done.value[:15].any())
-        infinite = done.linear & ~raised[9] & (raised[8] | raised[:8].all())
+        value, exponent = Signal(Bfloat16), Signal(signed(10))
+        m.d.comb += [value.as_value().eq(done.value), exponent.eq(value.exponent + done.shift)]
+        raised = step(
+            "raised", exponent=exponent, sign=value.sign, fraction=value.fraction, linear=done.linear,
+            zero=done.linear & (done.zero | ~done.value[:15].any()), nan=done.nan, keep=done.keep, multiply=done.multiply,
+            product=self._product(m, lane))
+
+        zero = raised.zero | raised.linear & (raised.exponent <= 0)
+        infinite = raised.linear & ~raised.exponent[9] & (raised.exponent[8] | raised.exponent[:8].all())
         o = Signal(Bfloat16)
-        with m.If(done.multiply):
-            m.d.comb += o.as_value().eq(product)
-        with m.Elif(done.nan):
+        with m.If(raised.multiply):
+            m.d.comb += o.as_value().eq(raised.product)
+        with m.Elif(raised.nan):
             m.d.comb += o.as_value().eq(QUIET_NAN >> 16)
         with m.Else():
             m.d.comb += [
-                o.sign.eq(value.sign),
-                o.exponent.eq(Mux(infinite, EXPONENT_MAX, raised[:8]) & ~zero.replicate(8)),
-                o.fraction.eq(value.fraction & ~(zero | infinite).replicate(7)),
+                o.sign.eq(raised.sign),
+                o.exponent.eq(Mux(infinite, EXPONENT_MAX, raised.exponent[:8]) & ~zero.replicate(8)),
+                o.fraction.eq(raised.fraction & ~(zero | infinite).replicate(7)),
             ]
-        m.d.comb += self.o.word_select(lane, 16).eq(o.as_value() & done.keep.replicate(16))
+        m.d.comb += self.o.word_select(lane, 16).eq(o.as_value() & raised.keep.replicate(16))
         return place.address
 
     def _product(self, m, lane):
         """`x * w`, rounded to bfloat16; infinities and the NaN have no low bits and never round."""
-        multiplier = Multiplier(lead=self.latency)
+        multiplier = Multiplier(lead=self.latency - 1)
         m.submodules[f"multiplier_{lane}"] = EnableInserter(self.enable)(multiplier)
         m.d.comb += [
             multiplier.x.as_value().eq(self.x.word_select(lane, 16)),

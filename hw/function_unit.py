@@ -16,7 +16,7 @@ class FunctionUnit(wiring.Component):
     """Applies the table's function to vectors, `lanes` lanes a cycle, or multiplies them by the operand, in order.
 
     A vector is taken every n / lanes cycles, in a cycle with `ready`, `i_valid` and `advance`. Its lanes come out in `group`, the
-    lowest first, from the fourth cycle after on, while `valid` is 1; `last` marks the last of them. Nothing moves while `advance`
+    lowest first, from the fifth cycle after on, while `valid` is 1; `last` marks the last of them. Nothing moves while `advance`
     is 0. `busy` : something is in the unit.
 
     The operand and what goes with it is taken with `take`, while the unit is not `busy`. A vector with the task LOAD_TABLE is
