@@ -231,7 +231,7 @@ class _Fusion:
             if changes["function"] is None:
                 return None
         if node.softmax:
-            if not source.open:
+            if not source.open or source.pool:
                 return None
             changes["softmax"] = node.softmax
         if node.times is not None:

@@ -8,7 +8,7 @@ from .drafts import NO_FUNCTION, Affine, Linear, Part, identity, per_channel
 from .fusion import bounds
 from .network import ModelError
 from .onnx_flow import Flow, common_shape, limited, sample_axis, show, unsupported, whole
-from .onnx_views import arranged, copied, everything, select, slide, view
+from .onnx_views import arrangement, copied, everything, select, slide, view
 
 __all__ = ["affine", "elementwise", "function", "apply_function", "apply_spec", "softmax"]
 
@@ -183,9 +183,7 @@ def softmax(step, flow, kind=None):
         return _shares(step, everything(step, flow), kind)
     inside = None if flow.first is None or axis < flow.first else axis - flow.first
     if inside is not None and covered == flow.dims[axis] and kind == "softmax":
-        flow = everything(step, flow)
-        if next(arranged(flow, last=inside), None):
-            return _shares(step, flow, kind)
+        return _shares(step, arrangement(step, flow, last=inside)[0], kind)
     raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample or over its channels; its shape is "
                      f"{show(flow.dims)}, its axis {axis}")
 

@@ -12,13 +12,13 @@ from math import prod
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import TensorProto, external_data_helper, helper, numpy_helper
+from onnx import helper
 
 from .drafts import Input, Joint, Linear
 from .fusion import fuse
-from .golden import bfloat16
 from .lowering import as_chain, as_graph
 from .network import ModelError, Network
+from .onnx_constants import fold, read_constant
 from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, ML, PARTS, SUPPORTED, BatchFixed, Flow, Step,
                         inline, title, unsupported, whole)
 from .onnx_operators import apply
@@ -196,7 +196,7 @@ class _Reader:
                 stack.pop()
                 continue
             if name in self.initializers:
-                self.values[name] = self._constant(self.initializers[name], f"initialiser {name!r}")
+                self.values[name] = read_constant(self.initializers[name], f"initialiser {name!r}", self.folder)
                 continue
             node = self.producers.get(name)
             if node is None:
@@ -243,25 +243,6 @@ class _Reader:
         if node.op_type not in (*SUPPORTED, *PARTS, *FOLDABLE):
             raise unsupported(node)
 
-    def _constant(self, tensor, what):
-        # Whatever a damaged tensor makes onnx and numpy raise, the model is what is wrong.
-        try:
-            if external_data_helper.uses_external_data(tensor):
-                loaded = TensorProto()
-                loaded.CopyFrom(tensor)
-                external_data_helper.load_external_data_for_tensor(loaded, str(self.folder))
-                tensor = loaded
-            if tensor.data_type not in (*FLOATS, *INTEGERS):
-                kinds = {number: kind for kind, number in TensorProto.DataType.items()}
-                raise ModelError(f"{what} has the type {kinds.get(tensor.data_type, tensor.data_type)}; supported are "
-                                 f"float32, float64, float16, bfloat16 and integers")
-            array = numpy_helper.to_array(tensor)
-        except ModelError:
-            raise
-        except Exception as error:
-            raise ModelError(f"{what} can't be read: {inline(error)}") from None
-        return _plain(array)
-
     # Nodes
 
     def _run(self, node):
@@ -273,7 +254,7 @@ class _Reader:
                 if flows:
                     result = apply(Step(node, arguments, attributes, self.opset))
                 else:
-                    result = self._fold(node, arguments, attributes)
+                    result = fold(node, arguments, attributes, self.opset, self.folder)
         except (ModelError, Relayout):
             raise
         except Exception as error:          # a missing input, an attribute of the wrong type, shapes that do not fit
@@ -282,39 +263,6 @@ class _Reader:
             if name:
                 self.values[name] = value
                 _name(value, name)
-
-    def _fold(self, node, arguments, attributes):
-        """Outputs of a node that only has constants."""
-        if node.op_type not in FOLDABLE or node.domain not in ("", "ai.onnx"):
-            raise unsupported(node, "is not supported on constants")
-        if node.op_type == "Constant":
-            (key, value), = attributes.items()
-            if key == "value":
-                return [self._constant(value, title(node))]
-            kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-            if key not in kinds:
-                raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
-            return [np.array(value, dtype=kinds[key])]
-        if node.op_type in ("ConstantOfShape", "Expand", "Tile", "Range"):
-            self._check_size(node, arguments)
-        from onnx.reference import ReferenceEvaluator               # slow to import, and seldom needed
-        names = [name for name in node.input if name]
-        inputs = {name: self.values[name] for name in names}
-        graph = helper.make_graph(
-            [node], "fold", [onnx.ValueInfoProto(name=name) for name in inputs],
-            [onnx.ValueInfoProto(name=name) for name in node.output if name])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
-        outputs = iter(ReferenceEvaluator(model).run(None, inputs))
-        return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]
-
-
-    def _check_size(self, node, arguments):
-        sizes = [int(value) for value in arguments[-1 if node.op_type != "ConstantOfShape" else 0].reshape(-1)]
-        if node.op_type == "Range":
-            first, end, stride = (float(value) for value in arguments)
-            sizes = [(end - first) / stride]
-        if prod(sizes) * (arguments[0].size if node.op_type in ("Expand", "Tile") else 1) > LIMIT:
-            raise ModelError(f"{title(node)}: too large")
 
 
 def _name(flow, name):
@@ -334,8 +282,3 @@ def _without_softmax(flow, keep):
     if node.softmax == "softmax" and node.shape[:2] != (1, 1) and flow.dims[-1] != flow.size:
         return flow, False
     return replace(flow, source=node.parts[0].taps[0].source), True
-
-
-def _plain(array):
-    """Small floats as float32, which holds them exactly and which every numpy function knows."""
-    return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array

@@ -10,7 +10,7 @@ from .drafts import Joint, Linear, Part
 from .network import ModelError
 from .onnx_elementwise import broadcast
 from .onnx_flow import ANY_BATCH, FLOATS, INTEGERS, LOWEST, BatchFixed, Flow, common_shape, limited, sample_axis, show, whole
-from .onnx_views import arranged, in_place, in_roles, select, slide, view
+from .onnx_views import arranged, in_place, in_roles, roles_of, select, slide, view
 
 __all__ = ["keep", "shape_of", "reshape", "transpose", "expand", "cut", "split", "gather", "pad", "concat"]
 
@@ -198,7 +198,9 @@ def concat(step, flow):
             return together
     if any(isinstance(one.source, Joint) for one in flows):
         return _side_by_side(step, flows, inside)
-    for _, roles in arranged(max(flows, key=lambda one: one.size)):
+    shape = list(flow.sample.shape)
+    shape[inside] = sum(one.sample.shape[inside] for one in flows)
+    for roles in roles_of(shape):
         seen = [view(one, in_roles(one.sample, roles)) for one in flows]
         if inside in roles and None not in seen:
             node = _joined(step, seen, roles.index(inside))

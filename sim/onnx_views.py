@@ -13,7 +13,8 @@ from .graph import Pool
 from .network import ModelError
 from .onnx_flow import limited, whole
 
-__all__ = ["Relayout", "View", "view", "arranged", "copied", "select", "tap", "everything", "slide", "in_roles", "in_place"]
+__all__ = ["Relayout", "View", "view", "arranged", "copied", "arrangement", "select", "tap", "everything", "slide",
+           "roles_of", "in_roles", "in_place"]
 
 _MOST_GATHERS = 64
 
@@ -92,23 +93,40 @@ def _relayout(flow, index):
                 raise Relayout(shape, order)
 
 
+def roles_of(shape, last=None):
+    """Which axes of a sample of this shape may be (channel, y, x), the likeliest first; None stands for one that it does not
+    have. With `last`, that axis is the channel."""
+    axes = [axis for axis, size in enumerate(shape) if size != 1 or axis == last]
+    if len(axes) > 3:
+        return []
+    ways = [tuple(None if role is None else axes[role] for role in roles) for roles in _ROLES[len(axes)]]
+    return [roles for roles in ways if last is None or roles[0] == last]
+
+
 def arranged(flow, last=None):
-    """Ways to see a sample as (channel, y, x): pairs of a View and of the axes of the sample that these are, of which those
-    that it does not have are None. With `last`, that axis is the channel."""
-    sample = flow.sample
-    axes = [axis for axis in range(sample.ndim) if sample.shape[axis] != 1 or axis == last]
-    if len(axes) > 3 or isinstance(flow.source, Joint):
-        return
+    """Ways to see a sample as (channel, y, x): pairs of a View and of the axes of the sample that these are, as of
+    :func:`roles_of`."""
+    ways = [] if isinstance(flow.source, Joint) else roles_of(flow.sample.shape, last)
     found = False
-    orders = [tuple(None if role is None else axes[role] for role in roles) for roles in _ROLES[len(axes)]]
-    orders = [roles for roles in orders if last is None or roles[0] == last]
-    for roles in orders:
-        seen = _apart(flow.source, in_roles(sample, roles))
+    for roles in ways:
+        seen = _apart(flow.source, in_roles(flow.sample, roles))
         if seen is not None:
             found = True
             yield seen, roles
-    if not found and flow.source.loose:
-        _relayout(flow, in_roles(sample, orders[0]))
+    if ways and not found and flow.source.loose:
+        _relayout(flow, in_roles(flow.sample, ways[0]))
+
+
+def arrangement(step, flow, last=None):
+    """`(flow, View, roles)` of all values of a flow's source in one of these ways; a copy if there is none."""
+    flow = everything(step, flow)
+    for seen, roles in arranged(flow, last):
+        return flow, seen, roles
+    for roles in roles_of(flow.sample.shape, last):
+        node = copied(step, flow, in_roles(flow.sample, roles))
+        flow = flow.of(node, in_place(whole(node), flow.sample.shape, roles))
+        return flow, _apart(node, whole(node)), roles
+    raise ModelError(f"{step.title}: works on a sample of shape {flow.sample.shape}; up to three axes are supported")
 
 
 def in_roles(sample, roles):
@@ -273,12 +291,8 @@ def everything(step, flow):
         return _as_vector(step, flow)
     if np.array_equal(np.sort(flow.index), np.arange(np.prod(flow.source.shape))):
         return flow
-    for seen, roles in arranged(flow):
-        node = copied(step, flow, in_roles(flow.sample, roles))
-        return flow.of(node, in_place(whole(node), flow.sample.shape, roles))
-    sample = flow.sample
-    axes = [size for size in sample.shape if size != 1]
-    if len(axes) > 3:
-        raise ModelError(f"{step.title}: works on a sample of {len(axes)} axes, {sample.shape}; up to three are supported")
-    node = copied(step, flow, sample.reshape(axes + [1] * (3 - len(axes))))
-    return flow.of(node, whole(node).reshape(sample.shape))
+    ways = [roles for _, roles in arranged(flow)] or roles_of(flow.sample.shape)
+    if not ways:
+        raise ModelError(f"{step.title}: works on a sample of shape {flow.sample.shape}; up to three axes are supported")
+    node = copied(step, flow, in_roles(flow.sample, ways[0]))
+    return flow.of(node, in_place(whole(node), flow.sample.shape, ways[0]))

@@ -9,8 +9,8 @@ from .graph import Pool, span
 from .network import ModelError
 from .onnx_elementwise import apply_function
 from .onnx_expressions import unknown
-from .onnx_flow import LOWEST, Flow, limited, show, unsupported, whole
-from .onnx_views import arranged, copied, everything, in_place, slide, tap, view
+from .onnx_flow import LOWEST, Flow, limited, show, whole
+from .onnx_views import arrangement, copied, in_place, slide, tap, view
 
 __all__ = ["convolution", "pool", "reduce"]
 
@@ -221,23 +221,20 @@ def reduce(step, flow):
         raise ModelError(f"{step.title}: reduces the batch; only a sample's own axes may be")
     keep = step.attributes.get("keepdims", 1)
     inside = [axis - flow.first for axis in axes if axis >= flow.first]
-    flow = everything(step, flow)
-    for seen, roles in arranged(flow):
-        gone = [axis in inside for axis in roles]
-        size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
-        kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
-        at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
-        if step.operator == "ReduceMax":
-            if gone[0] and seen.source.shape[2] > 1:
-                return unknown(step)
-            node, channels = _largest(step, seen.source, at), seen.channels
-        else:
-            node, channels = _total(step, seen, at, gone[0])
-        index = in_place(whole(node)[channels], flow.sample.shape, roles)
-        result = flow.of(node, index)
-        dims = [1 if axis in axes else length for axis, length in enumerate(flow.dims)]
-        return replace(result, dims=tuple(dims if keep else [length for axis, length in enumerate(dims) if axis not in axes]))
-    raise unsupported(step.node, f"is not supported over these axes of {show(flow.dims)}")
+    flow, seen, roles = arrangement(step, flow)
+    gone = [axis in inside for axis in roles]
+    size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
+    kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
+    at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
+    if step.operator == "ReduceMax":
+        if gone[0] and seen.source.shape[2] > 1:
+            return unknown(step)
+        node, channels = _largest(step, seen.source, at), seen.channels
+    else:
+        node, channels = _total(step, seen, at, gone[0])
+    result = flow.of(node, in_place(whole(node)[channels], flow.sample.shape, roles))
+    dims = [1 if axis in axes else length for axis, length in enumerate(flow.dims)]
+    return replace(result, dims=tuple(dims if keep else [length for axis, length in enumerate(dims) if axis not in axes]))
 
 
 def _total(step, seen, at, across):

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from onnx_models import Builder, check_graph, reference, weights
 from seeds import seed
+from test_graph_compiler import check
 
+from hw.config import Config
 from sim.graph import span
+from sim.network import load_network
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_pools(rng, tmp_path, trial):
 class _Network:
     """Grows a network by operators drawn at random; `values` are (name, (channels, height, width)) that others may use."""
 
-    def __init__(self, rng, functions=("Relu",)):
+    def __init__(self, rng, functions):
         self.rng, self.functions = rng, functions
         self.shape = (int(rng.integers(1, 5)), int(rng.integers(4, 11)), int(rng.integers(4, 11)))
         self.first = self.shape
@@ -195,7 +198,7 @@ class _Network:
 @pytest.mark.parametrize("trial", range(30))
 def test_networks(tmp_path, trial):
     rng = np.random.default_rng([seed(), trial])
-    network = _Network(rng)
+    network = _Network(rng, ("Relu", "Relu", "Sigmoid", "LeakyRelu", "HardSwish"))
     network.convolution()
     for _ in range(rng.integers(2, 9)):
         network.grow()
@@ -204,3 +207,7 @@ def test_networks(tmp_path, trial):
     path = network.b.save(tmp_path)
     if np.abs(reference(path, x)).max() > 1e-3:
         check_graph(path, x)
+    if trial % 5 == 0:                  # and as a program, bit for bit
+        graph = load_network(path)
+        config = Config(n=4, unified_buffer_depth=2048, accumulator_depth=256, pooling=1, table_lanes=2)
+        check(graph, config, 2, rng)

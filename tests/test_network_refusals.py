@@ -169,6 +169,8 @@ def refusals():
         "one operand": (operator("Gemm"), "'odd'", "malformed"),
         "attribute of wrong type": (operator("Flatten", axis="one"), "'odd'", "malformed"),
         "random weights": (lambda b: b("Add", b.node("RandomNormal", [], name="odd", shape=[3])), "RandomNormal"),
+        "outer product of constants": (lambda b: b("Add", b.node("Mul", [ones((1 << 13, 1)), ones((1, 1 << 13))], name="odd")),
+                                       "'odd'", "too large"),
         "mask of a dropout": (lambda b: b.nodes.append(helper.make_node("Dropout", ["t2"], ["d", "t3"], "odd")) or
                               setattr(b, "last", "t3"), "'odd'", "not supported"),
     }

@@ -1,0 +1,77 @@
+"""Constants of an ONNX model: tensors in the file or beside it, and what nodes make of them."""
+
+from math import prod
+
+import numpy as np
+from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, numpy_helper
+
+from .golden import bfloat16
+from .network import ModelError
+from .onnx_flow import FLOATS, FOLDABLE, INTEGERS, LIMIT, inline, title, unsupported
+
+__all__ = ["read_constant", "fold"]
+
+
+def read_constant(tensor, what, folder):
+    """The array in a tensor, external ones being in `folder`; `what` is what a message calls it."""
+    # Whatever a damaged tensor makes onnx and numpy raise, the model is what is wrong.
+    try:
+        if external_data_helper.uses_external_data(tensor):
+            loaded = TensorProto()
+            loaded.CopyFrom(tensor)
+            external_data_helper.load_external_data_for_tensor(loaded, str(folder))
+            tensor = loaded
+        if tensor.data_type not in (*FLOATS, *INTEGERS):
+            kinds = {number: kind for kind, number in TensorProto.DataType.items()}
+            raise ModelError(f"{what} has the type {kinds.get(tensor.data_type, tensor.data_type)}; supported are "
+                             f"float32, float64, float16, bfloat16 and integers")
+        return _plain(numpy_helper.to_array(tensor))
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{what} can't be read: {inline(error)}") from None
+
+
+def fold(node, arguments, attributes, opset, folder):
+    """Outputs, a list, of a node that only has constants."""
+    if node.op_type not in FOLDABLE or node.domain not in ("", "ai.onnx"):
+        raise unsupported(node, "is not supported on constants")
+    if node.op_type == "Constant":
+        (key, value), = attributes.items()
+        if key == "value":
+            return [read_constant(value, title(node), folder)]
+        kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+        if key not in kinds:
+            raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
+        return [np.array(value, dtype=kinds[key])]
+    _check_size(node, [value for value in arguments if value is not None])
+    from onnx.reference import ReferenceEvaluator               # slow to import, and seldom needed
+    inputs = {name: value for name, value in zip(node.input, arguments) if name}
+    graph = helper.make_graph(
+        [node], "fold", [ValueInfoProto(name=name) for name in inputs],
+        [ValueInfoProto(name=name) for name in node.output if name])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    outputs = iter(ReferenceEvaluator(model).run(None, inputs))
+    return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]
+
+
+def _check_size(node, arguments):
+    """Refuses what would make far more numbers than the file has."""
+    size = 0
+    if node.op_type in ("ConstantOfShape", "Expand", "Tile"):
+        size = prod(int(value) for value in arguments[-1].reshape(-1))
+        size *= 1 if node.op_type == "ConstantOfShape" else arguments[0].size
+    elif node.op_type == "Range":
+        first, end, stride = (float(value) for value in arguments)
+        size = (end - first) / stride
+    elif node.op_type in ("Add", "Sub", "Mul", "Div", "Pow", "Where", "Max", "Min", "Sum"):
+        size = prod(np.broadcast_shapes(*(value.shape for value in arguments)))
+    elif node.op_type in ("MatMul", "Gemm", "Einsum", "Gather"):
+        size = prod(max(value.shape, default=1) for value in arguments[:2])
+    if size > LIMIT:
+        raise ModelError(f"{title(node)}: makes {int(size)} values of constants, which is too large")
+
+
+def _plain(array):
+    """Small floats as float32, which holds them exactly and which every numpy function knows."""
+    return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array
