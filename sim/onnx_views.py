@@ -208,7 +208,7 @@ def _runs(have, places):
     """Cuts positions into runs that one tap can read: (first, end) pairs."""
     first = 0
     while first < len(places):
-        end, step = first, 1 << len(places).bit_length()
+        end, step = first + 1, 1 << len(places).bit_length()
         while step:             # any beginning of a run is one, so its length is found bit by bit
             if end + step <= len(places) and _fit(have, places[first:end + step], end + step - first, 1, 1, 1, 0):
                 end += step
