@@ -372,3 +372,13 @@ def test_result_in_another_order(rng, tmp_path):
     b("Transpose", perm=[0, 2, 1])
     graph = check_graph(b.save(tmp_path), images(rng, size=6), stages=2)
     assert graph.output_order is None and graph.stages[1].value is None
+
+
+def test_first_position_only(rng, tmp_path):
+    """What keeps one position of many is no copy, though its tap looks like one."""
+    for cut in ("AveragePool", [np.array([0, 0]), np.array([1, 1]), np.array([2, 3])]):
+        b = Builder(["n", 1, 6, 6])
+        b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
+        b("Slice", *cut) if isinstance(cut, list) else b(cut, kernel_shape=[1, 1], strides=[4, 4])
+        b("Tanh")
+        check_graph(b.save(tmp_path), images(rng, size=6), stages=2)
