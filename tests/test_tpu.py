@@ -106,10 +106,7 @@ def test_generate(tmp_path):
     done = tpu("generate", "--n", 4, "--pooling", "--table-lanes", 2, "--softmax", "-o", tmp_path / "y.v", "--json")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "y.v").read_text()
-    for part in ("//   pooling = 1
-//   table_lanes = 2
-//   softmax = 1
-", "module tpu_function_pair (", "module tpu_larger (",
+    for part in ("//   pooling = 1\n//   table_lanes = 2\n//   softmax = 1\n", "module tpu_function_pair (", "module tpu_larger (",
                  "module tpu_activation_softmax ("):
         assert part in text
 
