@@ -137,8 +137,8 @@ class Config:
 
 
 PRESETS = {
-    "tiny": Config(n=4, unified_buffer_depth=1024, accumulator_depth=256, pooling=1, table_lanes=4),
-    "default": Config(pooling=1, table_lanes=4),
+    "tiny": Config(n=4, unified_buffer_depth=1024, accumulator_depth=256, pooling=1, table_lanes=4, softmax=1),
+    "default": Config(pooling=1, table_lanes=4, softmax=1),
     "ulx3s-25f": Config(n=2, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=256),
     "ulx3s-45f": Config(n=4, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=512),
     "ulx3s-85f": Config(n=8, cell_stages=9, unified_buffer_depth=2048, accumulator_depth=512),

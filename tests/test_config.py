@@ -49,6 +49,6 @@ def test_derived(n):
 
 
 def test_presets():
-    assert PRESETS["default"] == Config(pooling=1, table_lanes=4)
+    assert PRESETS["default"] == Config(pooling=1, table_lanes=4, softmax=1)
     for name in ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f"):
         assert not PRESETS[name].pooling and not PRESETS[name].table_lanes
