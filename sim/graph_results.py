@@ -73,7 +73,7 @@ class Results:
                                  "acc": first, "tiles": tiles, "acc_stride": sums, "buffer_stride": stride},
                 [("acc", first, (tiles - 1) * sums + columns, False),
                  ("buffer", buffer, (tiles - 1) * stride + columns * self.size, True)])
-            op.rows = columns * 3 * channels        # it reads every number three times, one a cycle
+            op.rows = columns * (2 * channels + tiles * self.n + 21)        # cycles: the datasheet has them
 
     def store(self, rectangle, place):
         """A job's results -> host memory."""

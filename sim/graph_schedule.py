@@ -12,6 +12,7 @@ from hw.isa import Opcode, Region
 from .folding import fold
 from .graph_emitter import ZEROS, Emitter
 from .graph_results import Results, is_table
+from .large_windows import split_windows
 from .layout import layout_of
 from .memory_map import tiles_of
 from .program import CompileError
@@ -59,13 +60,14 @@ class GraphSchedule:
 
     Members
     -------
-    stages, gathers : see :func:`sim.folding.fold`.
+    graph : as it was given, but for :func:`sim.large_windows.split_windows`. `stages`, `gathers` : see :func:`sim.folding.fold`.
     layouts : dict of tensor name to Layout. `regions` : to `(Region, first position)`.
     plans : StagePlan of every stage.
     """
 
     def __init__(self, graph, config, batch):
-        self.graph, self.config, self.batch, self.n = graph, config, batch, config.n
+        self.graph = graph = split_windows(graph, config.accumulator_depth)
+        self.config, self.batch, self.n = config, batch, config.n
         self.wide = any(map(graph.is_wide, graph.stages))
         self.stages, self.gathers = fold(graph, config.n)
         self._check()

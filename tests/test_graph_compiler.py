@@ -84,6 +84,18 @@ def test_product():
             n=4, unified_buffer_depth=depth, accumulator_depth=accumulators, **FULL), 2, random)
 
 
+@pytest.mark.parametrize("window,stride,padding,size", [((9, 12), (1, 1), (0, 0), (1, 1)), ((7, 8), (2, 3), (3, 2), (4, 3))])
+def test_windows_larger_than_the_accumulators(window, stride, padding, size):
+    random = np.random.default_rng(12)
+    tensors = {t.name: t for t in (Tensor("x", 3, 9, 12), Tensor("h", 5, *size), Tensor("y", 5, *size))}
+    one = np.eye(5, dtype=np.float32).astype(bfloat16).reshape(1, 1, 5, 5)
+    graph = Graph("g", tensors, "x", "y", (
+        Stage("first", "h", (Term("x", random_values(random, (3, 3, 3, 5), 0.4), padding=(1, 1)),), (9, 12), function="relu",
+              bias=random.normal(size=5).astype(np.float32), pool=Pool(window, size, stride, padding=padding)),
+        Stage("second", "y", (Term("h", one),), size)))
+    check(graph, Config(n=4, accumulator_depth=16, pooling=1), 2, random)
+
+
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
 def test_softmax(width, channels):
     """Over the channels, in one tile and in several, of one position and of many."""
