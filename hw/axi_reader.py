@@ -1,12 +1,12 @@
 """The AXI4 read manager: bursts of three clients on one bus."""
 
-from amaranth import Module, Signal
+from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from .axi import OKAY, axi4_read_signature
-from .burst_splitter import burst_request
+from .burst_splitter import MAX_BURST, burst_request
 
 __all__ = ["AxiReader", "CLIENTS"]
 
@@ -31,10 +31,10 @@ class AxiReader(wiring.Component):
     outstanding : int
         Bursts under way, a power of two.
     load_limit : int
-        Those of `load` among them.
+        Beats of `load` among them, at least two of the longest bursts.
     """
 
-    def __init__(self, *, address_width, data_width, outstanding=32, load_limit=4):
+    def __init__(self, *, address_width, data_width, outstanding=32, load_limit=4 * MAX_BURST):
         self.data_width = data_width
         self.outstanding = outstanding
         self.load_limit = load_limit
@@ -58,44 +58,47 @@ class AxiReader(wiring.Component):
             bus.arcache.eq(0b0011),
             bus.rready.eq(1),
         ]
-        free, last = Signal(), Signal()
+        free, asking, last = Signal(), Signal(), Signal()
         loads = Signal(range(self.load_limit + 1))
         loads_full = Signal()
         m.d.comb += free.eq((~bus.arvalid | bus.arready) & owners.w_rdy & ~draining)
         with m.If(bus.arready):
             m.d.sync += bus.arvalid.eq(0)
 
-        def grant(client):
-            request = getattr(self, client)
-            m.d.comb += [
-                request.ready.eq(free),
-                owners.w_en.eq(free),
-                owners.w_data.eq(CLIENTS.index(client)),
-            ]
-            with m.If(free):
-                m.d.sync += [
-                    bus.arvalid.eq(1),
-                    bus.araddr.eq(request.p.address),
-                    bus.arlen.eq(request.p.beats - 1),
-                ]
-
+        # A client's turn depends on what the others ask, not on whether it asks itself: `ready` is not behind its own `valid`.
+        loading, chosen = Signal(), Signal(2)
+        m.d.comb += [
+            loading.eq(self.load.valid & ~loads_full),
+            self.fetch.ready.eq(free),
+            self.load.ready.eq(free & ~self.fetch.valid & ~loads_full & ~(self.urgent & self.weights.valid)),
+            self.weights.ready.eq(free & ~self.fetch.valid & (self.urgent | ~loading)),
+            asking.eq(self.fetch.valid | loading | self.weights.valid),
+            owners.w_en.eq(free & asking),
+            owners.w_data.eq(chosen),
+        ]
         with m.If(self.fetch.valid):
-            grant("fetch")
-        with m.Elif(self.weights.valid & self.urgent):
-            grant("weights")
-        with m.Elif(self.load.valid & ~loads_full):
-            grant("load")
-        with m.Elif(self.weights.valid):
-            grant("weights")
+            m.d.comb += chosen.eq(CLIENTS.index("fetch"))
+        with m.Elif(loading & ~(self.urgent & self.weights.valid)):
+            m.d.comb += chosen.eq(CLIENTS.index("load"))
+        with m.Else():
+            m.d.comb += chosen.eq(CLIENTS.index("weights"))
+        request = Array(getattr(self, client).payload for client in CLIENTS)[chosen]
+        with m.If(free):
+            m.d.sync += [bus.arvalid.eq(asking), bus.araddr.eq(request.address), bus.arlen.eq(request.beats - 1)]
 
-        # Requests are not held back by data: without a limit, a long load would queue up in front of urgent weights.
-        asked, answered, loads_next = Signal(), Signal(), Signal.like(loads)
+        # Requests are not held back by data: without a limit, a long load would queue up in front of urgent weights. A burst
+        # counts as the longest until its beats do, in the cycle after next.
+        asked, beat, full = Signal(), Signal(), Signal()
+        taken, present = Signal.like(self.load.p.beats), Signal(range(self.load_limit + MAX_BURST + 1))
+        most = self.load_limit - MAX_BURST
         m.d.comb += [
             asked.eq(self.load.valid & self.load.ready),
-            answered.eq(last & (owners.r_data == CLIENTS.index("load"))),
-            loads_next.eq(loads + asked - answered),
+            beat.eq(bus.rvalid & (owners.r_data == CLIENTS.index("load"))),
+            present.eq(loads + taken),
+            full.eq(Mux(asked, Mux(beat, present > most - MAX_BURST + 1, present > most - MAX_BURST),
+                        Mux(beat, present > most + 1, present > most))),
         ]
-        m.d.sync += [loads.eq(loads_next), loads_full.eq(loads_next == self.load_limit)]
+        m.d.sync += [taken.eq(Mux(asked, self.load.p.beats, 0)), loads.eq(present - beat), loads_full.eq(full)]
 
         # Answers come in the order of the requests: each belongs to the oldest owner.
         m.d.comb += [

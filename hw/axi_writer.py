@@ -48,8 +48,8 @@ class AxiWriter(wiring.Component):
         # Address channel.
         take = Signal()
         m.d.comb += [
-            take.eq(self.burst.valid & ~active & (~bus.awvalid | bus.awready) & ~full & ~draining),
-            self.burst.ready.eq(take),
+            self.burst.ready.eq(~active & (~bus.awvalid | bus.awready) & ~full & ~draining),
+            take.eq(self.burst.valid & self.burst.ready),
         ]
         with m.If(bus.awready):
             m.d.sync += bus.awvalid.eq(0)

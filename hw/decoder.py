@@ -68,7 +68,7 @@ class Decoder(wiring.Component):
     In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or function, a wrong
     count of lanes (ILLEGAL); a count of 0 (LENGTH); a place outside a memory of the chip or a region, a beat that is not
     aligned, a STORE to a region that may not be written, the end of region MODEL (ADDRESS). The first that fails raises
-    `fault` for ever once what came before it is handed on; nothing comes out of it.
+    `fault` for ever once what came before it is handed on; nothing comes out of it, nor of what follows a HALT.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Decoder(wiring.Component):
             softmax = views[Opcode.SOFTMAX]
             products[Opcode.SOFTMAX] = [
                 (softmax.tiles, softmax.buffer_stride, last_buffer), (softmax.tiles, softmax.acc_stride, last_acc)]
-        left, right, product, rows = Signal(16), Signal(16), Signal(32), Signal(32)
+        left, right, product, rows = Signal(16), Signal(16), Signal(32, reset_less=True), Signal(32)
         step = Signal(range(len(products[Opcode.MATMUL]) + 3))
         factor, less = Signal(16), Signal()
         m.d.comb += less.eq(~is_matmul | (step != 0))
@@ -270,6 +270,11 @@ class Decoder(wiring.Component):
                     with m.Else():
                         m.d.sync += self.o.valid.eq(1)
                         m.next = "FETCH"
+                        with m.If(given.halt):
+                            m.next = "END"
+
+            with m.State("END"):
+                pass  # nothing more is taken, so that no further instructions are fetched
 
             with m.State("FAULT"):
                 m.d.comb += self.fault.eq(~self.o.valid)

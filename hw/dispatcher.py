@@ -94,22 +94,31 @@ class Dispatcher(wiring.Component):
             m.d.sync += flags.eq(Cat(relevant, a.first <= b.last, b.first <= a.last))
             m.d.comb += conflict[i].eq(flags.all())
 
-        free, full = Signal(range(slots)), Signal()
-        m.d.sync += full.eq(board.occupied.all())
+        free = Signal(range(slots))
         for s in reversed(range(slots)):
             with m.If(~board.occupied[s]):
                 m.d.sync += free.eq(s)
 
+        # A cycle ahead: whether all slots have been compared, whose the instruction is, and whether there is room for it. The
+        # instruction has then been there for a cycle, and room only grows until something is placed.
+        compared, mine, room = Signal(), Signal(len(UNITS)), Signal()
+        is_sync, is_halt = Signal(), Signal()
+        rooms = Array([Signal(name=f"{unit}_room") for unit in UNITS])
+        none, placed, accept = Signal(), Signal(), Signal()
         is_control = footprint.unit == Unit.CONTROL
-        room = Array([Signal(name=f"{unit}_room") for unit in UNITS])
-        placed, accept = Signal(), Signal()
-        compared = Signal()
+        m.d.sync += [
+            compared.eq(self.i.valid & ~placed & Mux(idle, none, ~left.any() & ~reading & ~comparing)),
+            mine.eq(Cat(footprint.unit.as_value() == index for index in range(len(UNITS)))),
+            room.eq(~is_control & ~board.occupied.all() & rooms[footprint.unit.as_value()]),
+            is_sync.eq(self.i.valid & ~placed & is_control & ~self.i.p.halt),
+            is_halt.eq(self.i.valid & ~placed & is_control & self.i.p.halt),
+        ]
         m.d.comb += [
-            compared.eq(self.i.valid & ~idle & ~left.any() & ~reading & ~comparing & ~judging),
-            self.at_end.eq(self.i.valid & is_control),
-            self.halted.eq(self.at_end & self.i.p.halt & ~board.occupied.any()),
-            accept.eq(compared & ~is_control & ~full & room[footprint.unit.as_value()]),
-            placed.eq(accept | (self.at_end & ~self.i.p.halt & ~board.occupied.any())),
+            none.eq(~board.occupied.any()),
+            self.at_end.eq(is_sync | is_halt),
+            self.halted.eq(is_halt & none),
+            accept.eq(compared & room),
+            placed.eq(accept | (is_sync & none)),
             self.i.ready.eq(placed),
             self.accepted.eq(accept),
             board.allocate.eq(accept),
@@ -129,28 +138,39 @@ class Dispatcher(wiring.Component):
             shape = self.layouts[kind]
             queue = m.submodules[f"{unit}_queue"] = fifo.SyncFIFO(width=shape.size, depth=self.queue_depth)
             entry, head = Signal(shape, name=f"{unit}_entry"), Signal(shape, name=f"{unit}_head")
-            mine = footprint.unit.as_value() == index
             out = getattr(self, unit)
-            clear = Signal(name=f"{unit}_clear")      # the head waits for nobody, as found a cycle ago
             m.d.comb += [
                 entry.eq(self.i.p[kind]),
                 entry.tag.slot.eq(free),
-                room[index].eq(queue.w_rdy),
+                rooms[index].eq(queue.w_rdy),
                 queue.w_data.eq(entry.as_value()),
-                queue.w_en.eq(accept & mine),
                 head.as_value().eq(queue.r_data),
-                out.payload.eq(head),
-                out.valid.eq(clear),
-                queue.r_en.eq(out.ready & clear),
             ]
             if unit == "matmul":
-                m.d.comb += clear.eq(queue.r_rdy)
+                m.d.comb += [
+                    queue.w_en.eq(accept & mine[index]),
+                    out.payload.eq(head),
+                    out.valid.eq(queue.r_rdy),
+                    queue.r_en.eq(out.ready),
+                    self.matmul_queued.eq(queue.r_rdy),
+                ]
             else:
-                m.d.sync += clear.eq(queue.r_rdy & ~board.blocked.bit_select(head.tag.slot, 1) & ~queue.r_en)
+                # What a unit is offered stands in registers; where nothing is before it, and nothing to wait for, at once.
+                at_once = Signal(name=f"{unit}_at_once")
+                m.d.comb += [
+                    at_once.eq(accept & mine[index] & ~queue.r_rdy & ~out.valid & ~board.waits_for.any()),
+                    queue.w_en.eq(accept & mine[index] & ~at_once),
+                    queue.r_en.eq(~out.valid & ~board.blocked.bit_select(head.tag.slot, 1)),
+                ]
+                with m.If(out.valid):
+                    m.d.sync += out.valid.eq(~out.ready)
+                with m.Else():
+                    m.d.sync += [
+                        out.payload.eq(Mux(queue.r_rdy, head, entry)),
+                        out.valid.eq(at_once | (queue.r_rdy & queue.r_en)),
+                    ]
             with m.If(accept):
-                m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine)
-            if unit == "matmul":
-                m.d.comb += self.matmul_queued.eq(queue.r_rdy)
+                m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine[index])
 
         m.d.comb += self.blocked.eq(board.blocked)
         # For the counters: two cycles old.

@@ -2,10 +2,11 @@
 
 from amaranth import Module, Signal
 from amaranth.lib import data, fifo, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 
 from .delay_line import DelayLine
 from .pass_generator import PassGenerator
+from .register_queue import RegisterQueue
 from .row_issuer import RowIssuer
 
 __all__ = ["MatmulUnit"]
@@ -59,21 +60,17 @@ class MatmulUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.generator = generator = PassGenerator(matmul=self.matmul, pass_=self.pass_)
-        m.submodules.passes = passes = fifo.SyncFIFO(width=self.pass_.size, depth=2)
+        m.submodules.passes = passes = RegisterQueue(payload=self.pass_)
         m.submodules.issuer = issuer = RowIssuer(pass_=self.pass_)
         m.submodules.slots = slots = fifo.SyncFIFOBuffered(width=self.slot_shape, depth=4)
+        connect(m, generator.o, passes.i)
+        connect(m, passes.o, issuer.i)
         m.d.comb += [
             generator.i.payload.eq(self.i.payload),
             generator.i.valid.eq(self.i.valid & slots.w_rdy),
             self.i.ready.eq(generator.i.ready & slots.w_rdy),
             slots.w_en.eq(self.i.valid & self.i.ready),
             slots.w_data.eq(self.i.p.tag.slot),
-            passes.w_data.eq(generator.o.payload.as_value()),
-            passes.w_en.eq(generator.o.valid),
-            generator.o.ready.eq(passes.w_rdy),
-            issuer.i.payload.as_value().eq(passes.r_data),
-            issuer.i.valid.eq(passes.r_rdy),
-            passes.r_en.eq(issuer.i.ready),
             issuer.blocked.eq(self.blocked),
             self.held.eq(issuer.held),
             self.head_slot.eq(issuer.head_slot),
@@ -83,7 +80,7 @@ class MatmulUnit(wiring.Component):
             self.waits_sums.eq(issuer.waits_sums),
             self.issued.eq(issuer.row_valid),
             self.address.eq(issuer.row.buffer),
-            self.idle.eq(~issuer.row_valid & (passes.level == 0) & ~generator.o.valid),
+            self.idle.eq(~issuer.row_valid & ~passes.o.valid & ~generator.o.valid),
         ]
 
         # Accumulators are read later than operands: products take `lead` cycles longer than the memory alone.

@@ -17,7 +17,7 @@ LEADS = range(4)
 _REGISTERED = {
     0: (),
     1: ("product",),
-    2: ("operand", "product"),
+    2: ("product", "output"),
     3: ("operand", "product", "output"),
 }
 
@@ -35,8 +35,8 @@ class Multiplier(wiring.Component):
     Parameters
     ----------
     lead : int
-        Registers, 0 to 3: first behind the significands' multiplier, then in front of it, so that a hard multiplier has
-        registers on both sides, then behind the whole.
+        Registers, 0 to 3: first behind the significands' multiplier, then behind the whole, then in front of the former, so that
+        a hard multiplier has registers on both sides.
 
     Members
     -------

@@ -64,13 +64,12 @@ class RunControl(wiring.Component):
             write_beat.eq(self.write_beat),
         ]
         with m.If(counting):
-            m.d.sync += [
-                self.cycles.eq(self.cycles + 1),
-                self.read_beats.eq(self.read_beats + read_beat),
-                self.write_beats.eq(self.write_beats + write_beat),
-                self.busy_cycles.eq(self.busy_cycles + busy),
-                *(counter.eq(counter + (stall[index] & ~stall[:index].any() & ~busy)) for index, counter in enumerate(self.stall_cycles)),
-            ]
+            m.d.sync += self.cycles.eq(self.cycles + 1)
+            reasons = ((self.read_beats, read_beat), (self.write_beats, write_beat), (self.busy_cycles, busy), *(
+                (counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(self.stall_cycles)))
+            for counter, counts in reasons:
+                with m.If(counts):
+                    m.d.sync += counter.eq(counter + 1)
 
         with m.If(self.acknowledge):
             m.d.sync += self.pending.eq(0)

@@ -101,7 +101,14 @@ class SerialBridge(wiring.Component):
         for channel in ("aw", "w", "ar"):
             with m.If(getattr(bus, f"{channel}ready")):
                 m.d.sync += getattr(bus, f"{channel}valid").eq(0)
-        with m.If(bus.bvalid | bus.rvalid):
+        # The answer, a cycle after it was on the bus.
+        answered, refused, found = Signal(), Signal(reset_less=True), Signal(32, reset_less=True)
+        m.d.sync += [
+            answered.eq(bus.bvalid | bus.rvalid),
+            refused.eq(Mux(reading, bus.rresp, bus.bresp) != OKAY),
+            found.eq(bus.rdata),
+        ]
+        with m.If(answered):
             m.d.sync += outstanding.eq(0)
 
         identity = Array(Const(value, 32) for value in self.identity.values())
@@ -116,7 +123,7 @@ class SerialBridge(wiring.Component):
         with m.If(identifying):
             m.d.comb += kept.eq(identity[position[:ceil_log2(len(IDENTITY))]])
         with m.Elif(reading):
-            m.d.comb += kept.eq(bus.rdata)
+            m.d.comb += kept.eq(found)
         with m.Else():
             m.d.comb += kept.eq(word)
         m.d.sync += fetched.eq(Cat(1, fetched))
@@ -223,12 +230,12 @@ class SerialBridge(wiring.Component):
                     end(Status.BUS_TIMEOUT)
 
             with m.State("WAIT"):
-                with m.If(bus.bvalid | bus.rvalid):
+                with m.If(answered):
                     m.d.comb += keep.eq(reading)
                     m.d.sync += [address[2:].eq(address[2:] + 1), timer.eq(0)]
                     advance()
                     m.next = "ACCESS"
-                    with m.If(Mux(reading, bus.rresp, bus.bresp) != OKAY):
+                    with m.If(refused):
                         end(Status.BUS_ERROR)
                     with m.Elif(last):
                         end(Status.OK)

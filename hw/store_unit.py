@@ -1,6 +1,6 @@
 """Unified buffer -> host memory: the mover behind STORE."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -45,7 +45,7 @@ class StoreUnit(wiring.Component):
         # One operation gives its bursts and its rows side by side.
         tag = self.transfer["tag"].shape
         current = Signal(tag)
-        rows_left, row = Signal(16), Signal(16)
+        rows_left = Signal(16)
         reading, accept = Signal(), Signal()
         m.d.comb += [
             accept.eq(self.i.valid & splitter.i.ready & ~reading),
@@ -57,20 +57,27 @@ class StoreUnit(wiring.Component):
         with m.If(accept):
             m.d.sync += current.eq(self.i.p.tag)
 
-        # The first row is read in the cycle in which the operation comes.
-        coming, left = Signal(), Signal.like(rows_left)
+        # Rows are read while there are places: one is taken by the read, and free a cycle after its vector has left.
+        places, places_next = Signal(range(self.prefetch + 1), init=self.prefetch), Signal(range(self.prefetch + 1))
+        taken, coming, left, going = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            left.eq(Mux(reading, rows_left, self.i.p.vectors)),
-            self.read.eq((reading | accept) & (vectors.w_level + coming < self.prefetch)),
-            self.row.eq(Mux(reading, row, self.i.p.row)),
+            taken.eq(self.read & self.grant),
+            places_next.eq(places - taken + left),
+            going.eq(accept | (reading & ~(taken & (rows_left == 1)))),
             vectors.w_en.eq(coming),
             vectors.w_data.eq(self.vector),
         ]
-        m.d.sync += coming.eq(self.read & self.grant)
-        with m.If(self.read & self.grant):
-            m.d.sync += [reading.eq(left != 1), rows_left.eq(left - 1), row.eq(self.row + 1)]
-        with m.Elif(accept):
-            m.d.sync += [reading.eq(1), rows_left.eq(left), row.eq(self.row)]
+        m.d.sync += [
+            coming.eq(taken),
+            left.eq(vectors.r_rdy & vectors.r_en),
+            places.eq(places_next),
+            reading.eq(going),
+            self.read.eq(going & (places_next != 0)),
+        ]
+        with m.If(accept):
+            m.d.sync += [rows_left.eq(self.i.p.vectors), self.row.eq(self.i.p.row)]
+        with m.Elif(taken):
+            m.d.sync += [rows_left.eq(rows_left - 1), self.row.eq(self.row + 1)]
 
         beat = Signal(range(max(2, ratio)))
         m.d.comb += [

@@ -199,10 +199,16 @@ class Tpu(wiring.Component):
         ]
         for region in Region:
             low, high, size = (getattr(registers, f"{region.name.lower()}_{part}") for part in ("base_low", "base_high", "size"))
-            # A region that leaves the bus' addresses is as good as empty.
+            # A region that leaves the bus' addresses is as good as empty. That a sum is 0 shows without its carries.
             usable = Signal(32, name=f"{region.name.lower()}_usable")
-            leaves = Signal(name=f"{region.name.lower()}_leaves")
-            m.d.bus += [leaves.eq(Cat(low, high) + size > 1 << config.address_width), usable.eq(Mux(leaves, 0, size))]
+            beyond, carries, sum_zero = (Signal(name=f"{region.name.lower()}_{part}") for part in ("beyond", "carries", "sum_zero"))
+            base = Cat(low, high)[:config.address_width]
+            m.d.bus += [
+                beyond.eq(Cat(low, high)[config.address_width:].any()),
+                carries.eq((base + size)[config.address_width]),
+                sum_zero.eq((base ^ size) == ((base | size) << 1)[:config.address_width]),
+                usable.eq(Mux(beyond | (carries & ~sum_zero), 0, size)),
+            ]
             m.d.comb += [decoder.bases[region.value].eq(Cat(low, high)), decoder.sizes[region.value].eq(usable)]
         return m
 
@@ -220,13 +226,13 @@ class Tpu(wiring.Component):
         interrupt_enable = Signal()
         with m.If(registers.interrupt_written):
             m.d.bus += interrupt_enable.eq(registers.written_data[0])
+        m.d.bus += run.quiet.eq(reader.quiet & writer.quiet)
         m.d.comb += [
             self._running.eq(run.running),
             run.start.eq(registers.control_written & registers.written_data[0]),
             run.reset.eq(registers.control_written & registers.written_data[1]),
             run.acknowledge.eq(registers.interrupt_written & registers.written_data[1]),
             run.timeout.eq(registers.timeout),
-            run.quiet.eq(reader.quiet & writer.quiet),
             reader.flush.eq(~run.running),
             writer.flush.eq(~run.running),
             self.irq.eq(run.pending & interrupt_enable),
@@ -251,15 +257,16 @@ class Tpu(wiring.Component):
         ]
 
     def _connect_faults(self, m, run, decoder, load, weights, store):
-        """The first fault of a run ends it; in one cycle, the earlier in this list counts."""
+        """The first fault of a run ends it, a cycle later; in one cycle, the earlier in this list counts."""
         sources = [
             *((unit.error, Fault.BUS_READ, unit.error_pc) for unit in (load, weights)),
             (store.error, Fault.BUS_WRITE, store.error_pc),
             (decoder.fault, decoder.cause, decoder.pc),
         ]
+        m.d.sync += run.fault.eq(Cat(fault for fault, _, _ in sources).any())
         for index, (fault, cause, pc) in enumerate(sources):
             with m.If(fault) if index == 0 else m.Elif(fault):
-                m.d.comb += [run.fault.eq(1), run.cause.eq(cause), run.pc.eq(pc)]
+                m.d.sync += [run.cause.eq(cause), run.pc.eq(pc)]
 
     def _connect_counters(self, m, run, dispatcher, matmul_unit, weight_fifo, activation):
         """Why the array takes no row, and whether anything moves at all."""

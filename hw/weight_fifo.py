@@ -92,16 +92,20 @@ class WeightFifo(wiring.Component):
         with m.If(self.write):
             m.d.sync += write_address.eq(write_address + 1)
 
-        count = Signal(range(self.tiles + 1))
+        # `available`: there is a tile, and the one before it has been read.
+        count, available = Signal(range(self.tiles + 1)), Signal()
         remaining = Signal(range(n))
         first = Signal()
         step = Signal()
         m.d.comb += [
             self.shifting.eq(step),
-            first.eq((count != 0) & (remaining == 0) & (~self.loaded | self.switch)),
+            first.eq(available & (~self.loaded | self.switch)),
             step.eq(first | (remaining != 0)),
         ]
-        m.d.sync += count.eq(count + tile_written - first)
+        m.d.sync += [
+            count.eq(count + tile_written - first),
+            available.eq(((count != 0) | tile_written) & ((remaining == 1) | ((remaining == 0) & ~first))),
+        ]
         with m.If(self.switch):
             m.d.sync += self.loaded.eq(0)
         with m.If(first):

@@ -5,19 +5,20 @@ import pytest
 from seeds import seed
 
 from hw.axi_reader import CLIENTS, AxiReader
-from hw.burst_splitter import burst_request
+from hw.burst_splitter import MAX_BURST, burst_request
 from sim.ports import pack, simulate
 
 LAYOUT = burst_request(32)
 
 
-async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, outstanding=8, load_limit=3):
+async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, outstanding=8, load_limit=3 * MAX_BURST):
     """Random requests; `takes` and `answers` are probabilities of ARREADY and RVALID."""
     offers = dict.fromkeys(CLIENTS)
     granted, bus, held = [], [], None    # granted, not yet on the bus; on the bus: [client, beats left, given up]
     draining = False                     # since a flush, until all is answered
     counts = dict.fromkeys(CLIENTS, 0)
     most = 0
+    asked_load = 0   # beats of a load that was granted in the cycle before: it counts as the longest
     came = None
     for _ in range(cycles):
         flush = rng.random() < flushes
@@ -38,7 +39,8 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
         # Address channel: what was granted last, unchanged until it is taken, and never more than allowed.
         pending = len(granted) + len(bus)
         most = max(most, pending)
-        assert pending <= outstanding and sum(entry[0] == "load" for entry in granted + bus) <= load_limit
+        load_beats = sum(entry[1] for entry in granted + bus if entry[0] == "load")
+        assert pending <= outstanding and load_beats <= load_limit
         assert ports.get("quiet") == (pending == 0), f"cycle {now}: quiet with {pending} under way"
         assert ports.get("bus__arvalid") == bool(granted), f"cycle {now}: ARVALID"
         if granted:
@@ -59,8 +61,8 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
         # Grants: none after a flush while answers are missing, else the first in order that may.
         taken = [name for name in CLIENTS if offers[name] and ports.get(f"{name}__ready")]
         order = ["fetch", "weights", "load"] if urgent else ["fetch", "load", "weights"]
-        loads = sum(entry[0] == "load" for entry in granted + bus)
-        able = [name for name in order if offers[name] and (name != "load" or loads < load_limit)]
+        loads_fit = load_beats + (MAX_BURST - asked_load if asked_load else 0) + MAX_BURST <= load_limit
+        able = [name for name in order if offers[name] and (name != "load" or loads_fit)]
         may = able and not draining and pending < outstanding and (not granted or arready)
         assert taken == (able[:1] if may else []), f"cycle {now}: granted {taken}, not {able[:1] if may else []}"
 
@@ -77,6 +79,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
                 entry[2] = True
         elif pending == 0:
             draining = False
+        asked_load = offers["load"]["beats"] if taken == ["load"] else 0
         if taken:
             granted.append([taken[0], offers[taken[0]]["beats"], flush, offers[taken[0]]])
             offers[taken[0]] = None
@@ -89,6 +92,6 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
     dict(takes=1, answers=0.9), dict(takes=0.3, answers=0.3), dict(takes=0.9, answers=0.02, cycles=6000),
     dict(takes=0.5, answers=0.7, errors=0.2, flushes=0.02)], ids=str)
 def test_random(rates):
-    most = simulate(AxiReader(address_width=32, data_width=64, outstanding=8, load_limit=3), traffic, seed=seed(),
+    most = simulate(AxiReader(address_width=32, data_width=64, outstanding=8, load_limit=3 * MAX_BURST), traffic, seed=seed(),
                     **{"cycles": 2500, **rates})
     assert most == 8 or rates["answers"] > 0.1, "never as much under way as may be"

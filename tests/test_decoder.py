@@ -210,6 +210,12 @@ async def words(ports, rng, *, config, count):
         ports.set(o__ready=1)
         await ports.tick()
         ports.set(o__ready=0)
+        if opcode is Opcode.HALT:
+            for _ in range(3):
+                await ports.settle()
+                assert not ports.get("i__ready") and not ports.get("o__valid"), "something was taken after HALT"
+                await ports.tick()
+            await ports.reset()
     return seen
 
 

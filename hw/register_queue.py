@@ -1,0 +1,35 @@
+"""A queue of two, in registers."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["RegisterQueue"]
+
+
+class RegisterQueue(wiring.Component):
+    """Holds up to two payloads; one that comes is at `o` in the next cycle, and `o` and `i.ready` come from registers.
+
+    Parameters
+    ----------
+    payload : layout
+    """
+
+    def __init__(self, *, payload):
+        super().__init__({"i": In(stream.Signature(payload)), "o": Out(stream.Signature(payload))})
+
+    def elaborate(self, platform):
+        m = Module()
+        second, waiting = Signal.like(self.i.payload), Signal()
+        m.d.comb += self.i.ready.eq(~waiting)
+        with m.If(~waiting):
+            m.d.sync += second.eq(self.i.payload)
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += [
+                self.o.payload.eq(Mux(waiting, second, self.i.payload)),
+                self.o.valid.eq(waiting | self.i.valid),
+                waiting.eq(0),
+            ]
+        with m.Else():
+            m.d.sync += waiting.eq(waiting | self.i.valid)
+        return m
