@@ -16,8 +16,8 @@ def _is_plain(cell):
 
 
 def move_registers(netlist):
-    """Moves them, in place, where all bits of a port come from flip-flops without enable and reset, or all bits of the product go
-    to such, and nowhere else. What these hold after power-up is undefined then.
+    """Moves them, in place, where all bits of both factors come from flip-flops without enable and reset, or all bits of the
+    product go to such, and nowhere else. What these hold after power-up is undefined then.
 
     Parameters
     ----------
@@ -53,11 +53,13 @@ def move_registers(netlist):
             if cell["type"] != "MULT18X18D":
                 continue
             connections, clocks = cell["connections"], set()
-            for side in "AB":
-                pins = [pin for pin in (f"{side}{i}" for i in range(_WIDTH)) if _is_net(connections.get(pin, []))]
-                registers = {pin: drivers.get(connections[pin][0]) for pin in pins}
-                if not pins or not all(register and _is_plain(cells[register]) for register in registers.values()):
-                    continue
+            inputs = {side: {pin: drivers.get(connections[pin][0]) for pin in (f"{side}{i}" for i in range(_WIDTH))
+                             if _is_net(connections.get(pin, []))} for side in "AB"}
+            # Both or none: nextpnr does not know the timing of one.
+            if not all(registers and all(register and _is_plain(cells[register]) for register in registers.values())
+                       for registers in inputs.values()):
+                inputs = {}
+            for side, registers in inputs.items():
                 clocks |= {cells[register]["connections"]["CLK"][0] for register in registers.values()}
                 for pin, register in registers.items():
                     loads[connections[pin][0]].remove((name, pin))

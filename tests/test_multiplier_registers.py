@@ -35,16 +35,16 @@ def test_moves():
     assert multiplier["parameters"] == dict.fromkeys(("REG_INPUTA_CLK", "REG_INPUTB_CLK", "REG_OUTPUT_CLK"), "CLK0")
 
 
-@pytest.mark.parametrize("change, left", [
-    (lambda cells: cells["b"]["parameters"].update(CEMUX="CE"), "b"),
-    (lambda cells: cells["b"]["connections"].update(LSR=[7]), "b"),
-    (lambda cells: cells["p"]["parameters"].update(CLKMUX="INV"), "p"),
-    (lambda cells: cells["lut"]["connections"].update(A=[13]), "p"),
+@pytest.mark.parametrize("change, left, moved", [
+    (lambda cells: cells["b"]["parameters"].update(CEMUX="CE"), "ab", 1),
+    (lambda cells: cells["b"]["connections"].update(LSR=[7]), "ab", 1),
+    (lambda cells: cells["p"]["parameters"].update(CLKMUX="INV"), "p", 2),
+    (lambda cells: cells["lut"]["connections"].update(A=[13]), "p", 2),
 ])
-def test_stays(change, left):
+def test_stays(change, left, moved):
     netlist = design()
     change(netlist["modules"]["top"]["cells"])
-    assert move_registers(netlist) == 2 and left in netlist["modules"]["top"]["cells"]
+    assert move_registers(netlist) == moved and set(left) <= set(netlist["modules"]["top"]["cells"])
 
 
 def test_nothing_to_move():
