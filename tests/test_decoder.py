@@ -221,7 +221,7 @@ async def words(ports, rng, *, config, count):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling}-{config.table_lanes}-{config.softmax}")
 def test_random(config):
-    seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=800)
+    seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=1600)
     assert len(seen) == sum(exists(config, opcode) for opcode in Opcode) + 4, f"something never happened: {seen}"
 
 
