@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from sim.data import DataError, load_digits, preprocess
 from sim.golden import matmul, activate, round_bfloat16
 
-__all__ = ["train", "export", "accuracy", "without"]
+__all__ = ["train", "export", "accuracy", "digits_for", "without"]
 
 _PREPROCESS = "unit"
 _BATCH = 128
@@ -29,6 +29,20 @@ def without(images, labels, left_out):
     known = {image.tobytes() for image in left_out}
     keep = np.array([image.tobytes() not in known for image in images])
     return images[keep], labels[keep]
+
+
+def digits_for(data, output):
+    """`(images, labels)` to train on, to test with, and of the default data set, which are not among the first. What is wrong
+    with the folder `data`, or with that of `output`, ends the command with one line."""
+    if not output.parent.is_dir():
+        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
+        raise typer.Exit(1)
+    try:
+        train, test, default = load_digits(data, split="train"), load_digits(data, split="test"), load_digits()
+    except DataError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    return without(*train, default[0]), test, default
 
 
 def _distort(images, random, strength):
@@ -159,17 +173,7 @@ def main(
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ):
     """Train the shipped network, print its accuracy by the golden model, write it as ONNX."""
-    if not output.parent.is_dir():
-        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
-        raise typer.Exit(1)
-    try:
-        images, labels = load_digits(data, split="train")
-        tests, test_labels = load_digits(data, split="test")
-        default, default_labels = load_digits()
-    except DataError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    images, labels = without(images, labels, default)
+    (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
     typer.echo(f"{len(images)} digits to train on, {len(default)} of the default data set left out")
     columns = [TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"),
                TimeElapsedColumn(), TimeRemainingColumn()]

@@ -25,10 +25,10 @@ from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sim.data import DataError, load_digits, preprocess
+from sim.data import preprocess
 from sim.shipped import SHIPPED
 
-from .train import without
+from .train import digits_for
 
 try:
     import onnxruntime
@@ -278,17 +278,7 @@ def main(
     if name not in NETWORKS:
         raise typer.BadParameter(f"must be one of {', '.join(NETWORKS)}, not {name!r}")
     recipe, output = NETWORKS[name], output or SHIPPED[name]
-    if not output.parent.is_dir():
-        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
-        raise typer.Exit(1)
-    try:
-        images, labels = load_digits(data, split="train")
-        tests, test_labels = load_digits(data, split="test")
-        default, default_labels = load_digits()
-    except DataError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    images, labels = without(images, labels, default)
+    (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
     (images, labels), (held, held_labels) = _split(images, labels, seed)
     network = fold(nn.Sequential(*recipe.layers()))
     typer.echo(f"{len(images)} digits to train on, {len(held)} to validate, {len(default)} of the default data set left out; "

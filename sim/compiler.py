@@ -11,7 +11,7 @@ from .graph_compiler import compile_graph
 from .memory_map import MemoryMap
 from .ordering import ordered, with_weights
 from .planner import plans, refinements
-from .program import CompileError, Program, disassemble
+from .program import CompileError, Program, check_regions, disassemble
 from .schedule import Schedule
 from .timing import MATMUL, estimate, simulate
 
@@ -90,11 +90,7 @@ def _program(network, config, trial):
     align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
     weights = -(-(biases + memory.bias_rows * 4 * n) // align) * align
     size = weights + tiles * tile
-    for name, value in (("MODEL", size), ("INPUT", memory.input_bytes), ("OUTPUT", memory.output_bytes),
-                        ("SCRATCH", schedule.scratch_bytes)):
-        if value >= 1 << 32:
-            raise CompileError(f"region {name} would take {value} bytes, but offsets have 32 bits; use a smaller batch "
-                               f"or network")
+    check_regions({"MODEL": size, "INPUT": memory.input_bytes, "OUTPUT": memory.output_bytes, "SCRATCH": schedule.scratch_bytes})
     words = []
     for op in ops:
         fields = dict(op.fields)

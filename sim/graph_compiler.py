@@ -9,7 +9,7 @@ from .graph_emitter import ZEROS
 from .graph_schedule import GraphSchedule
 from .memory_map import PAD, tiles_of
 from .ordering import ordered, with_weights
-from .program import CompileError, Program
+from .program import Program, check_regions
 from .stage_tiles import passes_of
 from .timing import MATMUL, estimate, simulate
 
@@ -82,10 +82,7 @@ def compile_graph(graph, config, batch):
     align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
     weights = -(-(constants + len(fixed)) // align) * align
     sizes = {region: schedule.sizes[region] * 2 * n for region in (Region.INPUT, Region.OUTPUT, Region.SCRATCH)}
-    for name, value in (("MODEL", weights + tiles * tile), *((region.name, size) for region, size in sizes.items())):
-        if value >= 1 << 32:
-            raise CompileError(f"region {name} would take {value} bytes, but offsets have 32 bits; use a smaller batch "
-                               f"or network")
+    check_regions({"MODEL": weights + tiles * tile, **{region.name: size for region, size in sizes.items()}})
     words = []
     for op in ops:
         fields = dict(op.fields)

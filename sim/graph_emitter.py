@@ -1,11 +1,9 @@
 """The instructions of a graph's program, one after the other, with what each of them waits for."""
 
-import numpy as np
-
 from hw.isa import TABLE_ENTRIES, Opcode, Region
 
 from .memory_map import tiles_of
-from .schedule import Op, Places, Ring
+from .schedule import Op, Places, Ring, waits
 from .timing import UNIT
 
 __all__ = ["Emitter", "ZEROS"]
@@ -48,10 +46,7 @@ class Emitter:
         """`accesses` : (memory, first row, rows, write) that the instruction touches."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
-        needs = np.zeros(5, np.int64)
-        for memory, first, count, write in accesses:
-            needs = np.maximum(needs, self.places[memory].access(unit, self.issued[unit], first, count, write))
-        op = Op(opcode, fields, [(unit, need) for unit, need in enumerate(needs.tolist()) if need], tiles)
+        op = Op(opcode, fields, waits(self.places, unit, self.issued[unit], accesses), tiles)
         op.group_tiles, op.stage = group_tiles, self.stage
         self.ops.append(op)
         return op

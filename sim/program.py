@@ -5,11 +5,18 @@ from functools import cached_property
 
 from hw.isa import Opcode, decode
 
-__all__ = ["CompileError", "Program", "disassemble"]
+__all__ = ["CompileError", "Program", "check_regions", "disassemble"]
 
 
 class CompileError(ValueError):
     """A network that this configuration can't run; one line that names the parameter and what it would take."""
+
+
+def check_regions(sizes):
+    """Refuses regions, names to bytes, that offsets of 32 bits do not reach. Raises CompileError."""
+    for name, size in sizes.items():
+        if size >= 1 << 32:
+            raise CompileError(f"region {name} would take {size} bytes, but offsets have 32 bits; use a smaller batch or network")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hw.isa import Format, Function, Opcode, Region
 
 from .timing import UNIT, turnaround
 
-__all__ = ["Plan", "Op", "Places", "Ring", "Schedule"]
+__all__ = ["Plan", "Op", "Places", "Ring", "Schedule", "waits"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,15 @@ class Places:
         return needs
 
 
+def waits(places, unit, number, accesses):
+    """What instruction `number` of a unit waits for, as :class:`Op` has it. `places` : {memory: Places}; `accesses` : (memory,
+    first row, rows, write) that it touches."""
+    needs = np.zeros(5, np.int64)
+    for memory, first, count, write in accesses:
+        needs = np.maximum(needs, places[memory].access(unit, number, first, count, write))
+    return [(other, need) for other, need in enumerate(needs.tolist()) if need]
+
+
 class Ring:
     """Hands out stretches of a memory, one after the other, round and round."""
 
@@ -176,10 +185,7 @@ class Schedule:
         """`accesses` : (memory, first row, rows, write) that the instruction touches."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
-        needs = np.zeros(5, np.int64)
-        for memory, first, count, write in accesses:
-            needs = np.maximum(needs, self.places[memory].access(unit, self.issued[unit], first, count, write))
-        op = Op(opcode, fields, [(unit, need) for unit, need in enumerate(needs.tolist()) if need], tiles)
+        op = Op(opcode, fields, waits(self.places, unit, self.issued[unit], accesses), tiles)
         if tiles is not None:
             op.group_tiles = self.memory.tiles[tiles[0]] * tiles[2]
         self.ops.append(op)
