@@ -62,23 +62,25 @@ def test_prefers_the_plain_names(tmp_path):
 
 
 @pytest.mark.parametrize("images, labels, message", [
-    (idx(LABELS), idx(IMAGES), "holds labels, where images belong; are the two files swapped"),
-    (idx(IMAGES), idx(IMAGES), "holds images, where labels belong"),
-    (idx(IMAGES)[:-1], idx(LABELS), "truncated: 7 x 28 x 28 = 5488 bytes in the header, 5487 in the file"),
-    (idx(IMAGES) + b"x", idx(LABELS), "longer than it says"),
-    (idx(IMAGES)[:11], idx(LABELS), "truncated inside its header"),
-    (idx(IMAGES), idx(LABELS)[:-1], "labels-idx1-ubyte: truncated"),
-    (b"", idx(LABELS), "is too short"),
-    (b"<!DOCTYPE html>", idx(LABELS), "starts with 0x3c21444f, must start with 0x00000803"),
-    (idx(IMAGES), b"<!DOCTYPE html>", "must start with 0x00000801"),
-    (idx(IMAGES), idx(LABELS[:5]), "holds 7 images, t10k-labels-idx1-ubyte 5 labels"),
-    (idx(IMAGES[:0]), idx(LABELS[:0]), "which is nothing"),
-    (struct.pack(">4I", 0x803, *[(1 << 32) - 1] * 3), idx(LABELS), "truncated: 4294967295 x"),      # no memory is asked for
-    (gzip.compress(idx(IMAGES))[:-20], idx(LABELS), "gzip"),
-    (gzip.compress(idx(IMAGES))[:14], idx(LABELS), "gzip"),
-    (b"\x1f\x8b" + bytes(100), idx(LABELS), "gzip"),
-    (gzip.compress(idx(IMAGES))[:30] + b"\xff" * 60, idx(LABELS), "gzip"),
-    (gzip.compress(idx(IMAGES)[:-3]), idx(LABELS), "truncated: 7 x 28 x 28"),
+    pytest.param(idx(LABELS), idx(IMAGES), "holds labels, where images belong; are the two files swapped", id="swapped"),
+    pytest.param(idx(IMAGES), idx(IMAGES), "holds images, where labels belong", id="labels are images"),
+    pytest.param(idx(IMAGES)[:-1], idx(LABELS), "truncated: 7 x 28 x 28 = 5488 bytes in the header, 5487 in the file",
+                 id="images shortened"),
+    pytest.param(idx(IMAGES) + b"x", idx(LABELS), "longer than it says", id="images lengthened"),
+    pytest.param(idx(IMAGES)[:11], idx(LABELS), "truncated inside its header", id="header shortened"),
+    pytest.param(idx(IMAGES), idx(LABELS)[:-1], "labels-idx1-ubyte: truncated", id="labels shortened"),
+    pytest.param(b"", idx(LABELS), "is too short", id="empty"),
+    pytest.param(b"<!DOCTYPE html>", idx(LABELS), "starts with 0x3c21444f, must start with 0x00000803", id="web page"),
+    pytest.param(idx(IMAGES), b"<!DOCTYPE html>", "must start with 0x00000801", id="labels web page"),
+    pytest.param(idx(IMAGES), idx(LABELS[:5]), "holds 7 images, t10k-labels-idx1-ubyte 5 labels", id="fewer labels"),
+    pytest.param(idx(IMAGES[:0]), idx(LABELS[:0]), "which is nothing", id="no images"),
+    # No memory is asked for:
+    pytest.param(struct.pack(">4I", 0x803, *[(1 << 32) - 1] * 3), idx(LABELS), "truncated: 4294967295 x", id="4 GiB claimed"),
+    pytest.param(gzip.compress(idx(IMAGES))[:-20], idx(LABELS), "gzip", id="gzip shortened"),
+    pytest.param(gzip.compress(idx(IMAGES))[:14], idx(LABELS), "gzip", id="gzip header only"),
+    pytest.param(b"\x1f\x8b" + bytes(100), idx(LABELS), "gzip", id="gzip of zeros"),
+    pytest.param(gzip.compress(idx(IMAGES))[:30] + b"\xff" * 60, idx(LABELS), "gzip", id="gzip damaged"),
+    pytest.param(gzip.compress(idx(IMAGES)[:-3]), idx(LABELS), "truncated: 7 x 28 x 28", id="gzip of shortened"),
 ])
 def test_bad_files(tmp_path, images, labels, message):
     write(tmp_path, images, labels)
