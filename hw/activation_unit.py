@@ -19,7 +19,7 @@ class ActivationLane(wiring.Component):
 
     `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0.
     `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one. Of the function TABLE, which
-    begins with the rounding, both outputs are the rounded sum.
+    goes on from the next bfloat16 towards 0, it is that one.
 
     Parameters
     ----------
@@ -43,10 +43,9 @@ class ActivationLane(wiring.Component):
         # Infinities and the NaN have no low bits: they never round.
         high, low = value[16:], value[:16]
         up = low[15] & (low[:15].any() | high[0])
-        m.d.comb += [self.rounded.eq(high + up), self.binary32.eq(value)]
         if self._table:
-            with m.If(self.function == Function.TABLE):
-                m.d.comb += self.binary32.eq(self.rounded << 16)
+            up &= self.function != Function.TABLE
+        m.d.comb += [self.rounded.eq(high + up), self.binary32.eq(value)]
         return m
 
 
@@ -55,7 +54,7 @@ class ActivationUnit(wiring.Component):
 
     A row of the accumulators is read each cycle, and a vector written each cycle, while `grant` takes them; a window of R rows
     takes R cycles, and one more as binary32. The first vector comes three cycles after the operation, or four after the last row
-    of a window of several; the next operation follows without a gap. A vector of the function TABLE comes five cycles later, and
+    of a window of several; the next operation follows without a gap. A vector of the function TABLE comes eight cycles later, and
     one every n / `table_lanes` cycles; between such vectors and others the unit runs empty. It also does before each row of
     MULTIPLY and LOAD_TABLE, and then reads the unified buffer.
 
@@ -136,7 +135,7 @@ class ActivationUnit(wiring.Component):
         m.d.sync += [self.done.eq(self.write & self.grant & written.last), self.done_slot.eq(written.slot)]
         m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
         if self.table_lanes:
-            self._apply_table(m, walker, stages, advance, go_on, value, keep, vector, given, written)
+            self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, vector, given, written)
         else:
             m.d.comb += go_on.eq(advance)
         return m
@@ -166,12 +165,17 @@ class ActivationUnit(wiring.Component):
                 m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))
         return passing
 
-    def _apply_table(self, m, walker, stages, advance, go_on, value, keep, vector, given, written):
+    def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, vector, given, written):
         """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
         to_functions, blocked = Signal(), Signal()
+        # Where results are binary32, a sum goes with the lane of its upper half; the other lane is not kept.
+        low = [sums.word_select(c, 32)[4:16] for c in range(n)]
         halves = Mux(value.half, keep[n // 2:], keep[:n // 2])
+        low_halves = Mux(value.half, Cat(low[n // 2:]), Cat(low[:n // 2]))
+        between = [Mux(value.format == Format.BFLOAT16, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c]
+                   for c in range(n)]
         m.d.comb += [
             to_functions.eq((value.function == Function.TABLE) | (value.task != Task.RESULTS)),
             blocked.eq(value.valid & Mux(to_functions, ~functions.ready, functions.busy)),
@@ -179,6 +183,7 @@ class ActivationUnit(wiring.Component):
             functions.advance.eq(advance),
             functions.i_valid.eq(value.valid & to_functions),
             functions.i_vector.eq(vector),
+            functions.i_between.eq(Cat(between)),
             functions.i_keep.eq(Mux(value.format == Format.BFLOAT16, keep, Cat(Cat(Const(0, 1), bit) for bit in halves))),
             functions.i_task.eq(value.task),
             functions.i_tag.eq(given),
@@ -197,7 +202,7 @@ class ActivationUnit(wiring.Component):
             walker.hold.eq(op.task != Task.RESULTS),
             functions.operand.eq(self.operand),
             functions.load.eq(op.task == Task.LOAD_TABLE),
-            functions.entry.eq(walker.entry),
+            functions.word.eq(walker.word),
             *(getattr(functions, name).eq(op[name]) for name in ("first", "linear_low", "linear_high")),
         ]
         with m.FSM(name="operand"):

@@ -5,7 +5,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from .isa import FIELDS, REGION_WRITABLE, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, exists, layout
+from .isa import FIELDS, REGION_WRITABLE, TABLE_WORDS, Fault, Format, Function, Opcode, Region, exists, layout
 from .operations import Task, activate_layout, instruction_layout, matmul_layout, transfer_layout
 
 __all__ = ["Decoder", "Unit", "footprint_layout", "decoded_layout"]
@@ -126,7 +126,7 @@ class Decoder(wiring.Component):
 
         # Last places, inclusive, wide enough for every instruction word; `host_end` is the first byte behind.
         last_buffer, last_acc, last_bias = (Signal(36, name=f"last_{name}") for name in ("buffer", "acc", "bias"))
-        entries_end = Signal(17)        # in rows of the table
+        words_end = Signal(17)        # in rows of the table
         host_end = Signal(48)
         vector_shift = exact_log2(config.vector_bytes)
         byte_shift = Signal(range(vector_shift + exact_log2(config.n) + 1))
@@ -169,7 +169,7 @@ class Decoder(wiring.Component):
                 (last_buffer < config.unified_buffer_depth)
                 & (last_acc < config.accumulator_depth)
                 & (last_bias < config.bias_depth)
-                & self._table_holds(one_of, views, entries_end)
+                & self._table_holds(one_of, views, words_end)
                 & (~is_transfer | ((host_end <= size)
                                    & ~(base | transfer.offset)[:exact_log2(config.bus_bytes)].any()
                                    & (~one_of(Opcode.STORE) | writable[region])))),
@@ -226,7 +226,7 @@ class Decoder(wiring.Component):
                 if config.table_lanes:
                     table, vectors = views[Opcode.LOAD_TABLE], views[Opcode.MULTIPLY]
                     m.d.sync += [
-                        entries_end.eq((table.entry >> exact_log2(config.n)) + table.rows),
+                        words_end.eq((table.word >> exact_log2(config.n)) + table.rows),
                         behind.eq(vectors.operand > vectors.buffer),
                     ]
                     with m.If(one_of(Opcode.MULTIPLY)):
@@ -280,12 +280,12 @@ class Decoder(wiring.Component):
                 m.d.comb += self.fault.eq(~self.o.valid)
         return m
 
-    def _table_holds(self, one_of, views, entries_end):
-        """Whether the entries of a LOAD_TABLE exist."""
+    def _table_holds(self, one_of, views, words_end):
+        """Whether the words of a LOAD_TABLE exist."""
         if not self.config.table_lanes:
             return Const(1)
-        start = views[Opcode.LOAD_TABLE].entry[:exact_log2(self.config.n)]
-        return ~one_of(Opcode.LOAD_TABLE) | ((entries_end <= TABLE_ENTRIES // self.config.n) & (start == 0))
+        start = views[Opcode.LOAD_TABLE].word[:exact_log2(self.config.n)]
+        return ~one_of(Opcode.LOAD_TABLE) | ((words_end <= TABLE_WORDS // self.config.n) & (start == 0))
 
     def _describe(self, m, o, opcode, region, base, rows, last_buffer, last_acc, last_bias, host_end, behind, views):
         """Drive `o` from the instruction word and the last places."""
@@ -359,7 +359,7 @@ class Decoder(wiring.Component):
             table, vectors = views[Opcode.LOAD_TABLE], views[Opcode.MULTIPLY]
             m.d.comb += [
                 o.activate.operand.eq(vectors.operand),
-                o.activate.entry.eq(table.entry >> exact_log2(config.n)),
+                o.activate.word.eq(table.word >> exact_log2(config.n)),
                 *(o.activate[name].eq(table[name]) for name in ("first", "linear_low", "linear_high")),
             ]
             with m.If(opcode == Opcode.MULTIPLY.value):

@@ -1,4 +1,4 @@
-"""Vectors through the function table, a few lanes at a time; and the table's entries on their way into it."""
+"""Vectors through the function table, a few lanes at a time; and the table's words on their way into it."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, wiring
@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from .function_table import FunctionTable
-from .isa import TABLE_ENTRIES
+from .isa import TABLE_WORDS
 from .operations import Task
 
 __all__ = ["FunctionUnit"]
@@ -16,7 +16,7 @@ class FunctionUnit(wiring.Component):
     """Applies the table's function to vectors, `lanes` lanes a cycle, or multiplies them by the operand, in order.
 
     A vector is taken every n / lanes cycles, in a cycle with `ready`, `i_valid` and `advance`. Its lanes come out in `group`, the
-    lowest first, from the fifth cycle after on, while `valid` is 1; `last` marks the last of them. Nothing moves while `advance`
+    lowest first, from the eighth cycle after on, while `valid` is 1; `last` marks the last of them. Nothing moves while `advance`
     is 0. `busy` : something is in the unit.
 
     The operand and what goes with it is taken with `take`, while the unit is not `busy`. A vector with the task LOAD_TABLE is
@@ -34,18 +34,19 @@ class FunctionUnit(wiring.Component):
 
     Members
     -------
-    i_vector, i_keep, i_task, i_tag : the vector; lanes without `keep` become +0.
-    operand, load, first, linear_low, linear_high, entry : what `take` takes; all but the operand with `load` only. `entry` counts
+    i_vector, i_between, i_keep, i_task, i_tag : the vector, as of :class:`.FunctionTable`; lanes without `keep` become +0.
+    operand, load, first, linear_low, linear_high, word : what `take` takes; all but the operand with `load` only. `word` counts
     vectors.
     """
 
     def __init__(self, *, n, lanes, tag):
         self.n = n
         self.lanes = lanes
-        self._settings = {"first": 8, "linear_low": 2, "linear_high": 2, "entry": exact_log2(TABLE_ENTRIES // n)}
+        self._settings = {"first": 8, "linear_low": 2, "linear_high": 2, "word": exact_log2(TABLE_WORDS // n)}
         super().__init__({
             "advance": In(1), "busy": Out(1),
-            "ready": Out(1), "i_valid": In(1), "i_vector": In(16 * n), "i_keep": In(n), "i_task": In(Task), "i_tag": In(tag),
+            "ready": Out(1), "i_valid": In(1), "i_vector": In(16 * n), "i_between": In(12 * n), "i_keep": In(n),
+            "i_task": In(Task), "i_tag": In(tag),
             "valid": Out(1), "last": Out(1), "group": Out(16 * lanes), "tag": Out(tag),
             "take": In(1), "load": In(1), "operand": In(16 * n), "loaded": Out(1), "loaded_tag": Out(tag),
             **{name: In(width) for name, width in self._settings.items()},
@@ -64,7 +65,8 @@ class FunctionUnit(wiring.Component):
 
         # The vector that is there, its present group lowest; of a LOAD_TABLE, `lane` is the one of the group.
         there, task = Signal(), Signal(Task)
-        vector, keep = Signal(16 * self.n, reset_less=True), Signal(self.n)
+        vector, between = Signal(16 * self.n, reset_less=True), Signal(12 * self.n, reset_less=True)
+        keep = Signal(self.n)
         tag = Signal.like(self.tag)
         group, lane = Signal(range(groups)), Signal(range(lanes))
         loading, last_lane, last_group, next_group, last = Signal(), Signal(), Signal(), Signal(), Signal()
@@ -80,24 +82,26 @@ class FunctionUnit(wiring.Component):
         ]
         with m.If(self.advance):
             with m.If(next_group):
-                m.d.sync += [vector.eq(vector >> 16 * lanes), keep.eq(keep >> lanes), operand.eq(operand >> 16 * lanes)]
+                m.d.sync += [vector.eq(vector >> 16 * lanes), between.eq(between >> 12 * lanes), keep.eq(keep >> lanes),
+                             operand.eq(operand >> 16 * lanes)]
                 m.d.sync += group.eq(group + 1)
             with m.If(there & loading):
                 m.d.sync += lane.eq(lane + 1)
             with m.If(self.ready):
-                m.d.sync += [there.eq(self.i_valid), vector.eq(self.i_vector), keep.eq(self.i_keep), task.eq(self.i_task),
-                             tag.eq(self.i_tag)]
+                m.d.sync += [there.eq(self.i_valid), vector.eq(self.i_vector), between.eq(self.i_between), keep.eq(self.i_keep),
+                             task.eq(self.i_task), tag.eq(self.i_tag)]
         with m.If(self.take):
             m.d.sync += operand.eq(self.operand)
 
         m.d.comb += [
             table.enable.eq(self.advance),
             table.x.eq(vector[:16 * lanes]),
+            table.between.eq(between[:12 * lanes]),
             table.w.eq(operand[:16 * lanes]),
             table.keep.eq(keep[:lanes]),
             table.multiply.eq(task == Task.MULTIPLY),
             table.write.eq(there & loading),
-            table.entry.eq(Cat(lane, group, settings["entry"])),
+            table.word.eq(Cat(lane, group, settings["word"])),
             table.data.eq(operand.word_select(lane, 16)),
             *(getattr(table, name).eq(settings[name]) for name in ("first", "linear_low", "linear_high")),
             self.group.eq(table.o),

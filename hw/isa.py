@@ -6,13 +6,16 @@ Every operation is `(name, bits)` fields from bit 0 up; what is left of the 256 
 
 from amaranth.lib import data, enum
 
-__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "TABLE_ENTRIES", "FIELDS", "layout",
+__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "TABLE_ENTRIES", "TABLE_WORDS", "FIELDS", "layout",
            "encode", "decode", "Fault", "exists", "FIELD_DOCS", "OPCODE_DOCS"]
 
 INSTRUCTION_WIDTH = 256
 
 #: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
 TABLE_ENTRIES = 4096
+
+#: Their 16-bit words: those of all values, then those of all slopes.
+TABLE_WORDS = 2 * TABLE_ENTRIES
 
 
 class Opcode(enum.Enum, shape=8):
@@ -33,7 +36,7 @@ class Opcode(enum.Enum, shape=8):
 
 
 class Function(enum.Enum, shape=4):
-    """Activation function: of binary32, or, TABLE, of bfloat16, as LOAD_TABLE put it into the function table."""
+    """Activation function; TABLE: what LOAD_TABLE put into the function table."""
 
     NONE = 0
     RELU = 1
@@ -110,7 +113,7 @@ FIELDS = {
     ],
     Opcode.LOAD_TABLE: [
         ("linear_low", 2), ("linear_high", 2), ("_0", 4),
-        ("rows", 16), ("first", 8), ("_1", 8), ("buffer", 16), ("entry", 16),
+        ("rows", 16), ("first", 8), ("_1", 8), ("buffer", 16), ("word", 16),
     ],
 }
 
@@ -137,7 +140,7 @@ OPCODE_DOCS = {
                     "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16. Only in a core with `softmax`.",
     Opcode.MULTIPLY: "round(acc[acc + r]) * buffer[operand + r] -> round -> buffer[buffer + r], all bfloat16, for r < rows, one "
                      "row after the other. Only in a core with `table_lanes`.",
-    Opcode.LOAD_TABLE: "Unified buffer -> function table: rows*n entries from `entry` on, in the order of the lanes of "
+    Opcode.LOAD_TABLE: "Unified buffer -> function table: rows*n words from `word` on, in the order of the lanes of "
                        "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`. Only in a core with "
                        "`table_lanes`.",
 }
@@ -172,7 +175,7 @@ FIELD_DOCS = {
                   "numbers (low bit), of negative ones (high bit).",
     "linear_high": "The same, above the table's binades.",
     "first": "Biased exponent of the table's first binade.",
-    "entry": "First entry of the function table; a multiple of n.",
+    "word": "First word of the function table, whose values come before its slopes; a multiple of n.",
 }
 
 

@@ -3,7 +3,7 @@
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, exact_log2
 
-from .isa import INSTRUCTION_WIDTH, TABLE_ENTRIES, Format, Function
+from .isa import INSTRUCTION_WIDTH, TABLE_WORDS, Format, Function
 
 __all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout",
            "instruction_layout", "Task"]
@@ -59,7 +59,7 @@ def activate_layout(config):
     LOAD_TABLE. Fields are there if the core has what needs them.
 
     `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
-    buffer that MULTIPLY and LOAD_TABLE read; `entry` counts vectors.
+    buffer that MULTIPLY and LOAD_TABLE read; `word` counts vectors.
     """
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
     outer = {"rows1": 16, "rows1_stride": acc, "buffer_stride": row}
@@ -68,7 +68,7 @@ def activate_layout(config):
         "single": data.StructLayout({"left0": 1, "left1": 1, "across": 1, "down": 1}),
     }
     table = {
-        "task": Task, "operand": row, "entry": exact_log2(TABLE_ENTRIES // config.n),
+        "task": Task, "operand": row, "word": exact_log2(TABLE_WORDS // config.n),
         "first": 8, "linear_low": 2, "linear_high": 2,
     }
     return data.StructLayout({

@@ -36,7 +36,7 @@ class RowWalker(wiring.Component):
     Members
     -------
     i : stream of operations. `op` : the one that is there, as it came.
-    o : the step, valid unless `hold`; it ends with `advance`. `acc` : the row that it reads. With tasks, `operand` and `entry` : its
+    o : the step, valid unless `hold`; it ends with `advance`. `acc` : the row that it reads. With tasks, `operand` and `word` : its
     row of the unified buffer, and its place in the function table, counted in vectors.
     """
 
@@ -45,7 +45,7 @@ class RowWalker(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(activate)), "there": Out(1), "op": Out(activate),
             "o": Out(step_layout(activate)), "acc": Out(activate["acc"].shape), "advance": In(1), "hold": In(1),
-            **({"operand": Out(activate["operand"].shape), "entry": Out(activate["entry"].shape)} if self._has_tasks else {}),
+            **({"operand": Out(activate["operand"].shape), "word": Out(activate["word"].shape)} if self._has_tasks else {}),
         })
 
     def elaborate(self, platform):
@@ -81,8 +81,8 @@ class RowWalker(wiring.Component):
         if self._has_tasks:
             # These have no windows, and each row one vector.
             m.d.comb += [
-                *(getattr(self, name).eq(now[name]) for name in ("operand", "entry")),
-                *(following[name].eq(now[name] + 1) for name in ("operand", "entry")),
+                *(getattr(self, name).eq(now[name]) for name in ("operand", "word")),
+                *(following[name].eq(now[name] + 1) for name in ("operand", "word")),
             ]
         (self._walk_windows if self._has_windows else self._walk_rows)(m, now, following, last_half, last)
         return m
@@ -92,7 +92,7 @@ class RowWalker(wiring.Component):
         op = self.i.p
         start = {"acc": op.acc, "row": op.row, "left0": op.rows}
         if self._has_tasks:
-            start |= {"operand": op.operand, "entry": op.entry}
+            start |= {"operand": op.operand, "word": op.word}
         if self._has_windows:
             start |= {
                 "outer": op.acc, "window": op.acc, "window_row": op.acc, "outer_row": op.row,

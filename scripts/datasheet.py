@@ -28,7 +28,7 @@ DATASHEET = Path(__file__).parent.parent / "hw" / "README.md"
 _FAULT_TEXTS = {
     Fault.NONE: "no fault",
     Fault.ILLEGAL: "an opcode or a function that the core does not have, a reserved bit that is set, `lanes` of 0 or above n",
-    Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, an `entry` "
+    Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a `word` "
                    "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
     Fault.LENGTH: "a count of 0",
     Fault.BUS_READ: "an error response to a read",

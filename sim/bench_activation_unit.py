@@ -5,7 +5,7 @@ import cocotb
 
 from hw.activation_unit import ActivationUnit
 from hw.config import Config
-from hw.isa import TABLE_ENTRIES, Format, Function, exists
+from hw.isa import TABLE_WORDS, Format, Function, exists
 from hw.operations import Task, activate_layout
 from hw.result_units import ResultUnits
 from sim import golden
@@ -39,18 +39,18 @@ class Model:
         self.n = config.n
         self.sums = [[number(rng) for _ in range(config.n)] for _ in range(config.accumulator_depth)]
         self.buffer = [[number(rng) >> 16 for _ in range(config.n)] for _ in range(config.unified_buffer_depth)]
-        self.table = Table(0, 0, 0, [0] * TABLE_ENTRIES)
+        self.table = Table(0, 0, 0, [0] * TABLE_WORDS)
 
     def events(self, operation):
         """`(read, row, lanes)` of each vector that an operation reads or writes, in order; lanes are 16 bits."""
         op = {"rows1": 1, "window0": 1, "window1": 1, "rows0_stride": 1, "task": Task.RESULTS, **operation}
         if op["task"] == Task.LOAD_TABLE:
-            entries = list(self.table.entries)
+            words = list(self.table.words)
             for index in range(op["rows"]):
-                row, place = op["operand"] + index, (op["entry"] + index) * self.n
-                entries[place:place + self.n] = self.buffer[row]
+                row, place = op["operand"] + index, (op["word"] + index) * self.n
+                words[place:place + self.n] = self.buffer[row]
                 yield True, row, self.buffer[row]
-            self.table = Table(op["first"], op["linear_low"], op["linear_high"], entries)
+            self.table = Table(op["first"], op["linear_low"], op["linear_high"], words)
             return
         if op.get("softmax"):
             yield from self.softmax_rows(op)
@@ -85,15 +85,14 @@ class Model:
     def vectors(self, op, values):
         """The one or two vectors of a row of results."""
         if op["function"] == Function.TABLE:
-            values = [int(lookup(golden.to_bfloat16(value), self.table)) << 16 for value in values]
+            values = [int(lookup(value, self.table)) << 16 for value in values]
         elif op["function"] == Function.RELU:
             values = [int(golden.relu(value)) for value in values]
         values = [value if c < op["lanes"] else 0 for c, value in enumerate(values)]
         if op["format"] == Format.BINARY32:
             halves = [value >> 16 * half & 0xFFFF for value in values for half in (0, 1)]
             return [halves[:self.n], halves[self.n:]]
-        # What comes from the table is as it is there.
-        return [[value >> 16 if op["function"] == Function.TABLE else int(golden.to_bfloat16(value)) for value in values]]
+        return [[int(golden.to_bfloat16(value)) for value in values]]
 
 
 def largest(values):
@@ -107,10 +106,10 @@ def tag(rng, config):
 
 def table_loads(rng, config):
     """Operations that fill the table."""
-    whole = TABLE_ENTRIES // config.n
+    whole = TABLE_WORDS // config.n
     rows = min(whole, config.unified_buffer_depth)
-    for entry in range(0, whole, rows):
-        yield {**idle(config), "tag": tag(rng, config), "task": Task.LOAD_TABLE, "rows": rows, "operand": 0, "entry": entry,
+    for word in range(0, whole, rows):
+        yield {**idle(config), "tag": tag(rng, config), "task": Task.LOAD_TABLE, "rows": rows, "operand": 0, "word": word,
                **table_settings(rng), **({"single": ones(rows)} if config.pooling else {})}
 
 
@@ -135,7 +134,7 @@ def idle(config):
         fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0,
                    "window1": 1, "window1_stride": 0, "single": ones()}
     if config.table_lanes:
-        fields |= {"task": Task.RESULTS, "operand": 0, "entry": 0, "first": 0, "linear_low": 0, "linear_high": 0}
+        fields |= {"task": Task.RESULTS, "operand": 0, "word": 0, "first": 0, "linear_low": 0, "linear_high": 0}
     return fields
 
 
@@ -147,7 +146,7 @@ def random_operation(rng, config):
     if config.table_lanes and kind < 0.3:
         rows = rng.choice((1, 2, rng.randrange(1, 6)))
         if kind < 0.1:
-            op |= {"task": Task.LOAD_TABLE, "entry": rng.randrange(TABLE_ENTRIES // config.n - rows + 1), **table_settings(rng)}
+            op |= {"task": Task.LOAD_TABLE, "word": rng.randrange(TABLE_WORDS // config.n - rows + 1), **table_settings(rng)}
         else:
             op |= {"task": Task.MULTIPLY, "acc": rng.randrange(sums - rows + 1), "row": rng.randrange(depth - rows + 1)}
         op |= {"rows": rows, "operand": rng.randrange(depth - rows + 1)}

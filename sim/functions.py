@@ -1,10 +1,16 @@
-"""The activation functions, each defined once: in float64, as a table of bfloat16, and as the core applies it.
+"""The activation functions, each defined once: in float64, as a table, and as the core applies it.
 
-The function of a bfloat16 with sign s, biased exponent E and fraction M is read from a table of 4,096 bfloat16 that holds
-16 binades of either sign, from the exponent `first` on: `table[s << 11 | (e - first) << 7 | M]`, e being E brought into
-these binades. Outside them the function keeps the value of the nearest one, or goes on in proportion: where bit s of
-`linear_low`, respectively `linear_high`, is 1, the exponent of what was read is raised by E - e, and E = 0 gives 0. That is enough for
-every function which is flat or a straight line through 0 at either end of either side.
+The function of a binary32 with sign s, biased exponent E, the upper 7 bits of the fraction M and the next 12 as a number t in
+[0, 1) is interpolated from a table of 4,096 entries that holds 16 binades of either sign, from the exponent `first` on: entry
+`s << 11 | (e - first) << 7 | M`, e being E brought into these binades. The first of its two words is a bfloat16, the function of
+x without the lower bits. The second says how the function goes on, in units of that number's last place: 4 bits, signed, in
+sixteenths, are what rounding took from it, and 12 bits, signed, in eighths, what it gains up to the next bfloat16, away from 0.
+With these the significand is moved by t, normalised, and rounded. From one bit less to two bits more normalise it; below a quarter
+of its binade's least number the result is 0, and so it is without the exponent's range, where it is not infinite.
+
+Outside the 16 binades the function keeps the value of the nearest one, with t = 0, or goes on in proportion: where bit s of
+`linear_low`, respectively `linear_high`, is 1, the exponent of the result is raised by E - e, and E = 0 gives 0. That is enough
+for every function which is flat or a straight line through 0 at either end of either side.
 """
 
 import functools
@@ -13,15 +19,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hw.isa import TABLE_ENTRIES
+from hw.isa import TABLE_ENTRIES, TABLE_WORDS
 
-from .golden import NAN_BFLOAT16, activate, to_bfloat16
+from .golden import NAN_BFLOAT16, activate
 
-__all__ = ["Function", "NONE", "RELU", "Table", "apply", "lookup", "errors"]
+__all__ = ["Function", "NONE", "RELU", "Table", "apply", "lookup", "errors", "is_steady"]
 
 BINADES = 16
 _LARGEST = 2.0 ** 128 - 2.0 ** 119      # from here on a number rounds to infinity
 _LEAST = 2.0 ** -126                    # below, a result is 0
+_NEVER = -512                           # raises every exponent out of range
 _each = functools.partial(np.vectorize, otypes=[float])
 
 
@@ -64,15 +71,16 @@ _DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Table:
-    """What LOAD_TABLE puts into the core: `first`, `linear_low`, `linear_high`, and the `entries`, uint16."""
+    """What LOAD_TABLE puts into the core: `first`, `linear_low`, `linear_high`, and the `words`, uint16: those that hold the
+    entries' values, then those that hold their slopes."""
 
     first: int
     linear_low: int
     linear_high: int
-    entries: np.ndarray
+    words: np.ndarray
 
     def __iter__(self):
-        return iter((self.first, self.linear_low, self.linear_high, self.entries))
+        return iter((self.first, self.linear_low, self.linear_high, self.words))
 
 
 @dataclass(frozen=True)
@@ -113,12 +121,12 @@ class Function:
             return np.asarray(_DEFINITIONS[self.name][1](np.clip(x, -1e300, 1e300), *self.parameters), float)
 
     def table(self):
-        """The table with the least error over all inputs: unpacks as `(first, linear_low, linear_high, entries)`.
+        """The table with the least error over all inputs: unpacks as `(first, linear_low, linear_high, words)`.
 
         Raises
         ------
         ValueError
-            When no 16 binades serve: the error would be more than one unit in the last place.
+            When no 16 binades serve: the error at a bfloat16 would be more than one unit in the last place.
         """
         return _table(self)
 
@@ -126,31 +134,40 @@ class Function:
 NONE, RELU = Function("none"), Function("relu")
 
 
-def lookup(bits, table):
-    """The rule of the table on bfloat16 bits, as the core has it."""
-    first, linear_low, linear_high, entries = table
-    bits = np.asarray(bits, np.uint16).astype(np.int64)
-    sign, exponent, fraction = bits >> 15, bits >> 7 & 0xFF, bits & 0x7F
+def lookup(sums, table):
+    """bfloat16 bits of the table's function of binary32 bits, as the core has it. NaNs have a bit set in their upper half."""
+    first, linear_low, linear_high, words = table
+    sums, words = np.asarray(sums, np.uint32).astype(np.int64), np.asarray(words, np.uint16).astype(np.int64)
+    sign, exponent, fraction, between = sums >> 31, sums >> 23 & 0xFF, sums >> 16 & 0x7F, sums >> 4 & 0xFFF
     within = np.clip(exponent, first, first + BINADES - 1)
-    found = np.asarray(entries, np.uint16).astype(np.int64)[sign << 11 | within - first << 7 | fraction]
-    linear = np.where(exponent < within, linear_low, linear_high) >> sign & 1
-    found = _raise_exponent(found, np.where(linear & (exponent != within), np.where(exponent == 0, -255, exponent) - within, 0))
+    linear = np.where(exponent < within, linear_low, np.where(exponent > within, linear_high, 0)) >> sign & 1
+    place = sign << 11 | within - first << 7 | fraction
+    value, slope = words[place], words[TABLE_ENTRIES + place]
+    found = _rounded_entry(value, _moved(value, slope, np.where(linear | (exponent == within), between, 0)),
+                           np.where(linear, np.where(exponent == 0, _NEVER, exponent - within), 0))
     return np.where((exponent == 0xFF) & (fraction != 0), NAN_BFLOAT16, found).astype(np.uint16)
 
 
-def _raise_exponent(bits, shift):
-    """bfloat16 bits (int64) with another exponent: 0 when it is too small, infinite when it is too large."""
-    raised = (bits >> 7 & 0xFF) + shift
-    value = np.where(raised <= 0, 0, np.where(raised >= 0xFF, 0x7F80, raised << 7 | bits & 0x7F))
-    return np.where((shift == 0) | (bits & 0x7FFF == 0), bits, bits & 0x8000 | value)
+def _moved(value, slope, between):
+    """The significand of an entry, from its two words, moved by `between` / 4096; in 64ths of its last place, so that
+    0x2000 is 1."""
+    rest, gain = (slope >> 12 ^ 8) - 8, (slope & 0xFFF ^ 0x800) - 0x800
+    return ((value & 0x7F | 0x80) << 6) + (rest << 2) + (gain * between >> 9)
+
+
+def _rounded_entry(value, significand, shift):
+    """bfloat16 bits (int64): those of an entry's `value` with another significand, and an exponent raised by `shift`."""
+    up = 1 * (significand >= 0x4000) - (significand < 0x2000) - (significand < 0x1000)
+    pattern = ((value >> 7 & 0xFF) + shift + up << 7) + ((significand << 1 - up) + 0x40 >> 7) - 0x80
+    zero = (value & 0x7F80 == 0) | (significand < 0x800) | (pattern < 0x80)
+    return value & 0x8000 | np.where(zero, 0, np.minimum(pattern, 0x7F80))
 
 
 def apply(function, sums):
-    """The function of float32 sums as the core has it, before the last rounding: of binary32 for `none` and `relu`, else of
-    bfloat16 by the table."""
+    """The function of float32 sums as the core has it, before the last rounding: binary32 for `none` and `relu`, else bfloat16."""
     if not function.is_table:
         return activate(sums, function.name)
-    bits = np.asarray(to_bfloat16(np.ascontiguousarray(sums, np.float32).view(np.uint32)))
+    bits = np.ascontiguousarray(sums, np.float32).view(np.uint32)
     return (lookup(bits, function.table()).astype(np.uint32) << 16).view(np.float32)
 
 
@@ -172,9 +189,9 @@ def _rounded(values):
 
 
 def _ulps(found, exact):
-    """Distance of bfloat16 bits from float64 numbers, in units in the last place of these; infinite where one is infinite in
+    """Distance of numbers from `exact` ones, in bfloat16's units in the last place of these; infinite where one is infinite in
     bfloat16 and the other not. What flushing makes 0 is 0."""
-    found, size = _numbers(found), np.abs(exact)
+    size = np.abs(exact)
     with np.errstate(all="ignore"):
         unit = np.ldexp(1.0, np.where(size < _LEAST, -126, np.frexp(size)[1] - 1) - 7)
         distance = np.abs(found - exact) / unit
@@ -188,10 +205,22 @@ def _inputs():
     return _numbers(np.where(bits & 0x7F80, bits, bits & 0x8000)), ~((bits & 0x7F80 == 0x7F80) & (bits & 0x7F != 0))
 
 
-def errors(function, found):
-    """Errors in units in the last place of the exact value, of `found`, the bfloat16 bits for all 65,536 inputs; 0 at NaNs."""
-    x, number = _inputs()
-    return np.where(number, _ulps(np.asarray(found).reshape(x.shape), function.exact(np.where(number, x, 0))), 0).ravel()
+def errors(function, sums, found):
+    """Errors in units in the last place of the exact value, of `found`, bfloat16 bits, for `sums`, binary32 bits without
+    subnormals; 0 at NaNs."""
+    with np.errstate(invalid="ignore"):
+        x = np.asarray(sums, np.uint32).view(np.float32).astype(float)
+    number = ~np.isnan(x)
+    return np.where(number, _ulps(_numbers(found), function.exact(np.where(number, x, 0))), 0)
+
+
+def is_steady(function, sums):
+    """Whether the function keeps clear of 0 between the bfloat16 numbers around binary32 bits: where it comes to 0, or to results
+    of less than 2^-100, no count of units tells how good a result is."""
+    low = np.asarray(sums, np.uint32) >> np.uint32(16)
+    with np.errstate(invalid="ignore"):
+        ends = np.stack([function.exact(_numbers(bits)) for bits in (low, low + np.uint32(1))])
+    return (np.abs(ends) >= 2.0 ** -100).all(axis=0) & (np.sign(ends[0]) == np.sign(ends[1]))
 
 
 @functools.lru_cache(maxsize=64)
@@ -205,9 +234,10 @@ def _table(function):
         value, or next to it if that is better."""
         candidates = np.clip(rounded[sign, edge, fractions] + np.array([0, -1, 1])[:, None], 0, 0xFFFF)
         places = np.array([edge, *beyond])
-        shift = np.where(places == 0, -255, places) - edge
-        found = _raise_exponent(candidates[:, None], (shift * (linear & (places != edge)))[:, None])
-        distance = _ulps(found, exact[sign, places][:, fractions])
+        shift = np.where(places == 0, _NEVER, places - edge)
+        candidate = candidates[:, None]
+        found = _rounded_entry(candidate, _moved(candidate, 0, 0), (shift * (linear & (places != edge)))[:, None])
+        distance = _ulps(_numbers(found), exact[sign, places][:, fractions])
         distance = np.where(number[sign, places][:, fractions], distance, 0).max(axis=1)      # [candidate, fraction]
         best = np.nan_to_num(distance, nan=np.inf).argmin(axis=0)[None]
         return np.take_along_axis(distance, best, 0).max(), linear, np.take_along_axis(candidates, best, 0)[0]
@@ -234,8 +264,52 @@ def _table(function):
         raise ValueError(f"{function} does not fit the function table: with the best 16 binades the error is {least:.4g} units "
                          "in the last place")
     first, (low, high) = chosen
-    entries = rounded[:, first:first + BINADES].copy()
-    entries[:, 0], entries[:, -1] = [one[2] for one in low], [one[2] for one in high]
-    entries = entries.astype(np.uint16).reshape(TABLE_ENTRIES)
-    entries.flags.writeable = False
-    return Table(first, *(one[0][1] | one[1][1] << 1 for one in (low, high)), entries)
+    values = rounded[:, first:first + BINADES].copy()
+    values[:, 0], values[:, -1] = [one[2] for one in low], [one[2] for one in high]
+    linear = [[one[1] for one in end] for end in (low, high)]
+    words = np.stack([values, _slopes(function, first, *linear, values)]).astype(np.uint16).reshape(TABLE_WORDS)
+    words.flags.writeable = False
+    return Table(first, *(positive | negative << 1 for positive, negative in linear), words)
+
+
+def _slopes(function, first, linear_low, linear_high, values):
+    """The second words of the entries with these values, [sign, binade, fraction]; `linear_low` and `linear_high` by sign.
+
+    What the rounding took is kept as far as the value stays the rounded one. The gain is the one with the least error at 17 places
+    on the way to the next bfloat16, of those that are right at one of them.
+    """
+    sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first:first + BINADES, :128])
+    between = np.append(np.arange(16) << 8, 0xFFF)
+    x = np.ldexp(1 + (fraction + between / 4096) / 128, exponent - 127)
+    x = np.where(exponent == 0, 0, np.where(exponent == 0xFF, np.inf, x))
+    x = np.where(sign, -x, x)
+    exact = function.exact(x)
+    # What goes on in proportion serves other binades too: halfway between the nearest one and one where nothing changes any more.
+    for edge, linear, far in ((0, linear_low, -8), (BINADES - 1, linear_high, 8)):
+        for side in np.flatnonzero(linear):
+            exact[side, edge] = (exact[side, edge] + np.ldexp(function.exact(np.ldexp(x[side, edge], far)), -far)) / 2
+    values = values[..., None]
+    last_place = np.ldexp(np.where(values >> 15, -1.0, 1.0), (values >> 7 & 0xFF) - 134)
+
+    with np.errstate(over="ignore"):
+        places = exact / last_place
+    rest = np.rint(16 * (places[..., :1] - (values & 0x7F | 0x80)))
+    # Below a power of two the last place is half as much.
+    rest = np.clip(rest, np.where(values & 0x7F, -8, -4), 7).astype(np.int64) << 12 & 0xF000
+
+    def error(words):
+        moved = _moved(values, words, between)
+        found = moved / 64 * last_place
+        found = np.where((moved < 0x800) | (np.abs(found) < _LEAST), 0, found)
+        found = np.where(np.abs(found) >= _LARGEST, np.copysign(np.inf, found), found)
+        distance = np.minimum(_ulps(found, exact), 256)     # where a function comes to 0, no number of units is enough
+        return distance.max(axis=-1, keepdims=True) + distance.mean(axis=-1, keepdims=True) / 1024
+
+    start = _moved(values, rest, 0) / 64
+    best, least = rest, error(rest)
+    for index in range(1, len(between)):
+        gain = np.rint(8 * (places[..., index:index + 1] - start) / (between[index] / 4096))
+        words = rest | np.clip(gain, -0x800, 0x7FF).astype(np.int64) & 0xFFF
+        distance = error(words)
+        best, least = np.where(distance < least, words, best), np.minimum(distance, least)
+    return best[..., 0]

@@ -77,7 +77,7 @@ def compile_graph(graph, config, batch):
     n, step = config.n, config.instruction_bytes
     constants = (len(ops) + 1) * step
     fixed = bytes(ZEROS * 2 * n) + memory.biases() + b"".join(
-        function.table().entries.astype("<u2").tobytes() for function in schedule.emitter.tables)
+        function.table().words.astype("<u2").tobytes() for function in schedule.emitter.tables)
     tile = 2 * n * n
     align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
     weights = -(-(constants + len(fixed)) // align) * align

@@ -1,6 +1,6 @@
 """The instructions of a graph's program, one after the other, with what each of them waits for."""
 
-from hw.isa import TABLE_ENTRIES, Opcode, Region
+from hw.isa import TABLE_WORDS, Opcode, Region
 
 from .memory_map import tiles_of
 from .schedule import Op, Places, Ring, waits
@@ -97,8 +97,8 @@ class Emitter:
         self.loaded = function
         number = self.tables.setdefault(function, len(self.tables))
         table = function.table()
-        base = ZEROS * 2 * self.n + self.total_biases * 4 * self.n + number * 2 * TABLE_ENTRIES
-        vectors = TABLE_ENTRIES // self.n
+        base = ZEROS * 2 * self.n + self.total_biases * 4 * self.n + number * 2 * TABLE_WORDS
+        vectors = TABLE_WORDS // self.n
         part = min(vectors, operands.size)
         for start in range(0, vectors, part):
             rows = min(part, vectors - start)
@@ -107,5 +107,5 @@ class Emitter:
                        [("buffer", buffer, rows, True)])
             op = self.emit(Opcode.LOAD_TABLE, {"linear_low": table.linear_low, "linear_high": table.linear_high,
                                                 "first": table.first, "rows": rows,
-                                                "buffer": buffer, "entry": start * self.n}, [("buffer", buffer, rows, False)])
+                                                "buffer": buffer, "word": start * self.n}, [("buffer", buffer, rows, False)])
             op.rows = rows * self.n

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hw.isa import FIELDS, REGION_WRITABLE, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, decode, exists
+from hw.isa import FIELDS, REGION_WRITABLE, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, exists
 
 from .functions import Table, lookup
 from .golden import activate, bfloat16, matmul, multiply, to_bfloat16
@@ -51,7 +51,7 @@ class Machine:
         self.buffer = np.zeros((config.unified_buffer_depth, config.n), np.uint16)
         self.sums = np.zeros((config.accumulator_depth, config.n), np.uint32)
         self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
-        self.table = Table(0, 0, 0, np.zeros(TABLE_ENTRIES, np.uint16))
+        self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
         self.executed = 0
         self._tiles = []                                                # FIFO of arrays of tiles, oldest first
         self._tile = np.zeros((config.n, config.n), np.uint16)          # what the array holds, [row, column]
@@ -111,7 +111,7 @@ class Machine:
         def spread(*counts, stride="_stride"):
             return sum((fields[count] - 1) * fields[count + stride] for count in counts)
 
-        last = {name: fields[name] for name, _ in FIELDS[opcode] if name in ("buffer", "acc", "bias", "operand", "entry")}
+        last = {name: fields[name] for name, _ in FIELDS[opcode] if name in ("buffer", "acc", "bias", "operand", "word")}
         wide = _height(fields.get("format"))
         if opcode is Opcode.MATMUL:
             last["buffer"] += spread("tiles0", "tiles1", "rows0", "rows1")
@@ -125,10 +125,10 @@ class Machine:
             last["acc"] += spread("rows0", "rows1", "window0", "window1")
         else:
             for name in last:
-                last[name] += fields["rows"] * {"buffer": wide, "entry": self.config.n}.get(name, 1) - 1
+                last[name] += fields["rows"] * {"buffer": wide, "word": self.config.n}.get(name, 1) - 1
         depth = {"buffer": len(self.buffer), "acc": len(self.sums), "bias": len(self.bias), "operand": len(self.buffer),
-                 "entry": TABLE_ENTRIES}
-        return all(row < depth[name] for name, row in last.items()) and fields.get("entry", 0) % self.config.n == 0
+                 "word": TABLE_WORDS}
+        return all(row < depth[name] for name, row in last.items()) and fields.get("word", 0) % self.config.n == 0
 
     # Instructions
 
@@ -227,7 +227,7 @@ class Machine:
     def _write_results(self, sums, function, format, lanes, places):
         """Function, rounding and lanes of sums (rows, n); row r goes to buffer[places[r]], a later one over an earlier one."""
         if function is Function.TABLE:
-            values = lookup(to_bfloat16(sums), self.table).astype(np.uint32) << np.uint32(16)
+            values = lookup(sums, self.table).astype(np.uint32) << np.uint32(16)
         else:
             values = np.asarray(activate(np.ascontiguousarray(sums).view(np.float32), _ACTIVATION[function])).view(np.uint32)
         values = np.where(np.arange(self.config.n) < lanes, values, np.uint32(0))
@@ -235,14 +235,14 @@ class Machine:
             halves = values.astype("<u4").view("<u2").reshape(len(values), 2, -1)
             self.buffer[np.stack([places, places + 1], axis=1)] = halves
         else:
-            self.buffer[places] = values >> np.uint32(16) if function is Function.TABLE else to_bfloat16(values)
+            self.buffer[places] = to_bfloat16(values)
 
     def _multiply(self, pc, rows, lanes, buffer, acc, operand):
         for row in range(rows):
             values = to_bfloat16(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
             self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, values, np.uint16(0))
 
-    def _load_table(self, pc, linear_low, linear_high, rows, first, buffer, entry):
-        entries = self.table.entries.copy()
-        entries[entry:entry + rows * self.config.n] = self.buffer[buffer:buffer + rows].ravel()
-        self.table = Table(first, linear_low, linear_high, entries)
+    def _load_table(self, pc, linear_low, linear_high, rows, first, buffer, word):
+        words = self.table.words.copy()
+        words[word:word + rows * self.config.n] = self.buffer[buffer:buffer + rows].ravel()
+        self.table = Table(first, linear_low, linear_high, words)

@@ -3,7 +3,7 @@
 import numpy as np
 from core_runs import Host, MEMORY, image_of, op, run, same
 
-from hw.isa import TABLE_ENTRIES, Format, Function, Opcode, Region, exists
+from hw.isa import TABLE_WORDS, Format, Function, Opcode, Region, exists
 from sim.golden import bfloat16
 from sim.machine import Machine, MachineFault
 
@@ -50,10 +50,10 @@ def initialisation(config):
 def whole_table(config):
     """Fills the function table, which is as undefined after power-up as the rest, but is kept from run to run."""
     n, rows = config.n, min(config.unified_buffer_depth, Case.sizes["INPUT"] // (2 * config.n))
-    for entry in range(0, TABLE_ENTRIES, rows * n):
-        offset = entry // (rows * n) % (Case.sizes["INPUT"] // (2 * n * rows)) * 2 * n * rows
+    for word in range(0, TABLE_WORDS, rows * n):
+        offset = word // (rows * n) % (Case.sizes["INPUT"] // (2 * n * rows)) * 2 * n * rows
         yield op(Opcode.LOAD, region=Region.INPUT, rows=rows, offset=offset)
-        yield op(Opcode.LOAD_TABLE, rows=rows, entry=entry, first=120, linear_low=1, linear_high=2)
+        yield op(Opcode.LOAD_TABLE, rows=rows, word=word, first=120, linear_low=1, linear_high=2)
 
 
 def revelation(config):
@@ -184,7 +184,7 @@ class Hazards:
         rows = 1 + self.below(3)
         self.program.append(op(
             Opcode.LOAD_TABLE, rows=rows, buffer=self.rows(self.config.unified_buffer_depth, rows),
-            entry=self.rows(TABLE_ENTRIES // self.config.n, rows) * self.config.n,
+            word=self.rows(TABLE_WORDS // self.config.n, rows) * self.config.n,
             first=110 + self.below(20), linear_low=self.below(4), linear_high=self.below(4)))
 
     def activate_binary32(self):

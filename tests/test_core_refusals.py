@@ -6,7 +6,7 @@ from core_programs import Case, Hazards, initialisation
 from core_runs import FULL, Host, SMALL, TINY, op, rng, run, same  # noqa: F401
 
 from hw.config import Config
-from hw.isa import FIELDS, TABLE_ENTRIES, Format, Opcode, Region, decode, encode
+from hw.isa import FIELDS, TABLE_WORDS, Format, Opcode, Region, decode, encode
 from sim.machine import Machine
 
 GOOD = {
@@ -73,8 +73,8 @@ def edges(config):
     for value in (depths["buffer"] // 2 - 2, depths["buffer"] // 2 - 1):
         yield Opcode.SOFTMAX, {**softmax, "format": Format.BINARY32, "buffer_stride": value}
     yield Opcode.SOFTMAX, {**softmax, **dict.fromkeys(("tiles", "acc_stride", "buffer_stride"), 0xFFFF)}
-    for entry in (1, n - 1, n, TABLE_ENTRIES - 2 * n, TABLE_ENTRIES - n, TABLE_ENTRIES, 1 << 15):
-        yield Opcode.LOAD_TABLE, {**GOOD[Opcode.LOAD_TABLE], "entry": entry}
+    for word in (1, n - 1, n, TABLE_WORDS - 2 * n, TABLE_WORDS - n, TABLE_WORDS, 1 << 15):
+        yield Opcode.LOAD_TABLE, {**GOOD[Opcode.LOAD_TABLE], "word": word}
     matmul = GOOD[Opcode.MATMUL]
     for count in ("rows0", "rows1", "tiles0", "tiles1"):
         last = depths["buffer"] - 1 - (1 if count != "rows0" else 0)

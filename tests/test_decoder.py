@@ -6,7 +6,7 @@ from seeds import seed
 
 from hw.config import Config
 from hw.decoder import Decoder, Unit, decoded_layout, footprint_layout
-from hw.isa import FIELDS, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, decode, encode, exists
+from hw.isa import FIELDS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, encode, exists
 from hw.operations import Task, activate_layout, instruction_layout, matmul_layout, transfer_layout
 from sim.machine import Machine, MachineFault
 from sim.ports import pack, simulate, unpack
@@ -42,8 +42,8 @@ def random_word(rng, config, sizes):
             value = rng.choice((0, 1, config.n, config.n + 1, rng.randrange(1, config.n + 1)))
         elif name == "function":
             value = rng.choice((0, 1, 0, 1, 2, 3))
-        elif name == "entry":
-            value = rng.choice((0, TABLE_ENTRIES - rng.randrange(9) * config.n, rng.randrange(2 * TABLE_ENTRIES)))
+        elif name == "word":
+            value = rng.choice((0, TABLE_WORDS - rng.randrange(9) * config.n, rng.randrange(2 * TABLE_WORDS)))
         elif name.startswith("window") and width == 8:
             value = rng.choice((1, 1, 2, 3, rng.randrange(6), rng.getrandbits(8)))
         elif width == 16:
@@ -123,7 +123,7 @@ def operation(opcode, fields, config, pc):
             found |= {"task": tasks.get(opcode, Task.RESULTS).value}
             found |= {name: fields[name] for name in ("first", "linear_low", "linear_high") if name in fields}
             if opcode is Opcode.LOAD_TABLE:
-                found |= {"operand": fields["buffer"], "entry": fields["entry"] // config.n}
+                found |= {"operand": fields["buffer"], "word": fields["word"] // config.n}
             elif opcode is Opcode.MULTIPLY:
                 found |= {"operand": fields["operand"]}
         return "activate", found

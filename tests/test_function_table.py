@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The function table: every function and random tables on all 65,536 inputs, and the multiplier beside it."""
+"""The function table: every function and random tables on binary32 with all 65,536 upper halves, and the multiplier beside it."""
 
 import functools
 import random
@@ -9,13 +9,13 @@ import pytest
 from seeds import seed
 
 from hw.function_table import FunctionPair, FunctionTable
-from hw.isa import TABLE_ENTRIES
+from hw.isa import TABLE_ENTRIES, TABLE_WORDS
 from sim.functions import Function, Table, lookup
 from sim.golden import multiply, to_bfloat16
 from sim.vectors import Block, simulate
 from test_functions import OTHERS, ROUNDED
 
-EVERY = np.arange(1 << 16)
+EVERY = np.arange(1 << 16, dtype=np.uint32)
 LATENCY = FunctionTable.latency
 
 
@@ -24,23 +24,36 @@ def block():
     return Block(FunctionTable(lanes=2))
 
 
+def packed(values, width):
+    """Two lanes [cycle, lane] of so many bits as one number."""
+    return (values[:, 0] | values[:, 1] << width).astype(np.uint32)
+
+
 def stream(run, table, x, w=None, keep=3):
-    """The outputs, [cycle, lane], for inputs of two lanes [cycle, lane], after the table was loaded. With `w`, of products."""
-    first, linear_low, linear_high, entries = table
-    loads = len(entries) if w is None else 0
-    count = len(x)
-    inputs = {"x": np.zeros(loads + count + LATENCY, np.uint32)}
-    inputs["x"][loads:loads + count] = x[:, 0] | x[:, 1].astype(np.uint32) << np.uint32(16)
-    columns = {
+    """The outputs, [cycle, lane], for binary32 of two lanes [cycle, lane], after the table was loaded. With `w`, of products of the
+    upper halves."""
+    first, linear_low, linear_high, words = table
+    loads = len(words) if w is None else 0
+    count, cycles = len(x), loads + len(x) + LATENCY
+    x = x.astype(np.int64)
+    columns = {"x": packed(x >> 16, 16), "between": packed(x >> 4 & 0xFFF, 12)} | ({} if w is None else {"w": packed(w, 16)})
+    inputs = {name: np.zeros(cycles, np.uint32) for name in columns}
+    for name, column in columns.items():
+        inputs[name][loads:loads + count] = column
+    constant = {
         "enable": 1, "first": first, "linear_low": linear_low, "linear_high": linear_high, "keep": keep, "multiply": w is not None,
-        "write": np.arange(len(inputs["x"])) < loads, "entry": np.arange(len(inputs["x"])) % TABLE_ENTRIES,
-        "data": np.concatenate([entries[:loads], np.zeros(len(inputs["x"]) - loads, np.uint16)])}
-    if w is not None:
-        columns["w"] = np.zeros_like(inputs["x"])
-        columns["w"][:count] = w[:, 0] | w[:, 1].astype(np.uint32) << np.uint32(16)
-    inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), inputs["x"].shape) for name, column in columns.items()}
+        "write": np.arange(cycles) < loads, "word": np.arange(cycles) % TABLE_WORDS,
+        "data": np.concatenate([words[:loads], np.zeros(cycles - loads, np.uint16)])}
+    inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), cycles) for name, column in constant.items()}
     found = run(**inputs)["o"][loads + LATENCY:]
     return np.stack([found & 0xFFFF, found >> 16], axis=1)
+
+
+def operands(rng):
+    """All upper halves in either lane, as they are and three times with any lower ones."""
+    low = rng.integers(0, 1 << 16, (4, 1 << 16), dtype=np.uint32)
+    low[0] = 0
+    return both_lanes((EVERY << np.uint32(16) | low).ravel())
 
 
 def both_lanes(values):
@@ -50,23 +63,23 @@ def both_lanes(values):
 
 @pytest.mark.parametrize("function", ROUNDED + OTHERS, ids=str)
 def test_functions(function):
-    x = both_lanes(EVERY)
+    x = operands(np.random.default_rng(seed()))
     assert (stream(block().run, function.table(), x) == lookup(x, function.table())).all()
 
 
 def random_table(rng):
     """Of any bits: infinities, NaNs and subnormals too."""
     return Table(int(rng.integers(0, 241)), int(rng.integers(0, 4)), int(rng.integers(0, 4)),
-                 rng.integers(0, 1 << 16, TABLE_ENTRIES).astype(np.uint16))
+                 rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16))
 
 
 def test_random_tables():
     rng = np.random.default_rng(seed())
-    x = both_lanes(EVERY)
+    x = operands(rng)
     for first in (0, 1, 239, 240, None, None, None, None):
         table = random_table(rng)
         if first is not None:
-            table = Table(first, 3, 3, table.entries)
+            table = Table(first, 3, 3, table.words)
         found, expected = stream(block().run, table, x), lookup(x, table)
         wrong = np.argwhere(found != expected)
         assert not len(wrong), f"{len(wrong)} wrong, first {x[tuple(wrong[0])]:#x}: {found[tuple(wrong[0])]:#x}"
@@ -77,11 +90,11 @@ def test_products():
     x, w = rng.integers(0, 1 << 16, (2, 1 << 19, 2))
     special = np.array([0, 0x8000, 0x007F, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81])
     x[::7], w[::11] = rng.choice(special, x[::7].shape), rng.choice(special, w[::11].shape)
-    assert (stream(block().run, random_table(rng), x, w) == to_bfloat16(multiply(x, w))).all()
+    assert (stream(block().run, random_table(rng), x << 16 | rng.integers(0, 1 << 16, x.shape), w) == to_bfloat16(multiply(x, w))).all()
 
 
 def test_lanes_that_are_not_kept():
-    x = both_lanes(EVERY[::16])
+    x = both_lanes(EVERY[::16] << np.uint32(16) | np.uint32(0x9876))
     table = Function("exp").table()
     for keep in range(4):
         expected = np.where([keep & 1, keep >> 1], lookup(x, table), 0)
@@ -93,11 +106,12 @@ def test_waits():
     rng = random.Random(seed())
     table = random_table(np.random.default_rng(rng.getrandbits(32)))
     places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]
+    loads = [(1, place, int(table.words[place])) for entry in places for place in (entry, entry + TABLE_ENTRIES)]
     # Inputs that read these entries.
     x = [place >> 11 << 15 | ((place >> 7 & 15) + table.first << 7 | place & 127) for place in places]
-    w, products = [rng.getrandbits(16) for _ in x], [rng.getrandbits(1) for _ in x]
-    steps = [*((1, place, int(table.entries[place]), 0, 0, 0) for place in places),
-             *((0, 0, 0, *given) for given in zip(x, w, products)), *[(0,) * 6] * LATENCY]
+    between, w, products = ([rng.getrandbits(bits) for _ in x] for bits in (12, 16, 1))
+    steps = [*((*load, 0, 0, 0, 0) for load in loads),
+             *((0, 0, 0, *given) for given in zip(x, between, w, products)), *[(0,) * 7] * LATENCY]
     enable, index = [], []
     for step in range(len(steps)):
         while rng.random() < 0.4:
@@ -105,11 +119,13 @@ def test_waits():
             index.append(step)
         enable.append(1)
         index.append(step)
-    inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(("write", "entry", "data", "x", "w", "multiply"))}
+    names = ("write", "word", "data", "x", "between", "w", "multiply")
+    inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(names)}
     constant = {"keep": [1] * len(enable), "first": [table.first] * len(enable)}
     found = simulate(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]
-    moved = np.flatnonzero(enable)[len(places) + LATENCY:]
-    expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(x, Table(table.first, 0, 0, table.entries)))
+    moved = np.flatnonzero(enable)[len(loads) + LATENCY:]
+    sums = np.array(x, np.uint32) << np.uint32(16) | np.array(between, np.uint32) << np.uint32(4)
+    expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(sums, Table(table.first, 0, 0, table.words)))
     assert (found[moved] == expected).all()
 
 

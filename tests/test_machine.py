@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hw.config import Config
-from hw.isa import FIELDS, TABLE_ENTRIES, Fault, Format, Function, Opcode, Region, encode
+from hw.isa import FIELDS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, encode
 from sim import golden
 from sim.bench_activation_unit import largest
 from sim.functions import Function as Activation
@@ -183,16 +183,16 @@ def test_maximum_by_hand():
 
 @pytest.mark.parametrize("activation", [Activation("tanh"), Activation("leaky_relu", (0.1,)), Activation("elu")], ids=str)
 def test_functions_of_the_table(rng, activation):
-    first, linear_low, linear_high, entries = activation.table()
-    settings = dict(first=first, linear_low=linear_low, linear_high=linear_high)
-    words = []
-    for entry in range(0, TABLE_ENTRIES, 64 * N):
-        words += [(Opcode.LOAD, dict(region=Region.SCRATCH, rows=64, offset=2 * entry)),
-                  (Opcode.LOAD_TABLE, dict(settings, rows=64, entry=entry))]
-    m = machine([*words, (Opcode.ACTIVATE, dict(function=Function.TABLE, rows=5, lanes=N - 1, acc=3)),
+    table = activation.table()
+    settings = dict(first=table.first, linear_low=table.linear_low, linear_high=table.linear_high)
+    program = []
+    for word in range(0, TABLE_WORDS, 64 * N):
+        program += [(Opcode.LOAD, dict(region=Region.SCRATCH, rows=64, offset=2 * word)),
+                    (Opcode.LOAD_TABLE, dict(settings, rows=64, word=word))]
+    m = machine([*program, (Opcode.ACTIVATE, dict(function=Function.TABLE, rows=5, lanes=N - 1, acc=3)),
                  (Opcode.ACTIVATE, dict(function=Function.TABLE, format=Format.BINARY32, rows=5, lanes=N, acc=3, buffer=20)),
                  HALT],
-                SCRATCH=bytearray(entries.tobytes()))
+                SCRATCH=bytearray(table.words.tobytes()))
     m.sums[3:8] = rng.normal(size=(5, N), scale=4).astype(np.float32).view(np.uint32)
     m.run()
     expected = apply(activation, m.sums[3:8].view(np.float32))
@@ -200,13 +200,13 @@ def test_functions_of_the_table(rng, activation):
     assert (m.buffer[20:30].reshape(5, 2 * N).view("<u4") == expected.view(np.uint32)).all()
 
 
-def test_the_table_keeps_its_bits():
-    """Entries that no sum can be, such as other NaNs, come out as they are."""
+def test_the_table_gives_numbers():
+    """Entries that no sum can be, such as other NaNs, come out as infinities; only a NaN gives the NaN."""
     m = machine([(Opcode.ACTIVATE, dict(function=Function.TABLE, rows=1, lanes=N)), HALT])
-    m.table = Table(127, 0, 0, np.full(TABLE_ENTRIES, 0xFF81, np.uint16))
+    m.table = Table(127, 0, 0, np.full(TABLE_WORDS, 0xFF81, np.uint16))
     m.sums[0] = [0x3F800000, 0, 0x3F900000, golden.NAN]
     m.run()
-    assert m.buffer[0].tolist() == [0xFF81, 0xFF81, 0xFF81, 0x7FC0]
+    assert m.buffer[0].tolist() == [0xFF80, 0xFF80, 0xFF80, 0x7FC0]
 
 
 def test_multiply(rng):
@@ -318,7 +318,7 @@ BAD = [
     *[((Opcode.MULTIPLY, dict(rows=2, lanes=1, **{name: last})), Fault.ADDRESS)
       for name, last in (("buffer", 63), ("operand", 63), ("acc", 31))],
     *[((Opcode.LOAD_TABLE, dict(rows=2, **fields)), Fault.ADDRESS)
-      for fields in (dict(buffer=63), dict(entry=TABLE_ENTRIES - N), dict(entry=1), dict(entry=TABLE_ENTRIES))],
+      for fields in (dict(buffer=63), dict(word=TABLE_WORDS - N), dict(word=1), dict(word=TABLE_WORDS))],
     ((Opcode.MATMUL, MATMUL), Fault.TIMEOUT),
 ]
 
@@ -342,7 +342,7 @@ def test_edges_are_inside():
                  (Opcode.SOFTMAX, dict(rows=2, lanes=N, tiles=3, acc_stride=15, buffer_stride=31)),
                  (Opcode.SOFTMAX, dict(rows=2, lanes=1, tiles=2, acc_stride=30, buffer_stride=60, format=Format.BINARY32)),
                  (Opcode.MULTIPLY, dict(rows=2, lanes=1, buffer=62, operand=62, acc=30)),
-                 (Opcode.LOAD_TABLE, dict(rows=2, buffer=62, entry=TABLE_ENTRIES - 2 * N)),
+                 (Opcode.LOAD_TABLE, dict(rows=2, buffer=62, word=TABLE_WORDS - 2 * N)),
                  (Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], buffer=63, acc=31, bias=65535)),
                  (Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], start=1, bias=2, tiles0=2, tiles0_acc_stride=31))]:
         assert fault_of(word) == (None, None)
