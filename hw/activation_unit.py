@@ -17,35 +17,33 @@ __all__ = ["ActivationLane", "ActivationUnit"]
 class ActivationLane(wiring.Component):
     """The function and the rounding of one lane; combinational.
 
-    `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0.
-    `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one. Of the function TABLE, which
-    goes on from the next bfloat16 towards 0, it is that one.
+    `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0, and so does a
+    negative sum with `relu`. `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one. With
+    `cut` it is the next bfloat16 towards 0.
 
     Parameters
     ----------
     table : bool
-        Whether there is the function TABLE.
+        Whether there is `cut`.
     """
 
     def __init__(self, *, table=False):
-        self._table = table
         super().__init__({
-            "value": In(32), "function": In(Function), "keep": In(1),
+            "value": In(32), "relu": In(1), "keep": In(1), **({"cut": In(1)} if table else {}),
             "binary32": Out(32), "rounded": Out(16),
         })
+        self._cut = self.cut if table else Const(0)
 
     def elaborate(self, platform):
         m = Module()
-        negative = self.value[31]
-        value = Signal(32)
-        with m.If(self.keep & ~((self.function == Function.RELU) & negative)):
-            m.d.comb += value.eq(self.value)
+        stays = self.keep & ~(self.relu & self.value[31])
         # Infinities and the NaN have no low bits: they never round.
-        high, low = value[16:], value[:16]
-        up = low[15] & (low[:15].any() | high[0])
-        if self._table:
-            up &= self.function != Function.TABLE
-        m.d.comb += [self.rounded.eq(high + up), self.binary32.eq(value)]
+        high, low = self.value[16:], self.value[:16]
+        up = ~self._cut & low[15] & (low[:15].any() | high[0])
+        m.d.comb += [
+            self.rounded.eq((high & stays.replicate(16)) + (up & stays)),
+            self.binary32.eq(self.value & stays.replicate(32)),
+        ]
         return m
 
 
@@ -104,21 +102,29 @@ class ActivationUnit(wiring.Component):
         # Stage `read`: the memory gives the sums. Stage `value`: they stand in a register, or else the largest of a window.
         step = step_layout(self._activate)
         read, value = Signal(step), Signal(step)
-        sums, keep = Signal(32 * n, reset_less=True), Signal(n)
+        sums, keep, relu, cut = Signal(32 * n, reset_less=True), Signal(n), Signal(), Signal()
         stages = [read, value]
         with m.If(go_on):
             m.d.sync += read.eq(walker.o)
         if "single" in dict(self._activate):
-            stages.append(self._find_largest(m, platform, go_on, read, value, sums, keep))
+            passing, following = self._find_largest(m, platform, go_on, read, value, sums)
+            stages.append(passing)
         else:
+            following = read
             with m.If(go_on):
-                m.d.sync += [value.eq(read), sums.eq(self.sums), keep.eq(self._kept(read))]
+                m.d.sync += [value.eq(read), sums.eq(self.sums)]
+        with m.If(go_on):
+            m.d.sync += [
+                keep.eq(Cat(following.lanes >= c + 1 for c in range(n))),
+                relu.eq(following.function == Function.RELU),
+                cut.eq(following.function == Function.TABLE),
+            ]
 
         rounded, binary32 = Signal(width), Signal(2 * width)
         for c in range(n):
             instantiate(m, platform, lambda: ActivationLane(table=bool(self.table_lanes)), name=f"lane_{c}",
                         module="tpu_activation_lane", clocked=False,
-                        value=sums.word_select(c, 32), function=value.function, keep=keep[c],
+                        value=sums.word_select(c, 32), relu=relu, keep=keep[c], **({"cut": cut} if self.table_lanes else {}),
                         rounded=rounded.word_select(c, 16), binary32=binary32.word_select(c, 32))
         vector = Mux(value.format == Format.BFLOAT16, rounded, Mux(value.half, binary32[width:], binary32[:width]))
 
@@ -135,17 +141,14 @@ class ActivationUnit(wiring.Component):
         m.d.sync += [self.done.eq(self.write & self.grant & written.last), self.done_slot.eq(written.slot)]
         m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
         if self.table_lanes:
-            self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, vector, given, written)
+            self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written)
         else:
             m.d.comb += go_on.eq(advance)
         return m
 
-    def _kept(self, step):
-        return Cat(step.lanes >= c + 1 for c in range(self.n))
-
-    def _find_largest(self, m, platform, go_on, read, value, sums, keep):
-        """Drives `value`, `sums` and `keep`. The rows of a window pass a stage before them, which is returned; there each is compared
-        with the largest so far. A window of one row has no need of it, and overtakes it while it is empty."""
+    def _find_largest(self, m, platform, go_on, read, value, sums):
+        """Drives `value` and `sums`. The rows of a window pass a stage before them; there each is compared with the largest so far.
+        A window of one row has no need of it, and overtakes it while it is empty. Returns that stage, and what `value` becomes."""
         passing = Signal(value.shape())
         row = Signal(32 * self.n, reset_less=True)
         overtakes, chosen, larger = Signal(), Signal(value.shape()), Signal(self.n)
@@ -156,16 +159,16 @@ class ActivationUnit(wiring.Component):
         with m.If(go_on):
             m.d.sync += [
                 passing.eq(read), passing.valid.eq(read.valid & ~overtakes), row.eq(self.sums),
-                value.eq(chosen), value.valid.eq(chosen.valid & chosen.complete), keep.eq(self._kept(chosen)),
+                value.eq(chosen), value.valid.eq(chosen.valid & chosen.complete),
             ]
         for c in range(self.n):
             instantiate(m, platform, Larger, name=f"larger_{c}", module="tpu_larger", clocked=False,
                         a=row.word_select(c, 32), b=sums.word_select(c, 32), o=larger[c])
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
                 m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))
-        return passing
+        return passing, chosen
 
-    def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, vector, given, written):
+    def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written):
         """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
@@ -177,7 +180,7 @@ class ActivationUnit(wiring.Component):
         between = [Mux(value.format == Format.BFLOAT16, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c]
                    for c in range(n)]
         m.d.comb += [
-            to_functions.eq((value.function == Function.TABLE) | (value.task != Task.RESULTS)),
+            to_functions.eq(cut | (value.task != Task.RESULTS)),
             blocked.eq(value.valid & Mux(to_functions, ~functions.ready, functions.busy)),
             go_on.eq(advance & ~blocked),
             functions.advance.eq(advance),

@@ -1,6 +1,6 @@
 """Vectors through the function table, a few lanes at a time; and the table's words on their way into it."""
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -69,13 +69,10 @@ class FunctionUnit(wiring.Component):
         keep = Signal(self.n)
         tag = Signal.like(self.tag)
         group, lane = Signal(range(groups)), Signal(range(lanes))
-        loading, last_lane, last_group, next_group, last = Signal(), Signal(), Signal(), Signal(), Signal()
+        loading, next_group, last = Signal(), Signal(), Signal()
         m.d.comb += [
             loading.eq(task == Task.LOAD_TABLE),
-            last_lane.eq(~loading | (lane == lanes - 1)),
-            last_group.eq(group == groups - 1),
-            next_group.eq(there & last_lane),
-            last.eq(last_lane & last_group),
+            next_group.eq(there & (~loading | (lane == lanes - 1))),
             self.ready.eq(~there | last),
             self.loaded.eq(self.advance & there & loading & last),
             self.loaded_tag.eq(tag),
@@ -85,11 +82,14 @@ class FunctionUnit(wiring.Component):
                 m.d.sync += [vector.eq(vector >> 16 * lanes), between.eq(between >> 12 * lanes), keep.eq(keep >> lanes),
                              operand.eq(operand >> 16 * lanes)]
                 m.d.sync += group.eq(group + 1)
+            # `last`, known beforehand: all that comes before waits for it.
+            m.d.sync += last.eq(Mux(loading, Cat(lane, group) == self.n - 2, group == groups - 2))
             with m.If(there & loading):
                 m.d.sync += lane.eq(lane + 1)
             with m.If(self.ready):
                 m.d.sync += [there.eq(self.i_valid), vector.eq(self.i_vector), between.eq(self.i_between), keep.eq(self.i_keep),
-                             task.eq(self.i_task), tag.eq(self.i_tag)]
+                             task.eq(self.i_task), tag.eq(self.i_tag),
+                             last.eq((groups == 1) & (self.i_task != Task.LOAD_TABLE))]
         with m.If(self.take):
             m.d.sync += operand.eq(self.operand)
 
@@ -109,6 +109,7 @@ class FunctionUnit(wiring.Component):
 
         # What goes with the groups in the table.
         layout = data.StructLayout({"valid": 1, "last": 1, "tag": tag.shape()})
+        under_way = Signal()
         stages = [Signal(layout, name=f"stage_{index}") for index in range(table.latency + 1)]
         m.d.comb += [
             stages[0].valid.eq(there & ~loading),
@@ -117,8 +118,9 @@ class FunctionUnit(wiring.Component):
             self.valid.eq(stages[-1].valid),
             self.last.eq(stages[-1].last),
             self.tag.eq(stages[-1].tag),
-            self.busy.eq(there | Cat(stage.valid for stage in stages[1:]).any()),
+            self.busy.eq(there | under_way),
         ]
         with m.If(self.advance):
             m.d.sync += [stage.eq(previous) for previous, stage in zip(stages, stages[1:])]
+            m.d.sync += under_way.eq(Cat(stage.valid for stage in stages[:-1]).any())
         return m

@@ -16,7 +16,7 @@ from hw.registers import REGISTERS
 from hw.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 
 from sim.functions import Function as Activation
-from sim.functions import errors, lookup
+from sim.functions import errors, is_steady, lookup
 from sim.softmax import errors as softmax_errors
 
 from .tables import markdown_table, replace_section
@@ -91,17 +91,25 @@ def latencies():
 
 
 def functions():
-    """The functions by table: where the table lies, and the largest error over all inputs."""
+    """The functions by table: where the table lies, and the largest errors, of every bfloat16 and of random binary32."""
+    every, rng = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16), np.random.default_rng(1)
+    operands = [np.where(every & 0x7F800000, every, every & 0x80000000)]
+    for low, high in ((2.0 ** -20, 4), (4, 16), (16, 64)):
+        sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 300_000)), rng.uniform(low, high, 300_000)
+        operands.append(np.concatenate([*sizes, *np.negative(sizes)]).astype(np.float32).view(np.uint32))
     rows = []
     for name, parameters in (
             ("leaky_relu", ()), ("clip", (0, 6)), ("sigmoid", ()), ("tanh", ()), ("gelu", ()), ("gelu_tanh", ()),
             ("hard_sigmoid", ()), ("hard_swish", ()), ("silu", ()), ("mish", ()), ("elu", ()), ("selu", ()), ("softplus", ()),
             ("softsign", ()), ("exp", ()), ("abs", ()), ("erf", ())):
         function = Activation(name, parameters)
-        table = function.table()
-        largest = errors(function, lookup(range(1 << 16), table)).max()
-        rows.append([f"`{function}`", table.first, f"{table.linear_low:02b}", f"{table.linear_high:02b}", f"{largest:.3f}"])
-    return markdown_table(["function", "`first`", "`linear_low`", "`linear_high`", "largest error"], rows)
+        table, largest = function.table(), []
+        for index, sums in enumerate(operands):
+            sums = sums if index == 0 else sums[is_steady(function, sums)]
+            largest.append(f"{errors(function, sums, lookup(sums, table)).max():.3f}" if len(sums) else "-")
+        rows.append([f"`{function}`", table.first, f"{table.linear_low:02b}", f"{table.linear_high:02b}", *largest])
+    return markdown_table(["function", "`first`", "`linear_low`", "`linear_high`", "bfloat16 operands", "binary32 operands below 4",
+                           "4 to 16", "16 to 64"], rows)
 
 
 def softmax():

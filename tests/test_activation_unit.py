@@ -44,28 +44,27 @@ def test_lane_by_hand():
     ]
     value, none, relu = np.array(table, dtype=np.uint32).T
     for function, expected in ((Function.NONE, none), (Function.RELU, relu)):
-        found = stream(ActivationLane(), value=value, function=[function.value] * len(value), keep=[1] * len(value))
+        found = stream(ActivationLane(), value=value, relu=[function is Function.RELU] * len(value), keep=[1] * len(value))
         assert [hex(bits) for bits in found["rounded"]] == [hex(bits) for bits in expected]
 
 
 def test_lane():
     rng = random.Random(seed())
     values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
-    function, keep = (np.array([rng.random() < part for _ in values], dtype=np.uint32) for part in (0.5, 0.9))
-    found = stream(ActivationLane(), value=values, function=function, keep=keep)
-    expected = np.where(keep, np.where(function == Function.RELU.value, golden.relu(values), values), 0)
+    relu, keep = (np.array([rng.random() < part for _ in values], dtype=np.uint32) for part in (0.5, 0.9))
+    found = stream(ActivationLane(), value=values, relu=relu, keep=keep)
+    expected = np.where(keep, np.where(relu, golden.relu(values), values), 0)
     assert (found["binary32"] == expected).all()
     assert (found["rounded"] == golden.to_bfloat16(expected)).all()
 
 
 def test_lane_with_table():
-    """Of the function TABLE the upper half is cut off, not rounded; of the others it is as ever."""
+    """With `cut`, the upper half is that of the sum."""
     values = np.array([canonical(bits) for bits in TIES] + [0x3F80FFFF, 0xC2F7FFFF], dtype=np.uint32)
-    for function in Function:
-        found = stream(ActivationLane(table=True), value=values, function=[function.value] * len(values), keep=[1] * len(values))
-        expected = golden.relu(values) if function is Function.RELU else values
-        assert (found["binary32"] == expected).all()
-        assert (found["rounded"] == (expected >> 16 if function is Function.TABLE else golden.to_bfloat16(expected))).all()
+    for cut in (0, 1):
+        found = stream(ActivationLane(table=True), value=values, relu=[0] * len(values), cut=[cut] * len(values), keep=[1] * len(values))
+        assert (found["binary32"] == values).all()
+        assert (found["rounded"] == (values >> 16 if cut else golden.to_bfloat16(values))).all()
 
 
 FEATURES = [{}, {"pooling": 1}, {"table_lanes": 1}, {"softmax": 1}, {"table_lanes": 2, "pooling": 1, "softmax": 1}]
