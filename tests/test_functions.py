@@ -23,7 +23,7 @@ EVERY = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
 EVERY &= np.where(EVERY & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
 
 #: Most units in the last place for binary32 of a size below 4, below 16 and below 64, where it is more than 0.7.
-BETWEEN = {"sigmoid": (0.9, 0.7, 3), "gelu": (0.7, 14, 0.7), "gelu_tanh": (0.7, 45, 0.7), "silu": (1.1, 0.7, 3), "mish": (1.1, 0.7, 3),
+BETWEEN = {"sigmoid": (1, 0.7, 3), "gelu": (0.7, 14, 0.7), "gelu_tanh": (0.7, 45, 0.7), "silu": (1.1, 0.7, 3), "mish": (1.1, 0.7, 3),
            "softplus": (0.7, 0.7, 3), "softsign": (1.6, 0.7, 0.7), "exp": (1.1, 0.7, 3)}
 
 
