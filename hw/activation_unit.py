@@ -18,8 +18,8 @@ class ActivationLane(wiring.Component):
     """The function and the rounding of one lane; combinational.
 
     `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0, and so does a
-    negative sum with `relu`. `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one. With
-    `cut` it is the next bfloat16 towards 0.
+    negative sum with `relu`. `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one.
+    With `cut` it is the next bfloat16 towards 0.
 
     Parameters
     ----------
@@ -147,8 +147,9 @@ class ActivationUnit(wiring.Component):
         return m
 
     def _find_largest(self, m, platform, go_on, read, value, sums):
-        """Drives `value` and `sums`. The rows of a window pass a stage before them; there each is compared with the largest so far.
-        A window of one row has no need of it, and overtakes it while it is empty. Returns that stage, and what `value` becomes."""
+        """Drives `value` and `sums`. The rows of a window pass a stage before them; there each is compared with the largest so
+        far. A window of one row has no need of it, and overtakes it while it is empty. Returns that stage, and what `value`
+        becomes."""
         passing = Signal(value.shape())
         row = Signal(32 * self.n, reset_less=True)
         overtakes, chosen, larger = Signal(), Signal(value.shape()), Signal(self.n)

@@ -181,21 +181,22 @@ class FunctionTable(wiring.Component):
     """`lanes` lanes that read a function from a table, or multiply.
 
     An operand is a binary32: `x` is its upper half, and `between` its next 12 bits. Let s, E and M be sign, biased exponent and
-    fraction of `x`, t = `between` / 4096. Without `multiply`, `o` is the NaN for a NaN, and else follows from an entry of the table,
-    [s, e - first, M], where e is E brought into the 16 binades from `first` on. Its value is a bfloat16, v; its slope is two
-    signed numbers, r in sixteenths and g in eighths of the last place of v, r in the upper 4 bits, g in the lower 12. The
+    fraction of `x`, t = `between` / 4096. Without `multiply`, `o` is the NaN for a NaN, and else follows from an entry of the
+    table, [s, e - first, M], where e is E brought into the 16 binades from `first` on. Its value is a bfloat16, v; its slope is
+    two signed numbers, r in sixteenths and g in eighths of the last place of v, r in the upper 4 bits, g in the lower 12. The
     significand of v, with 7 bits of fraction, becomes that of v + r + g t, where g t is cut off behind 6 bits of fraction of a
     last place; normalised, by one bit down or up to two bits up, it is rounded to nearest, ties away from 0. What is less than a
     quarter of the least number of v's binade gives a zero, and so does a v of exponent 0.
 
-    If E is below the binades and bit s of `linear_low` is 1, or above and that of `linear_high` is, the exponent is raised by E - e,
-    and E = 0 gives a zero; where it is not, t is 0. An exponent at or below 0 gives a zero, at or above 255 an infinity,
+    If E is below the binades and bit s of `linear_low` is 1, or above and that of `linear_high` is, the exponent is raised by
+    E - e, and E = 0 gives a zero; where it is not, t is 0. An exponent at or below 0 gives a zero, at or above 255 an infinity,
     all with the sign of v.
 
     With `multiply`, `o` is `x * w`, rounded to nearest, ties to even, with subnormals flushed. Where `keep` is 0, `o` is +0.
 
-    One vector a cycle, `latency` cycles later; nothing moves while `enable` is 0. With `write`, `data` becomes the word `word`
-    of the table, of which all values come before all slopes, and what is looked up in the same cycle means nothing. The table has no reset.
+    One vector a cycle, `latency` cycles later; nothing moves while `enable` is 0. With `write`, `data` becomes the word `word` of
+    the table, of which all values come before all slopes, and what is looked up in the same cycle means nothing. The table has no
+    reset.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
 """The activation functions, each defined once: in float64, as a table, and as the core applies it.
 
 The function of a binary32 with sign s, biased exponent E, the upper 7 bits of the fraction M and the next 12 as a number t in
-[0, 1) is interpolated from a table of 4,096 entries that holds 16 binades of either sign, from the exponent `first` on: entry
-`s << 11 | (e - first) << 7 | M`, e being E brought into these binades. The first of its two words is a bfloat16, the function of
-x without the lower bits. The second says how the function goes on, in units of that number's last place: 4 bits, signed, in
-sixteenths, are what rounding took from it, and 12 bits, signed, in eighths, what it gains up to the next bfloat16, away from 0.
-With these the significand is moved by t, normalised, and rounded. From one bit less to two bits more normalise it; below a quarter
-of its binade's least number the result is 0, and so it is without the exponent's range, where it is not infinite.
+[0, 1) comes from a table of 4,096 entries that holds 16 binades of either sign, from the exponent `first` on: from the entry
+`s << 11 | (e - first) << 7 | M`, e being E brought into these binades. The first of its two words is a bfloat16, the function
+without the lower bits. The second says how the function goes on, in units of that number's last place: its upper 4 bits,
+signed, in sixteenths, are what rounding took from it; its lower 12, signed, in eighths, are what it gains up to the next
+bfloat16, away from 0. By these the significand moves as far as t says, is normalised by one bit down or up to two bits up,
+and rounded. What is less than a quarter of its binade's least number, or than the least normal number, gives 0.
 
 Outside the 16 binades the function keeps the value of the nearest one, with t = 0, or goes on in proportion: where bit s of
 `linear_low`, respectively `linear_high`, is 1, the exponent of the result is raised by E - e, and E = 0 gives 0. That is enough
@@ -164,7 +164,7 @@ def _rounded_entry(value, significand, shift):
 
 
 def apply(function, sums):
-    """The function of float32 sums as the core has it, before the last rounding: binary32 for `none` and `relu`, else bfloat16."""
+    """The function of float32 sums as the core has it, before the last rounding: binary32 for `none` and `relu`, or bfloat16."""
     if not function.is_table:
         return activate(sums, function.name)
     bits = np.ascontiguousarray(sums, np.float32).view(np.uint32)
@@ -284,7 +284,7 @@ def _slopes(function, first, linear_low, linear_high, values):
     x = np.where(exponent == 0, 0, np.where(exponent == 0xFF, np.inf, x))
     x = np.where(sign, -x, x)
     exact = function.exact(x)
-    # What goes on in proportion serves other binades too: halfway between the nearest one and one where nothing changes any more.
+    # What goes on in proportion serves other binades too: halfway between the nearest one and one where nothing changes.
     for edge, linear, far in ((0, linear_low, -8), (BINADES - 1, linear_high, 8)):
         for side in np.flatnonzero(linear):
             exact[side, edge] = (exact[side, edge] + np.ldexp(function.exact(np.ldexp(x[side, edge], far)), -far)) / 2

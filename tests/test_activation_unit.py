@@ -62,7 +62,8 @@ def test_lane_with_table():
     """With `cut`, the upper half is that of the sum."""
     values = np.array([canonical(bits) for bits in TIES] + [0x3F80FFFF, 0xC2F7FFFF], dtype=np.uint32)
     for cut in (0, 1):
-        found = stream(ActivationLane(table=True), value=values, relu=[0] * len(values), cut=[cut] * len(values), keep=[1] * len(values))
+        constant = {name: [bit] * len(values) for name, bit in (("relu", 0), ("cut", cut), ("keep", 1))}
+        found = stream(ActivationLane(table=True), value=values, **constant)
         assert (found["binary32"] == values).all()
         assert (found["rounded"] == (values >> 16 if cut else golden.to_bfloat16(values))).all()
 

@@ -30,8 +30,8 @@ def packed(values, width):
 
 
 def stream(run, table, x, w=None, keep=3):
-    """The outputs, [cycle, lane], for binary32 of two lanes [cycle, lane], after the table was loaded. With `w`, of products of the
-    upper halves."""
+    """The outputs, [cycle, lane], for binary32 of two lanes [cycle, lane], after the table was loaded. With `w`, of products of
+    their upper halves."""
     first, linear_low, linear_high, words = table
     loads = len(words) if w is None else 0
     count, cycles = len(x), loads + len(x) + LATENCY
@@ -41,8 +41,8 @@ def stream(run, table, x, w=None, keep=3):
     for name, column in columns.items():
         inputs[name][loads:loads + count] = column
     constant = {
-        "enable": 1, "first": first, "linear_low": linear_low, "linear_high": linear_high, "keep": keep, "multiply": w is not None,
-        "write": np.arange(cycles) < loads, "word": np.arange(cycles) % TABLE_WORDS,
+        "enable": 1, "first": first, "linear_low": linear_low, "linear_high": linear_high, "keep": keep,
+        "multiply": w is not None, "write": np.arange(cycles) < loads, "word": np.arange(cycles) % TABLE_WORDS,
         "data": np.concatenate([words[:loads], np.zeros(cycles - loads, np.uint16)])}
     inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), cycles) for name, column in constant.items()}
     found = run(**inputs)["o"][loads + LATENCY:]
@@ -90,7 +90,8 @@ def test_products():
     x, w = rng.integers(0, 1 << 16, (2, 1 << 19, 2))
     special = np.array([0, 0x8000, 0x007F, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81])
     x[::7], w[::11] = rng.choice(special, x[::7].shape), rng.choice(special, w[::11].shape)
-    assert (stream(block().run, random_table(rng), x << 16 | rng.integers(0, 1 << 16, x.shape), w) == to_bfloat16(multiply(x, w))).all()
+    sums = x << 16 | rng.integers(0, 1 << 16, x.shape)
+    assert (stream(block().run, random_table(rng), sums, w) == to_bfloat16(multiply(x, w))).all()
 
 
 def test_lanes_that_are_not_kept():
