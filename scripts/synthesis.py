@@ -12,6 +12,7 @@ _TIMEOUT = 3600
 
 #: Latches are looked for where they are still called so: some families make them of LUTs.
 _READ = """
+{before}
 read_verilog -sv design.v
 hierarchy -top {top}
 proc
@@ -78,7 +79,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     kept = sorted({*layout.chain, *(module for _, module in layout.blocks.values())} - {top})
     script = (_FLAT if flat else _HIERARCHICAL).format(
         synthesis=f"{family.synthesis} {part.synthesis}", flat=family.flat, hierarchical=family.hierarchical, top=top,
-        pads=family.pads,
+        before=family.before, pads=family.pads,
         keep="" if across_blocks else f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}")
     (folder / "synth.ys").write_text(script)
     fpga_tool("yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,

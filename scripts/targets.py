@@ -24,6 +24,8 @@ class Family:
     cells : dict
         What each cell of the netlist counts as: {cell: (resource, count)}. Carry cells and memories in LUTs count as the
         LUTs whose place they take.
+    before : str
+        Yosys command before all others.
     pads : str
         Yosys command that gives the top its pads, where nextpnr does not.
     place_and_route : str or None
@@ -35,6 +37,7 @@ class Family:
     cells: dict
     flat: str = ""
     hierarchical: str = "-noflatten"
+    before: str = ""
     pads: str = ""
     place_and_route: str | None = None
 
@@ -56,6 +59,8 @@ FAMILIES = {family.name: family for family in (
     Family(
         "gw2a", "synth_gowin -family gw2a -nowidelut -noiopads", place_and_route="himbaechel-gowin",
         pads="iopadmap -bits -inpad IBUF O:I -outpad OBUF I:O",
+        # Yosys' own script for LUTs without its last step, &mfs: in 0.70 that aborts on some carry chains of this family.
+        before='scratchpad -set abc9.script "+&scorr; &sweep; &dc2; &dch -f -r; &ps; &if {W} {D} {R} -v"',
         cells=_cells("lut", "LUT1", "LUT2", "LUT3", "LUT4", "ALU") | _cells("lut", "RAM16SDP4", "RAM16SDP2", "RAM16SDP1", count=6)
         | _cells("ff", *(f"DFF{kind}" for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")))
         | _cells("dsp", "MULT9X9", "MULT18X18") | _cells("dsp", "MULT36X36", count=4)
