@@ -15,14 +15,17 @@ __all__ = ["BoardMemory"]
 _DECODE_ERROR = 0b11
 #: Words of a bank: with this many, a block RAM of 16 kbit holds one bit of each, and needs no multiplexer behind it.
 _BANK_WORDS = 1 << 14
+#: Byte lanes that get an address in the same cycle. Memories lie all over the part: each group gets what the one before it got
+#: a cycle earlier, from a register that is between the two.
+_GROUP = 2
 
 
 class BoardMemory(wiring.Component):
     """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write is in the memory before its answer.
 
     AXI4: INCR bursts of full-width beats that cross no 4 KiB boundary; answers in order; two read bursts and one write
-    burst taken at a time. Reads give a beat a cycle (a burst of one beat takes two cycles), from 6 cycles after the address
-    on; writes take a beat a cycle, and two cycles between bursts.
+    burst taken at a time. Reads give a beat a cycle (a burst of one beat takes two cycles), from 5 cycles and one for each 16
+    bits of a beat after the address on; writes take a beat a cycle, and two cycles between bursts.
 
     AXI4-Lite: one access at a time for each direction, address and data of a write together; it takes a cycle from the
     other port.
@@ -62,6 +65,7 @@ class BoardMemory(wiring.Component):
         self._words = self.size >> shift
         self._row = slice(shift, exact_log2(self.size))       # of a byte address: which word
         self._lane = slice(2, shift)                          # which 32 bits of it
+        self._groups = self.data_width // 8 // _GROUP
         banks = self._banks(m)
         self._elaborate_write(m, banks)
         self._elaborate_read(m, banks)
@@ -81,9 +85,11 @@ class BoardMemory(wiring.Component):
         bus, lite = self.write, self.lite
         active, outside = Signal(), Signal()
         row = Signal(range(self._words))
-        # What is written to the memories, registered.
-        write_row, write_data = Signal(range(self._words), reset_less=True), Signal(self.data_width, reset_less=True)
-        write_strobe = Signal(self.data_width // 8)
+        # What is written to the memories, registered for each group of lanes.
+        step = data.StructLayout({"row": range(self._words), "data": self.data_width})
+        steps = [Signal(step, name=f"write_{group}", reset_less=True) for group in range(self._groups)]
+        strobes = [Signal(self.data_width // 8, name=f"strobe_{group}") for group in range(self._groups)]
+        m.d.sync += [after.eq(before) for chain in (steps, strobes) for before, after in zip(chain, chain[1:])]
 
         taken = Signal()
         m.d.comb += [
@@ -91,7 +97,7 @@ class BoardMemory(wiring.Component):
             bus.wready.eq(active & ~lite.awready),
             taken.eq(bus.wvalid & bus.wready),
         ]
-        m.d.sync += write_strobe.eq(0)
+        m.d.sync += strobes[0].eq(0)
         with m.If(bus.bready):
             m.d.sync += bus.bvalid.eq(0)
         with m.If(bus.awvalid & bus.awready):
@@ -103,9 +109,9 @@ class BoardMemory(wiring.Component):
             ]
         with m.If(taken):
             m.d.sync += [
-                write_row.eq(row),
-                write_data.eq(bus.wdata),
-                write_strobe.eq(Mux(outside, 0, bus.wstrb)),
+                steps[0].row.eq(row),
+                steps[0].data.eq(bus.wdata),
+                strobes[0].eq(Mux(outside, 0, bus.wstrb)),
                 row.eq(row + 1),
             ]
             with m.If(bus.wlast):
@@ -118,20 +124,20 @@ class BoardMemory(wiring.Component):
         with m.If(lite.awready):
             lite_outside = lite.awaddr[exact_log2(self.size):].any()
             m.d.sync += [
-                write_row.eq(lite.awaddr[self._row]),
-                write_data.eq(lite.wdata.replicate(self.data_width // 32)),
-                write_strobe.eq(Mux(lite_outside, 0, lite.wstrb << (lite.awaddr[self._lane] << 2))),
+                steps[0].row.eq(lite.awaddr[self._row]),
+                steps[0].data.eq(lite.wdata.replicate(self.data_width // 32)),
+                strobes[0].eq(Mux(lite_outside, 0, lite.wstrb << (lite.awaddr[self._lane] << 2))),
                 lite.bvalid.eq(1),
                 lite.bresp.eq(Mux(lite_outside, _DECODE_ERROR, OKAY)),
             ]
 
         for index, lanes in enumerate(banks):
             for lane, memory in enumerate(lanes):
-                port = memory.write_port()
+                port, step, strobe = memory.write_port(), steps[lane // _GROUP], strobes[lane // _GROUP]
                 m.d.comb += [
-                    port.en.eq(write_strobe[lane] & (write_row[len(port.addr):] == index)),
-                    port.addr.eq(write_row),
-                    port.data.eq(write_data.word_select(lane, 8)),
+                    port.en.eq(strobe[lane] & (step.row[len(port.addr):] == index)),
+                    port.addr.eq(step.row),
+                    port.data.eq(step.data.word_select(lane, 8)),
                 ]
 
     def _elaborate_read(self, m, banks):
@@ -178,23 +184,33 @@ class BoardMemory(wiring.Component):
 
         # What goes through the memories: its address, their outputs, a register behind each, and one behind the choice of a
         # bank. With one bank that is needed too: a block RAM takes half of the cycle, so the first register is next to it.
-        item = data.StructLayout({"row": range(self._words), "burst": 1, "lite": 1, "last": 1, "outside": 1, "id": 1})
-        items = [Signal(item, name=f"item_{stage}") for stage in range(4)]
-        row = items[0].row
+        # The groups' words then wait for the last.
+        item = data.StructLayout({"burst": 1, "lite": 1, "last": 1, "outside": 1, "id": 1})
+        items = [Signal(item, name=f"item_{stage}") for stage in range(self._groups + 3)]
+        rows = [Signal(range(self._words), name=f"row_{stage}", reset_less=True) for stage in range(self._groups + 2)]
         outputs = [Signal(self.data_width, name=f"bank_{index}", reset_less=True) for index in range(len(banks))]
         with m.If(advance):
-            m.d.sync += items[0].eq(Cat(Mux(asked, lite_row, present.row), active & ~asked, asked, present.left == 0,
-                                        present.outside, present.id))
-            m.d.sync += [after.eq(before) for before, after in zip(items, items[1:])]
+            m.d.sync += [
+                rows[0].eq(Mux(asked, lite_row, present.row)),
+                items[0].eq(Cat(active & ~asked, asked, present.left == 0, present.outside, present.id)),
+            ]
+            m.d.sync += [after.eq(before) for chain in (rows, items) for before, after in zip(chain, chain[1:])]
         for index, lanes in enumerate(banks):
             for lane, memory in enumerate(lanes):
                 port = memory.read_port()
-                m.d.comb += [port.en.eq(advance), port.addr.eq(row)]
+                m.d.comb += [port.en.eq(advance), port.addr.eq(rows[lane // _GROUP])]
                 with m.If(advance):
                     m.d.sync += outputs[index].word_select(lane, 8).eq(port.data)
-        found = Signal(self.data_width, reset_less=True)
-        with m.If(advance):
-            m.d.sync += found.eq(Array(outputs)[items[2].row >> exact_log2(_BANK_WORDS)])
+        words = []
+        for group in range(self._groups):
+            bank = rows[group + 2] >> exact_log2(_BANK_WORDS)
+            word = Array(output.word_select(group, 8 * _GROUP) for output in outputs)[bank]
+            for stage in range(group + 3, len(items)):
+                before, word = word, Signal(8 * _GROUP, name=f"word_{group}_{stage}", reset_less=True)
+                with m.If(advance):
+                    m.d.sync += word.eq(before)
+            words.append(word)
+        found = Cat(words)
 
         done = items[-1]
         m.d.comb += [

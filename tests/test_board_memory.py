@@ -170,7 +170,7 @@ def test_rate(size):
     """A beat a cycle from bursts of two beats on, and the latency."""
     for beats in (2, 3, 16):
         memory = BoardMemory(size=size, address_width=32, data_width=32, always_ready=True)
-        assert simulate(memory, stream, seed=seed(), beats=beats, bursts=20) == (6, 20 * beats)
+        assert simulate(memory, stream, seed=seed(), beats=beats, bursts=20) == (7, 20 * beats)
 
 
 async def across_banks(ports, rng, *, banks):
