@@ -84,6 +84,7 @@ class BoardMemory(wiring.Component):
     def _elaborate_write(self, m, banks):
         bus, lite = self.write, self.lite
         active, outside = Signal(), Signal()
+        idle = Signal(init=1)       # no burst is under way or unanswered
         row = Signal(range(self._words))
         # What is written to the memories, registered for each group of lanes.
         step = data.StructLayout({"row": range(self._words), "data": self.data_width})
@@ -93,15 +94,16 @@ class BoardMemory(wiring.Component):
 
         taken = Signal()
         m.d.comb += [
-            bus.awready.eq(~active & ~bus.bvalid),
+            bus.awready.eq(idle),
             bus.wready.eq(active & ~lite.awready),
             taken.eq(bus.wvalid & bus.wready),
         ]
         m.d.sync += strobes[0].eq(0)
         with m.If(bus.bready):
-            m.d.sync += bus.bvalid.eq(0)
+            m.d.sync += [bus.bvalid.eq(0), idle.eq(idle | bus.bvalid)]
         with m.If(bus.awvalid & bus.awready):
             m.d.sync += [
+                idle.eq(0),
                 active.eq(1),
                 row.eq(bus.awaddr[self._row]),
                 outside.eq(bus.awaddr[exact_log2(self.size):].any()),

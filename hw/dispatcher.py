@@ -99,9 +99,10 @@ class Dispatcher(wiring.Component):
             with m.If(~board.occupied[s]):
                 m.d.sync += free.eq(s)
 
-        # A cycle ahead: whether all slots have been compared, whose the instruction is, and whether there is room for it. The
-        # instruction has then been there for a cycle, and room only grows until something is placed.
-        compared, mine, room = Signal(), Signal(len(UNITS)), Signal()
+        # A cycle ahead: whether all slots have been compared, whose the instruction is, whether there is room for it, and whether
+        # it waits for nobody. The instruction has then been there for a cycle, room only grows until something is placed, and
+        # those who are waited for become fewer.
+        compared, mine, room, clear = Signal(), Signal(len(UNITS)), Signal(), Signal()
         is_sync, is_halt = Signal(), Signal()
         rooms = Array([Signal(name=f"{unit}_room") for unit in UNITS])
         none, placed, accept = Signal(), Signal(), Signal()
@@ -110,6 +111,7 @@ class Dispatcher(wiring.Component):
             compared.eq(self.i.valid & ~placed & Mux(idle, none, ~left.any() & ~reading & ~comparing)),
             mine.eq(Cat(footprint.unit.as_value() == index for index in range(len(UNITS)))),
             room.eq(~is_control & ~board.occupied.all() & rooms[footprint.unit.as_value()]),
+            clear.eq(~(waits_for & board.occupied).any() & ~(judging & conflict.any())),
             is_sync.eq(self.i.valid & ~placed & is_control & ~self.i.p.halt),
             is_halt.eq(self.i.valid & ~placed & is_control & self.i.p.halt),
         ]
@@ -124,6 +126,7 @@ class Dispatcher(wiring.Component):
             board.allocate.eq(accept),
             board.slot.eq(free),
             board.waits_for.eq(waits_for & board.occupied),
+            board.clear.eq(clear),
             write.en.eq(accept),
             write.addr.eq(free),
             write.data.eq(footprint),
@@ -155,20 +158,22 @@ class Dispatcher(wiring.Component):
                     self.matmul_queued.eq(queue.r_rdy),
                 ]
             else:
-                # What a unit is offered stands in registers; where nothing is before it, and nothing to wait for, at once.
-                at_once = Signal(name=f"{unit}_at_once")
+                # What a unit is offered stands in registers, and leaves the queue a cycle later; where nothing is before it,
+                # and nothing to wait for, it comes at once.
+                at_once, offered = Signal(name=f"{unit}_at_once"), Signal(name=f"{unit}_offered")
                 m.d.comb += [
-                    at_once.eq(accept & mine[index] & ~queue.r_rdy & ~out.valid & ~board.waits_for.any()),
+                    at_once.eq(accept & mine[index] & clear & ~queue.r_rdy & ~out.valid),
                     queue.w_en.eq(accept & mine[index] & ~at_once),
-                    queue.r_en.eq(~out.valid & ~board.blocked.bit_select(head.tag.slot, 1)),
+                    queue.r_en.eq(offered),
                 ]
+                m.d.sync += offered.eq(0)
                 with m.If(out.valid):
                     m.d.sync += out.valid.eq(~out.ready)
+                with m.Elif(queue.r_rdy):
+                    ready = ~board.blocked.bit_select(head.tag.slot, 1)
+                    m.d.sync += [out.payload.eq(head), out.valid.eq(ready), offered.eq(ready)]
                 with m.Else():
-                    m.d.sync += [
-                        out.payload.eq(Mux(queue.r_rdy, head, entry)),
-                        out.valid.eq(at_once | (queue.r_rdy & queue.r_en)),
-                    ]
+                    m.d.sync += [out.payload.eq(entry), out.valid.eq(at_once)]
             with m.If(accept):
                 m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine[index])
 

@@ -5,7 +5,7 @@ Amaranth's own simulator, and in an export (where the platform is a :class:`Hier
 :mod:`hw.export` writes once.
 """
 
-from amaranth.hdl import ClockSignal, Instance, ResetSignal
+from amaranth.hdl import ClockSignal, DomainRenamer, Instance, ResetSignal
 from amaranth.lib.wiring import Out
 
 __all__ = ["Hierarchy", "instantiate"]
@@ -18,17 +18,18 @@ class Hierarchy:
         self.modules = {}
 
 
-def instantiate(m, platform, make, *, name, module, clocked=True, **ports):
+def instantiate(m, platform, make, *, name, module, clocked=True, domain="sync", **ports):
     """Add the component that `make()` gives to `m` as submodule `name`.
 
-    An export shares all that have the same `module` name. The component works in the domain `sync`, or in none (`clocked`
-    is False), and its members are flat, or streams and arrays of what is flat.
+    An export shares all that have the same `module` name. The component works in `domain`, or in none (`clocked` is
+    False), and its members are flat, or streams and arrays of what is flat.
 
     With `ports`, a value for each member, inputs are driven by their values and outputs drive theirs: what repeats needs no
     wires but those. Without, the result is an interface that has the component's members.
     """
     if not isinstance(platform, Hierarchy):
-        m.submodules[name] = component = make()
+        component = make()
+        m.submodules[name] = DomainRenamer(domain)(component)
         for port, value in ports.items():
             member = getattr(component, port)
             m.d.comb += value.eq(member) if component.signature.members[port].flow is Out else member.eq(value)
@@ -37,7 +38,7 @@ def instantiate(m, platform, make, *, name, module, clocked=True, **ports):
         platform.modules[module] = make(), clocked
     component = platform.modules[module][0]
     interface = None if ports else component.signature.create(path=(name,))
-    connections = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if clocked else {}
+    connections = {"i_clk": ClockSignal(domain), "i_rst": ResetSignal(domain)} if clocked else {}
     for path, member, value in component.signature.flatten(interface or component):
         port = "__".join(map(str, path))
         connections[f"{'o' if member.flow is Out else 'i'}_{port}"] = value if interface else ports[port]

@@ -62,9 +62,11 @@ class RowIssuer(wiring.Component):
         blocks = Signal(size)
         for i, entry in enumerate(entries):
             overlaps = (head.acc < entry.high) & (entry.low < head.end)
-            m.d.comb += blocks[i].eq(valid[i] & overlaps & ((head.acc > entry.low) | ~started[i]))
+            m.d.comb += blocks[i].eq(overlaps & ((head.acc > entry.low) | ~started[i]))
             with m.If(go & (newest == i)):
                 m.d.sync += [entry.low.eq(head.acc), entry.high.eq(head.end)]
+            with m.Elif(self.written_last & (oldest == i)):
+                m.d.sync += entry.high.eq(0)    # no more rows
         with m.If(go):
             m.d.sync += [valid.bit_select(newest, 1).eq(1), started.bit_select(newest, 1).eq(0), newest.eq(newest + 1)]
         with m.If(self.written_first):
@@ -88,12 +90,15 @@ class RowIssuer(wiring.Component):
         acc = Signal.like(head.acc)
         left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
         first, final = Signal(), Signal()
-        may_begin = Signal()
+        may_begin, clear = Signal(), Signal()
+        # Known a cycle ahead: no pass runs, or its last row is issued.
+        room = Signal(init=1)
         m.d.comb += [
             last_row.eq(active & final),
-            may_begin.eq(self.i.valid & (~active | last_row)),
-            go.eq(may_begin & fresh & ~waits & ~conflict & (head.keep | self.loaded)),
-            self.switch.eq(go & ~head.keep),
+            may_begin.eq(self.i.valid & room),
+            clear.eq(fresh & room & ~waits & ~conflict),
+            go.eq(clear & (head.keep | self.loaded)),
+            self.switch.eq(clear & ~head.keep & self.loaded),
             self.i.ready.eq(go),
             self.held.eq(may_begin & fresh & waits),
             self.head_slot.eq(head.slot),
@@ -109,7 +114,7 @@ class RowIssuer(wiring.Component):
             self.row.last_pass.eq(current.last),
         ]
         with m.If(active):
-            m.d.sync += [first.eq(0), left.eq(left - 1), final.eq(left == 2), acc.eq(acc + 1)]
+            m.d.sync += [first.eq(0), left.eq(left - 1), final.eq(left == 2), room.eq(final | (left == 2)), acc.eq(acc + 1)]
             with m.If(left0 == 1):
                 m.d.sync += [
                     left0.eq(current.rows0),
@@ -125,6 +130,7 @@ class RowIssuer(wiring.Component):
                 first.eq(1),
                 left.eq(head.rows),
                 final.eq(head.rows == 1),
+                room.eq(head.rows == 1),
                 left0.eq(head.rows0),
                 acc.eq(head.acc),
                 row_buffer.eq(head.buffer),

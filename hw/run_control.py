@@ -74,12 +74,13 @@ class RunControl(wiring.Component):
         with m.If(self.acknowledge):
             m.d.sync += self.pending.eq(0)
 
+        # A cycle old too: the comparison is long.
         expired = Signal()
-        m.d.comb += [
-            self.active.eq(state != State.IDLE),
-            expired.eq((silent >= self.timeout) & silent.any()),
+        m.d.comb += self.active.eq(state != State.IDLE)
+        m.d.sync += [
+            silent.eq(Mux(moved | ~self.active, 0, silent + 1)),
+            expired.eq(self.active & (silent >= self.timeout) & silent.any()),
         ]
-        m.d.sync += silent.eq(Mux(moved | (state == State.IDLE), 0, silent + 1))
         with m.Switch(state):
             with m.Case(State.IDLE):
                 with m.If(self.start & ~self.faulted):
@@ -96,12 +97,10 @@ class RunControl(wiring.Component):
                 with m.Elif(self.quiet):
                     m.d.sync += [state.eq(State.RUN), self.running.eq(1)]
             with m.Case(State.RUN):
-                with m.If(self.fault):
+                with m.If(self.fault | expired):
                     m.d.comb += fail.eq(1)
                 with m.Elif(self.halted):
                     m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.done.eq(1), self.pending.eq(1)]
-                with m.Elif(expired):
-                    m.d.comb += fail.eq(1)
 
         with m.If(fail):
             m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.faulted.eq(1), self.pending.eq(1)]

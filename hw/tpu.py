@@ -91,16 +91,16 @@ class Tpu(wiring.Component):
             n=config.n, lead=config.lead, latency=config.latency, read_latency=config.read_latency, matmul=matmul,
             pass_=pass_layout(config))
 
-        def block(make, name):
+        def block(make, name, domain="sync"):
             """What grows with n is a module of its own, with its members as ports."""
-            return instantiate(m, platform, make, name=name, module=f"tpu_{name}")
+            return instantiate(m, platform, make, name=name, module=f"tpu_{name}", domain=domain)
 
         results = ResultUnits if config.softmax else ActivationUnit
         activation = block(lambda: results(
             n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes), "activation")
         weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
         buffer = block(lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer")
-        array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array")
+        array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array", domain="array")
         accumulators = block(lambda: Accumulators(
             n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency),
             "accumulators")
@@ -213,12 +213,15 @@ class Tpu(wiring.Component):
         return m
 
     def _clock(self, m):
-        """The domains `bus` and `sync` of one clock."""
+        """The domains of one clock: `bus`; `sync`, which works in a run; `array`, whose reset comes a cycle later, from a register
+        of its own, since the array lies all over the part. Nothing reaches it so soon."""
         m.domains.bus = bus = ClockDomain("bus")
         m.domains.sync = sync = ClockDomain("sync")
-        bus.clk = sync.clk = self.aclk
+        m.domains.array = array = ClockDomain("array")
+        bus.clk = sync.clk = array.clk = self.aclk
         self._running = Signal()
         m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
+        m.d.bus += array.rst.eq(~self._running)
 
     def _connect_run(self, m, registers, run, reader, writer):
         """Commands and status."""

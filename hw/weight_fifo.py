@@ -42,8 +42,9 @@ class WeightFifoLane(wiring.Component):
             read.en.eq(self.step_i),
             self.w.eq(read.data),
         ]
+        with m.If(self.step_i):
+            m.d.sync += position.eq(position + 1)
         m.d.sync += [
-            position.eq(position + self.step_i),
             self.mark.eq(self.mark_i),
             self.switch.eq(self.switch_i),
         ]
@@ -94,26 +95,26 @@ class WeightFifo(wiring.Component):
 
         # `available`: there is a tile, and the one before it has been read.
         count, available = Signal(range(self.tiles + 1)), Signal()
-        remaining = Signal(range(n))
+        remaining, under_way = Signal(range(n)), Signal()
         first = Signal()
         step = Signal()
         m.d.comb += [
             self.shifting.eq(step),
             first.eq(available & (~self.loaded | self.switch)),
-            step.eq(first | (remaining != 0)),
+            step.eq(first | under_way),
         ]
         m.d.sync += [
             count.eq(count + tile_written - first),
-            available.eq(((count != 0) | tile_written) & ((remaining == 1) | ((remaining == 0) & ~first))),
+            available.eq(((count != 0) | tile_written) & ((remaining == 1) | (~under_way & ~first))),
         ]
         with m.If(self.switch):
             m.d.sync += self.loaded.eq(0)
         with m.If(first):
-            m.d.sync += remaining.eq(n - 1)
-        with m.Elif(remaining != 0):
+            m.d.sync += [remaining.eq(n - 1), under_way.eq(1)]
+        with m.Elif(under_way):
             m.d.sync += remaining.eq(remaining - 1)
             with m.If(remaining == 1):
-                m.d.sync += self.loaded.eq(1)
+                m.d.sync += [under_way.eq(0), self.loaded.eq(1)]
 
         moving = {"step": step, "mark": first, "switch": self.switch, "last": remaining == 1}
         for r in range(n):

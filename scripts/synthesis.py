@@ -3,6 +3,7 @@
 import json
 
 from .fpga_tools import fpga_tool
+from .multiplier_registers import move_registers
 from .netlist import Layout, registers_for_memories
 from .output_registers import take_in_output_registers
 
@@ -89,7 +90,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register has to have a clock")
     if flat:
         netlist = json.loads((folder / "netlist.json").read_text())
-        if take_in_output_registers(netlist["modules"][top]):
+        if take_in_output_registers(netlist["modules"][top]) + move_registers(netlist):
             (folder / "netlist.json").write_text(json.dumps(netlist))
         blocks = layout.count_flat(netlist["modules"][top]["cells"], family.cells)
     else:

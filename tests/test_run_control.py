@@ -13,7 +13,7 @@ from sim.ports import simulate
 async def life(ports, rng, *, cycles, timeout):
     """Random events against the rules of a run."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
-    silent, counts, stalls, beats = 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
+    due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
     seen = set()
     calm = False
     counted = False, {"progress": False}
@@ -36,7 +36,7 @@ async def life(ports, rng, *, cycles, timeout):
         assert counts["busy_cycles"] + sum(stalls) == counts["cycles"]
 
         # What the rules say of the next cycle. What is counted, and progress, is a cycle old.
-        before, expired = state, silent >= timeout
+        before, expired, due = state, due, active and silent >= timeout
         (counting, past), counted = counted, (active, e)
         if counting:
             counts["cycles"] += 1
@@ -52,10 +52,10 @@ async def life(ports, rng, *, cycles, timeout):
             counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
         elif state == "RUN" and e["fault"]:
             state, faulted, pending, fault = "IDLE", 1, 1, (e["cause"], e["pc"])
-        elif state == "RUN" and e["halted"]:
-            state, done, pending = "IDLE", 1, 1
         elif active and expired:
             state, faulted, pending, fault = "IDLE", 1, 1, (Fault.TIMEOUT.value, e["present_pc"])
+        elif state == "RUN" and e["halted"]:
+            state, done, pending = "IDLE", 1, 1
         elif state == "QUIET" and e["quiet"]:
             state = "RUN"
         if e["reset"]:

@@ -9,19 +9,21 @@ from sim.ports import simulate
 
 
 async def traffic(ports, rng, *, slots, ends):
-    waiting = {}
+    waiting, unclear = {}, None      # `unclear`: the slot that was allocated in the last cycle without `clear`
     for _ in range(1500):
         free = [slot for slot in range(slots) if slot not in waiting]
         ended = {slot for slot in waiting if not waiting[slot] and rng.random() < ends}
         slot = rng.choice(free) if free and rng.random() < 0.7 else None
         others = {other for other in waiting if rng.random() < 0.4}
-        ports.set(allocate=slot is not None, slot=slot or 0, waits_for=sum(1 << other for other in others),
+        clear = not others and rng.random() < 0.7
+        ports.set(allocate=slot is not None, slot=slot or 0, waits_for=sum(1 << other for other in others), clear=clear,
                   ended=sum(1 << other for other in ended))
         await ports.settle()
         assert ports.get("occupied") == sum(1 << s for s in waiting)
         for s in waiting:
             assert ports.get("waiting")[s] == sum(1 << other for other in waiting[s]), f"cycle {ports.cycle}: slot {s}"
-            assert ports.get("blocked") >> s & 1 == bool(waiting[s])
+            assert ports.get("blocked") >> s & 1 == (bool(waiting[s]) or s == unclear)
+        unclear = None if clear else slot
         if slot is not None:
             waiting[slot] = others
         waiting = {s: waits - ended for s, waits in waiting.items() if s not in ended}
