@@ -1,5 +1,8 @@
 """Instruction decode: every check that can be made before anything happens, and the footprint of what remains."""
 
+import functools
+import operator
+
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -152,11 +155,13 @@ class Decoder(wiring.Component):
             softmax = views[Opcode.SOFTMAX]
             products[Opcode.SOFTMAX] = [
                 (softmax.tiles, softmax.buffer_stride, last_buffer), (softmax.tiles, softmax.acc_stride, last_acc)]
-        left, right, product, rows = Signal(16), Signal(16), Signal(32, reset_less=True), Signal(32)
-        step = Signal(range(len(products[Opcode.MATMUL]) + 3))
-        factor, less = Signal(16), Signal()
-        m.d.comb += less.eq(~is_matmul | (step != 0))
-        m.d.sync += [left.eq(factor - less), product.eq(left * right)]
+        left, right, product = (Signal(width, name=name, reset_less=True) for name, width in (
+            ("left", 16), ("right", 16), ("product", 32)))
+        rows = Signal(32)
+        step = Signal(len(products[Opcode.MATMUL]) + 2)      # one bit of it
+        factors, less = (Signal(16), Signal(16)), Signal()
+        m.d.comb += less.eq(~is_matmul | ~step[0])
+        m.d.sync += [left.eq(factors[0] - less), right.eq(factors[1]), product.eq(left * right)]
 
         region = Signal(2)
         base, size = Signal(config.address_width), Signal(32)
@@ -196,7 +201,7 @@ class Decoder(wiring.Component):
 
             with m.State("CHECK"):
                 m.d.sync += [
-                    step.eq(0),
+                    step.eq(1),
                     last_buffer.eq(0),
                     last_acc.eq(0),
                     last_bias.eq(0),
@@ -235,21 +240,18 @@ class Decoder(wiring.Component):
 
             with m.State("MULTIPLY"):
                 # Operands in step i, product in i + 1, sum in i + 2.
-                m.d.sync += step.eq(step + 1)
+                m.d.sync += step.eq(step << 1)
                 for o, terms in products.items():
                     with m.If(one_of(o) | (len(products) == 1)):
-                        with m.Switch(step):
-                            for i, (a, b, _) in enumerate(terms):
-                                with m.Case(i):
-                                    m.d.comb += factor.eq(a)
-                                    m.d.sync += right.eq(b)
-                        with m.Switch(step):
-                            for i, (_, _, total) in enumerate(terms):
-                                with m.Case(i + 2):
-                                    m.d.sync += total.eq(total + product)
-                        with m.If(step == len(terms) + 1):
+                        for side, factor in enumerate(factors):
+                            chosen = (Mux(step[i], term[side], 0) for i, term in enumerate(terms))
+                            m.d.comb += factor.eq(functools.reduce(operator.or_, chosen))
+                        for i, (_, _, total) in enumerate(terms):
+                            with m.If(step[i + 2]):
+                                m.d.sync += total.eq(total + product)
+                        with m.If(step[len(terms) + 1]):
                             m.next = "SPANS"
-                with m.If(step == 2):
+                with m.If(step[2]):
                     m.d.sync += rows.eq(product)
 
             if config.table_lanes:

@@ -1,11 +1,12 @@
 """Dispatch: finds what each instruction has to wait for, and hands it to its unit. The hazards are interlocked here."""
 
 from amaranth import Array, Cat, Module, Mux, Signal
-from amaranth.lib import fifo, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .decoder import Unit, decoded_layout, footprint_layout
+from .operation_queue import OperationQueue
 from .operations import activate_layout, matmul_layout, transfer_layout
 from .scoreboard import Scoreboard
 
@@ -60,9 +61,15 @@ class Dispatcher(wiring.Component):
         m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
         write, read = footprints.write_port(), footprints.read_port(domain="comb")
 
+        late = {}       # ends that come from the bus, and are a cycle old here
         for unit in UNITS:
-            with m.If(getattr(self, f"{unit}_done")):
-                m.d.comb += board.ended.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
+            done, slot = getattr(self, f"{unit}_done"), getattr(self, f"{unit}_done_slot")
+            if unit in ("load", "weights", "store"):
+                late[unit], late_slot = Signal(name=f"{unit}_ended"), Signal.like(slot, name=f"{unit}_ended_slot")
+                m.d.sync += [late[unit].eq(done), late_slot.eq(slot)]
+                done, slot = late[unit], late_slot
+            with m.If(done):
+                m.d.comb += board.ended.bit_select(slot, 1).eq(1)
 
         # Each occupied slot in turn: look for it, read its footprint, compare the places, judge. Then take a free slot. Slots
         # of the same unit are passed over, except for the first.
@@ -106,9 +113,11 @@ class Dispatcher(wiring.Component):
         is_sync, is_halt = Signal(), Signal()
         rooms = Array([Signal(name=f"{unit}_room") for unit in UNITS])
         none, placed, accept = Signal(), Signal(), Signal()
+        alone = Signal()        # no more than one slot was occupied
         is_control = footprint.unit == Unit.CONTROL
         m.d.sync += [
-            compared.eq(self.i.valid & ~placed & Mux(idle, none, ~left.any() & ~reading & ~comparing)),
+            alone.eq((board.occupied & (board.occupied - 1)) == 0),
+            compared.eq(self.i.valid & ~placed & Mux(idle, ~board.occupied.any(), ~left.any() & ~reading & ~comparing)),
             mine.eq(Cat(footprint.unit.as_value() == index for index in range(len(UNITS)))),
             room.eq(~is_control & ~board.occupied.all() & rooms[footprint.unit.as_value()]),
             clear.eq(~(waits_for & board.occupied).any() & ~(judging & conflict.any())),
@@ -116,7 +125,7 @@ class Dispatcher(wiring.Component):
             is_halt.eq(self.i.valid & ~placed & is_control & self.i.p.halt),
         ]
         m.d.comb += [
-            none.eq(~board.occupied.any()),
+            none.eq(~board.occupied.any() | (alone & Cat(late.values()).any())),
             self.at_end.eq(is_sync | is_halt),
             self.halted.eq(is_halt & none),
             accept.eq(compared & room),
@@ -139,22 +148,22 @@ class Dispatcher(wiring.Component):
 
         for index, (unit, kind) in enumerate(UNITS.items()):
             shape = self.layouts[kind]
-            queue = m.submodules[f"{unit}_queue"] = fifo.SyncFIFO(width=shape.size, depth=self.queue_depth)
-            entry, head = Signal(shape, name=f"{unit}_entry"), Signal(shape, name=f"{unit}_head")
+            queue = m.submodules[f"{unit}_queue"] = OperationQueue(payload=shape, slot=free.shape(), depth=self.queue_depth)
+            entry = Signal(shape, name=f"{unit}_entry")
             out = getattr(self, unit)
             m.d.comb += [
                 entry.eq(self.i.p[kind]),
                 entry.tag.slot.eq(free),
                 rooms[index].eq(queue.w_rdy),
-                queue.w_data.eq(entry.as_value()),
-                head.as_value().eq(queue.r_data),
+                queue.w_payload.eq(entry),
+                queue.w_slot.eq(free),
             ]
             if unit == "matmul":
                 m.d.comb += [
                     queue.w_en.eq(accept & mine[index]),
-                    out.payload.eq(head),
+                    out.payload.eq(queue.r_payload),
                     out.valid.eq(queue.r_rdy),
-                    queue.r_en.eq(out.ready),
+                    queue.r_en.eq(queue.r_rdy & out.ready),
                     self.matmul_queued.eq(queue.r_rdy),
                 ]
             else:
@@ -170,8 +179,8 @@ class Dispatcher(wiring.Component):
                 with m.If(out.valid):
                     m.d.sync += out.valid.eq(~out.ready)
                 with m.Elif(queue.r_rdy):
-                    ready = ~board.blocked.bit_select(head.tag.slot, 1)
-                    m.d.sync += [out.payload.eq(head), out.valid.eq(ready), offered.eq(ready)]
+                    ready = ~board.blocked.bit_select(queue.r_slot, 1)
+                    m.d.sync += [out.payload.eq(queue.r_payload), out.valid.eq(ready), offered.eq(ready)]
                 with m.Else():
                     m.d.sync += [out.payload.eq(entry), out.valid.eq(at_once)]
             with m.If(accept):

@@ -1,6 +1,6 @@
 """The inner loops of a matrix multiplication: from passes to rows, one a cycle, when weights and sums are ready."""
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -76,11 +76,11 @@ class RowIssuer(wiring.Component):
 
         # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
         # stale by still blocking, since new entries come with a new head. A full table blocks too.
-        fresh, waits, conflict = Signal(), Signal(), Signal()
+        waits, conflict = Signal(), Signal(3)
         m.d.sync += [
-            fresh.eq(self.i.valid & ~go),
             waits.eq(self.blocked.bit_select(head.slot, 1)),
-            conflict.eq((~head.start & blocks.any()) | valid.bit_select(newest, 1)),
+            conflict.eq(Cat(~head.start & blocks[:size // 2].any(), ~head.start & blocks[size // 2:].any(),
+                            valid.bit_select(newest, 1))),
         ]
 
         # The running pass.
@@ -90,20 +90,19 @@ class RowIssuer(wiring.Component):
         acc = Signal.like(head.acc)
         left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
         first, final = Signal(), Signal()
-        may_begin, clear = Signal(), Signal()
-        # Known a cycle ahead: no pass runs, or its last row is issued.
-        room = Signal(init=1)
+        # Known a cycle ahead: no pass runs, or its last row is issued; and the next stands at the head for the second cycle.
+        room, may_begin, clear = Signal(init=1), Signal(), Signal()
+        m.d.sync += may_begin.eq(self.i.valid & ~go & (~active | final | (left == 2)))
         m.d.comb += [
             last_row.eq(active & final),
-            may_begin.eq(self.i.valid & room),
-            clear.eq(fresh & room & ~waits & ~conflict),
+            clear.eq(may_begin & ~waits & ~conflict.any()),
             go.eq(clear & (head.keep | self.loaded)),
             self.switch.eq(clear & ~head.keep & self.loaded),
             self.i.ready.eq(go),
-            self.held.eq(may_begin & fresh & waits),
+            self.held.eq(may_begin & waits),
             self.head_slot.eq(head.slot),
-            self.waits_weights.eq(may_begin & ~self.held & ~head.keep & ~self.loaded),
-            self.waits_sums.eq(may_begin & ~self.held & ~self.waits_weights & ~go),
+            self.waits_weights.eq(self.i.valid & room & ~self.held & ~head.keep & ~self.loaded),
+            self.waits_sums.eq(self.i.valid & room & ~self.held & ~self.waits_weights & ~go),
             self.row_valid.eq(active),
             self.row.buffer.eq(row_buffer),
             self.row.acc.eq(acc),

@@ -1,0 +1,60 @@
+"""A short queue of operations, which tells from registers who is first and whether there is room."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["OperationQueue"]
+
+
+class OperationQueue(wiring.Component):
+    """Holds `depth` payloads in memory, and their slots in registers that move up.
+
+    As :class:`amaranth.lib.fifo.SyncFIFO`, but `w_en` needs `w_rdy` and `r_en` needs `r_rdy`, both of which are registers.
+    `r_slot` is that of the first.
+
+    Parameters
+    ----------
+    payload : layout
+    slot : shape
+    depth : int
+        A power of two.
+    """
+
+    def __init__(self, *, payload, slot, depth):
+        self.depth = depth
+        super().__init__({
+            "w_en": In(1), "w_rdy": Out(1), "w_payload": In(payload), "w_slot": In(slot),
+            "r_en": In(1), "r_rdy": Out(1), "r_payload": Out(payload), "r_slot": Out(slot),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.storage = storage = Memory(shape=self.w_payload.shape(), depth=self.depth, init=[])
+        write, read = storage.write_port(), storage.read_port(domain="comb")
+        newest, oldest = Signal(range(self.depth)), Signal(range(self.depth))
+        with m.If(self.w_en):
+            m.d.sync += newest.eq(newest + 1)
+        with m.If(self.r_en):
+            m.d.sync += oldest.eq(oldest + 1)
+
+        there = Signal(self.depth)
+        with m.If(self.w_en & ~self.r_en):
+            m.d.sync += there.eq((there << 1) | 1)
+        with m.Elif(self.r_en & ~self.w_en):
+            m.d.sync += there.eq(there >> 1)
+
+        # What has no slot takes the one that comes, whether it is one or not.
+        slots = [Signal.like(self.w_slot, name=f"slot_{i}", reset_less=True) for i in range(self.depth)]
+        for i in range(self.depth):
+            last = i == self.depth - 1
+            above = self.w_slot if last else Mux(there[i + 1], slots[i + 1], self.w_slot)
+            m.d.sync += slots[i].eq(Mux(self.r_en, above, Mux(there[i], slots[i], self.w_slot)))
+
+        m.d.comb += [
+            write.en.eq(self.w_en), write.addr.eq(newest), write.data.eq(self.w_payload),
+            read.addr.eq(oldest), self.r_payload.eq(read.data),
+            self.w_rdy.eq(~there[-1]), self.r_rdy.eq(there[0]), self.r_slot.eq(slots[0]),
+        ]
+        return m
