@@ -146,25 +146,25 @@ class BoardMemory(wiring.Component):
         bus, lite = self.read, self.lite
         burst = data.StructLayout({"row": range(self._words), "left": 8, "outside": 1, "id": 1})
         waiting, present = Signal(burst), Signal(burst)
-        waits, active = Signal(), Signal()
+        room, active = Signal(init=1), Signal()
 
         # Everything from here on advances together, unless the data at the end has to wait.
         advance, asked, reading, beat = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             advance.eq(1 if self.always_ready else ~bus.rvalid | bus.rready),
             beat.eq(active & advance & ~asked),
-            bus.arready.eq(~waits),
+            bus.arready.eq(room),
             lite.arready.eq(~reading),
         ]
 
         # Bursts: one on its way, one in waiting.
         with m.If(beat):
             m.d.sync += [present.row.eq(present.row + 1), present.left.eq(present.left - 1), active.eq(present.left != 0)]
-        with m.If(waits & (~active | (beat & (present.left == 0)))):
-            m.d.sync += [waits.eq(0), active.eq(1), present.eq(waiting)]
+        with m.If(~room & (~active | (beat & (present.left == 0)))):
+            m.d.sync += [room.eq(1), active.eq(1), present.eq(waiting)]
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [
-                waits.eq(1),
+                room.eq(0),
                 waiting.row.eq(bus.araddr[self._row]),
                 waiting.left.eq(bus.arlen),
                 waiting.outside.eq(bus.araddr[exact_log2(self.size):].any()),

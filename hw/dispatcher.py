@@ -61,15 +61,14 @@ class Dispatcher(wiring.Component):
         m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
         write, read = footprints.write_port(), footprints.read_port(domain="comb")
 
-        late = {}       # ends that come from the bus, and are a cycle old here
+        # What ends on the bus ends here a cycle later.
+        ends, bus_ends, late, any_late = Signal(slots), Signal(slots), Signal(slots), Signal()
         for unit in UNITS:
-            done, slot = getattr(self, f"{unit}_done"), getattr(self, f"{unit}_done_slot")
-            if unit in ("load", "weights", "store"):
-                late[unit], late_slot = Signal(name=f"{unit}_ended"), Signal.like(slot, name=f"{unit}_ended_slot")
-                m.d.sync += [late[unit].eq(done), late_slot.eq(slot)]
-                done, slot = late[unit], late_slot
-            with m.If(done):
-                m.d.comb += board.ended.bit_select(slot, 1).eq(1)
+            of_unit = bus_ends if unit in ("load", "weights", "store") else ends
+            with m.If(getattr(self, f"{unit}_done")):
+                m.d.comb += of_unit.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
+        m.d.comb += board.ended.eq(ends | late)
+        m.d.sync += [late.eq(bus_ends), any_late.eq(self.load_done | self.weights_done | self.store_done)]
 
         # Each occupied slot in turn: look for it, read its footprint, compare the places, judge. Then take a free slot. Slots
         # of the same unit are passed over, except for the first.
@@ -125,7 +124,7 @@ class Dispatcher(wiring.Component):
             is_halt.eq(self.i.valid & ~placed & is_control & self.i.p.halt),
         ]
         m.d.comb += [
-            none.eq(~board.occupied.any() | (alone & Cat(late.values()).any())),
+            none.eq(~board.occupied.any() | (alone & any_late)),
             self.at_end.eq(is_sync | is_halt),
             self.halted.eq(is_halt & none),
             accept.eq(compared & room),

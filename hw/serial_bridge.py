@@ -154,8 +154,9 @@ class SerialBridge(wiring.Component):
         def advance():
             m.d.sync += [position.eq(position + 1), fetched.eq(0)]
 
-        last = Signal()
-        m.d.comb += [last.eq(position + 1 == count), self.busy.eq(1), self.failed.eq(status != Status.OK)]
+        last = Signal()     # right when `fetched` is
+        m.d.sync += last.eq(position + 1 == count)
+        m.d.comb += [self.busy.eq(1), self.failed.eq(status != Status.OK)]
         with m.FSM():
             with m.State("LISTEN"):
                 m.d.comb += self.busy.eq(0)
@@ -213,10 +214,11 @@ class SerialBridge(wiring.Component):
                     m.next = "ANSWER"
 
             with m.State("IDENTIFY"):
-                m.d.comb += keep.eq(1)
-                advance()
-                with m.If(last):
-                    end(Status.OK)
+                with m.If(fetched.all()):
+                    m.d.comb += keep.eq(1)
+                    advance()
+                    with m.If(last):
+                        end(Status.OK)
 
             with m.State("ACCESS"):
                 with m.If(~outstanding & fetched.all()):
