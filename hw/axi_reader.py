@@ -61,7 +61,9 @@ class AxiReader(wiring.Component):
         free, asking, last = Signal(), Signal(), Signal()
         loads = Signal(range(self.load_limit + 1))
         loads_full = Signal()
-        m.d.comb += free.eq((~bus.arvalid | bus.arready) & owners.w_rdy & ~draining)
+        room = Signal(init=1)       # `owners.w_rdy`, from a register
+        m.d.comb += free.eq((~bus.arvalid | bus.arready) & room & ~draining)
+        m.d.sync += room.eq(last | (room & ~((owners.level == self.outstanding - 1) & owners.w_en)))
         with m.If(bus.arready):
             m.d.sync += bus.arvalid.eq(0)
 
