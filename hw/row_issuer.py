@@ -57,29 +57,31 @@ class RowIssuer(wiring.Component):
         size = self.in_flight
         entries = [Signal(data.StructLayout({"low": len(head.acc), "high": len(head.rows)}), name=f"entry_{i}")
                    for i in range(size)]
-        valid, started = Signal(size), Signal(size)
+        valid, unstarted = Signal(size), Signal(size)
         newest, unwritten, oldest = (Signal(range(size), name=name) for name in ("newest", "unwritten", "oldest"))
-        blocks = Signal(size)
+        blocks = Signal(2 * size)
         for i, entry in enumerate(entries):
             overlaps = (head.acc < entry.high) & (entry.low < head.end)
-            m.d.comb += blocks[i].eq(overlaps & ((head.acc > entry.low) | ~started[i]))
-            with m.If(go & (newest == i)):
+            m.d.comb += [
+                blocks[i].eq(overlaps & unstarted[i]),
+                blocks[size + i].eq(overlaps & valid[i] & (head.acc > entry.low)),
+            ]
+            # The head, whether it begins now or not: what is not valid does not count.
+            with m.If((newest == i) & ~valid[i]):
                 m.d.sync += [entry.low.eq(head.acc), entry.high.eq(head.end)]
-            with m.Elif(self.written_last & (oldest == i)):
-                m.d.sync += entry.high.eq(0)    # no more rows
         with m.If(go):
-            m.d.sync += [valid.bit_select(newest, 1).eq(1), started.bit_select(newest, 1).eq(0), newest.eq(newest + 1)]
+            m.d.sync += [valid.bit_select(newest, 1).eq(1), unstarted.bit_select(newest, 1).eq(1), newest.eq(newest + 1)]
         with m.If(self.written_first):
-            m.d.sync += [started.bit_select(unwritten, 1).eq(1), unwritten.eq(unwritten + 1)]
+            m.d.sync += [unstarted.bit_select(unwritten, 1).eq(0), unwritten.eq(unwritten + 1)]
         with m.If(self.written_last):
             m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
 
         # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
         # stale by still blocking, since new entries come with a new head. A full table blocks too.
-        waits, conflict = Signal(), Signal(3)
+        waits, conflict = Signal(), Signal(5)
         m.d.sync += [
             waits.eq(self.blocked.bit_select(head.slot, 1)),
-            conflict.eq(Cat(~head.start & blocks[:size // 2].any(), ~head.start & blocks[size // 2:].any(),
+            conflict.eq(Cat(*(~head.start & blocks.word_select(part, size // 2).any() for part in range(4)),
                             valid.bit_select(newest, 1))),
         ]
 
@@ -122,19 +124,20 @@ class RowIssuer(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += [left0.eq(left0 - 1), row_buffer.eq(row_buffer + current.rows0_stride)]
-        with m.If(go):
+        # Where the next pass may begin it stands here, whether it does or not.
+        with m.If(room):
             m.d.sync += [
-                active.eq(1),
                 current.eq(head),
                 first.eq(1),
                 left.eq(head.rows),
                 final.eq(head.rows == 1),
-                room.eq(head.rows == 1),
                 left0.eq(head.rows0),
                 acc.eq(head.acc),
                 row_buffer.eq(head.buffer),
                 outer_buffer.eq(head.buffer),
             ]
+        with m.If(go):
+            m.d.sync += [active.eq(1), room.eq(head.rows == 1)]
         with m.Elif(last_row):
             m.d.sync += active.eq(0)
         return m

@@ -39,7 +39,7 @@ class WeightFifoLane(wiring.Component):
             write.en.eq(self.write),
             write.data.eq(self.write_data),
             read.addr.eq(position),
-            read.en.eq(self.step_i),
+            read.en.eq(1),      # without a mark, nobody takes the word
             self.w.eq(read.data),
         ]
         with m.If(self.step_i):
