@@ -14,7 +14,7 @@ class StoreUnit(wiring.Component):
     """Executes STORE operations in order. One is `done` when host memory has answered its last burst.
 
     `read` with `row` asks the unified buffer for a vector; it comes in `vector` one cycle after `grant`. At most
-    `prefetch` vectors wait for the bus.
+    `prefetch` vectors wait for the bus. A burst is `answered` two cycles after it was taken, or later.
     """
 
     prefetch = 4

@@ -24,12 +24,13 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
     beats = [contents[row] >> 64 * i & (1 << 64) - 1 for row in rows for i in range(ratio)]
     addresses = [e["address"] + 8 * i for e in todo for i in range(e["vectors"] * ratio)]
     owners = [number for number, e in enumerate(todo) for i in range(e["vectors"] * ratio)]
-    bursts = []                 # [owner, ends its transfer, beats that its data lack]
+    bursts = []                 # [owner, ends its transfer, beats that its data lack, when it was taken]
     given, coming, vector = 0, None, 0
     early = 0                   # beats that are out before the address of their burst
     while rows or beats or addresses or bursts:
         grant, ready, accepts = rng.random() < grants, rng.random() < takes, rng.random() < takes
-        answer = bool(bursts) and bursts[0][2] == 0 and rng.random() < answers
+        # The manager's registers and the memory are on the way of an answer.
+        answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
         fails = answer and rng.random() < 0.2
         vector = contents[coming] if coming is not None else vector       # stays until the next read
         ports.set(i__valid=given < count, i__payload=pack(LAYOUT, **todo[given]) if given < count else 0, grant=grant,
@@ -61,7 +62,7 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
                 owner = owners.pop(0)
             covered = min(early, burst["beats"])
             early -= covered
-            bursts.append([owner, burst["last"], burst["beats"] - covered])
+            bursts.append([owner, burst["last"], burst["beats"] - covered, ports.cycle])
             assert burst["last"] == (not owners or owners[0] != owner)
         given += ports.get("i__ready") and given < count
         await ports.tick()
