@@ -78,11 +78,11 @@ class RowIssuer(wiring.Component):
 
         # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
         # stale by still blocking, since new entries come with a new head. A full table blocks too.
-        waits, conflict = Signal(), Signal(5)
+        waits, conflict, full = Signal(), Signal(2), Signal()
+        m.d.comb += full.eq(valid.bit_select(newest, 1))
         m.d.sync += [
             waits.eq(self.blocked.bit_select(head.slot, 1)),
-            conflict.eq(Cat(*(~head.start & blocks.word_select(part, size // 2).any() for part in range(4)),
-                            valid.bit_select(newest, 1))),
+            conflict.eq(Cat(~head.start & blocks.word_select(part, size).any() for part in range(2))),
         ]
 
         # The running pass.
@@ -94,7 +94,7 @@ class RowIssuer(wiring.Component):
         first, final = Signal(), Signal()
         # Known a cycle ahead: no pass runs, or its last row is issued; and the next stands at the head for the second cycle.
         room, may_begin, clear = Signal(init=1), Signal(), Signal()
-        m.d.sync += may_begin.eq(self.i.valid & ~go & (~active | final | (left == 2)))
+        m.d.sync += may_begin.eq(self.i.valid & ~go & ~full & (~active | final | (left == 2)))
         m.d.comb += [
             last_row.eq(active & final),
             clear.eq(may_begin & ~waits & ~conflict.any()),

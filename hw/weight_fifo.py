@@ -33,18 +33,19 @@ class WeightFifoLane(wiring.Component):
         m = Module()
         m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read = memory.write_port(), memory.read_port()
-        position = Signal(range(self.depth))
+        # The step moves the address a cycle later, which is when the next word is read.
+        position, stepped = Signal(range(self.depth)), Signal()
         m.d.comb += [
             write.addr.eq(self.write_address),
             write.en.eq(self.write),
             write.data.eq(self.write_data),
-            read.addr.eq(position),
+            read.addr.eq(position + stepped),
             read.en.eq(1),      # without a mark, nobody takes the word
             self.w.eq(read.data),
         ]
-        with m.If(self.step_i):
-            m.d.sync += position.eq(position + 1)
         m.d.sync += [
+            stepped.eq(self.step_i),
+            position.eq(read.addr),
             self.mark.eq(self.mark_i),
             self.switch.eq(self.switch_i),
         ]
