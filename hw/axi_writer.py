@@ -87,9 +87,8 @@ class AxiWriter(wiring.Component):
             self.error.eq(self.answered & (bus.bresp != OKAY)),
             self.quiet.eq(pending == 0),
         ]
-        pending_next = Signal.like(pending)
-        m.d.comb += pending_next.eq(pending + take - bus.bvalid)
-        m.d.sync += [pending.eq(pending_next), full.eq(pending_next == self.outstanding)]
+        # A cycle old, so it counts the burst that may be taken now.
+        m.d.sync += [pending.eq(pending + take - bus.bvalid), full.eq(pending >= self.outstanding - 1)]
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
         with m.Elif(pending == 0):

@@ -33,7 +33,7 @@ class MatmulUnit(wiring.Component):
     -------
     i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
     blocked, held, head_slot : see :class:`hw.row_issuer.RowIssuer`.
-    loaded, switch : to the weight FIFO. `address` : to the unified buffer.
+    coming, switch : from and to the weight FIFO. `address` : to the unified buffer.
     read_row, start, bias_row, write, write_row : to the accumulators.
     issued : a row entered the array in this cycle. `idle` : no operation is here.
     waits_weights, waits_sums : why the next pass does not begin.
@@ -50,7 +50,7 @@ class MatmulUnit(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(matmul)), "done": Out(1), "done_slot": Out(self.slot_shape),
             "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(self.slot_shape),
-            "loaded": In(1), "switch": Out(1),
+            "coming": In(1), "switch": Out(1),
             "address": Out(pass_["buffer"].shape),
             "read_row": Out(pass_["acc"].shape), "start": Out(1), "bias_row": Out(pass_["bias"].shape),
             "write": Out(1), "write_row": Out(pass_["acc"].shape),
@@ -74,7 +74,7 @@ class MatmulUnit(wiring.Component):
             issuer.blocked.eq(self.blocked),
             self.held.eq(issuer.held),
             self.head_slot.eq(issuer.head_slot),
-            issuer.loaded.eq(self.loaded),
+            issuer.coming.eq(self.coming),
             self.switch.eq(issuer.switch),
             self.waits_weights.eq(issuer.waits_weights),
             self.waits_sums.eq(issuer.waits_sums),

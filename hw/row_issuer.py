@@ -28,6 +28,7 @@ class RowIssuer(wiring.Component):
     -------
     row_valid, row : a row enters the array: the vector `buffer`, the sums `acc` or, with `start`, the biases `bias`.
     blocked : the operations, by slot, that wait for other units.
+    coming, switch : from and to the weight FIFO.
     held, head_slot : the pass that is there, of the operation in this slot, waits for them.
     waits_weights, waits_sums : why else it does not begin.
     """
@@ -42,7 +43,7 @@ class RowIssuer(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(pass_)),
             "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(pass_["slot"].shape),
-            "loaded": In(1), "switch": Out(1),
+            "coming": In(1), "switch": Out(1),
             "row_valid": Out(1), "row": Out(self.row_layout),
             "written_first": In(1), "written_last": In(1),
             "waits_weights": Out(1), "waits_sums": Out(1),
@@ -77,13 +78,9 @@ class RowIssuer(wiring.Component):
             m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
 
         # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
-        # stale by still blocking, since new entries come with a new head. A full table blocks too.
-        waits, conflict, full = Signal(), Signal(2), Signal()
-        m.d.comb += full.eq(valid.bit_select(newest, 1))
-        m.d.sync += [
-            waits.eq(self.blocked.bit_select(head.slot, 1)),
-            conflict.eq(Cat(~head.start & blocks.word_select(part, size).any() for part in range(2))),
-        ]
+        # stale by still blocking, since new entries come with a new head.
+        conflict = Signal(2)
+        m.d.sync += conflict.eq(Cat(~head.start & blocks.word_select(part, size).any() for part in range(2)))
 
         # The running pass.
         active = Signal()
@@ -92,18 +89,28 @@ class RowIssuer(wiring.Component):
         acc = Signal.like(head.acc)
         left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
         first, final = Signal(), Signal()
-        # Known a cycle ahead: no pass runs, or its last row is issued; and the next stands at the head for the second cycle.
-        room, may_begin, clear = Signal(init=1), Signal(), Signal()
-        m.d.sync += may_begin.eq(self.i.valid & ~go & ~full & (~active | final | (left == 2)))
+        # Known a cycle ahead, for a pass that stands at the head for the second cycle then: no pass runs, or its last row is
+        # issued; no unit is waited for; the table has a place; and the tile is there. Only sums may still keep it.
+        room, ready, ready_switch, loaded = Signal(init=1), Signal(), Signal(), Signal()
+        stands, waits, full = Signal(), Signal(), Signal()
+        m.d.comb += [
+            stands.eq(self.i.valid & ~go & (~active | final | (left == 2))),
+            waits.eq(self.blocked.bit_select(head.slot, 1)),
+            full.eq(valid.bit_select(newest, 1)),
+        ]
+        m.d.sync += [
+            ready.eq(stands & ~waits & ~full & (head.keep | self.coming)),
+            ready_switch.eq(stands & ~waits & ~full & ~head.keep & self.coming),
+            self.held.eq(stands & waits),
+            loaded.eq(self.coming & ~self.switch),
+        ]
         m.d.comb += [
             last_row.eq(active & final),
-            clear.eq(may_begin & ~waits & ~conflict.any()),
-            go.eq(clear & (head.keep | self.loaded)),
-            self.switch.eq(clear & ~head.keep & self.loaded),
+            go.eq(ready & ~conflict.any()),
+            self.switch.eq(ready_switch & ~conflict.any()),
             self.i.ready.eq(go),
-            self.held.eq(may_begin & waits),
             self.head_slot.eq(head.slot),
-            self.waits_weights.eq(self.i.valid & room & ~self.held & ~head.keep & ~self.loaded),
+            self.waits_weights.eq(self.i.valid & room & ~self.held & ~head.keep & ~loaded),
             self.waits_sums.eq(self.i.valid & room & ~self.held & ~self.waits_weights & ~go),
             self.row_valid.eq(active),
             self.row.buffer.eq(row_buffer),

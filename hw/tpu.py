@@ -149,7 +149,7 @@ class Tpu(wiring.Component):
         m.d.comb += [
             buffer.address.eq(matmul_unit.address),
             weight_fifo.switch.eq(matmul_unit.switch),
-            matmul_unit.loaded.eq(weight_fifo.loaded),
+            matmul_unit.coming.eq(weight_fifo.coming),
             weight_fifo.write.eq(weights.write),
             weight_fifo.write_data.eq(weights.vector),
             array.x_i.eq(buffer.x),

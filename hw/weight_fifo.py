@@ -60,9 +60,10 @@ class WeightFifo(wiring.Component):
     """Holds `tiles` tiles of n x n bfloat16 and shifts the next one into the array while the present one computes.
 
     Vectors come in through `write`, n of them a tile, vector c for column c; there is no back-pressure: `freed` says when
-    a tile has left, and who writes keeps count. When `loaded` is 1, the array holds a complete tile in its shadow
-    registers; `switch` then makes it the running one, for the row that the unified buffer reads one cycle later.
-    A tile takes n cycles to shift in (`shifting`), and the next starts in the cycle of `switch`: one tile every n cycles.
+    a tile has left, and who writes keeps count. When `coming` is 1, the array holds a complete tile in its shadow
+    registers from the next cycle on; `switch` then makes it the running one, for the row that the unified buffer reads one
+    cycle later, and only the next one is `coming` then. A tile takes n cycles to shift in (`shifting`), and the next starts in
+    the cycle of `switch`: one tile every n cycles.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class WeightFifo(wiring.Component):
         self.skew = skew
         super().__init__({
             "write": In(1), "write_data": In(16 * n), "freed": Out(1),
-            "shifting": Out(1), "loaded": Out(1), "switch": In(1),
+            "shifting": Out(1), "coming": Out(1), "switch": In(1),
             "w": Out(16 * n), "marks": Out(n), "switches": Out(n),
         })
 
@@ -96,26 +97,28 @@ class WeightFifo(wiring.Component):
 
         # `available`: there is a tile, and the one before it has been read.
         count, available = Signal(range(self.tiles + 1)), Signal()
-        remaining, under_way = Signal(range(n)), Signal()
-        first = Signal()
+        remaining, under_way, loaded = Signal(range(n)), Signal(), Signal()
+        first, last = Signal(), Signal()
         step = Signal()
         m.d.comb += [
             self.shifting.eq(step),
-            first.eq(available & (~self.loaded | self.switch)),
+            first.eq(available & (~loaded | self.switch)),
+            last.eq(under_way & (remaining == 1)),
             step.eq(first | under_way),
+            self.coming.eq(loaded | last),
         ]
         m.d.sync += [
             count.eq(count + tile_written - first),
             available.eq(((count != 0) | tile_written) & ((remaining == 1) | (~under_way & ~first))),
         ]
         with m.If(self.switch):
-            m.d.sync += self.loaded.eq(0)
+            m.d.sync += loaded.eq(0)
         with m.If(first):
             m.d.sync += [remaining.eq(n - 1), under_way.eq(1)]
         with m.Elif(under_way):
             m.d.sync += remaining.eq(remaining - 1)
-            with m.If(remaining == 1):
-                m.d.sync += [under_way.eq(0), self.loaded.eq(1)]
+            with m.If(last):
+                m.d.sync += [under_way.eq(0), loaded.eq(1)]
 
         moving = {"step": step, "mark": first, "switch": self.switch, "last": remaining == 1}
         for r in range(n):

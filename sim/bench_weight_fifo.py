@@ -45,7 +45,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
     start = ports.cycle
     written = freed = shifted = 0
     last_read, switches, was_shifting = [], [], []
-    patience = 0
+    patience, loaded = 0, False
     while min(map(min, done)) < count or freed < count:
         cycle = ports.cycle - start
         assert cycle < (count + 4) * (tiles * n + n * skew + 40 * n), f"stuck: {written} vectors written, {done} switched"
@@ -55,8 +55,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
         data = weights[written // n][written % n] if write else [rng.getrandbits(16) for _ in range(n)]
         ports.set(write=write, write_data=data, switch=0)
         await ports.settle()
-        loaded = ports.get("loaded")
-        switch = loaded == 1 and rng.random() < pace
+        switch = loaded and rng.random() < pace
         if switch:
             ports.set(switch=1)
             await ports.settle()
@@ -84,6 +83,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
             assert freed < len(last_read) and cycle >= last_read[freed], f"cycle {cycle}: freed while lane {n - 1} still reads"
             freed += 1
         written += write
+        loaded = ports.get("coming") == 1 and not switch
         await ports.tick()
     assert freed == count and len(switches) == count
     assert shifted == count * n, f"{shifted} cycles of shifting for {count} tiles of {n}"
@@ -103,7 +103,7 @@ async def runs(ports, rng, *, n, tiles, skew, count):
         ports.set(write=0)
         await ports.reset()
         await ports.settle()
-        assert ports.get("loaded") == 0 and ports.get("shifting") == 0 and not ports.get("marks")
+        assert ports.get("coming") == 0 and ports.get("shifting") == 0 and not ports.get("marks")
     switches = await traffic(ports, rng, **sizes, count=count, pace=1)
     return {"distances": [after - before for before, after in zip(switches, switches[1:])]}
 
@@ -115,14 +115,13 @@ async def stocked(ports, rng, *, n, tiles, skew):
         await ports.settle()
         await ports.tick()
     ports.set(write=0)
-    switches = []
+    switches, loaded = [], False
     for _ in range(tiles * n + 4 * n):
-        ports.set(switch=0)
+        ports.set(switch=loaded)
         await ports.settle()
-        if ports.get("loaded"):
-            ports.set(switch=1)
-            await ports.settle()
+        if loaded:
             switches.append(ports.cycle)
+        loaded = ports.get("coming") == 1 and not loaded
         await ports.tick()
     assert len(switches) == tiles
     return [after - before for before, after in zip(switches, switches[1:])]

@@ -32,7 +32,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         if offered is None and todo and rng.random() < offers:
             offered = todo.pop(0)
             ports.set(i__payload=pack(layout, **offered))
-        ports.set(i__valid=offered is not None, loaded=loaded_at <= now)
+        ports.set(i__valid=offered is not None, coming=loaded_at <= now + 1)
         await ports.settle()
 
         row = ports.get("issued")
@@ -97,10 +97,10 @@ async def operations(ports, rng, *, config, todo, offers, tile):
 async def runs(ports, rng, *, config, todo, offers, tile):
     """The operations; then a reset amid some; then the operations again."""
     await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
-    ports.set(i__valid=1, i__payload=pack(matmul_layout(config), **todo[0]), loaded=1)
+    ports.set(i__valid=1, i__payload=pack(matmul_layout(config), **todo[0]), coming=1)
     for _ in range(rng.randrange(8, 20)):
         await ports.tick()
-    ports.set(i__valid=0, loaded=0)
+    ports.set(i__valid=0, coming=0)
     await ports.reset()
     return await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
 
@@ -116,7 +116,7 @@ def test_random(n, stages, offers, slowest):
     config = configuration(n, stages)
     rng = random.Random(seed())
     todo = [random_matmul(rng, config, keep=0 if index == 0 else rng.getrandbits(1)) for index in range(15)]
-    simulate(unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers, tile=lambda rng: rng.randrange(1, slowest + 1))
+    simulate(unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers, tile=lambda rng: rng.randrange(2, slowest + 2))
 
 
 def test_idle():
@@ -124,7 +124,7 @@ def test_idle():
     config = configuration(4, 3)
     matmul = random_matmul(random.Random(1), config, keep=0, start=1)
     matmul.update(tiles0=1, tiles1=1)
-    simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul], offers=1, tile=lambda rng: 1)
+    simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul], offers=1, tile=lambda rng: 2)
 
 
 @pytest.mark.parametrize("n, stages", [(2, 3), (4, 3), (4, 8)])
