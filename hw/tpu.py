@@ -174,14 +174,14 @@ class Tpu(wiring.Component):
             accumulators.bias_data.eq(bias_rows.o),
         ]
 
-        # The vector port of the unified buffer: loads cannot wait, then stores, then activations.
+        # The vector port of the unified buffer: loads cannot wait, then activations, then stores.
         loading = load.write & ~load.bias
         m.d.comb += [
-            store.grant.eq(~loading),
-            activation.grant.eq(~loading & ~store.read),
+            activation.grant.eq(~loading),
+            store.grant.eq(~loading & ~activation.write & ~activation.read),
             buffer.port_write.eq(loading | (activation.write & activation.grant)),
             buffer.port_read.eq((store.read & store.grant) | (activation.read & activation.grant)),
-            buffer.port_address.eq(Mux(loading, load.row, Mux(store.read, store.row, activation.row))),
+            buffer.port_address.eq(Mux(loading, load.row, Mux(activation.write | activation.read, activation.row, store.row))),
             buffer.port_i.eq(Mux(loading, load.vector, activation.vector)),
             store.vector.eq(buffer.port_o),
             activation.operand.eq(buffer.port_o),
