@@ -123,7 +123,7 @@ class ActivationUnit(wiring.Component):
         rounded, binary32 = Signal(width), Signal(2 * width)
         for c in range(n):
             instantiate(m, platform, lambda: ActivationLane(table=bool(self.table_lanes)), name=f"lane_{c}",
-                        module="tpu_activation_lane", clocked=False,
+                        module="tpu_activation_lane", domain=None,
                         value=sums.word_select(c, 32), relu=relu, keep=keep[c], **({"cut": cut} if self.table_lanes else {}),
                         rounded=rounded.word_select(c, 16), binary32=binary32.word_select(c, 32))
         vector = Mux(value.format == Format.BFLOAT16, rounded, Mux(value.half, binary32[width:], binary32[:width]))
@@ -163,7 +163,7 @@ class ActivationUnit(wiring.Component):
                 value.eq(chosen), value.valid.eq(chosen.valid & chosen.complete),
             ]
         for c in range(self.n):
-            instantiate(m, platform, Larger, name=f"larger_{c}", module="tpu_larger", clocked=False,
+            instantiate(m, platform, Larger, name=f"larger_{c}", module="tpu_larger", domain=None,
                         a=row.word_select(c, 32), b=sums.word_select(c, 32), o=larger[c])
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
                 m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))

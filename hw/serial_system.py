@@ -49,7 +49,7 @@ class SerialSystem(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        core = instantiate(m, platform, lambda: Tpu(config), name="core", module="tpu", clocked=False)
+        core = instantiate(m, platform, lambda: Tpu(config), name="core", module="tpu", domain=None)
         m.submodules.memory = memory = BoardMemory(
             size=self.memory, address_width=config.address_width, data_width=config.bus_width, always_ready=True)
         m.submodules.bridge = bridge = SerialBridge(
