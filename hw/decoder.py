@@ -65,8 +65,8 @@ _USES = {
 
 class Decoder(wiring.Component):
     """Checks one instruction at a time: 3 cycles, 12 for a MATMUL, whose extents take seven products, 10 for a POOL, with five,
-    7 for a SOFTMAX, with two, and 4 for a MULTIPLY. What it hands on stands in registers, so the next instruction is checked while this one waits for its
-    place.
+    7 for a SOFTMAX, with two, and 4 for a MULTIPLY. What it hands on stands in registers, so the next instruction is checked
+    while this one waits for its place.
 
     In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or function, a wrong
     count of lanes (ILLEGAL); a count of 0 (LENGTH); a place outside a memory of the chip or a region, a beat that is not

@@ -6,8 +6,8 @@ Every operation is `(name, bits)` fields from bit 0 up; what is left of the 256 
 
 from amaranth.lib import data, enum
 
-__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "TABLE_ENTRIES", "TABLE_WORDS", "FIELDS", "layout",
-           "encode", "decode", "Fault", "exists", "FIELD_DOCS", "OPCODE_DOCS"]
+__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "TABLE_ENTRIES", "TABLE_WORDS",
+           "FIELDS", "layout", "encode", "decode", "Fault", "exists", "FIELD_DOCS", "OPCODE_DOCS"]
 
 INSTRUCTION_WIDTH = 256
 

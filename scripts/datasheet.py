@@ -45,7 +45,8 @@ def registers():
         for name, (first, width, meaning) in (register.fields or {}).items():
             bits = f"{first}" if width == 1 else f"{first + width - 1}:{first}"
             text += f"<br>`{name}` [{bits}]: {meaning}."
-        rows.append([f"0x{register.offset:03X}", f"`{register.name}`", register.access, "-" if register.access == "ro" else f"0x{register.reset:X}", text])
+        reset = "-" if register.access == "ro" else f"0x{register.reset:X}"
+        rows.append([f"0x{register.offset:03X}", f"`{register.name}`", register.access, reset, text])
     return markdown_table(["offset", "name", "access", "reset", "meaning"], rows)
 
 
@@ -160,8 +161,8 @@ def boards():
 
 
 #: Sections of the datasheet that are generated.
-SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "functions": functions, "softmax": softmax,
-            "latencies": latencies,
+SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "functions": functions,
+            "softmax": softmax, "latencies": latencies,
             "boards": boards, "serial": serial}
 
 
