@@ -4,6 +4,7 @@
 `python -m scripts.benchmark networks`      accuracy and cycles of the networks that come with the product
 `python -m scripts.benchmark simulation`    cocotb against a bare C++ loop, on the same verilated model
 `python -m scripts.benchmark devices`       the largest core that fits each FPGA, by synthesis
+`python -m scripts.benchmark boards`        the clock that each board's core reaches, placed and routed
 `python -m scripts.benchmark generation`    seconds and bytes of Verilog, by size of the array
 """
 
@@ -29,9 +30,10 @@ from sim.tools import build_directory
 from sim.whole_runs import bare_clock
 
 from .devices import largest_cores
+from .fpga import implement
 from .report import spinner
 from .tables import markdown_table, replace_section
-from .targets import PARTS, RESOURCES
+from .targets import PARTS, RESOURCES, find_target
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _ROOT = Path(__file__).parent.parent
@@ -128,6 +130,11 @@ def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches o
              figures, as_json, False)
 
 
+def _shares(used, available):
+    return [f"{used[name]:,} of {available[name]:,}" + (f" ({used[name] / available[name]:.0%})" if available[name] else "")
+            for name in RESOURCES]
+
+
 @app.command()
 def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-85,ice40-up5k,gw2a-18,xc7a100t,xc7a200t,xc7k325t",
             preset: Annotated[str, typer.Option(help="Whose buffers and cells the cores have.")] = "tiny",
@@ -142,12 +149,27 @@ def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-
     for figure in figures:
         used, available = figure["used"], figure["available"]
         rows.append([
-            figure["part"], figure["n"] or "none",
-            *(f"{used[name]:,} of {available[name]:,}" + (f" ({used[name] / available[name]:.0%})" if available[name] else "")
-              for name in RESOURCES),
+            figure["part"], figure["n"] or "none", *_shares(used, available),
             ", ".join(f"{count:,} {name.upper()}" for name, count in figure["next"].items() if count > available[name])])
     _publish("devices", ["part", "largest n", "LUT", "FF", "DSP", "block RAM", "too much: the next size"], rows, figures,
              as_json, write)
+
+
+@app.command()
+def boards(names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
+           as_json: Json = False, write: Write = False):
+    """Each board's core, with memory and serial line, as `tpu synth --pnr` makes it: counts and clock by nextpnr."""
+    figures, rows = [], []
+    for name in names.split(","):
+        target = find_target(name)
+        if not target.board:
+            raise SystemExit(f"{name} is a part, not a board")
+        with spinner(Console(stderr=True), name) as show:
+            figure = implement(PRESETS[target.board.preset], target, build_directory() / "boards" / name, pnr=True, progress=show)
+        figures.append(figure)
+        rows.append([name, figure["n"], *_shares(figure["total"], figure["available"]), f"{figure['fmax_mhz']:.1f}",
+                     f"{figure['clock_mhz']:.1f}"])
+    _publish("boards", ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], rows, figures, as_json, write)
 
 
 @app.command()
