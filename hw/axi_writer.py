@@ -87,8 +87,8 @@ class AxiWriter(wiring.Component):
             self.error.eq(self.answered & (bus.bresp != OKAY)),
             self.quiet.eq(pending == 0),
         ]
-        # A cycle old, so it counts the burst that may be taken now.
-        m.d.sync += [pending.eq(pending + take - bus.bvalid), full.eq(pending >= self.outstanding - 1)]
+        # `full` may be a cycle old: no two bursts are taken in successive cycles.
+        m.d.sync += [pending.eq(pending + take - bus.bvalid), full.eq(pending == self.outstanding)]
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
         with m.Elif(pending == 0):

@@ -103,13 +103,13 @@ class WeightFifo(wiring.Component):
         m.d.comb += [
             self.shifting.eq(step),
             first.eq(available & (~loaded | self.switch)),
-            last.eq(under_way & (remaining == 1)),
+            last.eq(remaining == 1),
             step.eq(first | under_way),
             self.coming.eq(loaded | last),
         ]
         m.d.sync += [
             count.eq(count + tile_written - first),
-            available.eq(((count != 0) | tile_written) & ((remaining == 1) | (~under_way & ~first))),
+            available.eq(((count != 0) | tile_written) & (last | (~under_way & ~first))),
         ]
         with m.If(self.switch):
             m.d.sync += loaded.eq(0)
@@ -117,10 +117,10 @@ class WeightFifo(wiring.Component):
             m.d.sync += [remaining.eq(n - 1), under_way.eq(1)]
         with m.Elif(under_way):
             m.d.sync += remaining.eq(remaining - 1)
-            with m.If(last):
-                m.d.sync += [under_way.eq(0), loaded.eq(1)]
+        with m.If(last):
+            m.d.sync += [under_way.eq(0), loaded.eq(1)]
 
-        moving = {"step": step, "mark": first, "switch": self.switch, "last": remaining == 1}
+        moving = {"step": step, "mark": first, "switch": self.switch, "last": last}
         for r in range(n):
             down = {name: Signal(name=f"{name}_{r}") for name in moving}
             instantiate(m, platform, lambda: WeightFifoLane(depth=depth, skew=self.skew),
