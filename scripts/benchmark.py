@@ -4,7 +4,7 @@
 `python -m scripts.benchmark networks`      accuracy and cycles of the networks that come with the product
 `python -m scripts.benchmark simulation`    cocotb against a bare C++ loop, on the same verilated model
 `python -m scripts.benchmark devices`       the largest core that fits each FPGA, by synthesis
-`python -m scripts.benchmark boards`        the clock that each board's core reaches, placed and routed
+`python -m scripts.benchmark boards`        what `tpu synth --pnr` reported for each board
 `python -m scripts.benchmark generation`    seconds and bytes of Verilog, by size of the array
 """
 
@@ -30,10 +30,9 @@ from sim.tools import build_directory
 from sim.whole_runs import bare_clock
 
 from .devices import largest_cores
-from .fpga import implement
 from .report import spinner
 from .tables import markdown_table, replace_section
-from .targets import PARTS, RESOURCES, find_target
+from .targets import PARTS, RESOURCES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _ROOT = Path(__file__).parent.parent
@@ -158,17 +157,17 @@ def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-
 @app.command()
 def boards(names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
            as_json: Json = False, write: Write = False):
-    """Each board's core, with memory and serial line, as `tpu synth --pnr` makes it: counts and clock by nextpnr."""
+    """What `tpu synth --target NAME --pnr` last reported for each board: the whole design and its clock, by nextpnr."""
     figures, rows = [], []
     for name in names.split(","):
-        target = find_target(name)
-        if not target.board:
-            raise SystemExit(f"{name} is a part, not a board")
-        with spinner(Console(stderr=True), name) as show:
-            figure = implement(PRESETS[target.board.preset], target, build_directory() / "boards" / name, pnr=True, progress=show)
-        figures.append(figure)
-        rows.append([name, figure["n"], *_shares(figure["total"], figure["available"]), f"{figure['fmax_mhz']:.1f}",
-                     f"{figure['clock_mhz']:.1f}"])
+        reports = sorted((build_directory() / "synth").glob(f"{name}-n*/report.json"))
+        placed = [report for report in (json.loads(path.read_text()) for path in reports) if report["placed"]]
+        if not placed:
+            raise SystemExit(f"no report of {name} with place and route; run `tpu synth --target {name} --pnr` first")
+        for figure in placed:
+            figures.append(figure)
+            rows.append([name, figure["n"], *_shares(figure["total"], figure["available"]), f"{figure['fmax_mhz']:.1f}",
+                         f"{figure['clock_mhz']:.1f}"])
     _publish("boards", ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], rows, figures, as_json, write)
 
 
