@@ -43,6 +43,7 @@ opt_clean -purge
 write_verilog -sv -noattr flat.v
 """
 
+#: The source loses the bits of its registers that nobody reads, as they have no counterpart in the netlist.
 _EQUIVALENCE = """
 read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
 read_verilog netlist.v
@@ -58,6 +59,8 @@ hierarchy -check -top dut
 proc
 flatten
 opt
+simplemap t:$mux t:$dff t:$dffe t:$sdff t:$sdffe t:$sdffce
+opt_clean -purge
 rename dut source
 design -copy-from netlist netlist
 
