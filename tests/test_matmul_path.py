@@ -49,7 +49,7 @@ class MatmulPath(wiring.Component):
         for name in ("unit", "fifo", "buffer", "array", "accumulators"):
             m.submodules[name] = getattr(self, name)
         connect(m, flipped(self.i), unit.i)
-        m.d.comb += [buffer.address.eq(unit.address), fifo.switch.eq(unit.switch), unit.loaded.eq(fifo.loaded)]
+        m.d.comb += [buffer.address.eq(unit.address), fifo.switch.eq(unit.switch), unit.coming.eq(fifo.coming)]
         m.d.comb += [getattr(accumulators, name).eq(getattr(unit, name))
                      for name in ("read_row", "start", "bias_row", "write", "write_row")]
         pairs = ((array.x_i, buffer.x), (array.w_i, fifo.w), (array.mark_i, fifo.marks), (array.switch_i, fifo.switches),
