@@ -1,10 +1,10 @@
 """The configuration of one core: every size that the generator takes, checked once, with named presets."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from .cell import STAGES, split_stages
 
-__all__ = ["Config", "ConfigError", "PRESETS"]
+__all__ = ["Config", "ConfigError", "PLAIN", "PRESETS", "from_preset"]
 
 
 class ConfigError(ValueError):
@@ -15,68 +15,55 @@ def _is_power_of_two(value):
     return value > 0 and value & (value - 1) == 0
 
 
+def _parameter(default, text):
+    """A field, and what it means: the text of the command line's help and of the datasheet's table."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Sizes of a core. Derived sizes are properties.
+    """A core. `Config()` is the preset `default`.
 
-    Parameters
-    ----------
-    n : int
-        Rows and columns of the systolic array: a power of two from 2 to 128. One *vector* is ``n`` bfloat16.
-    cell_stages : int
-        Pipeline stages of a cell, 1 to 9 (see :func:`hw.cell.split_stages`).
-    unified_buffer_depth : int
-        Vectors in the unified buffer.
-    accumulator_depth : int
-        Rows of ``n`` binary32 sums.
-    bias_depth : int
-        Rows of ``n`` binary32 biases.
-    weight_fifo_depth : int
-        Tiles of ``n`` x ``n`` weights that the weight FIFO holds. 0 chooses 256 vectors' worth, at least
-        8 tiles, which is what cells of many stages need to take a tile every n cycles.
-    bus_width : int
-        Bits of the AXI4 data bus: a power of two from 32 to 1024, at most ``16 n``. 0 chooses the widest.
-    address_width : int
-        Bits of an AXI4 address, 32 to 64.
-    window : int
-        Instructions in flight between dispatch and completion.
-    pooling : int
-        1: the core has POOL.
-    table_lanes : int
-        Lanes of a vector that read the function table in one cycle, or are multiplied by another vector: a power of two up
-        to n. 0: the core has neither TABLE nor LOAD_TABLE nor MULTIPLY.
-    softmax : int
-        1: the core has SOFTMAX.
+    What each field means, in which unit and range, is its `metadata["help"]`. A field that is None when the object is made gets
+    the value that its text names, so that all fields hold numbers or truth values afterwards. Derived sizes are properties.
+
+    Raises
+    ------
+    ConfigError
+        For values that no core can be made from.
     """
 
-    n: int = 16
-    cell_stages: int = 3
-    unified_buffer_depth: int = 4096
-    accumulator_depth: int = 512
-    bias_depth: int = 64
-    weight_fifo_depth: int = 0
-    bus_width: int = 0
-    address_width: int = 32
-    window: int = 16
-    pooling: int = 0
-    table_lanes: int = 0
-    softmax: int = 0
+    n: int = _parameter(16, "Rows and columns of the systolic array: a power of two, 2 to 128. A vector is n bfloat16.")
+    cell_stages: int = _parameter(3, "Pipeline stages of a cell, 1 to 9. More stages give a faster clock.")
+    unified_buffer_depth: int = _parameter(4096, "Vectors in the unified buffer: a power of two, 2 n to 32768.")
+    accumulator_depth: int = _parameter(512, "Rows of n binary32 sums: a power of two, n to 32768.")
+    bias_depth: int = _parameter(64, "Rows of n binary32 biases: a power of two, 2 to 32768.")
+    weight_fifo_depth: int | None = _parameter(
+        None, "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. If not given: 256 / n, at least 8, which cells "
+              "of many stages need to take a tile every n cycles.")
+    bus_width: int | None = _parameter(
+        None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. If not given: the widest.")
+    address_width: int = _parameter(32, "Bits of an AXI4 address, 32 to 64.")
+    window: int = _parameter(16, "Instructions between dispatch and completion: a power of two, 4 to 32.")
+    pooling: bool = _parameter(True, "POOL: maxima of windows on the way out of the accumulators.")
+    table_lanes: int | None = _parameter(
+        None, "Lanes of a vector that the function table serves, or that are multiplied, in a cycle: a power of two up to n. "
+              "0: no TABLE, LOAD_TABLE and MULTIPLY. If not given: 4, at most n.")
+    softmax: bool = _parameter(True, "SOFTMAX: softmax over rows on the way out of the accumulators.")
 
     def __post_init__(self):
         for entry in fields(self):
-            value = getattr(self, entry.name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise ConfigError(f"{entry.name} must be an integer, not {value!r}")
+            self._check_type(entry, getattr(self, entry.name))
         if not (_is_power_of_two(self.n) and 2 <= self.n <= 128):
             raise ConfigError(f"n must be a power of two from 2 to 128, not {self.n}")
         if self.cell_stages not in STAGES:
             raise ConfigError(f"cell_stages must be {STAGES[0]} to {STAGES[-1]}, not {self.cell_stages}")
-        if self.weight_fifo_depth == 0:
-            object.__setattr__(self, "weight_fifo_depth", max(8, 256 // self.n))
-        if self.bus_width == 0:
-            object.__setattr__(self, "bus_width", min(1024, 16 * self.n))
-        if not (_is_power_of_two(self.bus_width) and 32 <= self.bus_width <= min(1024, 16 * self.n)):
-            raise ConfigError(f"bus_width must be a power of two from 32 to {min(1024, 16 * self.n)} "
+        widest = min(1024, 16 * self.n)
+        for name, value in (("weight_fifo_depth", max(8, 256 // self.n)), ("bus_width", widest), ("table_lanes", min(4, self.n))):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if not (_is_power_of_two(self.bus_width) and 32 <= self.bus_width <= widest):
+            raise ConfigError(f"bus_width must be a power of two from 32 to {widest} "
                               f"(at most one vector of n = {self.n}), not {self.bus_width}")
         if not 32 <= self.address_width <= 64:
             raise ConfigError(f"address_width must be 32 to 64, not {self.address_width}")
@@ -89,11 +76,17 @@ class Config:
             value = getattr(self, name)
             if not (_is_power_of_two(value) and low <= value <= high):
                 raise ConfigError(f"{name} must be a power of two from {low} to {high}, not {value}")
-        for name in ("pooling", "softmax"):
-            if getattr(self, name) not in (0, 1):
-                raise ConfigError(f"{name} must be 0 or 1, not {getattr(self, name)}")
         if self.table_lanes != 0 and not (_is_power_of_two(self.table_lanes) and self.table_lanes <= self.n):
             raise ConfigError(f"table_lanes must be 0 or a power of two up to n = {self.n}, not {self.table_lanes}")
+
+    def _check_type(self, entry, value):
+        if entry.type is bool:
+            # A core's registers and files of parameters have 0 and 1.
+            if not isinstance(value, int) or value not in (0, 1):
+                raise ConfigError(f"{entry.name} must be True or False, not {value!r}")
+            object.__setattr__(self, entry.name, bool(value))
+        elif not (value is None and entry.default is None) and (not isinstance(value, int) or isinstance(value, bool)):
+            raise ConfigError(f"{entry.name} must be an integer, not {value!r}")
 
     @property
     def lead(self):
@@ -136,10 +129,29 @@ class Config:
         return max(32, self.bus_bytes)
 
 
-PRESETS = {
-    "tiny": Config(n=4, unified_buffer_depth=1024, accumulator_depth=256, pooling=1, table_lanes=4, softmax=1),
-    "default": Config(pooling=1, table_lanes=4, softmax=1),
-    "ulx3s-25f": Config(n=2, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=256),
-    "ulx3s-45f": Config(n=4, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=512),
-    "ulx3s-85f": Config(n=8, cell_stages=9, unified_buffer_depth=2048, accumulator_depth=512),
+#: A core without the functions that are optional.
+PLAIN = {"pooling": False, "table_lanes": 0, "softmax": False}
+
+_CHANGES = {
+    "tiny": {"n": 4, "unified_buffer_depth": 1024, "accumulator_depth": 256},
+    "default": {},
+    "plain": PLAIN,
+    "ulx3s-25f": {"n": 2, "cell_stages": 9, "unified_buffer_depth": 1024, "accumulator_depth": 256, **PLAIN},
+    "ulx3s-45f": {"n": 4, "cell_stages": 9, "unified_buffer_depth": 1024, **PLAIN},
+    "ulx3s-85f": {"n": 8, "cell_stages": 9, "unified_buffer_depth": 2048, **PLAIN},
 }
+
+PRESETS = {name: Config(**changes) for name, changes in _CHANGES.items()}
+
+
+def from_preset(name, **changes):
+    """The :class:`Config` of a preset with some fields changed; what follows from `n` follows from the new one.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such preset, and for values that no core can be made from.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
+    return Config(**_CHANGES[name] | changes)

@@ -95,5 +95,5 @@ def to_verilog(config):
     ports = {name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
              for name, port in _ports(tpu, "_").items()}
     text = component_to_rtlil(tpu, name="tpu", ports=ports, clocked=False)
-    sizes = "\n".join(f"//   {field.name} = {getattr(config, field.name)}" for field in fields(config))
+    sizes = "\n".join(f"//   {field.name} = {getattr(config, field.name):d}" for field in fields(config))
     return f"// amaranth-tpu {version('amaranth-tpu')}\n{sizes}\n\n{_rtlil_to_verilog(text, 'tpu')}"

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from hw.config import PRESETS, Config
+from hw.config import Config
 from hw.export import to_verilog
 from sim.compiler import compile_network
 from sim.data import load_digits, preprocess
@@ -95,7 +95,7 @@ def networks(data: Annotated[Path | None, typer.Option(help="Folder with MNIST a
     pixels, labels = load_digits(data)
     figures, rows = [], []
     for name in track(names.split(","), "running", console=Console(stderr=True), transient=True):
-        network, config = load_network(SHIPPED[name]), PRESETS["default"] if n == 16 else Config(n=n, pooling=1)
+        network, config = load_network(SHIPPED[name]), Config(n=n)
         samples = preprocess(pixels, network.preprocess).astype(bfloat16)
         accuracy = float((run_network(network, samples).argmax(axis=1) == labels).mean())
         program = compile_network(network, config, batch)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hw.boards import BOARDS
 from hw.cell import STAGES, split_stages
-from hw.config import PRESETS
+from hw.config import PRESETS, Config
 from hw.isa import FIELD_DOCS, FIELDS, INSTRUCTION_WIDTH, OPCODE_DOCS, REGION_WRITABLE, Fault, Format, Function, Region
 from hw.registers import REGISTERS
 from hw.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
@@ -76,10 +76,20 @@ def codes():
 
 
 def presets():
-    """The presets."""
-    names = [field.name for field in fields(PRESETS["default"])]
-    return markdown_table(["parameter", *PRESETS],
-                          [[f"`{name}`", *(getattr(config, name) for config in PRESETS.values())] for name in names])
+    """The parameters of a core, and the presets."""
+    meanings = markdown_table(["parameter", "meaning and range", "if not given"], [
+        [f"`{entry.name}`", entry.metadata["help"].partition(" If not given: ")[0], _default(entry)] for entry in fields(Config)])
+    values = markdown_table(["parameter", *PRESETS], [
+        [f"`{entry.name}`", *(_value(getattr(config, entry.name)) for config in PRESETS.values())] for entry in fields(Config)])
+    return f"{meanings}\n\nThe presets:\n\n{values}"
+
+
+def _value(value):
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
+def _default(entry):
+    return entry.metadata["help"].partition(" If not given: ")[2].rstrip(".") if entry.default is None else _value(entry.default)
 
 
 def latencies():

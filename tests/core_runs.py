@@ -9,19 +9,19 @@ import pytest
 from seeds import SEED, seed
 
 from hw import export
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.isa import encode
 from sim.runner import Simulation, build_directory, read_dump, write_image
 
 #: Small buffers, so that everything collides.
-TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
+TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
 SMALL = Config(**TINY)
 #: With everything that is optional.
-FULL = Config(**TINY, pooling=1, table_lanes=2, softmax=1)
+FULL = Config(**TINY | {"pooling": True, "table_lanes": 2, "softmax": True})
 SIZES = [dict(cell_stages=1, window=4), dict(cell_stages=8, bus_width=32), dict(weight_fifo_depth=2, window=32, cell_stages=5),
          dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40), dict(n=8, weight_fifo_depth=2),
-         dict(pooling=1, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=1, table_lanes=2, bus_width=32),
-         dict(n=8, softmax=1, cell_stages=8), dict(n=2, softmax=1, pooling=1, bus_width=32)]
+         dict(pooling=True, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=True, table_lanes=2, bus_width=32),
+         dict(n=8, softmax=True, cell_stages=8), dict(n=2, softmax=True, pooling=True, bus_width=32)]
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
 MEMORY = 1 << 18
 BAD = 0x3F000       # where an erroneous bus has its bad addresses

@@ -9,7 +9,7 @@ import pytest
 from seeds import seed
 
 from hw.activation_unit import ActivationLane
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.export import component_to_verilog
 from hw.isa import Function
 from sim import golden, runner
@@ -19,7 +19,7 @@ from sim.vectors import simulate as stream
 
 
 def sizes(n, window=16):
-    return {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "window": window}
+    return PLAIN | {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "window": window}
 
 
 def test_lane_by_hand():
@@ -68,7 +68,7 @@ def test_lane_with_table():
         assert (found["rounded"] == (values >> 16 if cut else golden.to_bfloat16(values))).all()
 
 
-FEATURES = [{}, {"pooling": 1}, {"table_lanes": 1}, {"softmax": 1}, {"table_lanes": 2, "pooling": 1, "softmax": 1}]
+FEATURES = [{}, {"pooling": True}, {"table_lanes": 1}, {"softmax": True}, {"table_lanes": 2, "pooling": True, "softmax": True}]
 
 
 @pytest.mark.parametrize("n, window", [(2, 4), (4, 16), (8, 32)])
@@ -83,7 +83,7 @@ def test_amaranth_with(features):
     assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=20) > 80
 
 
-@pytest.mark.parametrize("table_lanes, pooling", [(1, 0), (2, 1), (8, 1)])
+@pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (8, True)])
 def test_pace_of_functions(table_lanes, pooling):
     """A vector every n / table_lanes cycles, the first one eight cycles after one without the table; others a vector a cycle."""
     config = sizes(8) | {"table_lanes": table_lanes, "pooling": pooling}
@@ -94,7 +94,7 @@ def test_pace_of_functions(table_lanes, pooling):
 
 @functools.cache
 def verilog(features):
-    return component_to_verilog(unit(Config(**sizes(4), **dict(features))), name="activation_unit")
+    return component_to_verilog(unit(Config(**sizes(4) | dict(features))), name="activation_unit")
 
 
 @pytest.mark.parametrize("features", [FEATURES[0], FEATURES[-1]], ids=str)

@@ -10,13 +10,13 @@ from test_tpu import SHIPPED, write_model
 
 import sim
 from hw.boards import BOARDS
-from hw.config import PRESETS, Config
+from hw.config import PLAIN, PRESETS, Config
 from sim.data import load_digits, preprocess
 from sim.golden import bfloat16, run_network
 from sim.network import load_network
 from sim.runner import Simulation
 
-SMALL = Config(n=2, cell_stages=5, unified_buffer_depth=256, accumulator_depth=64)
+SMALL = Config(n=2, cell_stages=5, unified_buffer_depth=256, accumulator_depth=64, **PLAIN)
 #: Four cycles a bit, and times to match: a simulated second is long.
 FAST = {"baud": 20_000_000, "silence": 1e-4}
 

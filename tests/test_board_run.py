@@ -11,11 +11,11 @@ import pytest
 from stand_in_board import StandInBoard
 from test_tpu import refused, tpu, write_idx, write_model
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from sim.serial_link import LinkError, SerialLink
 from sim.serial_port import SerialPort
 
-CONFIG = Config(n=4, cell_stages=9, unified_buffer_depth=256, accumulator_depth=64)
+CONFIG = Config(n=4, cell_stages=9, unified_buffer_depth=256, accumulator_depth=64, **PLAIN)
 
 
 @pytest.fixture(scope="module")

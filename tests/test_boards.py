@@ -11,10 +11,10 @@ import pytest
 import sim
 from hw.boards import BOARDS
 from hw.boards.ecp5_pll import pll_settings
-from hw.config import PRESETS, Config, ConfigError
+from hw.config import PLAIN, PRESETS, Config, ConfigError
 from sim.tools import find_verilator
 
-SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16)
+SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16, **PLAIN)
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.name)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from seeds import SEED, seed
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.export import to_verilog
 from sim.compiler import compile_network
 from sim.golden import bfloat16, run_network
 from sim.network import Dense, Network
 from sim.runner import Simulation
 
-CONFIG = Config(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8)
+CONFIG = Config(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
 
 
 @pytest.mark.parametrize("pause", [0, 0.3])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hw.config import PRESETS, Config, ConfigError
+from hw.config import PLAIN, PRESETS, Config, ConfigError, from_preset
 
 
 @pytest.mark.parametrize("changes, said", [
@@ -21,8 +21,11 @@ from hw.config import PRESETS, Config, ConfigError
     ({"bus_width": 16}, "bus_width"),
     ({"address_width": 31}, "address_width"),
     ({"window": 2}, "window"),
-    ({"pooling": 2}, "pooling must be 0 or 1, not 2"),
-    ({"softmax": -1}, "softmax must be 0 or 1"),
+    ({"pooling": 2}, "pooling must be True or False, not 2"),
+    ({"softmax": None}, "softmax must be True or False, not None"),
+    ({"softmax": 1.0}, "softmax must be"),
+    ({"table_lanes": True}, "table_lanes must be an integer, not True"),
+    ({"bus_width": 0}, "bus_width"),
     ({"table_lanes": 3}, "table_lanes must be 0 or a power of two up to n = 16, not 3"),
     ({"table_lanes": 32}, "table_lanes"),
     ({"table_lanes": -1}, "table_lanes"),
@@ -49,6 +52,25 @@ def test_derived(n):
 
 
 def test_presets():
-    assert PRESETS["default"] == Config(pooling=1, table_lanes=4, softmax=1)
-    for name in ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f"):
-        assert not PRESETS[name].pooling and not PRESETS[name].table_lanes
+    assert PRESETS["default"] == Config() == Config(n=16, pooling=True, table_lanes=4, softmax=True)
+    assert PRESETS["plain"] == Config(**PLAIN) == Config(pooling=0, table_lanes=0, softmax=0)
+    for name in ("plain", "ulx3s-25f", "ulx3s-45f", "ulx3s-85f"):
+        assert (PRESETS[name].pooling, PRESETS[name].table_lanes, PRESETS[name].softmax) == (False, 0, False)
+
+
+def test_changed_presets():
+    """What follows from n follows from the new one, unless the preset or the caller says otherwise."""
+    for name in PRESETS:
+        assert from_preset(name) == PRESETS[name]
+    assert from_preset("tiny", n=2) == Config(n=2, unified_buffer_depth=1024, accumulator_depth=256)
+    assert from_preset("default", n=2).table_lanes == 2 and from_preset("plain", n=2).table_lanes == 0
+    assert from_preset("ulx3s-25f", n=8, bus_width=32, softmax=True) == Config(
+        n=8, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=256, bus_width=32, **PLAIN | {"softmax": True})
+    with pytest.raises(ConfigError, match="preset must be one of tiny, default, .*, not 'huge'"):
+        from_preset("huge")
+
+
+def test_features_are_booleans():
+    for value in (1, True):
+        assert Config(pooling=value, softmax=value).pooling is True
+    assert Config(softmax=0).softmax is False

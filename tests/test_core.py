@@ -7,7 +7,7 @@ from core_runs import FULL, Host, MEMORY, PAUSED, SIZES, SLOW, SMALL, SMALLEST, 
 from seeds import SEED, seed
 
 from hw import export
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.isa import Region
 from sim.compiler import compile_network
 from sim.golden import bfloat16, run_network
@@ -90,7 +90,7 @@ def test_the_size_of_the_array_does_not_show(n, simulator):
     if n == 32 and simulator == "icarus":
         pytest.skip("too slow")
     for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
-        check_networks(np.random.default_rng(SEED), Config(n=n), 3 if simulator == "icarus" else 12, simulator=simulator,
+        check_networks(np.random.default_rng(SEED), Config(n=n, **PLAIN), 3 if simulator == "icarus" else 12, simulator=simulator,
                        memory=memory, most=100, size=1 << 22)
 
 

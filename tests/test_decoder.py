@@ -4,18 +4,18 @@
 import pytest
 from seeds import seed
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.decoder import Decoder, Unit, decoded_layout, footprint_layout
 from hw.isa import FIELDS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, encode, exists
 from hw.operations import Task, activate_layout, instruction_layout, matmul_layout, transfer_layout
 from sim.machine import Machine, MachineFault
 from sim.ports import pack, simulate, unpack
 
-CONFIGS = [Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8), Config(n=16, bus_width=64, pooling=1, softmax=1),
-           Config(n=128, cell_stages=1, table_lanes=128),
-           Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, pooling=1, table_lanes=1),
-           Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, softmax=1),
-           Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, pooling=1, table_lanes=4, softmax=1)]
+SMALL = dict(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8)
+CONFIGS = [Config(**SMALL, **PLAIN), Config(n=16, bus_width=64, table_lanes=0),
+           Config(n=128, cell_stages=1, table_lanes=128, pooling=False, softmax=False),
+           Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, table_lanes=1, softmax=False),
+           Config(**SMALL, pooling=False, table_lanes=0), Config(**SMALL)]
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
 UNITS = {Opcode.HALT: Unit.CONTROL, Opcode.SYNC: Unit.CONTROL, Opcode.LOAD: Unit.LOAD, Opcode.LOAD_BIAS: Unit.LOAD,
          Opcode.LOAD_WEIGHTS: Unit.WEIGHTS, Opcode.STORE: Unit.STORE, Opcode.MATMUL: Unit.MATMUL,
@@ -222,7 +222,7 @@ async def words(ports, rng, *, config, count, kinds):
     return seen
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling}-{config.table_lanes}-{config.softmax}")
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}")
 def test_random(config):
     kinds = sum(exists(config, opcode) for opcode in Opcode) + 4
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=1600, kinds=kinds)

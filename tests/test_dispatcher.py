@@ -4,7 +4,7 @@
 import pytest
 from seeds import seed
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.decoder import Unit, decoded_layout
 from hw.dispatcher import UNITS, Dispatcher
 from sim.ports import pack, simulate, unpack
@@ -118,6 +118,6 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0),    # hardly ever in each other's way
     dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)], ids=lambda case: f"space{case['space']}")
 def test_random(window, case):
-    config = Config(n=4, window=window)
+    config = Config(n=4, window=window, **PLAIN)
     together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, **case)
     assert together >= 4 or case["space"] < 200 or window == 4, "units do not work side by side"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.export import to_verilog
 from hw.yosys import YosysError, run_yosys
 from sim.tools import find_verilator
@@ -16,7 +16,7 @@ from sim.tools import find_verilator
 
 @pytest.fixture(scope="module")
 def verilog():
-    return to_verilog(Config(n=16))
+    return to_verilog(Config())
 
 
 def test_icarus(verilog, tmp_path):
@@ -26,7 +26,7 @@ def test_icarus(verilog, tmp_path):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("sizes", [{"n": 2}, {"n": 16}, {"n": 4, "pooling": 1, "table_lanes": 2}, {"n": 8, "table_lanes": 8},
+@pytest.mark.parametrize("sizes", [{"n": 2}, {}, {"n": 4, "table_lanes": 2, "softmax": False}, {"n": 8} | PLAIN | {"table_lanes": 8},
                                    pytest.param({"n": 32}, marks=pytest.mark.slow)], ids=str)
 def test_verilator_lint(sizes, tmp_path):
     """Default warnings."""
@@ -39,12 +39,12 @@ def test_verilator_lint(sizes, tmp_path):
 
 @pytest.fixture(scope="module")
 def largest():
-    return to_verilog(Config(n=128))
+    return to_verilog(Config(n=128, **PLAIN))
 
 
 def test_text_grows_with_n(largest):
     """Not with n * n, and not the count of modules either."""
-    texts = [*(to_verilog(Config(n=n)) for n in (32, 64)), largest]
+    texts = [*(to_verilog(Config(n=n, **PLAIN)) for n in (32, 64)), largest]
     sizes = [len(text) for text in texts]
     assert sizes[2] - sizes[1] < 2.5 * (sizes[1] - sizes[0])
     assert sizes[2] < 1_000_000
@@ -85,7 +85,7 @@ def test_slang(verilog, tmp_path, capfd):
 
 
 def test_deterministic(verilog):
-    assert to_verilog(Config(n=16)) == verilog
+    assert to_verilog(Config()) == verilog
 
 
 def test_no_path(verilog):

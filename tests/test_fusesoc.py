@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hw.config import PRESETS, Config
+from hw.export import to_verilog
 from sim.tools import find_verilator
 
 pytest.importorskip("fusesoc", reason="fusesoc is in the extra `test`")
@@ -110,6 +112,16 @@ def test_bad_parameters(script, parameters, message, tmp_path):
     assert done.returncode == 1
     assert re.fullmatch(r"error: .*\n", done.stderr) and message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["input.yml"]
+
+
+def test_one_default_core(tmp_path):
+    """The generator, the command and Python write the same file where they are told the same, or nothing."""
+    (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {{n: 2}}}}\n")
+    subprocess.run([sys.executable, ROOT / "hw" / "fusesoc_generator.py", "input.yml"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "scripts.tpu", "generate", "--n", "2", "-o", tmp_path / "command.v"], cwd=ROOT, check=True,
+                   timeout=60)
+    texts = {(tmp_path / name).read_text() for name in ("tpu.v", "command.v")} | {to_verilog(Config(n=2))}
+    assert len(texts) == 1 and Config() == PRESETS["default"]
 
 
 def test_versions():

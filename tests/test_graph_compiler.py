@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphs import random_graph, random_values
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.isa import Opcode, Region
 from sim.compiler import CompileError, compile_network
 from sim.functions import Function
@@ -13,7 +13,7 @@ from sim.graph import Graph, Pool, Stage, Tensor, Term
 from sim.graph_schedule import _loops
 from sim.machine import Machine
 
-FULL = {"pooling": 1, "table_lanes": 2, "softmax": 1}
+FULL = {"table_lanes": 2}
 
 
 def execute(program, config, samples, random):
@@ -45,7 +45,7 @@ def test_random_graphs(first):
         graph = random_graph(random)
         config = Config(n=int(random.choice([2, 4, 8])), unified_buffer_depth=int(random.choice([128, 512, 2048])),
                         accumulator_depth=int(random.choice([32, 128])), bias_depth=int(random.choice([2, 8, 64])),
-                        cell_stages=int(random.choice([1, 3, 6])), pooling=1)
+                        cell_stages=int(random.choice([1, 3, 6])))
         batch = int(random.integers(1, 5))
         try:
             check(graph, config, batch, random, samples=int(random.integers(1, batch + 1)))
@@ -57,7 +57,7 @@ def test_without_pooling_hardware():
     """Padded tensors are written row by row."""
     random = np.random.default_rng(4)
     for _ in range(5):
-        check(random_graph(random, pooling=False), Config(n=4, unified_buffer_depth=1024), 2, random)
+        check(random_graph(random, pooling=False), Config(n=4, unified_buffer_depth=1024, **PLAIN), 2, random)
 
 
 def _stage_graph(random, width=6, channels=5, **stage):
@@ -93,7 +93,7 @@ def test_windows_larger_than_the_accumulators(window, stride, padding, size):
         Stage("first", "h", (Term("x", random_values(random, (3, 3, 3, 5), 0.4), padding=(1, 1)),), (9, 12), function="relu",
               bias=random.normal(size=5).astype(np.float32), pool=Pool(window, size, stride, padding=padding)),
         Stage("second", "y", (Term("h", one),), size)))
-    check(graph, Config(n=4, accumulator_depth=16, pooling=1), 2, random)
+    check(graph, Config(n=4, accumulator_depth=16), 2, random)
 
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
@@ -109,9 +109,9 @@ def test_softmax(width, channels):
 
 
 @pytest.mark.parametrize("graph,config,says", [
-    ({"pool": Pool((2, 2), (4, 6))}, {}, "stage second: needs a core with pooling"),
-    ({"function": Function("tanh")}, {"pooling": 1}, "stage second: needs a core with table_lanes"),
-    ({"softmax": True}, {"pooling": 1}, "stage second: needs a core with softmax"),
+    ({"pool": Pool((2, 2), (4, 6))}, PLAIN, "stage second: needs a core with pooling"),
+    ({"function": Function("tanh")}, {"table_lanes": 0}, "stage second: needs a core with table_lanes"),
+    ({"softmax": True}, {"softmax": False}, "stage second: needs a core with softmax"),
 ])
 def test_a_core_that_lacks_something(graph, config, says):
     with pytest.raises(CompileError, match=says):
@@ -131,13 +131,13 @@ def test_host_folds_few_channels_into_lanes():
     random = np.random.default_rng(9)
     tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
     graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(random, (3, 3, 1, 8))),), (6, 6)),))
-    program = check(graph, Config(n=8, pooling=1), 2, random)
+    program = check(graph, Config(n=8), 2, random)
     assert program.compute_cycles == 2 * 2 * 36
 
 
 def test_instructions_belong_to_stages():
     random = np.random.default_rng(10)
-    program = check(_stage_graph(random), Config(n=4, pooling=1), 2, random)
+    program = check(_stage_graph(random), Config(n=4), 2, random)
     assert len(program.ops) == program.instructions - 1
     assert {op.stage for op in program.ops if op.opcode is Opcode.MATMUL} == {0, 1}
 

@@ -209,5 +209,5 @@ def test_networks(tmp_path, trial):
         check_graph(path, x)
     if trial % 5 == 0:                  # and as a program, bit for bit
         graph = load_network(path)
-        config = Config(n=4, unified_buffer_depth=2048, accumulator_depth=256, pooling=1, table_lanes=2)
+        config = Config(n=4, unified_buffer_depth=2048, accumulator_depth=256, table_lanes=2)
         check(graph, config, 2, rng)

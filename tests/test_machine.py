@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from hw.config import PLAIN as FEATURES_OFF
 from hw.config import Config
 from hw.isa import FIELDS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, encode
 from sim import golden
@@ -16,9 +17,8 @@ from sim.machine import Machine, MachineFault
 from sim.softmax import softmax
 
 SEED = int(os.environ.get("TPU_SEED", "1"))
-CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, pooling=1, table_lanes=4,
-                softmax=1)
-PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
+CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
+PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, **FEATURES_OFF)
 N = CONFIG.n
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
 

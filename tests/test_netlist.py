@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.export import to_verilog
 from scripts.gate_level import CELL_TO_NETLIST, cell_equivalence, cell_netlist, core_netlist, flip_lut_bit
 from scripts.prove import Job
@@ -17,7 +17,7 @@ from sim.whole_runs import run_batches
 
 #: Small, but with block memories (unified buffer, weight FIFO), distributed ones, and a multiplier block in each cell.
 CONFIG = Config(n=2, cell_stages=3, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, weight_fifo_depth=8,
-                bus_width=32, window=4)
+                bus_width=32, window=4, **PLAIN)
 #: Bits of a cell's outputs: x, w, sum, mark and switch.
 OUTPUT_BITS = 16 + 16 + 32 + 2
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from seeds import seed
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from sim.data import load_digits, preprocess
 from sim.golden import bfloat16, run_network
 from sim.network import Dense, Network, load_network
@@ -16,16 +16,16 @@ from sim.run import run_samples
 SHIPPED = Path(__file__).parent.parent / "sim" / "mnist_mlp.onnx"
 
 CORES = {
-    "n4": Config(n=4),
-    "n8": Config(n=8),
-    "n16": Config(n=16),
+    "n4": Config(n=4, **PLAIN),
+    "n8": Config(n=8, **PLAIN),
+    "n16": Config(n=16, **PLAIN),
     # As small as buffers may be, other cells, narrow buses, short windows.
     "n4-small": Config(n=4, cell_stages=1, unified_buffer_depth=16, accumulator_depth=8, bias_depth=2, weight_fifo_depth=2,
-                       bus_width=32, window=4),
+                       bus_width=32, window=4, **PLAIN),
     "n8-small": Config(n=8, cell_stages=5, unified_buffer_depth=64, accumulator_depth=8, bias_depth=4, weight_fifo_depth=4,
-                       bus_width=64, window=8),
+                       bus_width=64, window=8, **PLAIN),
     "n16-small": Config(n=16, cell_stages=8, unified_buffer_depth=128, accumulator_depth=32, bias_depth=8, weight_fifo_depth=2,
-                        bus_width=128, window=32),
+                        bus_width=128, window=32, **PLAIN),
 }
 #: Multiply-accumulates, and values on the bus, that a random case may take: some seconds of simulation.
 BUDGET = {4: (1_500_000, 400_000), 8: (6_000_000, 600_000), 16: (12_000_000, 1_200_000)}
@@ -144,7 +144,7 @@ def test_same_logits_everywhere(simulator, n, memories):
     assert np.isfinite(expected).all() and len(set(expected.argmax(1))) > 1
     _seen.add(expected.tobytes())
     for batch, memory in zip((3, 2, 3, 1) if simulator == "verilator" else (3, 3), memories):
-        result = run_samples(network, Config(n=n), samples, batch=batch, simulator=simulator, timeout=400,
+        result = run_samples(network, Config(n=n, **PLAIN), samples, batch=batch, simulator=simulator, timeout=400,
                              memory={"pause_seed": seed() & 0xFFFFFF, **memory})
         assert result.fault is None and result.protocol_errors == 0
         _seen.add(result.logits.tobytes())

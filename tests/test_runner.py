@@ -11,11 +11,11 @@ import numpy
 import pytest
 from stand_in import stand_in
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.export import to_verilog
 from sim import runner, tools, whole_runs
 
-CONFIG = Config(n=8)
+CONFIG = Config(n=8, **PLAIN)
 SIZE = 1 << 12
 IMAGE = numpy.random.default_rng(5).integers(0, 256, SIZE, dtype=numpy.uint8)
 
@@ -118,7 +118,7 @@ def test_key_follows_the_content():
 
 def test_modules_not_inlined_exist():
     """A name that no module has would be ignored, and cost speed only."""
-    verilog = to_verilog(Config(n=4))
+    verilog = to_verilog(Config(n=4, **PLAIN))
     for name in runner._NO_INLINE:
         assert re.search(rf"^module {name}\b", verilog, re.M), name
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from seeds import seed
 
-from hw.config import Config
+from hw.config import PLAIN, Config
 from hw.exponential import Exponential
 from hw.export import component_to_verilog
 from hw.operations import activate_layout
@@ -23,7 +23,7 @@ from sim.vectors import simulate as stream
 
 
 def sizes(n, window=16):
-    return {"n": n, "softmax": 1, "unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2, "window": window}
+    return PLAIN | {"n": n, "softmax": True, "unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2, "window": window}
 
 
 def unit(**values):

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from hw.boards import BOARDS
-from hw.config import PRESETS, Config
+from hw.config import PLAIN, PRESETS, Config
 from hw.export import to_verilog
 from scripts.area_picture import area_picture, squarify
 from scripts.devices import largest_cores
@@ -147,7 +147,7 @@ def test_memories_that_became_registers():
 
 def test_text_of_a_core():
     """Its blocks are found."""
-    verilog = to_verilog(Config(n=2, unified_buffer_depth=128, accumulator_depth=128))
+    verilog = to_verilog(Config(n=2, unified_buffer_depth=128, accumulator_depth=128, **PLAIN))
     blocks = [name for name, _ in Layout(verilog + on_scan_chain(verilog), "top").blocks.values()]
     assert {"array", "unified_buffer", "accumulators", "weight_fifo", "dispatcher", "decoder", "registers"} <= set(blocks)
 
@@ -429,7 +429,7 @@ def test_latch(tmp_path, flat):
 def test_routed(tmp_path):
     """A core of 2 x 2 on the smallest ECP5, to a bitstream."""
     said = []
-    config = Config(n=2, cell_stages=5, unified_buffer_depth=1024, accumulator_depth=256)
+    config = Config(n=2, cell_stages=5, unified_buffer_depth=1024, accumulator_depth=256, **PLAIN)
     report = implement(config, find_target("ecp5-25"), tmp_path, pnr=True, progress=said.append)
     assert report["errors"] == [] and report["fits"] and report["placed"]
     assert json.loads((tmp_path / "report.json").read_text()) == report
