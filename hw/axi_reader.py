@@ -15,7 +15,7 @@ CLIENTS = ("fetch", "load", "weights")
 
 
 class AxiReader(wiring.Component):
-    """Reads bursts for the clients `fetch`, `load` and `weights`, in the order of grant, one ID.
+    """Reads bursts for the clients `fetch`, `load` and `weights`, in the order of grant.
 
     A client makes sure of room before it asks: data comes back as `<client>_valid` strobes that cannot be refused, a beat
     a cycle, with `data`, one cycle after it was on the bus. A beat with an error response comes as `<client>_error`
@@ -23,6 +23,9 @@ class AxiReader(wiring.Component):
 
     `flush` gives up what was asked: what comes from the next cycle on is delivered to nobody, a request on the bus stays
     until it is accepted, as AXI demands, and new ones wait until the last answer is in (`quiet`).
+
+    Requests go out with the ID `id`, once it is `settled` after a reset. An answer with another one, to what was asked before
+    the reset, is taken and counts nowhere.
 
     Parameters
     ----------
@@ -43,13 +46,13 @@ class AxiReader(wiring.Component):
             **{client: In(stream.Signature(burst_request(address_width))) for client in CLIENTS},
             **{f"{client}_valid": Out(1) for client in CLIENTS},
             **{f"{client}_error": Out(1) for client in CLIENTS},
-            "data": Out(data_width), "urgent": In(1), "flush": In(1), "quiet": Out(1),
+            "data": Out(data_width), "id": In(1), "settled": In(1), "urgent": In(1), "flush": In(1), "quiet": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
         bus = self.bus
-        draining = Signal()
+        draining, answer = Signal(), Signal()
         owners = m.submodules.owners = fifo.SyncFIFO(width=2, depth=self.outstanding)
 
         m.d.comb += [
@@ -57,6 +60,8 @@ class AxiReader(wiring.Component):
             bus.arburst.eq(0b01),
             bus.arcache.eq(0b0011),
             bus.rready.eq(1),
+            bus.arid.eq(self.id),
+            answer.eq(bus.rvalid & (bus.rid == self.id) & self.settled),
         ]
         free, asking, last = Signal(), Signal(), Signal()
         loads = Signal(range(self.load_limit + 1))
@@ -95,7 +100,7 @@ class AxiReader(wiring.Component):
         most = self.load_limit - MAX_BURST
         m.d.comb += [
             asked.eq(self.load.valid & self.load.ready),
-            beat.eq(bus.rvalid & (owners.r_data == CLIENTS.index("load"))),
+            beat.eq(answer & (owners.r_data == CLIENTS.index("load"))),
             present.eq(loads + taken),
             full.eq(Mux(asked, Mux(beat, present > most - MAX_BURST + 1, present > most - MAX_BURST),
                         Mux(beat, present > most + 1, present > most))),
@@ -104,13 +109,13 @@ class AxiReader(wiring.Component):
 
         # Answers come in the order of the requests: each belongs to the oldest owner.
         m.d.comb += [
-            last.eq(bus.rvalid & bus.rlast),
+            last.eq(answer & bus.rlast),
             owners.r_en.eq(last),
             self.quiet.eq(~owners.r_rdy),
         ]
         m.d.sync += self.data.eq(bus.rdata)
         for index, client in enumerate(CLIENTS):
-            mine = bus.rvalid & (owners.r_data == index) & ~draining & ~self.flush
+            mine = answer & (owners.r_data == index) & ~draining & ~self.flush
             m.d.sync += [
                 getattr(self, f"{client}_valid").eq(mine & (bus.rresp == OKAY)),
                 getattr(self, f"{client}_error").eq(mine & (bus.rresp != OKAY)),

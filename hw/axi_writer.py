@@ -19,6 +19,9 @@ class AxiWriter(wiring.Component):
 
     `flush` gives up what was asked: what AXI has been promised is kept, but no byte of it is written (`wstrb` is 0), and
     from the next cycle on nothing new is taken until the last answer is in (`quiet`).
+
+    Bursts go out with the ID `id`, once it is `settled` after a reset. An answer with another one, to what was asked before the
+    reset, is taken and counts nowhere.
     """
 
     def __init__(self, *, address_width, data_width, outstanding=16):
@@ -28,13 +31,13 @@ class AxiWriter(wiring.Component):
             "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width)),
             "burst": In(stream.Signature(burst_request(address_width))),
             "data": In(stream.Signature(data_width)),
-            "answered": Out(1), "error": Out(1), "flush": In(1), "quiet": Out(1),
+            "answered": Out(1), "error": Out(1), "id": In(1), "settled": In(1), "flush": In(1), "quiet": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
         bus = self.bus
-        draining = Signal()
+        draining, answer = Signal(), Signal()
         pending = Signal(range(self.outstanding + 1))
         left = Signal(range(MAX_BURST + 1))  # beats of the burst that the data channel has not taken into its register
         active, last, full = Signal(), Signal(), Signal()
@@ -43,6 +46,8 @@ class AxiWriter(wiring.Component):
             bus.awburst.eq(0b01),
             bus.awcache.eq(0b0011),
             bus.bready.eq(1),
+            bus.awid.eq(self.id),
+            answer.eq(bus.bvalid & (bus.bid == self.id) & self.settled),
         ]
 
         # Address channel.
@@ -83,12 +88,12 @@ class AxiWriter(wiring.Component):
             m.d.sync += [left.eq(self.burst.p.beats), active.eq(1)]
 
         m.d.comb += [
-            self.answered.eq(bus.bvalid & ~draining),
+            self.answered.eq(answer & ~draining),
             self.error.eq(self.answered & (bus.bresp != OKAY)),
             self.quiet.eq(pending == 0),
         ]
         # `full` may be a cycle old: no two bursts are taken in successive cycles.
-        m.d.sync += [pending.eq(pending + take - bus.bvalid), full.eq(pending == self.outstanding)]
+        m.d.sync += [pending.eq(pending + take - answer), full.eq(pending == self.outstanding)]
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
         with m.Elif(pending == 0):

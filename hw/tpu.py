@@ -24,6 +24,7 @@ from .result_units import ResultUnits
 from .run_control import RunControl
 from .store_unit import StoreUnit
 from .systolic_array import SystolicArray
+from .transaction_id import TransactionId
 from .unified_buffer import UnifiedBuffer
 from .weight_fifo import WeightFifo
 from .weight_gate import WeightGate
@@ -72,6 +73,7 @@ class Tpu(wiring.Component):
         widths = {"address_width": config.address_width, "data_width": config.bus_width}
         m.submodules.registers = bus(registers := ControlRegisters())
         m.submodules.run = bus(run := RunControl())
+        m.submodules.transaction_id = bus(transaction_id := TransactionId())
         m.submodules.reader = bus(reader := AxiReader(**widths))
         m.submodules.writer = bus(writer := AxiWriter(**widths, outstanding=_OUTSTANDING_WRITES))
 
@@ -117,6 +119,9 @@ class Tpu(wiring.Component):
         connect(m, store.burst, writer.burst)
         connect(m, store.data, writer.data)
         m.d.comb += [
+            transaction_id.asked.eq(reader.bus.arvalid),
+            *(manager.id.eq(transaction_id.id) for manager in (reader, writer)),
+            *(manager.settled.eq(transaction_id.settled) for manager in (reader, writer)),
             reader.urgent.eq(gate.urgent),
             gate.freed.eq(weight_fifo.freed),
             store.answered.eq(writer.answered),

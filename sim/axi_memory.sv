@@ -68,6 +68,7 @@ module axi_memory #(
     input  wire                      bd_read,
     input  wire                      bd_dump,
     output reg  [DATA_WIDTH-1:0]     bd_rdata,
+    input  wire                      bd_reset,      // the master alone is in reset: it need not hold what it showed
 
     output reg  [31:0]               errors,
     output reg  [63:0]               cycle
@@ -207,6 +208,9 @@ module axi_memory #(
             w_waits = s_axi_wvalid && !s_axi_wready;
             if (aw_waits) aw_held = aw_payload;
             if (ar_waits) ar_held = ar_payload;
+            if (bd_reset === 1'b1) begin
+                aw_waits = 0; w_waits = 0; ar_waits = 0;
+            end
             if (w_waits) begin
                 w_held = s_axi_wdata;
                 w_held_control = {s_axi_wlast, s_axi_wstrb};

@@ -4,17 +4,18 @@ Arguments
 ---------
 runs : list of dict
     `regions`, `pc`, and what else is to be set: `timeout` (register), `limit` (cycles to wait for the end), `abort` (cycles
-    after which the run is ended by the control register), `until_quiet` (cycles to wait, after the run, for the bus).
+    after which the run is ended by the control register), `cut` (cycles after which the core alone is reset, for `cut_cycles`,
+    as soon as reads are owed and no write is under way), `until_quiet` (cycles to wait, after the run, for the bus).
 window : (int, int)
     First and last word of the memory that is dumped at the end.
 
-Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end), and the memory in the file that the plusarg
+Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end), `owed` (reads, after a `cut`), and the memory in the file that the plusarg
 `dump` names. What holds for every run is asserted here: the counters add up, the interrupt is there, a fault stays until
 a reset and cannot be started over, and after the reset nothing of it is left.
 """
 
 import cocotb
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 
 from sim.bench_run import dump, prepare
 from sim.driver import CoreFault, CoreTimeout
@@ -47,6 +48,24 @@ async def _check_counters(driver):
     return counters
 
 
+async def _cut(dut, job):
+    """Resets the core alone. Returns how many read bursts the memory owes then, 0 if the run ends before it owes any."""
+    memory, core, owed = dut.memory, dut.core, 0
+    await ClockCycles(dut.clk, job["cut"])
+    while not owed and not int(dut.irq.value):
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        writes = memory.write_count, core.m_axi_awvalid, core.m_axi_wvalid
+        owed = 0 if any(int(signal.value) for signal in writes) else int(memory.read_count.value)
+    await FallingEdge(dut.clk)
+    dut.bd_reset.value = 1
+    await ClockCycles(dut.clk, job["cut_cycles"])
+    await FallingEdge(dut.clk)
+    dut.bd_reset.value = 0
+    await RisingEdge(dut.clk)
+    return owed
+
+
 async def _one(dut, driver, job):
     await driver.configure_regions(job.get("regions", {}))
     if "timeout" in job:
@@ -55,6 +74,8 @@ async def _one(dut, driver, job):
     await driver.start(job.get("pc", 0))
     started = int(dut.cycle.value)
     result = {"fault": None}
+    if "cut" in job:
+        return {**result, "owed": await _cut(dut, job)}
     if "abort" in job:
         await ClockCycles(dut.clk, job["abort"])
         result["state"] = await driver.status()

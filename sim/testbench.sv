@@ -35,6 +35,7 @@ module testbench #(
     input  wire                  bd_read,
     input  wire                  bd_dump,
     output wire [BUS_WIDTH-1:0]  bd_rdata,
+    input  wire                  bd_reset,      // resets the core alone
 
     output wire [31:0]           errors,
     output wire [63:0]           cycle
@@ -61,7 +62,7 @@ module testbench #(
     wire [1:0]               rresp;
 
     tpu core (
-        .aclk(clk), .aresetn(rst_n), .irq(irq),
+        .aclk(clk), .aresetn(rst_n && bd_reset !== 1'b1), .irq(irq),
         .s_axil_awaddr(s_axil_awaddr), .s_axil_awvalid(s_axil_awvalid), .s_axil_awready(s_axil_awready),
         .s_axil_wdata(s_axil_wdata), .s_axil_wstrb(s_axil_wstrb), .s_axil_wvalid(s_axil_wvalid),
         .s_axil_wready(s_axil_wready),
@@ -94,6 +95,6 @@ module testbench #(
         .s_axi_rid(rid), .s_axi_rdata(rdata), .s_axi_rresp(rresp), .s_axi_rlast(rlast), .s_axi_rvalid(rvalid),
         .s_axi_rready(rready),
         .bd_address(bd_address), .bd_last(bd_last), .bd_wdata(bd_wdata), .bd_write(bd_write), .bd_read(bd_read),
-        .bd_dump(bd_dump), .bd_rdata(bd_rdata), .errors(errors), .cycle(cycle)
+        .bd_dump(bd_dump), .bd_rdata(bd_rdata), .bd_reset(bd_reset), .errors(errors), .cycle(cycle)
     );
 endmodule

@@ -11,8 +11,12 @@ from sim.ports import pack, simulate
 LAYOUT = burst_request(32)
 
 
-async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, outstanding=8, load_limit=3 * MAX_BURST):
-    """Random requests; `takes` and `answers` are probabilities of ARREADY and RVALID."""
+async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, strays=0.0, outstanding=8,
+                  load_limit=3 * MAX_BURST):
+    """Random requests; `takes` and `answers` are probabilities of ARREADY and RVALID, `strays` of a beat with another ID, or
+    before the ID is settled."""
+    own = rng.getrandbits(1)
+    ports.set(id=own, settled=1)
     offers = dict.fromkeys(CLIENTS)
     granted, bus, held = [], [], None    # granted, not yet on the bus; on the bus: [client, beats left, given up]
     draining = False                     # since a flush, until all is answered
@@ -31,8 +35,12 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
         urgent, arready = rng.getrandbits(1), rng.random() < takes
         beat = bus[0] if bus and rng.random() < answers else None
         data, bad = rng.getrandbits(64), rng.random() < errors
-        ports.set(urgent=urgent, flush=flush, bus__arready=arready, bus__rvalid=beat is not None, bus__rdata=data,
-                  bus__rresp=(2 if bad else 0) if beat else rng.getrandbits(2), bus__rlast=beat is not None and beat[1] == 1)
+        stray = beat is None and rng.random() < strays
+        settled = not stray or rng.getrandbits(1)
+        ports.set(urgent=urgent, flush=flush, bus__arready=arready, bus__rvalid=beat is not None or stray, bus__rdata=data,
+                  bus__rid=own ^ (stray and settled), settled=settled,
+                  bus__rresp=(2 if bad else 0) if beat else rng.getrandbits(2),
+                  bus__rlast=beat[1] == 1 if beat else rng.getrandbits(1))
         await ports.settle()
         now = ports.cycle
 
@@ -46,7 +54,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
         if granted:
             found = ports.get("bus__araddr"), ports.get("bus__arlen") + 1
             assert found == (granted[0][3]["address"], granted[0][1]) and held in (None, found), f"cycle {now}: {found}"
-            assert (ports.get("bus__arsize"), ports.get("bus__arburst")) == (3, 1)
+            assert (ports.get("bus__arsize"), ports.get("bus__arburst"), ports.get("bus__arid")) == (3, 1, own)
             held = None if arready else found
 
         # Data: a cycle later to its client, as a strobe of data or of an error; given up, to nobody.
@@ -90,7 +98,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
 
 @pytest.mark.parametrize("rates", [
     dict(takes=1, answers=0.9), dict(takes=0.3, answers=0.3), dict(takes=0.9, answers=0.02, cycles=6000),
-    dict(takes=0.5, answers=0.7, errors=0.2, flushes=0.02)], ids=str)
+    dict(takes=0.5, answers=0.7, errors=0.2, flushes=0.02), dict(takes=0.9, answers=0.4, strays=0.5, flushes=0.01)], ids=str)
 def test_random(rates):
     most = simulate(AxiReader(address_width=32, data_width=64, outstanding=8, load_limit=3 * MAX_BURST), traffic, seed=seed(),
                     **{"cycles": 2500, **rates})

@@ -36,8 +36,9 @@ module bench #(
         .m_axil_rdata(h_rdata), .m_axil_rresp(h_rresp), .m_axil_rvalid(h_rvalid), .m_axil_rready(h_rready)
     );
 
-    wire                   awid, awvalid, awready, wlast, wvalid, wready, bid, bvalid, bready;
-    wire                   arid, arvalid, arready, rid, rlast, rvalid, rready;
+    wire                   awvalid, awready, wlast, wvalid, wready, bvalid, bready;
+    wire                   arvalid, arready, rlast, rvalid, rready;
+    wire [1:0]             awid, bid, arid, rid;
     wire [31:0]            awaddr, araddr;
     wire [7:0]             awlen, arlen;
     wire [2:0]             awsize, arsize;
@@ -63,7 +64,7 @@ module bench #(
     );
 
     axi_memory #(
-        .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(MEMORY_WIDTH + 1), .BYTES(1 << MEMORY_WIDTH)
+        .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(MEMORY_WIDTH + 1), .ID_WIDTH(2), .BYTES(1 << MEMORY_WIDTH)
     ) memory (
         .aclk(clk), .aresetn(rst_n),
         // The memory is asked for addresses from 0; the bit above its last one stands for whatever is not its own.
@@ -76,7 +77,7 @@ module bench #(
         .s_axi_rid(rid), .s_axi_rdata(rdata), .s_axi_rresp(rresp), .s_axi_rlast(rlast), .s_axi_rvalid(rvalid),
         .s_axi_rready(rready),
         .bd_address(32'd0), .bd_last(32'd0), .bd_wdata({BUS_WIDTH{1'b0}}), .bd_write(1'b0), .bd_read(1'b0), .bd_dump(1'b0),
-        .bd_rdata(), .errors(errors), .cycle(cycle)
+        .bd_rdata(), .bd_reset(1'b0), .errors(errors), .cycle(cycle)
     );
 
     always @(posedge clk) begin

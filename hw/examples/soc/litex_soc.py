@@ -77,7 +77,7 @@ class Clocks(Module):
 class Soc(SoCMini):
     def __init__(self, config):
         host = AXILiteInterface(data_width=32, address_width=32)
-        memory = AXIInterface(data_width=config.bus_width, address_width=32, id_width=1)
+        memory = AXIInterface(data_width=config.bus_width, address_width=32, id_width=2)
         platform = GenericPlatform("", [("clk", 0, Pins(1)), ("rst_n", 0, Pins(1)), ("irq", 0, Pins(1)),
                                         pins("s_axil", host), pins("m_axi", memory)], name="soc")
         super().__init__(platform, clk_freq=100e6, bus_standard="axi", bus_data_width=config.bus_width,

@@ -8,7 +8,7 @@
 //
 // The interconnect
 //   * takes one read and one write of the host at a time; those that go to memory become bursts of one full-width beat;
-//   * tells answers apart by their ID: 0 for the core, 1 for the host;
+//   * tells answers apart by their ID, whose upper bit is 0 for the core, 1 for the host; the lower one is the core's own;
 //   * lets the host go first, between two bursts of the core. AXI4 write data come in the order of their addresses, so
 //     the host's write waits for the last beat of the core's bursts that are out, and holds back the next one.
 
@@ -38,7 +38,7 @@ module soc #(
     output wire                    s_axil_rvalid,
     input  wire                    s_axil_rready,
 
-    output wire                    m_axi_awid,
+    output wire [1:0]              m_axi_awid,
     output wire [31:0]             m_axi_awaddr,
     output wire [7:0]              m_axi_awlen,
     output wire [2:0]              m_axi_awsize,
@@ -50,18 +50,18 @@ module soc #(
     output wire                    m_axi_wlast,
     output wire                    m_axi_wvalid,
     input  wire                    m_axi_wready,
-    input  wire                    m_axi_bid,
+    input  wire [1:0]              m_axi_bid,
     input  wire [1:0]              m_axi_bresp,
     input  wire                    m_axi_bvalid,
     output wire                    m_axi_bready,
-    output wire                    m_axi_arid,
+    output wire [1:0]              m_axi_arid,
     output wire [31:0]             m_axi_araddr,
     output wire [7:0]              m_axi_arlen,
     output wire [2:0]              m_axi_arsize,
     output wire [1:0]              m_axi_arburst,
     output wire                    m_axi_arvalid,
     input  wire                    m_axi_arready,
-    input  wire                    m_axi_rid,
+    input  wire [1:0]              m_axi_rid,
     input  wire [BUS_WIDTH-1:0]    m_axi_rdata,
     input  wire [1:0]              m_axi_rresp,
     input  wire                    m_axi_rlast,
@@ -86,7 +86,7 @@ module soc #(
     wire [7:0]             awlen, arlen;
     wire [2:0]             awsize, arsize;
     wire [1:0]             awburst, arburst;
-    wire                   awvalid, awready, wvalid, wready, wlast, bvalid, bready, arvalid, arready, rvalid, rready;
+    wire                   awid, arid, awvalid, awready, wvalid, wready, wlast, bvalid, bready, arvalid, arready, rvalid, rready;
     wire [BUS_WIDTH-1:0]   wdata;
     wire [BEAT-1:0]        wstrb;
 
@@ -99,13 +99,13 @@ module soc #(
         .s_axil_araddr(read_address[8:0]), .s_axil_arvalid(to_core_arvalid), .s_axil_arready(arready_core),
         .s_axil_rdata(rdata_core), .s_axil_rresp(rresp_core), .s_axil_rvalid(rvalid_core), .s_axil_rready(to_core_rready),
 
-        .m_axi_awid(), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen), .m_axi_awsize(awsize), .m_axi_awburst(awburst),
+        .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen), .m_axi_awsize(awsize), .m_axi_awburst(awburst),
         .m_axi_awlock(), .m_axi_awcache(), .m_axi_awprot(), .m_axi_awqos(), .m_axi_awvalid(awvalid), .m_axi_awready(awready),
         .m_axi_wdata(wdata), .m_axi_wstrb(wstrb), .m_axi_wlast(wlast), .m_axi_wvalid(wvalid), .m_axi_wready(wready),
-        .m_axi_bid(1'b0), .m_axi_bresp(m_axi_bresp), .m_axi_bvalid(bvalid), .m_axi_bready(bready),
-        .m_axi_arid(), .m_axi_araddr(araddr), .m_axi_arlen(arlen), .m_axi_arsize(arsize), .m_axi_arburst(arburst),
+        .m_axi_bid(m_axi_bid[0]), .m_axi_bresp(m_axi_bresp), .m_axi_bvalid(bvalid), .m_axi_bready(bready),
+        .m_axi_arid(arid), .m_axi_araddr(araddr), .m_axi_arlen(arlen), .m_axi_arsize(arsize), .m_axi_arburst(arburst),
         .m_axi_arlock(), .m_axi_arcache(), .m_axi_arprot(), .m_axi_arqos(), .m_axi_arvalid(arvalid), .m_axi_arready(arready),
-        .m_axi_rid(1'b0), .m_axi_rdata(m_axi_rdata), .m_axi_rresp(m_axi_rresp), .m_axi_rlast(m_axi_rlast),
+        .m_axi_rid(m_axi_rid[0]), .m_axi_rdata(m_axi_rdata), .m_axi_rresp(m_axi_rresp), .m_axi_rlast(m_axi_rlast),
         .m_axi_rvalid(rvalid), .m_axi_rready(rready)
     );
 
@@ -116,7 +116,7 @@ module soc #(
     wire write_registers = write_address[31:9] == CORE_BASE[31:9];
     wire host_writes = write_taken && !write_registers && !(address_sent && data_sent);     // wants the memory port ...
     reg  host_granted;                                                                      // ... and has it
-    wire host_answered = m_axi_bvalid && m_axi_bid == HOST;
+    wire host_answered = m_axi_bvalid && m_axi_bid[1] == HOST;
 
     assign s_axil_awready = !address_taken;
     assign s_axil_wready = !data_taken;
@@ -150,7 +150,7 @@ module soc #(
     wire      core_may = !host_granted && (core_waits || !host_writes);
 
     assign m_axi_awvalid = host_granted ? !address_sent : awvalid && core_may;
-    assign m_axi_awid = host_granted ? HOST : CORE;
+    assign m_axi_awid = host_granted ? {HOST, 1'b0} : {CORE, awid};
     assign m_axi_awaddr = host_granted ? write_address & BEAT_MASK : awaddr;
     assign m_axi_awlen = host_granted ? 8'd0 : awlen;
     assign m_axi_awsize = awsize;
@@ -163,8 +163,8 @@ module soc #(
     assign m_axi_wlast = host_granted || wlast;
     assign wready = m_axi_wready && !host_granted && open != 0;
 
-    assign bvalid = m_axi_bvalid && m_axi_bid == CORE;
-    assign m_axi_bready = m_axi_bid == HOST ? s_axil_bready : bready;
+    assign bvalid = m_axi_bvalid && m_axi_bid[1] == CORE;
+    assign m_axi_bready = m_axi_bid[1] == HOST ? s_axil_bready : bready;
 
     always @(posedge clk)
         if (!rst_n) begin
@@ -187,20 +187,20 @@ module soc #(
     assign s_axil_arready = !read_taken;
     assign to_core_arvalid = read_taken && read_registers && !read_sent;
     assign to_core_rready = read_taken && read_registers && s_axil_rready;
-    assign s_axil_rvalid = read_taken && (read_registers ? rvalid_core : m_axi_rvalid && m_axi_rid == HOST);
+    assign s_axil_rvalid = read_taken && (read_registers ? rvalid_core : m_axi_rvalid && m_axi_rid[1] == HOST);
     assign s_axil_rresp = read_registers ? rresp_core : m_axi_rresp;
     assign s_axil_rdata = read_registers ? rdata_core : m_axi_rdata[8 * (read_address & LANE) +: 32];
 
     assign m_axi_arvalid = read_by_host || arvalid;
-    assign m_axi_arid = read_by_host ? HOST : CORE;
+    assign m_axi_arid = read_by_host ? {HOST, 1'b0} : {CORE, arid};
     assign m_axi_araddr = read_by_host ? read_address & BEAT_MASK : araddr;
     assign m_axi_arlen = read_by_host ? 8'd0 : arlen;
     assign m_axi_arsize = arsize;
     assign m_axi_arburst = arburst;
     assign arready = m_axi_arready && !read_by_host;
 
-    assign rvalid = m_axi_rvalid && m_axi_rid == CORE;
-    assign m_axi_rready = m_axi_rid == HOST ? s_axil_rready : rready;
+    assign rvalid = m_axi_rvalid && m_axi_rid[1] == CORE;
+    assign m_axi_rready = m_axi_rid[1] == HOST ? s_axil_rready : rready;
 
     always @(posedge clk)
         if (!rst_n) begin
