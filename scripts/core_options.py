@@ -72,8 +72,8 @@ def takes_core(default="default"):
         What the help says that the preset is where none is given.
     """
     preset = inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-        str | None, typer.Option("--preset", help=f"Start from one of: {', '.join(PRESETS)}. Default: {default}.", show_default=False,
-                                 rich_help_panel=PANEL)])
+        str | None, typer.Option("--preset", help=f"Start from one of: {', '.join(PRESETS)}. Default: {default}.",
+                                 show_default=False, autocompletion=lambda: list(PRESETS), rich_help_panel=PANEL)])
     options = [preset, *map(_option, fields(Config))]
 
     def decorate(command):

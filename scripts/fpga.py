@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import asdict
 
+from hw.cell import STAGES
 from hw.export import to_verilog
 from sim.tools import lock
 
@@ -14,7 +15,7 @@ from .scan_chain import on_scan_chain
 from .synthesis import SynthesisError, synthesize
 from .targets import RESOURCES
 
-__all__ = ["implement", "shortcomings"]
+__all__ = ["advice", "implement", "shortcomings"]
 
 #: Blocks whose memories have to be in block RAM when they are not tiny, and the depth from which they are not.
 _IN_BLOCK_RAM = {"unified_buffer": "unified_buffer_depth", "accumulators": "accumulator_depth"}
@@ -38,11 +39,9 @@ def _sum(blocks):
 
 
 def _lacks(counts, target):
-    """What the part has too little of."""
-    mend = {"bram": "smaller buffers (--unified-buffer-depth, --accumulator-depth)"}
-    return [f"{counts[resource]:,} {resource.upper()} needed, {available:,} available: "
-            f"choose {mend.get(resource, 'a smaller --n')} or a larger part"
-            for resource, available in target.part.available.items() if counts.get(resource, 0) > available]
+    """What the part has too little of: {resource: text}."""
+    return {resource: f"{counts[resource]:,} {resource.upper()} of {available:,}"
+            for resource, available in target.part.available.items() if counts.get(resource, 0) > available}
 
 
 def shortcomings(report, config, target):
@@ -60,9 +59,30 @@ def shortcomings(report, config, target):
         found.append(f"{count('array', 'dsp')} DSPs for the {config.n ** 2} multipliers of the array: the others are in LUTs")
     lacks = _lacks(report["total"], target)
     if lacks:
-        found.append(f"n = {config.n} does not fit {target.part.name}: {'; '.join(lacks)}")
+        found.append(f"n = {config.n} does not fit {target.part.name}: it takes {', '.join(lacks.values())}")
     if report["met"] is False:
         found.append(f"missed: {report['fmax_mhz']:.1f} MHz < {report['clock_mhz']:.1f} MHz")
+    return found
+
+
+def advice(report, config, target):
+    """What to try, where a core is too large or slower than what was aimed at: one text for each."""
+    found = []
+    if lacks := _lacks(report["total"], target):
+        ways = ["a smaller --n"] if config.n > 2 else []
+        if "bram" in lacks:
+            ways.append("smaller buffers (--unified-buffer-depth, --accumulator-depth)")
+        if {"lut", "ff"} & set(lacks) and (config.pooling or config.table_lanes or config.softmax):
+            ways.append("fewer functions (--no-pooling, --no-softmax, --table-lanes 0)")
+        found += [f"try {way}" for way in [*ways, "a larger part (--target)" if ways else
+                                           "a larger part (--target): no core is smaller"]]
+    if report["fmax_mhz"] and report["fmax_mhz"] < report["clock_mhz"]:
+        reached = f"{report['fmax_mhz']:.1f} MHz reached, {report['clock_mhz']:.1f} MHz aimed at"
+        if config.cell_stages < STAGES[-1]:
+            found.append(f"{reached}: a cell of more stages is faster (--cell-stages, now {config.cell_stages}, "
+                         f"at most {STAGES[-1]})")
+        else:
+            found.append(f"{reached}: try --across-blocks, or another --seed")
     return found
 
 
@@ -93,8 +113,8 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
         `available` of the part; `fits`; `blocks`: {block: {resource: count}}; `placed`: whether the counts are nextpnr's
         (a block `placement` holds what nextpnr added) or Yosys'; `fmax_mhz`, `clock_mhz`, `met` (None without place and
         route; `met` is judged on boards only, whose clock is fixed); `critical_path` as of :func:`critical_path`;
-        `registers_for_memories`; `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors`: texts of
-        :func:`shortcomings`.
+        `registers_for_memories`; `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors` and `advice`:
+        texts of :func:`shortcomings` and :func:`advice`.
 
     Raises
     ------
@@ -152,7 +172,7 @@ def _implement(config, target, folder, pnr, across_blocks, seed, progress):
     own = {block: counts for block, counts in blocks.items() if target.board or block != AROUND}
     report |= {"blocks": own, **_sum(own), "fits": not _lacks(report["total"], target), "stage_seconds": times,
                "seconds": round(time.perf_counter() - started, 1)}
-    report["errors"] = shortcomings(report, config, target)
+    report |= {"errors": shortcomings(report, config, target), "advice": advice(report, config, target)}
     (folder / "area.svg").write_text(area_picture(report))
     report |= {"picture": str(folder / "area.svg"), "logs": sorted(str(path) for path in folder.glob("*.log"))}
     (folder / "report.json").write_text(json.dumps(report, indent=1))

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 
+from hw.wasm_tools import CacheError, tool_environment
 from sim.tools import ToolError, execute
 
 __all__ = ["fpga_tool", "need", "phase"]
@@ -99,16 +100,21 @@ def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=Non
     for stale in (folder / makes, output, own_log):
         stale.unlink(missing_ok=True)
     # YoWASP's functions take the arguments, a plain `main` finds them by itself.
-    call = "run()" if function == "main" else "run(sys.argv[1:])"
-    code = f"import sys; from {module} import {function} as run; sys.exit({call})"
+    is_wasm = function != "main"
+    call = "run(sys.argv[1:])" if is_wasm else "run()"
+    command = [sys.executable, "-c", f"import sys; from {module} import {function} as run; sys.exit({call})"]
+    try:
+        environment = tool_environment(module, name, command) if is_wasm else dict(os.environ)
+    except CacheError as error:
+        raise ToolError(str(error)) from None
 
     def watch():
         progress(name, phase(_log_tail(own_log, 20_000)))
 
     with open(output, "wb") as printed:
         try:
-            status = execute([sys.executable, "-c", code, *arguments], cwd=folder, env=dict(os.environ), log=printed,
-                             timeout=timeout, watch=watch if progress else None)
+            status = execute([*command, *arguments], cwd=folder, env=environment, log=printed, timeout=timeout,
+                             watch=watch if progress else None)
         except TimeoutError:
             raise ToolError(f"{name} did not end within {timeout:.0f} s; its log is {own_log}") from None
     if status or not (folder / makes).exists():

@@ -1,6 +1,6 @@
 """The tables of `tpu run --explain` and `--layers`: what each layer is, how it is cut, what it costs, how exact it is."""
 
-from rich.table import Table
+from .terminal_tables import figure_table, print_table
 
 __all__ = ["show_plan", "show_layers", "plan_of"]
 
@@ -42,13 +42,9 @@ def _where(program, number):
     return ", ".join(places + [f"activation unit: {', '.join(unit)}"] * bool(unit))
 
 
-def _table(title, names, *columns):
-    table = Table(title=title, title_justify="left")
-    for name in ("layer", "what"):
-        table.add_column(name, overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="left" if name in names else "right", overflow="fold")
-    return table
+def _table(title, words, *columns):
+    return figure_table(title, ("layer", "word"), ("what", "word"),
+                        *((name, "word" if name in words else "figure") for name in columns))
 
 
 def show_plan(console, plan):
@@ -58,7 +54,7 @@ def show_plan(console, plan):
     for layer in plan["layers"]:
         table.add_row(layer["name"], layer["kind"], "x".join(map(str, layer["shape"])), layer["where"], layer["tiling"],
                       f"{layer['macs']:,}", f"{layer['compute_cycles']:,}", f"{layer['cycles']:,}" if "cycles" in layer else "")
-    console.print(table)
+    print_table(console, table)
     expected = f"{plan['cycles']:,}" if plan["cycles"] else "not estimated (a long program)"
     console.print(f"expected cycles: {expected}; no schedule needs fewer than {plan['bound']:,}", highlight=False)
 
@@ -72,5 +68,5 @@ def show_layers(console, layers):
         table.add_row(layer["name"], layer["kind"], f"{layer['cycles']:,}", f"{layer['utilisation']:.1%}", layer["bound"],
                       f"{layer['read_beats']:,}", f"{layer['write_beats']:,}",
                       *(f"{error[name]:.2g}" if error else "-" for name in ("largest", "rms", "scale")))
-    console.print(table)
+    print_table(console, table)
     console.print("errors: against binary32 inference by onnxruntime, on the same images", highlight=False)

@@ -4,11 +4,11 @@ import contextlib
 from itertools import groupby
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from hw.registers import STALLS
 
 from .targets import RESOURCES
+from .terminal_tables import figure_table, print_table
 
 __all__ = ["progress_bar", "spinner", "show_run", "show_synthesis"]
 
@@ -17,7 +17,7 @@ __all__ = ["progress_bar", "spinner", "show_run", "show_synthesis"]
 def spinner(console, text):
     """Shows that something is going on, and for how long. Yields a function that takes what is being done at the moment."""
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console,
-                  transient=True) as progress:
+                  transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)
         yield lambda detail: progress.update(task, description=f"{text}: {detail}")
 
@@ -26,7 +26,7 @@ def spinner(console, text):
 def progress_bar(console, text):
     """Yields a function to call with `(done, total)`."""
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                  TimeElapsedColumn(), console=console, transient=True) as progress:
+                  TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -36,7 +36,7 @@ def show_run(console, figures):
     exact = figures["mismatched_bits"] == 0
     simulated = "simulator" in figures
     place = f"simulated by {figures['simulator']}" if simulated else f"on the board at {figures['board']}"
-    table = Table(title=f"amaranth-tpu, {figures['n']} x {figures['n']} cells, {place}", show_header=False, title_justify="left")
+    table = figure_table(f"amaranth-tpu, {figures['n']} x {figures['n']} cells, {place}", ("", "word"), ("", "word"), header=False)
     table.add_row("images", f"{figures['images']:,} in batches of {figures['batch']}")
     table.add_row("accuracy", f"{figures['accuracy']:.2%}")
     table.add_row("against the golden model",
@@ -51,41 +51,34 @@ def show_run(console, figures):
         table.add_row("with loading and reading back", f"{figures['seconds']:.1f} s")
     if figures["waves"]:
         table.add_row("waves", figures["waves"])
-    console.print(table)
+    print_table(console, table)
 
-    cycles = Table(title="Where the cycles went", title_justify="left")
-    cycles.add_column("")
-    cycles.add_column("cycles", justify="right")
-    cycles.add_column("share", justify="right")
-    cycles.add_column("meaning")
+    cycles = figure_table("Where the cycles went", ("", "word"), ("cycles", "figure"), ("share", "figure"), ("meaning", "word"))
     rows = [("busy", figures["busy"], "the array took a row"),
             *((name, figures["stalls"][name], text) for name, text in STALLS.items())]
     for name, count, text in rows:
         cycles.add_row(name, f"{count:,}", f"{count / max(1, figures['cycles']):.2%}", text)
     cycles.add_row("[bold]total", f"[bold]{figures['cycles']:,}", "", "")
-    console.print(cycles)
+    print_table(console, cycles)
 
 
 def show_synthesis(console, report):
     """The result of `tpu synth`."""
     by = "placed by nextpnr" if report["placed"] else "by Yosys, before place and route"
-    table = Table(title=f"n = {report['n']} on {report['target']}, {by}", title_justify="left")
-    table.add_column("block")
-    for name in RESOURCES:
-        table.add_column(name.upper(), justify="right")
-    table.add_column("share of LUTs", min_width=28)
+    table = figure_table(f"n = {report['n']} on {report['target']}, {by}", ("block", "word"),
+                         *((name.upper(), "figure") for name in RESOURCES), ("share of LUTs", "figure"), ("", "word"))
     for block, counts in report["blocks"].items():
         share = counts["lut"] / max(1, report["lut"])
-        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:6.1%} [cyan]{'█' * round(20 * share)}[/]")
+        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}", f"[cyan]{'█' * round(20 * share)}[/]")
     table.add_section()
-    table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "")
-    table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "")
-    table.add_row("used", *(_share(report["total"][name], report["available"][name]) for name in RESOURCES), "")
+    table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "", "")
+    table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "", "")
+    table.add_row("used", *(_share(report["total"][name], report["available"][name]) for name in RESOURCES), "", "")
     meanings = {"tpu": "between the core's blocks", "top": "around the core",
                 "placement": "added by nextpnr, as the ends of carry chains"}
     table.caption = "; ".join(f"{block}: {meaning}" for block, meaning in meanings.items() if block in report["blocks"])
     table.caption_justify = "left"
-    console.print(table)
+    print_table(console, table)
     if report["registers_for_memories"]:
         console.print(f"in flip-flops: {', '.join(report['registers_for_memories'])}", highlight=False)
     if report["fmax_mhz"]:
@@ -109,14 +102,11 @@ def _show_timing(console, report):
     if not path:
         return
     total = sum(step["delay_ns"] for step in path)
-    table = Table(title=f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}", title_justify="left")
-    for name in ("block", "last name in it"):
-        table.add_column(name, overflow="fold")
-    for name in ("logic cells", "ns in logic", "ns in wires"):
-        table.add_column(name, justify="right")
+    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}", ("block", "word"),
+                         ("last name in it", "word"), ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
     for block, steps in groupby(path, key=lambda step: step["block"]):
         steps = list(steps)
         wires = sum(step["delay_ns"] for step in steps if step["kind"] == "routing")
         table.add_row(str(block), steps[-1]["to"], str(sum(step["kind"] == "logic" for step in steps)),
                       f"{sum(step['delay_ns'] for step in steps) - wires:.2f}", f"{wires:.2f}")
-    console.print(table)
+    print_table(console, table)

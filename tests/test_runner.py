@@ -98,7 +98,7 @@ def test_image_round_trip(tmp_path, beat, size):
     runner.write_image(tmp_path / "image", data[:size], beat)
     assert runner.read_dump(tmp_path / "image", beat) == data[:size] + bytes(-size % beat)
     if size == 64 and beat == 4:
-        assert (tmp_path / "image").read_text().startswith("03020100\n07060504\n")
+        assert (tmp_path / "image").read_text().startswith("@0\n03020100\n07060504\n")
 
 
 def test_image_that_does_not_fit():

@@ -12,7 +12,7 @@ from hw.config import PLAIN, PRESETS, Config
 from hw.export import to_verilog
 from scripts.area_picture import area_picture, squarify
 from scripts.devices import largest_cores
-from scripts.fpga import implement, shortcomings
+from scripts.fpga import advice, implement, shortcomings
 from scripts.fpga_tools import fpga_tool, phase
 from scripts.netlist import Layout, registers_for_memories
 from scripts.place_and_route import core_clock, critical_path, place_and_route, used
@@ -273,7 +273,7 @@ def test_nothing_is_wrong():
 
 @pytest.mark.parametrize("change, said", [
     ({"total": {"lut": 30_000, "ff": 0, "dsp": 4, "bram": 57}},
-     "does not fit ecp5-25: 30,000 LUT needed, 24,288 available.*--n.*57 BRAM needed, 56 .*--unified"),
+     "n = 2 does not fit ecp5-25: it takes 30,000 LUT of 24,288, 57 BRAM of 56$"),
     ({"met": False, "fmax_mhz": 71.26}, "missed: 71.3 MHz < 80.0 MHz"),
 ])
 def test_what_is_wrong(change, said):
@@ -281,6 +281,28 @@ def test_what_is_wrong(change, said):
     assert len(found) == 1
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(found[0])
+
+
+@pytest.mark.parametrize("changes, total, said", [
+    ({}, {"lut": 30_000}, ["try fewer functions (--no-pooling, --no-softmax, --table-lanes 0)", "try a larger part (--target)"]),
+    (PLAIN, {"lut": 30_000}, ["try a larger part (--target): no core is smaller"]),
+    ({"n": 4} | PLAIN, {"lut": 30_000}, ["try a smaller --n", "try a larger part (--target)"]),
+    (PLAIN, {"bram": 57}, ["try smaller buffers (--unified-buffer-depth, --accumulator-depth)", "try a larger part (--target)"]),
+    ({}, {}, []),
+])
+def test_advice_on_size(changes, total, said):
+    report, config, target = _report()
+    report["total"] |= total
+    assert advice(report, Config(**{"n": 2} | changes), target) == said
+
+
+def test_advice_on_speed():
+    """On a part alone, where no clock is missed, too."""
+    report, _, target = _report(fmax_mhz=39.6, clock_mhz=100.0)
+    assert advice(report, Config(n=2), target) == [
+        "39.6 MHz reached, 100.0 MHz aimed at: a cell of more stages is faster (--cell-stages, now 3, at most 9)"]
+    assert "--seed" in advice(report, Config(n=2, cell_stages=9), target)[0]
+    assert advice(report | {"fmax_mhz": 101.0}, Config(n=2), target) == []
 
 
 @pytest.mark.parametrize("block, resource, said", [

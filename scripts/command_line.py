@@ -1,0 +1,148 @@
+"""What all commands share: the console, checks of paths before the work, errors as one line and a status, and Ctrl-C."""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+__all__ = ["Json", "RunFailed", "console", "package_version", "run_app", "show_error", "show_line", "usable_file", "usable_folder",
+           "write_whole"]
+
+#: For people; results and `--json` go to the standard output.
+console = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+class RunFailed(RuntimeError):
+    """The work ended, but not as it should.
+
+    Parameters
+    ----------
+    message : str
+    advice : list of str
+        Lines that are shown behind it.
+    """
+
+    def __init__(self, message, advice=()):
+        super().__init__(message)
+        self.advice = list(advice)
+
+
+def package_version():
+    """The version, and the commit where this is a checkout."""
+    commit = ""
+    if (_ROOT / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=_ROOT, capture_output=True, text=True,
+                                   timeout=10)
+            commit = found.stdout.strip()
+    return version("amaranth-tpu") + (f" (commit {commit})" if commit else "")
+
+
+# --- Paths --------------------------------------------------------------------------------------------------------
+
+def usable_file(path, option="-o"):
+    """Raises typer.BadParameter if a file could not be written there."""
+    folder = path.parent
+    if path.is_dir():
+        problem = f"{path} is a folder; name a file, such as {path / 'tpu.v'}"
+    elif not folder.is_dir():
+        problem = f"{path}: there is no folder {folder}; make it first"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        problem = f"{path}: no permission to write into the folder {folder}"
+    else:
+        return
+    raise typer.BadParameter(problem, param_hint=option)
+
+
+def usable_folder(path, option="-o"):
+    """Raises typer.BadParameter if files could not be written into that folder, which is made when it is needed."""
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not there.is_dir():
+        problem = f"{path}: {there} is a file; name a folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        problem = f"{path}: no permission to write into the folder {there}"
+    else:
+        return
+    raise typer.BadParameter(problem, param_hint=option)
+
+
+def write_whole(path, text):
+    """Writes a file that is either whole or not there; a device is written as it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise RunFailed(f"{path}: {error.strerror or error}") from None
+
+
+# --- Lines for people --------------------------------------------------------------------------------------------
+
+def show_line(text):
+    """One line, as it is."""
+    console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def show_error(text):
+    """One line that says that it is an error."""
+    console.print(f"[red]error:[/] {escape(text)}", soft_wrap=True, highlight=False)
+
+
+# --- Running ------------------------------------------------------------------------------------------------------
+
+class _OnConsole(logging.Handler):
+    def emit(self, record):
+        show_line(self.format(record))
+
+
+def _interrupt(number, frame):
+    """The first Ctrl-C ends the work; another one must not stop the tidying up. What is half made is not worth a warning."""
+    from amaranth.hdl import UnusedElaboratable
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore", UnusedElaboratable)
+    raise KeyboardInterrupt
+
+
+def run_app(app, expected):
+    """Runs a command and ends the process.
+
+    Status 0: done. 1: one of the exceptions `expected`, shown as one line. 2: a wrong command line. 130: interrupted.
+    """
+    signal.signal(signal.SIGINT, _interrupt)
+    logging.getLogger("hw").addHandler(_OnConsole())
+    advice = []
+    try:
+        status = app(standalone_mode=False)
+        if status != 130:       # typer's answer to KeyboardInterrupt
+            sys.exit(status)
+        message = None
+    except expected as error:
+        message, status, advice = str(error), 1, getattr(error, "advice", [])
+    except typer.BadParameter.__base__ as error:  # what typer raises for a wrong command line
+        message, status = error.format_message(), 2
+    except (typer.Abort, KeyboardInterrupt):
+        message, status = None, 130
+    show_line("interrupted") if message is None else show_error(message)
+    for line in advice:
+        show_line(line)
+    sys.exit(status)
