@@ -9,6 +9,7 @@ from .fusion import in_order
 from .golden import round_bfloat16
 from .graph import Graph, Stage, Tensor, Term
 from .network import Dense, ModelError
+from .printable import printable
 
 __all__ = ["as_chain", "as_graph", "make_function"]
 
@@ -69,7 +70,7 @@ def as_graph(name, output, order, **facts):
     nodes = in_order(output)
     source = next((node for node in nodes if isinstance(node, Input)), None)
     for node in nodes:
-        names[node] = _unique(node.value or node.name, taken)
+        names[node] = _unique(printable(node.value or node.name, 80), taken)
         height, width, channels = node.shape
         tensors[names[node]] = Tensor(names[node], channels, height, width)
         if node is source:

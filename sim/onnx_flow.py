@@ -8,10 +8,11 @@ from onnx import NodeProto, TensorProto
 
 from .drafts import Node
 from .network import ModelError
+from .printable import printable, quoted
 
 __all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS",
-           "ANY_BATCH", "LIMIT", "LOWEST",
-           "inline", "title", "unsupported", "show", "sample_axis", "common_shape", "limited", "whole"]
+           "ANY_BATCH", "LIMIT", "LOWEST", "ONNX",
+           "inline", "title", "unsupported", "supported_operators", "show", "sample_axis", "common_shape", "limited", "whole"]
 
 LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
 _POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMax", "ReduceMean", "ReduceSum")
@@ -36,6 +37,9 @@ PARTS = ("Pow", "Log", "Sqrt", "Reciprocal", "Where", "Greater", "GreaterOrEqual
 FOLDABLE = ("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Mod", "Or", "Range", "ReduceL2", "ReduceMin",
             "ReduceProd", "Tile", *PARTS,
             *[name for name in SUPPORTED if name not in (*_POOLS[:4], *_FINAL, "Conv", "BatchNormalization")])
+
+#: Domains of the operators that ONNX itself defines.
+ONNX = ("", "ai.onnx")
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT32,
@@ -129,7 +133,8 @@ class Step:
 
     @property
     def name(self):
-        return self.node.name or self.node.output[0]
+        """What reports call the node."""
+        return printable(self.node.name or self.node.output[0], 80)
 
     @property
     def title(self):
@@ -154,19 +159,30 @@ class Step:
         return None if value is None else [int(entry) for entry in np.asarray(value).reshape(-1)]
 
 
+def supported_operators():
+    """{group: names of the operators}, for who asks what is supported. An operator is in one group on the way from the input to
+    the output, and may be in another one besides."""
+    return {
+        "linear": LINEAR, "pooling and reduction": _POOLS, "functions": _FUNCTIONS, "element by element": _ELEMENTWISE,
+        "shapes and order": _SHAPES, "at the end": _FINAL, "as part of a function that is written out": PARTS,
+        "between constants": tuple(sorted(FOLDABLE)), "of domain com.microsoft": FUSED, "of domain ai.onnx.ml": ML}
+
+
 def inline(text, limit=300):
-    text = " ".join(str(text).split())
+    """Any text on one line of at most `limit` characters that are safe to show."""
+    text = printable(" ".join(str(text)[:10 * limit].split()))
     return text if len(text) <= limit else text[:limit - 3] + "..."
 
 
 def title(node):
-    operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-    name = repr(node.name) if node.name else f"(unnamed, makes {node.output[0]!r})" if node.output else "(unnamed)"
-    return f"operator {operator}, node {name}"
+    """How a message names a node."""
+    operator = node.op_type if node.domain in ONNX else f"{node.domain}.{node.op_type}"
+    name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(node.output[0])})" if node.output else "(unnamed)"
+    return f"operator {printable(operator, 80)}, node {name}"
 
 
 def unsupported(node, why="is not supported"):
-    return ModelError(f"{title(node)}: {why}; supported are {', '.join(SUPPORTED)}")
+    return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists what is supported")
 
 
 def show(dims):

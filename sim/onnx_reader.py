@@ -23,6 +23,7 @@ from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LIN
                         inline, title, unsupported, whole)
 from .onnx_operators import apply
 from .onnx_views import Relayout, everything
+from .printable import printable, quoted
 
 __all__ = ["read_network"]
 
@@ -35,11 +36,11 @@ def read_network(path, keep_softmax=False):
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ModelError(f"{path}: {error.strerror or error}; name an ONNX file") from None
+        raise ModelError(f"{printable(path)}: {error.strerror or error}; name an ONNX file") from None
     try:
         model = onnx.ModelProto.FromString(content)
     except DecodeError:
-        raise ModelError(f"{path}: not an ONNX model, or a damaged or truncated one; export it again") from None
+        raise ModelError(f"{printable(path)}: not an ONNX model, or a damaged or truncated one; export it again") from None
     try:
         if not model.HasField("graph") or not model.graph.node:
             raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")
@@ -48,7 +49,7 @@ def read_network(path, keep_softmax=False):
         with np.errstate(all="ignore"):
             return _network(model, path, keep_softmax)
     except ModelError as error:
-        raise ModelError(inline(f"{path}: {error}", 1000)) from None
+        raise ModelError(inline(f"{path}: {error}", 600)) from None
 
 
 def _network(model, path, keep_softmax):
@@ -59,12 +60,13 @@ def _network(model, path, keep_softmax):
         raise ModelError(f"there is no layer in it; at least one {' or '.join(LINEAR)} is needed")
     node, order = _in_order(node, order)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": metadata.get("preprocess")}
+    kind = metadata.get("preprocess")
+    facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80)}
     layers = as_chain(node)
     if layers is not None and np.array_equal(order, np.arange(node.shape[2])):
-        return Network(name=path.stem, input_size=prod(reader.shape), layers=layers, **facts)
+        return Network(name=printable(path.stem), input_size=prod(reader.shape), layers=layers, **facts)
     input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
-    return as_graph(path.stem, node, order, input_order=input_order, **facts)
+    return as_graph(printable(path.stem), node, order, input_order=input_order, **facts)
 
 
 def _in_order(node, order):
@@ -118,7 +120,7 @@ class _Reader:
         for node in self.graph.node:
             for name in filter(None, node.output):
                 if name in self.producers:
-                    raise ModelError(f"two nodes make {name!r}: {title(self.producers[name])} and {title(node)}")
+                    raise ModelError(f"two nodes make {quoted(name)}: {title(self.producers[name])} and {title(node)}")
                 self.producers[name] = node
 
     @property
@@ -141,12 +143,12 @@ class _Reader:
         for entry in self.graph.output:
             flow = self._evaluate(entry.name)
             if not isinstance(flow, Flow):
-                raise ModelError(f"output {entry.name!r} does not depend on the input")
+                raise ModelError(f"output {quoted(entry.name)} does not depend on the input")
             results.append(_without_softmax(flow, keep_softmax))
         first, _ = results[0]
         # Logits, probabilities and labels of the same last layer are one result.
         if any(flow.source is not first.source or not np.array_equal(flow.index, first.index) for flow, _ in results):
-            names = ", ".join(repr(entry.name) for entry in self.graph.output)
+            names = ", ".join(quoted(entry.name) for entry in self.graph.output)
             raise ModelError(f"the graph has several outputs: {names}; export it with one")
         if isinstance(first.source, Joint) or (first.index < 0).any():
             first = everything(Step(self.producers[self.graph.output[0].name], [], {}, self.opset), first)
@@ -196,7 +198,7 @@ class _Reader:
                 stack.pop()
                 continue
             if name in self.initializers:
-                self.values[name] = read_constant(self.initializers[name], f"initialiser {name!r}", self.folder)
+                self.values[name] = read_constant(self.initializers[name], f"initialiser {quoted(name)}", self.folder)
                 continue
             node = self.producers.get(name)
             if node is None:
@@ -206,22 +208,22 @@ class _Reader:
                 wanted = [n for n in wanted if n not in self.initializers]
             if wanted:
                 if name in entered:
-                    raise ModelError(f"{title(node)}: the graph is cyclic: {name!r} depends on itself")
+                    raise ModelError(f"{title(node)}: the graph is cyclic: {quoted(name)} depends on itself")
                 entered.add(name)
                 stack += wanted
                 continue
             self._run(node)
             if name not in self.values:
-                raise ModelError(f"{title(node)}: its output {name!r} is not supported")
+                raise ModelError(f"{title(node)}: its output {quoted(name)} is not supported")
         return self.values[name]
 
     def _missing(self, name):
         users = [node for node in self.graph.node if name in node.input]
         if not users:
-            return f"output {name!r} is made by no node"
+            return f"output {quoted(name)} is made by no node"
         if any(tensor.values.name == name for tensor in self.graph.sparse_initializer):
-            return f"{title(users[0])}: {name!r} is a sparse initialiser; store it as a plain one"
-        return f"{title(users[0])}: its input {name!r} is missing: no initialiser, input or node has this name"
+            return f"{title(users[0])}: {quoted(name)} is a sparse initialiser; store it as a plain one"
+        return f"{title(users[0])}: its input {quoted(name)} is missing: no initialiser, input or node has this name"
 
     def _check_operators(self):
         """Refuses what can't be right whatever goes into it: the first in the file's order, of those needed."""
@@ -239,7 +241,7 @@ class _Reader:
         if (node.domain, node.op_type) in _OTHER_DOMAINS:
             return
         if node.domain not in ("", "ai.onnx"):
-            raise unsupported(node, f"the domain {node.domain!r} is not supported")
+            raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
         if node.op_type not in (*SUPPORTED, *PARTS, *FOLDABLE):
             raise unsupported(node)
 

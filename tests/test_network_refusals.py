@@ -26,7 +26,7 @@ def mlp(rng, **options):
 def test_unsupported_operator(rng, tmp_path, operator):
     b = mlp(rng)
     b(operator, name="odd\none")
-    refused(b.save(tmp_path), f"operator {operator}", "odd\\none", "supported are Gemm, MatMul, Einsum, Conv, ")
+    refused(b.save(tmp_path), f"operator {operator}, node 'odd\\none': is not supported; `tpu run --operators` lists")
 
 
 def test_unsupported_names_the_first(rng, tmp_path):
