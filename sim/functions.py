@@ -21,6 +21,7 @@ import numpy as np
 
 from hw.isa import TABLE_ENTRIES, TABLE_WORDS
 
+from . import table_cache
 from .golden import NAN_BFLOAT16, activate
 
 __all__ = ["Function", "NONE", "RELU", "Table", "apply", "lookup", "errors", "is_steady"]
@@ -223,8 +224,24 @@ def is_steady(function, sums):
     return (np.abs(ends) >= 2.0 ** -100).all(axis=0) & (np.sign(ends[0]) == np.sign(ends[1]))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)
 def _table(function):
+    """The table, from the cache on disk if another process has computed it."""
+    key = function.name, tuple(map(float.hex, function.parameters))
+    kept = table_cache.load(key, __name__, 3 + TABLE_WORDS)
+    if kept is None:
+        table = _computed(function)
+        table_cache.store(key, __name__, np.concatenate([[table.first, table.linear_low, table.linear_high], table.words]))
+        return table
+    return _frozen(*kept[:3].tolist(), kept[3:])
+
+
+def _frozen(first, linear_low, linear_high, words):
+    words.flags.writeable = False
+    return Table(first, linear_low, linear_high, words)
+
+
+def _computed(function):
     x, number = _inputs()
     exact = function.exact(np.where(number, x, 0))
     rounded = _rounded(exact)
@@ -268,8 +285,7 @@ def _table(function):
     values[:, 0], values[:, -1] = [one[2] for one in low], [one[2] for one in high]
     linear = [[one[1] for one in end] for end in (low, high)]
     words = np.stack([values, _slopes(function, first, *linear, values)]).astype(np.uint16).reshape(TABLE_WORDS)
-    words.flags.writeable = False
-    return Table(first, *(positive | negative << 1 for positive, negative in linear), words)
+    return _frozen(first, *(positive | negative << 1 for positive, negative in linear), words)
 
 
 def _slopes(function, first, linear_low, linear_high, values):
