@@ -18,10 +18,13 @@ from .drafts import Input, Joint, Linear
 from .fusion import fuse
 from .lowering import as_chain, as_graph
 from .network import ModelError, Network
+from .onnx_check import check_header, check_names, check_nodes, check_text
 from .onnx_constants import fold, read_constant
-from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, ML, PARTS, SUPPORTED, BatchFixed, Flow, Step,
-                        inline, title, unsupported, whole)
+from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, ML, ONNX, PARTS, SUPPORTED, BatchFixed, Flow,
+                        Step, inline, title, unsupported, whole)
+from .onnx_functions import without_functions
 from .onnx_operators import apply
+from .onnx_ranges import check_ranges
 from .onnx_views import Relayout, everything
 from .printable import printable, quoted
 
@@ -44,8 +47,13 @@ def read_network(path, keep_softmax=False):
     try:
         if not model.HasField("graph") or not model.graph.node:
             raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")
+        check_text(model)
+        opsets = check_header(model)
         if model.functions:
-            model = _without_functions(model)
+            model = without_functions(model)
+        check_names(model.graph, opsets, model.ir_version)
+        _check_operators(model.graph)
+        check_nodes(model.graph, opsets)
         with np.errstate(all="ignore"):
             return _network(model, path, keep_softmax)
     except ModelError as error:
@@ -99,12 +107,21 @@ def _read(model, folder, keep_softmax, layout=None, batch=ANY_BATCH):
         raise
 
 
-def _without_functions(model):
-    from onnx.inliner import inline_local_functions
-    try:
-        return inline_local_functions(model)
-    except Exception as error:              # whatever the library makes of a damaged or recursive function
-        raise ModelError(f"its local functions can't be inlined: {inline(error)}") from None
+def _check_operators(graph):
+    """Refuses what can't be supported whatever goes into it: the first in the file's order, of the nodes needed."""
+    needed = {entry.name for entry in graph.output}
+    wanted = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            wanted.append(node)
+    for node in reversed(wanted):
+        if (node.domain, node.op_type) in _OTHER_DOMAINS:
+            continue
+        if node.domain not in ONNX:
+            raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
+        if node.op_type not in (*SUPPORTED, *PARTS, *FOLDABLE):
+            raise unsupported(node)
 
 
 class _Reader:
@@ -119,8 +136,6 @@ class _Reader:
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
-                if name in self.producers:
-                    raise ModelError(f"two nodes make {quoted(name)}: {title(self.producers[name])} and {title(node)}")
                 self.producers[name] = node
 
     @property
@@ -130,15 +145,9 @@ class _Reader:
 
     def read(self, keep_softmax):
         """`(Flow of the result, whether a Softmax behind it is left out)`."""
-        if not self.opset:
-            raise ModelError("the file does not say which operator set it uses; is it truncated?")
-        if self.opset < 8:
-            raise ModelError(f"opset {self.opset} is too old; convert the model to 8 or later "
-                             f"(onnx.version_converter)")
         self.shape = self._read_input()
         if not self.graph.output:
             raise ModelError("the graph has no output")
-        self._check_operators()
         results = []
         for entry in self.graph.output:
             flow = self._evaluate(entry.name)
@@ -191,7 +200,7 @@ class _Reader:
 
     def _evaluate(self, name):
         """The value of this name, after those that it needs; iterative, since graphs may be deep."""
-        stack, entered = [name], set()
+        stack = [name]
         while stack:
             name = stack[-1]
             if name in self.values:
@@ -207,9 +216,6 @@ class _Reader:
             if node.domain == "ai.onnx.ml":         # the names of the classes may be strings
                 wanted = [n for n in wanted if n not in self.initializers]
             if wanted:
-                if name in entered:
-                    raise ModelError(f"{title(node)}: the graph is cyclic: {quoted(name)} depends on itself")
-                entered.add(name)
                 stack += wanted
                 continue
             self._run(node)
@@ -225,26 +231,6 @@ class _Reader:
             return f"{title(users[0])}: {quoted(name)} is a sparse initialiser; store it as a plain one"
         return f"{title(users[0])}: its input {quoted(name)} is missing: no initialiser, input or node has this name"
 
-    def _check_operators(self):
-        """Refuses what can't be right whatever goes into it: the first in the file's order, of those needed."""
-        needed, stack = set(), [entry.name for entry in self.graph.output]
-        while stack:
-            name = stack.pop()
-            if name in self.producers and name not in needed:
-                needed.add(name)
-                stack += filter(None, self.producers[name].input)
-        for node in self.graph.node:
-            if needed.intersection(node.output):
-                self._check_operator(node)
-
-    def _check_operator(self, node):
-        if (node.domain, node.op_type) in _OTHER_DOMAINS:
-            return
-        if node.domain not in ("", "ai.onnx"):
-            raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
-        if node.op_type not in (*SUPPORTED, *PARTS, *FOLDABLE):
-            raise unsupported(node)
-
     # Nodes
 
     def _run(self, node):
@@ -252,15 +238,16 @@ class _Reader:
         try:
             with np.errstate(all="ignore"):
                 attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-                flows = [value for value in arguments if isinstance(value, Flow)]
-                if flows:
-                    result = apply(Step(node, arguments, attributes, self.opset))
+                step = Step(node, arguments, attributes, self.opset)
+                check_ranges(step)
+                if any(isinstance(value, Flow) for value in arguments):
+                    result = apply(step)
                 else:
                     result = fold(node, arguments, attributes, self.opset, self.folder)
         except (ModelError, Relayout):
             raise
-        except Exception as error:          # a missing input, an attribute of the wrong type, shapes that do not fit
-            raise ModelError(f"{title(node)}: malformed: {type(error).__name__}: {inline(error)}") from None
+        except Exception as error:          # of numpy or onnx: what does not go together in a way that nothing above knows of
+            raise ModelError(f"{title(node)}: can't be computed: {inline(error)} ({type(error).__name__})") from None
         for name, value in zip(node.output, result):
             if name:
                 self.values[name] = value

@@ -1,7 +1,7 @@
 """Function tables that were computed once, kept on disk for other processes.
 
-A file holds a digest and a table. It is written whole or not at all; what is cut, changed, of another version or not readable counts
-as absent, and so does all of the cache where its folder can't be written. Nothing in a file is ever executed.
+A file holds a digest and a table. It is written whole or not at all; what is cut, changed, of another version or not readable
+counts as absent, and so does all of the cache where its folder can't be written. Nothing in a file is ever executed.
 """
 
 import contextlib

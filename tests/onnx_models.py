@@ -1,5 +1,7 @@
 """ONNX models made a node at a time, and what onnxruntime makes of them."""
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -49,8 +51,10 @@ class Builder:
                                            **attributes))
         return self.last
 
-    def model(self, outputs=None, ir_version=8, **options):
-        outputs = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs or [self.last]]
+    def model(self, outputs=None, ir_version=8, kinds=(), **options):
+        """`kinds` are the types of the outputs, float32 where there are none."""
+        outputs = [helper.make_tensor_value_info(o, kind, None)
+                   for o, kind in itertools.zip_longest(outputs or [self.last], kinds, fillvalue=TensorProto.FLOAT)]
         graph = helper.make_graph(self.nodes, "g", self.inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, **options)

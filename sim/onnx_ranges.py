@@ -1,0 +1,183 @@
+"""What ONNX asks of a node's attributes and constant inputs, once the shapes of its inputs are known: axes that exist, each once;
+sizes that add up; shapes of parameters. :mod:`.onnx_check` does what needs no shapes.
+
+Handlers may take what passes here as right.
+"""
+
+import numpy as np
+
+from .network import ModelError
+from .onnx_flow import ANY_BATCH, Flow, show
+
+__all__ = ["check_ranges"]
+
+#: Operators with one axis: what it is if it is left out (None: it must be there, and :mod:`.onnx_check` has seen it).
+_AXIS = {"Softmax": -1, "LogSoftmax": -1, "ArgMax": 0, "Concat": None, "Split": 0, "Gather": 0, "Flatten": 1}
+_REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceSum", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceLogSumExp")
+
+
+def _dims(value):
+    return value.dims if isinstance(value, Flow) else value.shape
+
+
+def _refuse(step, why):
+    raise ModelError(f"{step.title}: {why}")
+
+
+def check_ranges(step):
+    """Refuses a :class:`.onnx_flow.Step` that ONNX does not define."""
+    operator = step.operator
+    if step.arguments and step.arguments[0] is not None:
+        dims = _dims(step.arguments[0])
+        if operator in _AXIS:
+            default = 1 if operator.endswith("Softmax") and step.opset < 13 else _AXIS[operator]
+            _check_axis(step, dims, step.attributes.get("axis", default), beyond=operator == "Flatten")
+        if operator in _REDUCTIONS:
+            _check_axes(step, dims, step.integers("axes", 1))
+        if operator in _CHECKS:
+            _CHECKS[operator](step, dims)
+
+
+def _check_axis(step, dims, axis, beyond=False):
+    rank = len(dims)
+    if not -rank <= axis < rank + beyond:
+        _refuse(step, f"axis {axis} is out of range for the shape {show(dims)}")
+
+
+def _check_axes(step, dims, axes):
+    for axis in axes or ():
+        _check_axis(step, dims, axis)
+    if axes is not None and len({axis % len(dims) for axis in axes}) < len(axes):
+        _refuse(step, f"its axes {axes} name one axis of {show(dims)} twice")
+
+
+def _squeeze(step, dims):
+    axes = step.integers("axes", 1)
+    _check_axes(step, dims, axes)
+    for axis in axes or ():
+        if dims[axis] not in (1, ANY_BATCH):
+            _refuse(step, f"axis {axis} of {show(dims)} is not 1")
+
+
+def _unsqueeze(step, dims):
+    axes = step.integers("axes", 1)
+    if axes is None:
+        _refuse(step, "its axes are missing")
+    rank = len(dims) + len(axes)
+    if any(not -rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) < len(axes):
+        _refuse(step, f"its axes {axes} are not {len(axes)} of the {rank} of the result")
+
+
+def _slice(step, dims):
+    starts, ends = step.integers("starts", 1), step.integers("ends", 2)
+    axes, steps = step.integers("axes", 3), step.integers("steps", 4)
+    if len({len(values) for values in (starts, ends, axes, steps) if values is not None}) > 1:
+        _refuse(step, f"starts {starts}, ends {ends}, axes {axes} and steps {steps} are not equally many")
+    if axes is None and len(starts) > len(dims):
+        _refuse(step, f"cuts {len(starts)} axes of {show(dims)}")
+    _check_axes(step, dims, axes)
+    if 0 in (steps or ()):
+        _refuse(step, f"one of its steps {steps} is 0")
+
+
+def _pad(step, dims):
+    pads, axes = step.integers("pads", 1), step.integers("axes", 3)
+    _check_axes(step, dims, axes)
+    axes = range(len(dims)) if axes is None else axes
+    if len(pads) != 2 * len(axes):
+        _refuse(step, f"pads {pads} do not fit the shape {show(dims)}")
+    mode = step.attributes.get("mode", b"constant").decode()
+    for axis, before, after in zip(axes, pads, pads[len(axes):]):
+        size = dims[axis] + min(before, 0) + min(after, 0)
+        most = {"reflect": size - 1, "wrap": size, "edge": np.inf if size > 0 else 0}.get(mode, np.inf)
+        if max(before, after) > most or size < 0:
+            _refuse(step, f"pads axis {axis} of {show(dims)} by {before} and {after}, more than there is to {mode} from"
+                    if size >= 0 else f"cuts more from axis {axis} of {show(dims)} than there is")
+
+
+def _split(step, dims):
+    axis, parts = step.attributes.get("axis", 0), len(step.node.output)
+    sizes, size, number = step.integers("split", 1), dims[axis], step.attributes.get("num_outputs")
+    if number is not None and (sizes is not None or number != parts):
+        _refuse(step, f"num_outputs is {number}, though {'sizes are given too' if sizes is not None else f'it has {parts}'}")
+    if sizes is None and step.opset >= 18 and number is None:
+        _refuse(step, "neither sizes nor num_outputs are given")
+    if sizes is None and step.opset < 18 and size % parts:
+        _refuse(step, f"axis {axis} of {show(dims)} can't be split into {parts} equal parts")
+    if sizes is not None and (len(sizes) != parts or sum(sizes) != size or min(sizes) < 0):
+        _refuse(step, f"axis {axis} of {show(dims)} can't be split into {sizes} for {parts} outputs")
+
+
+def _gather(step, dims):
+    axis, indices = step.attributes.get("axis", 0), step.arguments[1]
+    if isinstance(indices, np.ndarray) and indices.size and not -dims[axis] <= indices.min() <= indices.max() < dims[axis]:
+        _refuse(step, f"picks {indices.min()} to {indices.max()} along axis {axis} of {show(dims)}")
+
+
+def _concat(step, dims):
+    rank = len(dims)
+    axis = step.attributes["axis"] % rank
+    for value in map(_dims, step.arguments):
+        if len(value) != rank or any(
+                one != two and ANY_BATCH not in (one, two) for at, (one, two) in enumerate(zip(dims, value)) if at != axis):
+            _refuse(step, f"shapes {', '.join(show(_dims(one)) for one in step.arguments)} do not fit along axis {axis}")
+
+
+def _reshape(step, dims):
+    shape = step.integers("shape", 1)
+    if shape is not None:
+        zero = step.attributes.get("allowzero", 0)
+        if min(shape, default=0) < -1 or shape.count(-1) > 1 or zero and -1 in shape and 0 in shape:
+            _refuse(step, f"its shape {show(shape)} has two open sizes, or one below -1")
+        if not zero and 0 in shape[len(dims):]:
+            _refuse(step, f"its shape {show(shape)} takes a size over from {show(dims)} that it does not have")
+
+
+def _normalised(step, dims):
+    channels = dims[1] if len(dims) > 1 else 1
+    for name, value in zip(("scale", "B", "mean", "var"), step.arguments[1:5]):
+        if tuple(_dims(value)) != (channels,):
+            _refuse(step, f"its input {name} of the shape {show(_dims(value))} is not one number for each channel of "
+                          f"{show(dims)}")
+    if step.attributes.get("spatial", 1) != 1:
+        _refuse(step, "spatial = 0 is not supported")
+
+
+def _gemm(step, dims):
+    addend, weights = step.argument(2), step.arguments[1]
+    if len(dims) != 2 or len(_dims(weights)) != 2:
+        _refuse(step, f"Gemm needs matrices, not {show(dims)} and {show(_dims(weights))}")
+    outputs, inputs = _dims(weights) if step.attributes.get("transB", 0) else _dims(weights)[::-1]
+    if isinstance(addend, np.ndarray) and dims[1] == inputs:
+        shape = (1, 1, *addend.shape)[-2:]
+        if addend.ndim > 2 or shape[1] not in (1, outputs):
+            _refuse(step, f"its bias of the shape {show(addend.shape)} does not fit {outputs} outputs")
+
+
+def _slope(step, dims):
+    slope = _dims(step.arguments[1])
+    if len(slope) > len(dims):
+        _refuse(step, f"its slope of the shape {show(slope)} does not fit {show(dims)}")
+
+
+def _clip(step, dims):
+    for name, bound in (("min", step.argument(1)), ("max", step.argument(2))):
+        if bound is not None and np.prod(_dims(bound)) != 1:
+            _refuse(step, f"its bound {name} has the shape {show(_dims(bound))}; it must be one number")
+
+
+def _label(step, dims):
+    if step.attributes.get("select_last_index", 0):
+        _refuse(step, "select_last_index is not supported")
+
+
+def _scaler(step, dims):
+    for name in ("offset", "scale"):
+        values = step.attributes.get(name)
+        if values is None or len(values) not in (1, dims[-1] if dims else 1):
+            _refuse(step, f"{name} has {len(values or ())} numbers, for {show(dims)}")
+
+
+_CHECKS = {"Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Slice": _slice, "Pad": _pad, "Split": _split, "Gather": _gather,
+           "Concat": _concat, "Reshape": _reshape, "BatchNormalization": _normalised, "Gemm": _gemm, "FusedGemm": _gemm,
+           "PRelu": _slope, "Clip": _clip, "ArgMax": _label, "Scaler": _scaler}
