@@ -9,12 +9,13 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import onnx
 from onnx import AttributeProto, TensorProto, defs, helper
 
 from .network import ModelError
-from .onnx_flow import ONNX, title
+from .onnx_flow import FLOATS, INTEGERS, ONNX, show, title
 from .printable import printable, quoted
 
 __all__ = ["check_text", "check_header", "check_names", "check_nodes"]
@@ -37,6 +38,9 @@ _WORDS = {
     (("Pad",), "mode"): {"constant": 1, "reflect": 1, "edge": 1, "wrap": 19},
     (("Gelu",), "approximate"): {"none": 1, "tanh": 1},
 }
+#: Attributes that say yes or no.
+_FLAGS = ("transA", "transB", "keepdims", "noop_with_empty_axes", "ceil_mode", "count_include_pad", "allowzero", "training_mode",
+          "select_last_index", "saturate")
 #: Attributes that are a number of at least this, or a list of such.
 _LEAST = {"group": 1, "strides": 1, "dilations": 1, "kernel_shape": 1}
 
@@ -107,6 +111,10 @@ def check_nodes(graph, opsets):
         if types.setdefault(tensor.name, kind) != kind:
             raise ModelError(f"initialiser {quoted(tensor.name)} is a {_spelt(kind)}, the input of this name a "
                              f"{_spelt(types[tensor.name])}")
+        _check_tensor(tensor, f"initialiser {quoted(tensor.name)}")
+    for entry in graph.output:
+        if entry.type.HasField("tensor_type") and not entry.type.tensor_type.elem_type:
+            raise ModelError(f"output {quoted(entry.name)} has no type")
     declared = _declared([*graph.value_info, *graph.output], "value")
     for node in graph.node:
         rules = _rules(node, opsets)
@@ -145,6 +153,29 @@ def _declared(entries, what):
                 raise ModelError(f"{what} {quoted(entry.name)} has the type {number}, which ONNX does not have")
             types[entry.name] = kind
     return types
+
+
+def _check_tensor(tensor, what):
+    """That a tensor has as many values as its sizes say, in the field for its type; external ones are checked when they are read."""
+    kind = tensor.data_type
+    if kind not in _TENSOR_TYPES:
+        raise ModelError(f"{what} has the type {kind}, which ONNX does not have")
+    if min(tensor.dims, default=0) < 0:
+        raise ModelError(f"{what} has a negative size: {show(tensor.dims)}")
+    fields = [field.name for field, _ in tensor.ListFields() if field.name.endswith("_data") and field.name != "external_data"]
+    if tensor.data_location == TensorProto.EXTERNAL or kind not in (*FLOATS, *INTEGERS):
+        return
+    count = prod(tensor.dims)
+    if len(fields) > 1 or count and not fields:
+        raise ModelError(f"{what} of the shape {show(tensor.dims)} has its values in {len(fields)} fields, not in one")
+    for field in fields:
+        if field not in ("raw_data", helper.tensor_dtype_to_field(kind)):
+            raise ModelError(f"{what} is a {_TENSOR_TYPES[kind]}, whose values can't be in {field}")
+        size = helper.tensor_dtype_to_np_dtype(kind).itemsize if field == "raw_data" else 1
+        have = len(getattr(tensor, field))
+        if have != count * size:
+            raise ModelError(f"{what} of the shape {show(tensor.dims)} has {have} {'bytes' if field == 'raw_data' else 'values'}, "
+                             f"{count * size} are needed; is the file truncated?")
 
 
 def _check_order(graph, makers):
@@ -281,7 +312,10 @@ def _check_values(node, attributes, opsets):
             word = attributes[name].decode("utf-8", "replace")
             if words.get(word, 1 << 30) > opsets[""]:
                 there = ", ".join(word for word, first in words.items() if word and first <= opsets[""])
-                raise ModelError(f"{title(node)}: {name} is {quoted(word)}, which is none of {there}")
+                raise ModelError(f"{title(node)}: {name} is {quoted(word)}; it can be one of: {there}")
+    for name in _FLAGS:
+        if attributes.get(name, 0) not in (0, 1):
+            raise ModelError(f"{title(node)}: {name} is {attributes[name]}; it can be 0 or 1")
     for name, least in _LEAST.items():
         values = attributes.get(name, least)
         if min(values if isinstance(values, list) else [values], default=least) < least:
@@ -290,6 +324,8 @@ def _check_values(node, attributes, opsets):
         raise ModelError(f"{title(node)}: has auto_pad and pads, of which only one can hold")
     if node.op_type == "Constant" and len(attributes) != 1:
         raise ModelError(f"{title(node)}: needs one value, not {len(attributes)}")
+    if isinstance(attributes.get("value"), TensorProto):
+        _check_tensor(attributes["value"], title(node))
 
 
 # Types

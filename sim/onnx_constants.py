@@ -7,7 +7,7 @@ from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, nump
 
 from .golden import bfloat16
 from .network import ModelError
-from .onnx_flow import FLOATS, FOLDABLE, INTEGERS, LIMIT, inline, title, unsupported
+from .onnx_flow import FLOATS, FOLDABLE, INTEGERS, LIMIT, ONNX, common_shape, inline, title, unsupported
 
 __all__ = ["read_constant", "fold"]
 
@@ -32,19 +32,20 @@ def read_constant(tensor, what, folder):
         raise ModelError(f"{what} can't be read: {inline(error)}") from None
 
 
-def fold(node, arguments, attributes, opset, folder):
-    """Outputs, a list, of a node that only has constants."""
-    if node.op_type not in FOLDABLE or node.domain not in ("", "ai.onnx"):
+def fold(step, folder):
+    """Outputs, a list, of a :class:`.onnx_flow.Step` that only has constants."""
+    node, arguments, opset = step.node, step.arguments, step.opset
+    if node.op_type not in FOLDABLE or node.domain not in ONNX:
         raise unsupported(node, "is not supported on constants")
     if node.op_type == "Constant":
-        (key, value), = attributes.items()
+        (key, value), = step.attributes.items()
         if key == "value":
             return [read_constant(value, title(node), folder)]
         kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
         if key not in kinds:
             raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
         return [np.array(value, dtype=kinds[key])]
-    _check_size(node, [value for value in arguments if value is not None])
+    _check_size(step, [value for value in arguments if value is not None])
     from onnx.reference import ReferenceEvaluator               # slow to import, and seldom needed
     inputs = {name: value for name, value in zip(node.input, arguments) if name}
     graph = helper.make_graph(
@@ -55,21 +56,25 @@ def fold(node, arguments, attributes, opset, folder):
     return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]
 
 
-def _check_size(node, arguments):
+def _check_size(step, arguments):
     """Refuses what would make far more numbers than the file has."""
-    size = 0
-    if node.op_type in ("ConstantOfShape", "Expand", "Tile"):
+    size, operator = 0, step.operator
+    if operator in ("ConstantOfShape", "Expand", "Tile"):
         size = prod(int(value) for value in arguments[-1].reshape(-1))
-        size *= 1 if node.op_type == "ConstantOfShape" else arguments[0].size
-    elif node.op_type == "Range":
+        size *= 1 if operator == "ConstantOfShape" else arguments[0].size
+    elif operator == "Range":
         first, end, stride = (float(value) for value in arguments)
+        if not stride:
+            raise ModelError(f"{step.title}: its step is 0")
         size = (end - first) / stride
-    elif node.op_type in ("Add", "Sub", "Mul", "Div", "Pow", "Where", "Max", "Min", "Sum"):
-        size = prod(np.broadcast_shapes(*(value.shape for value in arguments)))
-    elif node.op_type in ("MatMul", "Gemm", "Einsum", "Gather"):
+    elif operator in ("Add", "Sub", "Mul", "Div", "Pow", "Where", "Max", "Min", "Sum", "And", "Or", "Mod", "Equal"):
+        size = prod(common_shape(step, *(value.shape for value in arguments)))
+    elif operator in ("MatMul", "Gemm", "Einsum", "Gather"):
         size = prod(max(value.shape, default=1) for value in arguments[:2])
+    elif operator == "Pad":
+        size = prod(length + 2 * int(np.abs(arguments[1]).max(initial=0)) for length in arguments[0].shape)
     if size > LIMIT:
-        raise ModelError(f"{title(node)}: makes {int(size)} values of constants, which is too large")
+        raise ModelError(f"{step.title}: makes {int(size)} values of constants, which is too large")
 
 
 def _plain(array):

@@ -89,9 +89,14 @@ def _of_positions(step, flow, weights):
 
 def fused(step, flow):
     """onnxruntime's optimiser: Gemm and what comes after it in one."""
-    function = step.attributes.get("activation", b"").decode()
+    function = step.attributes.get("activation", b"").decode("utf-8", "replace")
     result = linear(step, flow)
-    return apply_function(step, result, function) if function else result
+    if not function:
+        return result
+    # alpha and beta are those of the product; the function's own have a prefix.
+    own = {name: step.attributes[f"activation_{name}"] for name in ("alpha", "beta", "gamma")
+           if f"activation_{name}" in step.attributes}
+    return apply_function(replace(step, attributes=own), result, function)
 
 
 def einsum(step, flow):

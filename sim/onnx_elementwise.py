@@ -25,15 +25,14 @@ def elementwise(step, flow):
         return affine(step, replace(flow, integer=False), scale=scale, shift=-offset * scale)
     if operator == "BatchNormalization":
         return _normalised(step, flow)
+    if operator == "Sum":
+        total, *rest = sorted(step.arguments, key=lambda value: not isinstance(value, Flow))
+        for value in rest:
+            total = _of_tensors(replace(step, arguments=[total, value])) if isinstance(value, Flow) else \
+                affine(step, total, shift=value.astype(np.float64))
+        return total
     if all(isinstance(value, Flow) for value in step.arguments) and len(step.arguments) > 1:
         return _of_tensors(step)
-    if operator == "Sum":
-        for value in step.arguments:
-            if isinstance(value, Flow) and value is not flow:
-                flow = _of_tensors(replace(step, arguments=[flow, value]))
-            elif value is not flow:
-                flow = affine(step, flow, shift=value.astype(np.float64))
-        return flow
     left = isinstance(step.arguments[0], Flow)
     constant = step.arguments[1 if left else 0].astype(np.float64)
     if operator == "Mul":
@@ -154,12 +153,15 @@ def _bounded(step, flow):
             raise ModelError(f"{step.title}: its bounds must be constant")
     else:
         constants = [value for value in step.arguments if not isinstance(value, Flow)]
+        if len(step.arguments) == 1:
+            return flow
         if len(constants) != len(step.arguments) - 1 or any(np.unique(value).size != 1 for value in constants):
             raise ModelError(f"{step.title}: is only supported of values and one constant number")
         for value in constants:
             flow = replace(flow, dims=_per_value(step, flow, value)[1])
         bound = (max if step.operator == "Max" else min)(float(value.reshape(-1)[0]) for value in constants)
         low, high = (bound, None) if step.operator == "Max" else (None, bound)
+    low, high = (bound if bound is None else np.reshape(bound, ())[()] for bound in (low, high))
     largest = np.finfo(np.float32).max
     low = -np.inf if low is None or low <= -largest else float(low)
     high = np.inf if high is None or high >= largest else float(high)

@@ -4,15 +4,21 @@ sizes that add up; shapes of parameters. :mod:`.onnx_check` does what needs no s
 Handlers may take what passes here as right.
 """
 
+from math import prod
+
 import numpy as np
 
 from .network import ModelError
 from .onnx_flow import ANY_BATCH, Flow, show
+from .printable import printable
 
 __all__ = ["check_ranges"]
 
 #: Operators with one axis: what it is if it is left out (None: it must be there, and :mod:`.onnx_check` has seen it).
 _AXIS = {"Softmax": -1, "LogSoftmax": -1, "ArgMax": 0, "Concat": None, "Split": 0, "Gather": 0, "Flatten": 1}
+#: Inputs that are lists: operator -> (their positions, the least number of axes).
+_LISTS = {"Pad": ((1, 3), 1), "Slice": ((1, 2, 3, 4), 1), "Reshape": ((1,), 1), "Expand": ((1,), 1), "Split": ((1,), 1),
+          "Tile": ((1,), 1), "ConstantOfShape": ((0,), 1), "Squeeze": ((1,), 0), "Unsqueeze": ((1,), 0)}
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceSum", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceLogSumExp")
 
 
@@ -29,6 +35,10 @@ def check_ranges(step):
     operator = step.operator
     if step.arguments and step.arguments[0] is not None:
         dims = _dims(step.arguments[0])
+        positions, least = ((1,), 1) if operator in _REDUCTIONS else _LISTS.get(operator, ((), 0))
+        for value in map(step.argument, positions):
+            if isinstance(value, np.ndarray) and not least <= value.ndim <= 1:
+                _refuse(step, f"one of its lists has the shape {show(value.shape)}")
         if operator in _AXIS:
             default = 1 if operator.endswith("Softmax") and step.opset < 13 else _AXIS[operator]
             _check_axis(step, dims, step.attributes.get("axis", default), beyond=operator == "Flatten")
@@ -131,6 +141,11 @@ def _reshape(step, dims):
             _refuse(step, f"its shape {show(shape)} has two open sizes, or one below -1")
         if not zero and 0 in shape[len(dims):]:
             _refuse(step, f"its shape {show(shape)} takes a size over from {show(dims)} that it does not have")
+        if isinstance(step.arguments[0], np.ndarray):
+            target = [dims[at] if size == 0 and not zero else size for at, size in enumerate(shape)]
+            known = prod(size for size in target if size != -1)
+            if known != prod(dims) if -1 not in target else not known or prod(dims) % known:
+                _refuse(step, f"{show(dims)} can't become {show(shape)}")
 
 
 def _normalised(step, dims):
@@ -148,10 +163,28 @@ def _gemm(step, dims):
     if len(dims) != 2 or len(_dims(weights)) != 2:
         _refuse(step, f"Gemm needs matrices, not {show(dims)} and {show(_dims(weights))}")
     outputs, inputs = _dims(weights) if step.attributes.get("transB", 0) else _dims(weights)[::-1]
-    if isinstance(addend, np.ndarray) and dims[1] == inputs:
+    if isinstance(step.arguments[0], np.ndarray) and isinstance(weights, np.ndarray):
+        inner = dims[0 if step.attributes.get("transA", 0) else 1]
+        if inner != inputs:
+            _refuse(step, f"{show(dims)} and weights of {show(weights.shape)} do not multiply")
+    elif isinstance(addend, np.ndarray) and dims[1] == inputs:
         shape = (1, 1, *addend.shape)[-2:]
         if addend.ndim > 2 or shape[1] not in (1, outputs):
             _refuse(step, f"its bias of the shape {show(addend.shape)} does not fit {outputs} outputs")
+
+
+def _matmul(step, dims):
+    weights = _dims(step.arguments[1])
+    if not dims or not weights:
+        _refuse(step, f"multiplies {show(dims)} and {show(weights)}; matrices or vectors are needed")
+    if dims[-1] != weights[-2:][0]:
+        _refuse(step, f"{show(dims)} and weights of {show(weights)} do not multiply")
+
+
+def _transpose(step, dims):
+    axes = step.attributes.get("perm", range(len(dims)))
+    if sorted(axes) != list(range(len(dims))):
+        _refuse(step, f"perm {axes} does not fit the shape {show(dims)}")
 
 
 def _slope(step, dims):
@@ -164,6 +197,21 @@ def _clip(step, dims):
     for name, bound in (("min", step.argument(1)), ("max", step.argument(2))):
         if bound is not None and np.prod(_dims(bound)) != 1:
             _refuse(step, f"its bound {name} has the shape {show(_dims(bound))}; it must be one number")
+
+
+def _dropout(step, dims):
+    for name, value in (("ratio", step.argument(1)), ("training_mode", step.argument(2))):
+        if value is not None and (isinstance(value, Flow) or value.size != 1):
+            _refuse(step, f"its {name} of the shape {show(_dims(value))} is not one constant number")
+
+
+def _einsum(step, dims):
+    terms = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != len(step.arguments):
+        _refuse(step, f"its equation is of {len(terms)} inputs, it has {len(step.arguments)}")
+    for term, value in zip(terms, step.arguments):
+        if "..." not in term and len(term) != len(_dims(value)):
+            _refuse(step, f"its equation has {printable(term, 40)} for an input of {show(_dims(value))}")
 
 
 def _label(step, dims):
@@ -180,4 +228,5 @@ def _scaler(step, dims):
 
 _CHECKS = {"Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Slice": _slice, "Pad": _pad, "Split": _split, "Gather": _gather,
            "Concat": _concat, "Reshape": _reshape, "BatchNormalization": _normalised, "Gemm": _gemm, "FusedGemm": _gemm,
-           "PRelu": _slope, "Clip": _clip, "ArgMax": _label, "Scaler": _scaler}
+           "MatMul": _matmul, "Transpose": _transpose, "PRelu": _slope, "Clip": _clip, "Dropout": _dropout,
+           "Einsum": _einsum, "ArgMax": _label, "Scaler": _scaler}

@@ -243,7 +243,7 @@ class _Reader:
                 if any(isinstance(value, Flow) for value in arguments):
                     result = apply(step)
                 else:
-                    result = fold(node, arguments, attributes, self.opset, self.folder)
+                    result = fold(step, self.folder)
         except (ModelError, Relayout):
             raise
         except Exception as error:          # of numpy or onnx: what does not go together in a way that nothing above knows of
