@@ -1,8 +1,6 @@
-"""Verilog of a core: one file, each repeated module written once."""
+"""Verilog of a core: one file of Verilog-2005, each repeated module written once."""
 
 import re
-from dataclasses import fields
-from importlib.metadata import version
 
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, Fragment, Value
@@ -10,15 +8,18 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib.wiring import In
 
 from .hierarchy import Hierarchy
+from .initial_values import with_initial_blocks
 from .port_lists import with_port_lists
+from .signal_names import names_from_source
 from .tpu import Tpu
+from .verilog_header import with_header
 from .widths import WIDTHS_MAP
 from .yosys import run_yosys
 
 __all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil"]
 
-#: All logic becomes `assign`, registers and memories `always_ff`. Memories have no initial contents, so
-#: tables stay logic.
+#: All logic becomes `assign`, registers and memories `always @(posedge ...)`: never `always @*`, which does not run in Icarus
+#: as long as its inputs are constant. Memories have no initial contents, so tables stay logic.
 _SCRIPT = """
 read_rtlil design.il
 hierarchy -check -top {top}
@@ -30,7 +31,7 @@ techmap -map widths.v
 opt_merge
 opt_clean -purge
 memory_collect
-write_verilog -sv -norename design.v
+write_verilog -norename design.v
 """
 
 
@@ -60,13 +61,14 @@ def component_to_rtlil(component, *, name, ports=None, clocked=True):
     adds the ports `clk` and `rst` of the domain `sync`.
     """
     hierarchy = Hierarchy()
-    texts = [_convert(component, name, hierarchy, ports or _ports(component, "__"), clocked)]
-    written = set()
-    while waiting := [module for module in hierarchy.modules if module not in written]:
-        for module in waiting:
-            shared, has_clock = hierarchy.modules[module]
-            texts.append(_convert(shared, module, hierarchy, _ports(shared, "__"), has_clock))
-            written.add(module)
+    with names_from_source():
+        texts = [_convert(component, name, hierarchy, ports or _ports(component, "__"), clocked)]
+        written = set()
+        while waiting := [module for module in hierarchy.modules if module not in written]:
+            for module in waiting:
+                shared, has_clock = hierarchy.modules[module]
+                texts.append(_convert(shared, module, hierarchy, _ports(shared, "__"), has_clock))
+                written.add(module)
     return "\n".join(texts)
 
 
@@ -75,7 +77,7 @@ def _rtlil_to_verilog(text, top):
     written = run_yosys(_SCRIPT.format(top=top), files, "design.v", timeout=600)
     # The first line is Yosys' own: where and how it was built. Of the attributes, only one is for who reads the Verilog.
     attributes = re.compile(r"^ *\(\* (?!no_rw_check)[^\n]*\*\)\n|\(\* (?!no_rw_check)[^\n]*?\*\) ?", re.MULTILINE)
-    return with_port_lists(attributes.sub("", written.partition("\n")[2]).lstrip())
+    return with_initial_blocks(with_port_lists(attributes.sub("", written.partition("\n")[2]).lstrip()))
 
 
 def component_to_verilog(component, *, name, clocked=True):
@@ -83,17 +85,20 @@ def component_to_verilog(component, *, name, clocked=True):
     return _rtlil_to_verilog(component_to_rtlil(component, name=name, clocked=clocked), name)
 
 
-def to_verilog(config):
+def to_verilog(config, *, source=""):
     """Verilog text of the core that `config` describes: module `tpu`, ports as in `hw/README.md`.
+
+    `source` is what the header says of where the generator comes from, as :func:`hw.verilog_header.source` tells it. Without,
+    the text depends on nothing but the core and the versions of the packages, which makes it the key of a cache.
 
     Raises
     ------
     YosysError
         When Yosys fails.
     """
-    tpu = Tpu(config)
+    with names_from_source():
+        tpu = Tpu(config)
     ports = {name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
              for name, port in _ports(tpu, "_").items()}
     text = component_to_rtlil(tpu, name="tpu", ports=ports, clocked=False)
-    sizes = "\n".join(f"//   {field.name} = {getattr(config, field.name):d}" for field in fields(config))
-    return f"// amaranth-tpu {version('amaranth-tpu')}\n{sizes}\n\n{_rtlil_to_verilog(text, 'tpu')}"
+    return with_header(_rtlil_to_verilog(text, "tpu"), config, source=source)

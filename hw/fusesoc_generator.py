@@ -10,6 +10,7 @@ try:
 
     from hw.config import Config
     from hw.export import to_verilog
+    from hw.verilog_header import source
     from hw.yosys import YosysError
 except ModuleNotFoundError as error:
     sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")
@@ -18,11 +19,11 @@ except ModuleNotFoundError as error:
 def main():
     generator = Generator()
     try:
-        text = to_verilog(Config(**generator.config or {}))
+        text = to_verilog(Config(**generator.config or {}), source=source())
     except (ValueError, TypeError, YosysError) as error:
         sys.exit(f"error: {error}")
     Path("tpu.v").write_text(text)
-    generator.add_files(["tpu.v"], file_type="systemVerilogSource")
+    generator.add_files(["tpu.v"], file_type="verilogSource-2005")
     generator.write()
 
 

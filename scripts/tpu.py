@@ -13,6 +13,7 @@ from rich.console import Console
 
 from hw.config import PRESETS, ConfigError
 from hw.export import to_verilog
+from hw.verilog_header import source
 from hw.yosys import YosysError
 
 from .command_line import Json, RunFailed, console, package_version, run_app, show_error, show_line, usable_file, usable_folder, write_whole
@@ -71,7 +72,7 @@ def generate(core: CoreChoice,
     usable_file(output)
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
-        text = to_verilog(config)
+        text = to_verilog(config, source=source())
     write_whole(output, text)
     result = {"file": str(output), "n": config.n, "bytes": len(text), "modules": text.count("\nmodule "),
               "seconds": round(time.perf_counter() - started, 3)}

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hw.registers import STALLS
+from hw.verilog_header import package_version, source
 
 SHIPPED = Path(__file__).parent.parent / "sim" / "mnist_mlp.onnx"
 SMALL = ("--simulator", "icarus", "--preset", "tiny")
@@ -99,15 +101,17 @@ def test_waves(digits, model, tmp_path):
 
 
 def test_generate(tmp_path):
-    done = tpu("generate", "--n", 2, "-o", tmp_path / "x.v", "--json")
+    """The command in its header makes the same bytes again."""
+    done = tpu("generate", "--n", 4, "--cell-stages", 5, "--table-lanes", 2, "--no-pooling", "-o", tmp_path / "x.v", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["n"] == 2
-    assert "\nmodule tpu (" in (tmp_path / "x.v").read_text()
-    done = tpu("generate", "--n", 4, "--pooling", "--table-lanes", 2, "--softmax", "-o", tmp_path / "y.v", "--json")
+    assert json.loads(done.stdout)["n"] == 4
+    text = (tmp_path / "x.v").read_text()
+    words = re.search(r"^// Made again by: tpu (generate .*)$", text, re.MULTILINE)[1].split()
+    done = tpu(*words, "-o", tmp_path / "y.v")
     assert done.returncode == 0, done.stderr
-    text = (tmp_path / "y.v").read_text()
-    for part in ("//   pooling = 1\n//   table_lanes = 2\n//   softmax = 1\n", "module tpu_function_pair (", "module tpu_larger (",
-                 "module tpu_activation_softmax ("):
+    assert (tmp_path / "y.v").read_text() == text
+    for part in ("//   pooling = 0\n//   table_lanes = 2\n//   softmax = 1\n", "module tpu_function_pair (",
+                 "module tpu_activation_softmax (", f"By amaranth-tpu {package_version()}{source() and ', ' + source()}, "):
         assert part in text
 
 

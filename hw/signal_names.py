@@ -1,0 +1,65 @@
+"""Names of signals from the source text, the same under every Python.
+
+Amaranth finds the name of a signal in the byte code that follows its constructor. Each version of Python has its own: 3.13
+stores and loads in one instruction that Amaranth does not know, 3.14 has more of them, and the signal is left without a name.
+The text of an assignment does not change.
+"""
+
+import ast
+import contextlib
+import functools
+import itertools
+import sys
+
+from amaranth import tracer
+
+__all__ = ["names_from_source"]
+
+
+def _pairs(target, value):
+    """`(target, value)` of an assignment, element by element where both sides are tuples of one length."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for pair in zip(target.elts, value.elts):
+            yield from _pairs(*pair)
+    else:
+        yield target, value
+
+
+@functools.cache
+def _assigned(path):
+    """The name that each assigned call in a file gets, by the line and column where the call ends."""
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    names = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            continue
+        for target, value in _pairs(node.targets[0] if isinstance(node, ast.Assign) else node.target, node.value):
+            if isinstance(value, ast.Call) and isinstance(target, (ast.Name, ast.Attribute)):
+                names[value.end_lineno, value.end_col_offset] = target.id if isinstance(target, ast.Name) else target.attr
+    return names
+
+
+_NONE = object()
+
+
+def _get_var_name(depth=2, default=_NONE):
+    """What `amaranth.tracer.get_var_name` promises: the name that the call `depth` frames up is assigned to."""
+    frame = sys._getframe(depth)
+    _, line, _, column = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    try:
+        return _assigned(frame.f_code.co_filename)[line, column]
+    except (KeyError, OSError):
+        if default is _NONE:
+            raise tracer.NameNotFound from None
+        return default
+
+
+@contextlib.contextmanager
+def names_from_source():
+    """Inside, Amaranth names signals, memories and interfaces by the source text."""
+    theirs, tracer.get_var_name = tracer.get_var_name, _get_var_name
+    try:
+        yield
+    finally:
+        tracer.get_var_name = theirs
