@@ -80,11 +80,17 @@ module bench #(
         .bd_rdata(), .bd_reset(1'b0), .errors(errors), .cycle(cycle)
     );
 
+    integer tenths = 1;
     always @(posedge clk) begin
+        if (step >= tenths * STEPS / 10) begin
+            $display("%0d %% of the script, cycle %0d", 10 * tenths, cycle);
+            $fflush;
+            tenths <= tenths + 1;
+        end
         if (failed)
             $fatal(1, "step %0d of the script: operation %0d, address %08x, data %08x; last read %08x", step + 1, operation,
                    address, data, found);
-        if (errors != 0) $fatal(1, "a breach of the AXI protocol");
+        if (errors != 0) $fatal(1, "a violation of the AXI protocol");
         if (passed) begin
             $display("passed: %0d steps, %0d cycles", step, cycle);
             $finish;

@@ -1,7 +1,7 @@
 """FuseSoC generator `program`: a random network, compiled -> what the memory holds, and the script of the host that runs it.
 
 `memory.hex` holds region MODEL. The rest is the host's work, and in `host.hex`, one line a step: it identifies the core, sets
-the regions, writes samples, starts a run, writes the next samples and reads them back meanwhile, waits for the interrupt, looks
+the regions, writes samples, starts a run, writes the next samples and reads some of them back meanwhile, waits for the interrupt, looks
 at the status and compares every result with the golden model's.
 """
 
@@ -64,10 +64,11 @@ class HostScript:
         self._step(_CHECK_ONES, CORE + REGISTER[name].offset, bits, name)
 
     def fill(self, offset, data):
-        """Writes bytes, a multiple of 4, into the memory, and reads each word back."""
+        """Writes bytes, a multiple of 4, into the memory, and reads one word in eight back."""
         for index, word in enumerate(np.frombuffer(data, "<u4")):
             self._step(_WRITE, MEMORY + offset + 4 * index, int(word))
-            self.compare(offset + 4 * index, word)
+            if index % 8 == 7:
+                self.compare(offset + 4 * index, word)
 
     def compare(self, offset, word, comment=""):
         """A word of the memory must be this."""
