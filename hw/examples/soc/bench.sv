@@ -80,13 +80,16 @@ module bench #(
         .bd_rdata(), .bd_reset(1'b0), .errors(errors), .cycle(cycle)
     );
 
-    integer tenths = 1;
-    always @(posedge clk) begin
-        if (step >= tenths * STEPS / 10) begin
+    integer tenths;                             // of the script that were reported, and one
+    always @(posedge clk)
+        if (!rst_n) tenths <= 1;
+        else if (step >= tenths * STEPS / 10) begin
             $display("%0d %% of the script, cycle %0d", 10 * tenths, cycle);
             $fflush;
             tenths <= tenths + 1;
         end
+
+    always @(posedge clk) begin
         if (failed)
             $fatal(1, "step %0d of the script: operation %0d, address %08x, data %08x; last read %08x", step + 1, operation,
                    address, data, found);
