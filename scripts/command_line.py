@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-__all__ = ["Json", "RunFailed", "console", "package_version", "run_app", "show_error", "show_line", "usable_file", "usable_folder",
-           "write_whole"]
+__all__ = ["Json", "RunFailed", "console", "package_version", "run_app", "show_error", "show_line", "usable_file",
+           "usable_folder", "write_whole"]
 
 #: For people; results and `--json` go to the standard output.
 console = Console(stderr=True)

@@ -65,17 +65,29 @@ def shortcomings(report, config, target):
     return found
 
 
+def _ways_to_fit(report, config, lacks):
+    """Ways to make a core smaller: options that can be enough, by what the blocks that they concern take."""
+    ways = {"smaller buffers (--unified-buffer-depth, --accumulator-depth)": (("unified_buffer", "accumulators"), ("bram",))}
+    if config.pooling or config.table_lanes or config.softmax:
+        ways["fewer functions (--no-pooling, --no-softmax, --table-lanes 0)"] = (("activation",), RESOURCES)
+
+    def savings(resource, way):
+        blocks, resources = ways[way]
+        return sum(report["blocks"].get(block, {}).get(resource, 0) for block in blocks) if resource in resources else 0
+
+    found = [way for way in ways if any(savings(resource, way) for resource in lacks)]
+    most = {resource: sum(savings(resource, way) for way in found) for resource in lacks}
+    enough = all(report["total"][resource] - most[resource] <= report["available"][resource] for resource in lacks)
+    return (["a smaller --n"] if config.n > 2 else []) + (found if enough else [])
+
+
 def advice(report, config, target):
     """What to try, where a core is too large or slower than what was aimed at: one text for each."""
     found = []
     if lacks := _lacks(report["total"], target):
-        ways = ["a smaller --n"] if config.n > 2 else []
-        if "bram" in lacks:
-            ways.append("smaller buffers (--unified-buffer-depth, --accumulator-depth)")
-        if {"lut", "ff"} & set(lacks) and (config.pooling or config.table_lanes or config.softmax):
-            ways.append("fewer functions (--no-pooling, --no-softmax, --table-lanes 0)")
-        found += [f"try {way}" for way in [*ways, "a larger part (--target)" if ways else
-                                           "a larger part (--target): no core is smaller"]]
+        ways = _ways_to_fit(report, config, lacks)
+        found += [f"try {way}" for way in ways]
+        found.append("try a larger part (--target)" + ("" if ways else ": no core is small enough for this one"))
     if report["fmax_mhz"] and report["fmax_mhz"] < report["clock_mhz"]:
         reached = f"{report['fmax_mhz']:.1f} MHz reached, {report['clock_mhz']:.1f} MHz aimed at"
         if config.cell_stages < STAGES[-1]:

@@ -36,7 +36,8 @@ def show_run(console, figures):
     exact = figures["mismatched_bits"] == 0
     simulated = "simulator" in figures
     place = f"simulated by {figures['simulator']}" if simulated else f"on the board at {figures['board']}"
-    table = figure_table(f"amaranth-tpu, {figures['n']} x {figures['n']} cells, {place}", ("", "word"), ("", "word"), header=False)
+    title = f"amaranth-tpu, {figures['n']} x {figures['n']} cells, {place}"
+    table = figure_table(title, ("", "word"), ("", "word"), header=False)
     table.add_row("images", f"{figures['images']:,} in batches of {figures['batch']}")
     table.add_row("accuracy", f"{figures['accuracy']:.2%}")
     table.add_row("against the golden model",
@@ -69,7 +70,8 @@ def show_synthesis(console, report):
                          *((name.upper(), "figure") for name in RESOURCES), ("share of LUTs", "figure"), ("", "word"))
     for block, counts in report["blocks"].items():
         share = counts["lut"] / max(1, report["lut"])
-        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}", f"[cyan]{'█' * round(20 * share)}[/]")
+        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}",
+                      f"[cyan]{'█' * round(20 * share)}[/]")
     table.add_section()
     table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "", "")
     table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "", "")
@@ -102,8 +104,9 @@ def _show_timing(console, report):
     if not path:
         return
     total = sum(step["delay_ns"] for step in path)
-    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}", ("block", "word"),
-                         ("last name in it", "word"), ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
+    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}",
+                         ("block", "word"), ("last name in it", "word"),
+                         ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
     for block, steps in groupby(path, key=lambda step: step["block"]):
         steps = list(steps)
         wires = sum(step["delay_ns"] for step in steps if step["kind"] == "routing")

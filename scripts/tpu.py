@@ -16,7 +16,8 @@ from hw.export import to_verilog
 from hw.verilog_header import source
 from hw.yosys import YosysError
 
-from .command_line import Json, RunFailed, console, package_version, run_app, show_error, show_line, usable_file, usable_folder, write_whole
+from .command_line import (Json, RunFailed, console, package_version, run_app, show_error, show_line, usable_file, usable_folder,
+                           write_whole)
 from .core_options import CoreChoice, takes_core
 from .report import progress_bar, show_run, show_synthesis, spinner
 

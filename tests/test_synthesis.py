@@ -284,14 +284,18 @@ def test_what_is_wrong(change, said):
 
 
 @pytest.mark.parametrize("changes, total, said", [
-    ({}, {"lut": 30_000}, ["try fewer functions (--no-pooling, --no-softmax, --table-lanes 0)", "try a larger part (--target)"]),
-    (PLAIN, {"lut": 30_000}, ["try a larger part (--target): no core is smaller"]),
+    ({}, {"lut": 25_000}, ["try fewer functions (--no-pooling, --no-softmax, --table-lanes 0)", "try a larger part (--target)"]),
+    ({}, {"lut": 30_000}, ["try a larger part (--target): no core is small enough for this one"]),
+    (PLAIN, {"lut": 25_000}, ["try a larger part (--target): no core is small enough for this one"]),
     ({"n": 4} | PLAIN, {"lut": 30_000}, ["try a smaller --n", "try a larger part (--target)"]),
     (PLAIN, {"bram": 57}, ["try smaller buffers (--unified-buffer-depth, --accumulator-depth)", "try a larger part (--target)"]),
+    ({}, {"bram": 57, "lut": 30_000}, ["try a larger part (--target): no core is small enough for this one"]),
     ({}, {}, []),
 ])
 def test_advice_on_size(changes, total, said):
+    """Only what can be enough: functions take 2,000 LUTs here, buffers 6 block RAMs."""
     report, config, target = _report()
+    report["blocks"]["activation"] = {"lut": 2000, "ff": 0, "dsp": 0, "bram": 0}
     report["total"] |= total
     assert advice(report, Config(**{"n": 2} | changes), target) == said
 
