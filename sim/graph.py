@@ -157,6 +157,8 @@ class Graph:
         Shape of one sample, as the model had it.
     preprocess : str or None
         What the model's metadata says under `preprocess`.
+    origin : sim.origin.Origin or None
+        The model's own input and outputs; None if the graph was not read from a file.
     """
 
     name: str
@@ -169,6 +171,7 @@ class Graph:
     softmax: bool = False
     input_shape: tuple[int, ...] = ()
     preprocess: str | None = None
+    origin: object = field(default=None, repr=False)
 
     @property
     def input_size(self):

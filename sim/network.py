@@ -1,6 +1,6 @@
 """The compiler's input: a chain of dense layers. What is more than that is a :class:`.graph.Graph`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,8 @@ class Network:
         Shape of one sample, as the model had it.
     preprocess : str or None
         What the model's metadata says under `preprocess`: how pixels become inputs (:data:`sim.data.PREPROCESSING`).
+    origin : sim.origin.Origin or None
+        The model's own input and outputs; None if the network was not read from a file.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Network:
     softmax: bool = False
     input_shape: tuple[int, ...] = ()
     preprocess: str | None = None
+    origin: object = field(default=None, repr=False, compare=False)
 
     @property
     def output_size(self):

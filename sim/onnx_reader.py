@@ -26,6 +26,7 @@ from .onnx_functions import without_functions
 from .onnx_operators import apply
 from .onnx_ranges import check_ranges
 from .onnx_views import Relayout, everything
+from .origin import make_origin
 from .printable import printable, quoted
 
 __all__ = ["read_network"]
@@ -69,11 +70,13 @@ def _network(model, path, keep_softmax):
     node, order = _in_order(node, order)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     kind = metadata.get("preprocess")
-    facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80)}
+    input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
+    origin = make_origin(path, model.graph, sample=reader.shape, batch=None if reader.batch == ANY_BATCH else reader.batch,
+                         flows=reader.flows, left_out=reader.left_out, node=node, order=order, input_order=input_order)
+    facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80), "origin": origin}
     layers = as_chain(node)
     if layers is not None and np.array_equal(order, np.arange(node.shape[2])):
         return Network(name=printable(path.stem), input_size=prod(reader.shape), layers=layers, **facts)
-    input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
     return as_graph(printable(path.stem), node, order, input_order=input_order, **facts)
 
 
@@ -133,6 +136,7 @@ class _Reader:
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.is_open = self.is_fixed = False            # the batch, as the input says
         self.values = {}                # name -> np.ndarray or Flow; several outputs are several names
+        self.flows, self.left_out = {}, {}      # output -> (shape, whether a label); output -> what of it is left to the host
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
@@ -154,6 +158,8 @@ class _Reader:
             if not isinstance(flow, Flow):
                 raise ModelError(f"output {quoted(entry.name)} does not depend on the input")
             results.append(_without_softmax(flow, keep_softmax))
+            self.flows[entry.name] = flow.dims, flow.label
+            self.left_out[entry.name] = flow.source.softmax if results[-1][1] else ""
         first, _ = results[0]
         # Logits, probabilities and labels of the same last layer are one result.
         if any(flow.source is not first.source or not np.array_equal(flow.index, first.index) for flow, _ in results):
@@ -269,5 +275,7 @@ def _without_softmax(flow, keep):
     if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
         return flow, False
     if node.softmax == "softmax" and node.shape[:2] != (1, 1) and flow.dims[-1] != flow.size:
+        return flow, False
+    if not np.array_equal(np.sort(flow.index), np.arange(prod(node.shape))):     # who has a part of the sums has not their share
         return flow, False
     return replace(flow, source=node.parts[0].taps[0].source), True
