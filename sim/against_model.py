@@ -10,11 +10,11 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from . import interpreters
 from .graph import Graph
-from .interpreters import InterpreterError
+from .interpreters import InterpreterError, values_of
 from .reference import BINARY32, check_stages, run_draft
 
 __all__ = ["Comparison", "against_model", "chosen"]
@@ -133,7 +133,7 @@ def _asked(make, network, samples, results):
         raise InterpreterError(f"{interpreter.title}: would take about {seconds:.0f} s for one sample")
     count = max(1, min(len(samples), int(_SECONDS / max(seconds, 1e-9))))
     samples, results = samples[:count], output.finish(results[:count])
-    theirs = _values(interpreter, origin, samples, results.shape)
+    theirs, = values_of(interpreter, origin, samples, [results.shape[1]])
     found = _figures(interpreter.title, output.value, theirs, results)
     return _read_rightly(found, network, samples, theirs)
 
@@ -146,32 +146,6 @@ def _figures(title, value, theirs, ours):
         len(ours), title, value, largest=float(np.abs(difference).max(initial=0)), not_finite=int((~finite).sum()),
         rms=float(np.sqrt((difference ** 2).sum() / there)),
         scale=float(np.sqrt((np.where(finite, theirs, 0) ** 2).sum() / there)), top_agreement=None if same is None else float(same))
-
-
-def _values(interpreter, origin, samples, shape, dtype=None):
-    """What an interpreter makes of float32 samples (count, size): binary64 (count, results)."""
-    dtype = dtype or helper.tensor_dtype_to_np_dtype(origin.element)
-    sample = next(node.sample for node in origin.nodes if hasattr(node, "sample"))
-    inputs = samples.reshape(len(samples), *sample).astype(dtype)
-    if origin.batch == 0:
-        parts = list(inputs)
-    elif origin.batch is None:
-        parts = [inputs]
-    else:       # filled up with samples that are there
-        rows = np.resize(np.arange(len(inputs)), -(-len(inputs) // origin.batch) * origin.batch)
-        parts = [inputs[rows[first:first + origin.batch]] for first in range(0, len(rows), origin.batch)]
-    found = [_numbers(interpreter({origin.input: np.ascontiguousarray(part)})[0]) for part in parts]
-    if any(values is None or values.size % shape[1] for values in found):
-        raise InterpreterError(f"{interpreter.title}: its value {origin.output.value!r} is not {shape[1]} numbers a sample")
-    values = np.concatenate([values.reshape(-1, shape[1]) for values in found])
-    if len(values) < len(samples):
-        raise InterpreterError(f"{interpreter.title}: gives {len(values)} results for {len(samples)} samples")
-    return values[:len(samples)]
-
-
-def _numbers(value):
-    value = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
-    return value.astype(np.float64) if value is not None and value.dtype.kind in "fiubV" else None
 
 
 def _unit(path):
@@ -198,8 +172,8 @@ def _read_rightly(found, network, samples, theirs):
     for make in (interpreters.onnx_reference, interpreters.onnx_reference_binary64):
         try:        # an interpreter may be wrong, or binary32 too coarse for how the model computes it
             wide = make is interpreters.onnx_reference_binary64
-            second = _values(make(origin.path, [output.value]), origin, samples, exact.shape,
-                             np.float64 if wide and origin.element in (TensorProto.FLOAT, *_UNITS) else None)
+            second, = values_of(make(origin.path, [output.value]), origin, samples, [exact.shape[1]],
+                                np.float64 if wide and origin.element in (TensorProto.FLOAT, *_UNITS) else None)
         except InterpreterError:
             continue
         again = _share(exact, bounds, second, unit)[0]

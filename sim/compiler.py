@@ -56,7 +56,7 @@ class _Trial:
 
 def _try(network, config, plan, short):
     schedule = Schedule(config, MemoryMap(network, config.n, plan.chunks), plan)
-    ops, image = with_weights(schedule.ops)
+    ops, image = with_weights(schedule.ops, across=True)
     timeline = simulate(ops, config, ideal=True) if short else estimate(ops, config)
     ops = ordered(ops, timeline, plan.eager)
     return _Trial(schedule, ops, image, simulate(ops, config).cycles if short else None)
@@ -124,4 +124,4 @@ def _program(network, config, trial):
         read_beats=read + len(words) * (step // config.bus_bytes),
         write_beats=sum(op.rows for op in ops if op.opcode is Opcode.STORE) * beats,
         least_beats=(tile_count * n + memory.tiles[0] * memory.batch + 2 * memory.bias_rows) * beats,
-        predicted_cycles=trial.cycles)
+        predicted_cycles=trial.cycles, ops=tuple(ops))

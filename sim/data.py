@@ -18,7 +18,7 @@ _MEAN, _DEVIATION = 0.1307, 0.3081          # of MNIST's training pixels / 255
 
 
 class DataError(ValueError):
-    """Digits that can't be read; one line that names the file, the cause and the mend."""
+    """Data that can't be read, or do not fit the model; one line that names the file, the cause and the fix."""
 
 
 def read_idx(path, kind):

@@ -167,16 +167,18 @@ def matmul(x, w, bias=None):
 
 
 def run_network(network, x):
-    """Results, float32 (batch, N), of a network for float32 or bfloat16 inputs (batch, K).
+    """Results, float32 (batch, N), of a network for float32 or bfloat16 inputs, (batch, K) or (batch, *shape of a sample).
 
     That is a :class:`sim.network.Network`, or a :class:`sim.graph.Graph`, whose model is :mod:`sim.graph_golden`.
 
-    Inputs and what one layer hands to the next are rounded to bfloat16; the last layer's results stay binary32.
+    Inputs and what one layer hands to the next are rounded to bfloat16; the last layer's results stay binary32. Raises
+    :class:`sim.data.DataError` for samples of another shape.
     """
+    from .samples import as_rows                # these stand on this module
+    values, _ = as_rows(network, x)
     if hasattr(network, "stages"):
-        from .graph_golden import run_graph     # which stands on this module
-        return run_graph(network, x)
-    values = np.asarray(x)
+        from .graph_golden import run_graph
+        return run_graph(network, values)
     for layer in network.layers:
         values = values if values.dtype == bfloat16 else round_bfloat16(values)
         values = activate(matmul(values, layer.weights, layer.bias), layer.function)

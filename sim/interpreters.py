@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .onnx_flow import inline
 
-__all__ = ["InterpreterError", "Interpreter", "available", "onnxruntime_of", "onnx_reference", "onnx_reference_binary64"]
+__all__ = ["InterpreterError", "Interpreter", "available", "onnxruntime_of", "onnx_reference", "onnx_reference_binary64",
+           "values_of"]
 
 
 class InterpreterError(RuntimeError):
@@ -130,3 +131,52 @@ def _widen(graph, inner):
 def available():
     """The interpreters to ask, the best first: functions of a model's path and the names of the values wanted."""
     return [onnxruntime_of, onnx_reference] if importlib.util.find_spec("onnxruntime") else [onnx_reference]
+
+
+def values_of(interpreter, origin, samples, sizes, dtype=None):
+    """What an interpreter makes of samples.
+
+    Parameters
+    ----------
+    interpreter : Interpreter
+        That was made for some values of the model.
+    origin : sim.origin.Origin
+    samples : float32 (count, size)
+        They go in together if the model's batch is open, else as many at a time as it takes, the last ones filled up.
+    sizes : list of int
+        How many numbers each of the values has in a sample.
+    dtype : dtype
+        Of the input, if it is not the model's.
+
+    Returns
+    -------
+    list of binary64 (count, numbers in a sample)
+
+    Raises
+    ------
+    InterpreterError
+        Also if a value has other numbers than these.
+    """
+    inputs = samples.reshape(len(samples), *origin.sample).astype(dtype or helper.tensor_dtype_to_np_dtype(origin.element))
+    if origin.batch == 0:
+        parts = list(inputs)
+    elif origin.batch is None:
+        parts = [inputs]
+    else:       # filled up with samples that are there
+        rows = np.resize(np.arange(len(inputs)), -(-len(inputs) // origin.batch) * origin.batch)
+        parts = [inputs[rows[first:first + origin.batch]] for first in range(0, len(rows), origin.batch)]
+    found = [interpreter({origin.input: np.ascontiguousarray(part)}) for part in parts]
+    values = []
+    for index, size in enumerate(sizes):
+        arrays = [_numbers(part[index]) for part in found]
+        counts = [None if array is None else array.size // size if array.size % size == 0 else None for array in arrays]
+        if None in counts or sum(counts) < len(samples):
+            raise InterpreterError(f"{interpreter.title}: one of its values is not {size} numbers a sample")
+        values.append(np.concatenate([array.reshape(-1, size) for array in arrays])[:len(samples)])
+    return values
+
+
+def _numbers(value):
+    """A value in binary64, or None if it is not an array of numbers."""
+    value = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
+    return value.astype(np.float64) if value is not None and value.dtype.kind in "fiubV" else None

@@ -1,14 +1,20 @@
-"""What each stage of a graph costs and how exact it is: expected, measured in the RTL, and against binary32 inference."""
+"""What each layer or stage of a network costs and how exact it is: expected, measured in the RTL, and against binary32 inference."""
 
+import copy
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
-from hw.isa import Opcode, encode
+from hw.isa import Opcode, decode, encode
 from hw.registers import STALLS
 
-from .graph_golden import run_graph
-from .memory_map import tiles_of
+from . import interpreters
+from .drafts import Input
+from .graph import Graph
+from .interpreters import InterpreterError, values_of
+from .memory_map import MemoryMap, tiles_of
+from .reference import tensors_of
 from .timing import MATMUL, simulate
 
 __all__ = ["Layer", "expected_layers", "measured_layers", "layer_errors", "first_stages"]
@@ -16,7 +22,9 @@ __all__ = ["Layer", "expected_layers", "measured_layers", "layer_errors", "first
 
 @dataclass(frozen=True)
 class Layer:
-    """One stage over one batch.
+    """One layer or stage over one batch. Layers overlap: while one drains, the next one's operands come. A layer has the cycles in
+    which the array took its rows, and those that it adds to the waiting; what it takes of the waiting of the layers before it is
+    not counted there any more. So the cycles of all layers are those of the run.
 
     Parameters
     ----------
@@ -28,9 +36,10 @@ class Layer:
         Useful multiplications.
     compute_cycles : int
         Cycles of its passes.
-    cycles : int
-        By which it prolongs the run of the stages before it.
+    cycles, busy : int
+        Its own, and those of them in which the array took a row.
     utilisation : float
+        Useful multiplications over cycles times cells.
     read_beats, write_beats : int
     stalls : dict or None
         Cycles in which the array took no row, by reason. Only of a measured one.
@@ -43,6 +52,7 @@ class Layer:
     macs: int
     compute_cycles: int
     cycles: int
+    busy: int
     utilisation: float
     read_beats: int
     write_beats: int
@@ -53,7 +63,7 @@ class Layer:
         """What it takes most of its time for."""
         if self.stalls:
             reason, cycles = max(self.stalls.items(), key=lambda entry: entry[1])
-            if cycles > self.cycles - sum(self.stalls.values()):
+            if cycles > self.busy:
                 return reason
         beats = self.read_beats + self.write_beats
         return "bus" if beats > self.compute_cycles else "array"
@@ -93,80 +103,147 @@ def _tiling(plan, stage, config):
 
 
 def first_stages(program, count):
-    """The program of the first `count` stages: the same images, with the other instructions left out."""
-    step = program.config.instruction_bytes
-    kept = [program.model[i * step:(i + 1) * step] for i, op in enumerate(program.ops) if op.stage < count]
+    """The program of the first `count` layers: the same images, with the other layers' instructions left out."""
+    step, tile = program.config.instruction_bytes, 2 * program.config.n ** 2
+    words, ops, left = [], [], [[0] for _ in range(5)]      # left: of each unit's first instructions, how many are still there
+    for number, op in enumerate(program.ops):
+        word = program.model[number * step:(number + 1) * step]
+        kept = _kept_weights(op, word, count, tile) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] if op.stage < count else []
+        left[op.unit].append(left[op.unit][-1] + len(kept))
+        words += [word for _, word in kept]
+        ops += [op for op, _ in kept]
+    for index, op in enumerate(ops):
+        ops[index] = op = copy.copy(op)
+        op.waits = [(unit, left[unit][need]) for unit, need in op.waits]
+    words.append(encode(Opcode.HALT).to_bytes(step, "little"))
     size = program.instructions * step
-    words = b"".join([*kept, encode(Opcode.HALT).to_bytes(step, "little")])
-    return replace(program, model=words.ljust(size, b"\0") + program.model[size:], instructions=len(kept) + 1,
-                   ops=tuple(op for op in program.ops if op.stage < count))
+    return replace(program, model=b"".join(words).ljust(size, b"\0") + program.model[size:], instructions=len(words), ops=tuple(ops))
 
 
-def _beats(program, stage):
+def _kept_weights(op, word, count, tile):
+    """Of a LOAD_WEIGHTS, what brings tiles of the first layers: `[(op, word)]`."""
+    stretches, position = [], 0         # [first tile, tiles]
+    for stage, tiles in op.parts:
+        if stage < count:
+            if stretches and sum(stretches[-1]) == position:
+                stretches[-1][1] += tiles
+            else:
+                stretches.append([position, tiles])
+        position += tiles
+    _, fields = decode(int.from_bytes(word, "little"))
+    kept = []
+    for first, tiles in stretches:
+        part = copy.copy(op)
+        part.rows = tiles
+        changed = {**fields, "offset": fields["offset"] + first * tile, "rows": tiles}
+        kept.append((part, encode(Opcode.LOAD_WEIGHTS, **changed).to_bytes(len(word), "little")))
+    return kept
+
+
+def _beats(program, number):
     config = program.config
-    vectors = {Opcode.LOAD: 1, Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}
-    mine = [op for op in program.ops if op.stage == stage]
-    read = sum(op.rows * vectors.get(op.opcode, 0) for op in mine) * config.beats_per_vector
+    vectors = {Opcode.LOAD: 1, Opcode.LOAD_BIAS: 2}
+    mine = [op for op in program.ops if op.stage == number]
+    tiles = sum(count for op in program.ops if op.opcode is Opcode.LOAD_WEIGHTS for stage, count in op.parts if stage == number)
+    read = (sum(op.rows * vectors.get(op.opcode, 0) for op in mine) + tiles * config.n) * config.beats_per_vector
     return (read + len(mine) * config.instruction_bytes // config.bus_bytes,
             sum(op.rows for op in mine if op.opcode is Opcode.STORE) * config.beats_per_vector)
 
 
-def _layers(program, totals, stalls=None):
-    """Layers from what the first 1, 2, 3 ... stages take."""
-    schedule, config = program.memory.schedule, program.config
+def _described(program):
+    """Of each layer: `(name, kind, shape, tiling, useful multiplications of a sample, cycles of its passes)`."""
+    config, plan, batch = program.config, program.plan, program.batch
+    if not isinstance(program.memory, MemoryMap):
+        schedule = program.memory.schedule
+        return [(stage.name, _kind(given), (*stage.result_size, stage.channels), _tiling(part, stage, config),
+                 schedule.graph.macs(stage), sum(op.passes * max(op.rows, config.n) for op in program.ops
+                                                 if op.stage == number and op.unit == MATMUL))
+                for number, (stage, given, part) in enumerate(zip(schedule.stages, schedule.graph.stages, plan))]
+    return [(layer.name, "dense" + (f", {layer.function}" if layer.function != "none" else ""), (1, 1, layer.weights.shape[1]),
+             f"{len(plan.chunks)} x {plan.chunks[0]} rows, column tiles {'+'.join(map(str, plan.groups[number]))}",
+             layer.weights.size, prod(tiles_of(size, config.n) for size in layer.weights.shape) * max(batch, config.n))
+            for number, layer in enumerate(program.memory.network.layers)]
+
+
+def _layers(program, busy, waiting, reasons=None):
+    """Layers from what the first 1, 2, 3 ... of them take: cycles in which the array is busy, and the others by reason."""
+    config, own = program.config, []
+    for number in range(len(busy)):
+        before = waiting[number - 1] if number else {}
+        own.append({name: cycles - before.get(name, 0) for name, cycles in waiting[number].items()})
+    for number in range(len(own) - 1, 0, -1):       # what a layer takes of the waiting before it
+        for name, cycles in own[number].items():
+            if cycles < 0:
+                own[number][name], own[number - 1][name] = 0, own[number - 1][name] + cycles
     layers = []
-    for number, (stage, plan) in enumerate(zip(schedule.stages, program.plan)):
-        cycles = totals[number] - (totals[number - 1] if number else 0)
-        own = stalls and {name: stalls[number][name] - (stalls[number - 1][name] if number else 0) for name in STALLS}
-        macs = program.batch * schedule.graph.macs(stage)
-        read, write = _beats(program, number)
-        layers.append(Layer(
-            stage.name, _kind(schedule.graph.stages[number]), (*stage.result_size, stage.channels), _tiling(plan, stage, config),
-            macs, sum(op.passes * max(op.rows, config.n) for op in program.ops if op.stage == number and op.unit == MATMUL),
-            cycles, macs / max(1, cycles) / config.n ** 2, read, write, own))
+    for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program)):
+        taken = busy[number] - (busy[number - 1] if number else 0)
+        cycles, macs = taken + sum(own[number].values()), program.batch * macs
+        layers.append(Layer(name, kind, shape, tiling, macs, compute, cycles, taken, macs / max(1, cycles) / config.n ** 2,
+                            *_beats(program, number), own[number] if reasons else None))
     return layers
+
+
+def _count(program):
+    return len(_described(program))
 
 
 def expected_layers(program):
     """Layers by the timing model."""
-    return _layers(program, [simulate(first_stages(program, count + 1).ops, program.config).cycles
-                             for count in range(len(program.plan))])
+    runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(_count(program))]
+    return _layers(program, [run.busy for run in runs], [{"": run.cycles - run.busy} for run in runs])
 
 
 def measured_layers(program, run):
     """Layers in the RTL; `run(program)` gives the counters of a run of one batch, as :meth:`sim.driver.Driver.counters` does."""
-    counters = [run(first_stages(program, count + 1)) for count in range(len(program.plan))]
-    return _layers(program, [one["cycles"] for one in counters],
-                   [{name: one[f"stall_{name}"] for name in STALLS} for one in counters])
+    counters = [run(first_stages(program, count + 1)) for count in range(_count(program))]
+    return _layers(program, [one["busy"] for one in counters],
+                   [{name: one[f"stall_{name}"] for name in STALLS} for one in counters], reasons=True)
 
 
-def layer_errors(graph, model, samples, shape):
-    """`{stage name: {"value", "largest", "rms", "scale"}}`: the golden model against binary32 inference by onnxruntime.
+def layer_errors(network, samples):
+    """The golden model against binary32 inference by an ONNX interpreter, layer by layer.
 
-    `largest` and `rms` are of the difference, `scale` is the root mean square of the value itself. `samples` are float32
-    (batch, input size); `shape` is that of one sample. Stages whose result is no value of the ONNX model are left out.
+    Parameters
+    ----------
+    network : Network or Graph
+        As it was read from a file.
+    samples : float32 (count, size)
+
+    Returns
+    -------
+    dict, str
+        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale` is
+        the root mean square of the value itself. Layers whose result is no value of the ONNX model are left out.
+
+    Raises
+    ------
+    sim.interpreters.InterpreterError
+        If none can compute the model.
     """
-    import onnx
-    import onnxruntime
-
-    proto = onnx.load(model)
-    wanted = {stage.value: stage for stage in graph.stages if stage.value}
-    known = {entry.name for entry in proto.graph.output}
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    entry = session.get_inputs()[0]
-    fixed = entry.shape[0] if isinstance(entry.shape[0], int) else len(samples)
-    inputs = np.ascontiguousarray(samples, np.float32).reshape(-1, *shape)
-    parts = [session.run(list(wanted), {entry.name: inputs[first:first + fixed]})
-             for first in range(0, len(inputs) - fixed + 1, fixed)]
-    _, kept = run_graph(graph, samples[:len(parts) * fixed], keep=True)
+    origin = network.origin
+    nodes = [node for node in origin.nodes if node.value and not isinstance(node, Input)]
+    names = {stage.value: stage.name for stage in network.stages} if isinstance(network, Graph) else {}
+    if not nodes:
+        return {}, "none of its layers makes a value of the model"
+    theirs, title = _inferred(origin, nodes, samples)
+    ours = tensors_of(network, samples)
     errors = {}
-    for index, stage in enumerate(wanted.values()):
-        reference = np.concatenate([part[index] for part in parts]).astype(np.float64)
-        ours = kept[stage.output].astype(np.float64).transpose(0, 3, 1, 2).reshape(reference.shape)
-        difference = ours - reference
-        errors[stage.name] = {"value": stage.value, "largest": float(np.abs(difference).max()),
-                              "rms": float(np.sqrt(np.mean(difference ** 2))), "scale": float(np.sqrt(np.mean(reference ** 2)))}
-    return errors
+    for node, value in zip(nodes, theirs):
+        difference = ours[node].transpose(0, 3, 1, 2).reshape(value.shape) - value
+        errors[names.get(node.value, node.name)] = {
+            "value": node.value, "largest": float(np.abs(difference).max()), "rms": float(np.sqrt(np.mean(difference ** 2))),
+            "scale": float(np.sqrt(np.mean(value ** 2)))}
+    return errors, title
+
+
+def _inferred(origin, nodes, samples):
+    """What an interpreter has for the nodes' values, each binary64 (count, values), and its name."""
+    reasons = []
+    for make in interpreters.available():
+        try:
+            interpreter = make(origin.path, [node.value for node in nodes])
+            return values_of(interpreter, origin, samples, [prod(node.shape) for node in nodes]), interpreter.title
+        except InterpreterError as error:
+            reasons.append(str(error))
+    raise InterpreterError("; ".join(reasons))

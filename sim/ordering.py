@@ -11,9 +11,9 @@ _MOST_TILES = 65_535            # in one LOAD_WEIGHTS
 _STARTING = 4                   # LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last
 
 
-def with_weights(ops):
+def with_weights(ops, across=False):
     """The instructions with LOAD_WEIGHTS put in front of the first that needs them, and the groups of tiles in the order
-    in which the image holds them: {(layer, column, columns): first tile}."""
+    in which the image holds them: {(layer, column, columns): first tile}. `across` says that one may bring tiles of two stages."""
     image, size = {}, 0
     result, current, end = [], None, None
     started = 0
@@ -29,13 +29,15 @@ def with_weights(ops):
                 size += op.group_tiles
             first = image[group] + before
             while count:
-                if current is None or first != end or current.rows == _MOST_TILES or current.stage != op.stage:
+                if current is None or first != end or current.rows == _MOST_TILES \
+                        or current.stage != op.stage and not across:
                     current = Op(Opcode.LOAD_WEIGHTS, {"offset": first, "rows": 0})
-                    current.stage = op.stage
+                    current.stage, current.parts = op.stage, []
                     end = first
                     result.append(current)
                 part = min(count, _MOST_TILES - current.rows)
                 current.rows += part
+                current.parts.append((op.stage, part))
                 first, end, count = first + part, end + part, count - part
         result.append(op)
     for op in result:

@@ -82,6 +82,11 @@ class Origin:
     input_order: np.ndarray | None = None
 
     @property
+    def sample(self):
+        """The shape of one sample at the input."""
+        return next(node.sample for node in self.nodes if isinstance(node, Input))
+
+    @property
     def output(self):
         """The first output that holds values, else the first."""
         return next((output for output in self.outputs if not output.label), self.outputs[0])

@@ -46,7 +46,7 @@ class Program:
     memory : object
         With `pack_input` and `unpack_output`.
     ops : tuple of Op
-        Of a graph: the instructions, HALT left out, with the stage that each belongs to.
+        The instructions, HALT left out, with the layer or stage that each belongs to.
     """
 
     model: bytes

@@ -1,19 +1,27 @@
-"""A network and its samples through the RTL: compile, lay out host memory, simulate, compare with the golden model."""
+"""A network and its samples through the core: compile, lay out host memory, simulate, compare with the golden model."""
 
 import functools
+import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from hw.export import to_verilog
+from hw.isa import Region
 from hw.registers import STALLS
 
 from .compiler import compile_network
-from .golden import bfloat16, run_network
+from .golden import bfloat16, round_bfloat16, run_network
+from .machine import Machine, MachineFault
 from .runner import Simulation
+from .samples import as_rows, as_samples
+from .timing import HOST_LATENCY
 from .whole_runs import run_batches
 
-__all__ = ["Result", "HostImage", "core_simulation", "run_samples", "count_batch", "summarize"]
+__all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "run_samples", "count_batch", "summarize"]
+
+#: What a network can run on: the RTL in a simulator, the instruction-level model, and the golden model alone.
+SIMULATORS = ("verilator", "icarus", "model", "golden")
 
 _PAGE = 4096
 
@@ -63,34 +71,37 @@ class Result:
     Parameters
     ----------
     logits, expected : float32 (samples, outputs)
-        By the RTL and by the golden model.
-    mismatched_bits : int
-        Bits in which they differ.
-    cycles, busy : int
-        Of all batches together; `stalls` maps each reason to cycles, and with `busy` sums to `cycles`.
-    utilisation : float
+        By what ran it and by the golden model. A Softmax that was left out of the network is not in them.
+    mismatched_bits : int or None
+        Bits in which they differ; None if the golden model alone ran.
+    cycles, busy : int or None
+        Of all batches together; `stalls` maps each reason to cycles, and with `busy` sums to `cycles`. None, as all of the
+        figures of time below, of models that know no time.
+    utilisation : float or None
         Useful multiply-accumulates over cycles times cells.
     batches : list of dict
         The counters of each.
-    cycles_per_second : float
+    cycles_per_second : float or None
         Simulated; of a board, its clock.
     seconds : float
         Wall time of the simulated runs; of a board's, with all that goes over its serial line.
+    protocol_errors : int or None
+        Violations of AXI's rules.
     fault : dict or None
         `cause`, `pc` and `batch` of the fault that ended the runs early.
     """
 
     logits: np.ndarray
     expected: np.ndarray
-    mismatched_bits: int
-    cycles: int
-    busy: int
-    stalls: dict
-    utilisation: float
+    mismatched_bits: int | None
+    cycles: int | None
+    busy: int | None
+    stalls: dict | None
+    utilisation: float | None
     batches: list
-    cycles_per_second: float
+    cycles_per_second: float | None
     seconds: float
-    protocol_errors: int
+    protocol_errors: int | None
     fault: dict | None
     waves: str | None
 
@@ -104,14 +115,39 @@ def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False):
     return Simulation.of_core(_verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves)
 
 
-def run_samples(network, config, samples, *, batch, simulator="verilator", memory=None, waves=False, progress=None,
+def run_samples(network, config, samples, *, batch=None, simulator="verilator", memory=None, waves=False, progress=None,
                 program=None, timeout=3600):
-    """Runs bfloat16 samples (count, inputs) through the RTL in batches.
+    """Runs samples of a network in batches, and compares every bit with the golden model.
+
+    >>> import numpy as np
+    >>> from hw.config import Config
+    >>> from sim.network import load_network
+    >>> from sim.run import run_samples
+    >>> from sim.shipped import SHIPPED
+    >>> network = load_network(SHIPPED["a"])
+    >>> images = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
+    >>> result = run_samples(network, Config(n=4), images, simulator="model")
+    >>> result.logits.shape, result.mismatched_bits
+    ((3, 10), 0)
+    >>> probabilities = network.origin.output.of(result.logits)     # with the Softmax at the end of the model
+    >>> bool(np.allclose(probabilities.sum(axis=1), 1))
+    True
 
     Parameters
     ----------
+    network : Network or Graph
+        From :func:`sim.network.load_network`.
+    config : Config
+        The core; not needed (None) for the golden model.
+    samples : array
+        Finite numbers of any type, (count, *shape of a sample) or (count, values of a sample), see :func:`sim.samples.as_samples`;
+        or any bfloat16 ones.
+    batch : int
+        Samples of a run; all of them without it.
+    simulator : str
+        One of `SIMULATORS`.
     memory : dict
-        Plusargs of the host memory: `latency`, pauses, faults.
+        Plusargs of the host memory of the RTL: `latency` (cycles, without it `HOST_LATENCY`), pauses, faults.
     progress : callable
         Called with `(batches done, batches)`.
     program : Program
@@ -120,35 +156,78 @@ def run_samples(network, config, samples, *, batch, simulator="verilator", memor
     Returns
     -------
     Result
+
+    Raises
+    ------
+    sim.data.DataError
+        If the samples do not fit the network.
     """
-    program = program or compile_network(network, config, batch)
+    if simulator not in SIMULATORS:
+        raise ValueError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")
+    samples = np.asarray(samples)
+    samples = as_rows(network, samples)[0] if samples.dtype == bfloat16 else round_bfloat16(as_samples(network, samples).rows)
+    if simulator == "golden":
+        started = time.perf_counter()
+        expected = run_network(network, samples)
+        return Result(expected, expected, None, None, None, None, None, [], None, time.perf_counter() - started, None, None, None)
+    program = program or compile_network(network, config, batch or len(samples))
     host = HostImage(program, samples)
-    simulation = core_simulation(config, simulator=simulator, memory_bytes=host.size, waves=waves)
-    expected = run_network(network, samples.astype(bfloat16))
-    raw = run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, memory=memory, timeout=timeout,
-                      cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000, progress=progress)
-    logits = host.results(raw["output"])
-    return summarize(program, config, logits, expected, raw["batches"], cycles_per_second=raw["cycles_per_second"],
-                     seconds=raw["seconds"], protocol_errors=raw["protocol_errors"], fault=raw["fault"], waves=raw.get("waves"))
+    expected = run_network(network, samples)
+    if simulator == "model":
+        return _run_model(program, host, expected, progress)
+    raw = _run_rtl(program, host, simulator=simulator, memory=memory, timeout=timeout, progress=progress, waves=waves)
+    return summarize(program, program.config, host.results(raw["output"]), expected, raw["batches"],
+                     cycles_per_second=raw["cycles_per_second"], seconds=raw["seconds"], protocol_errors=raw["protocol_errors"],
+                     fault=raw["fault"], waves=raw.get("waves"))
 
 
-def count_batch(program, config, samples, *, simulator="verilator", memory=None, timeout=3600):
-    """The counters of a run of one batch, whatever it gives. Raises RuntimeError if it does not come to its end."""
-    host = HostImage(program, samples)
-    simulation = core_simulation(config, simulator=simulator, memory_bytes=host.size)
-    raw = run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, memory=memory, timeout=timeout,
-                      cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000)
+def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=False):
+    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, waves=waves)
+    return run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, timeout=timeout, progress=progress,
+                       memory={"latency": HOST_LATENCY, **(memory or {})},
+                       cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000)
+
+
+def _run_model(program, host, expected, progress=None):
+    """The batches on the instruction-level model, with the same images of host memory as the RTL has."""
+    started = time.perf_counter()
+    memory, fault = bytearray(host.bytes.ljust(host.size, b"\0")), None
+    for index, batch in enumerate(host.batches):
+        places = {Region[name]: place for name, place in batch["regions"].items()}
+        regions = {region: memory[base:base + size] for region, (base, size) in places.items()}
+        try:
+            Machine(program.config, regions).run()
+        except MachineFault as error:
+            fault = {"cause": error.cause.name, "pc": error.pc, "batch": index}
+        for region, (base, size) in places.items():
+            memory[base:base + size] = regions[region]
+        if progress:
+            progress(index + 1, len(host.batches))
+        if fault:
+            break
+    logits = host.results(memory[host.outputs[0]:])
+    return Result(logits, expected, _differing(logits, expected), None, None, None, None, [], None,
+                  time.perf_counter() - started, None, fault, None)
+
+
+def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600):
+    """The counters of a run of one batch of bfloat16 samples in the RTL, whatever it gives. Raises RuntimeError if it does not come
+    to its end."""
+    raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
     return raw["batches"][0]
 
 
+def _differing(one, two):
+    return int(np.bitwise_count(one.view(np.uint32) ^ two.view(np.uint32)).sum())
+
+
 def summarize(program, config, logits, expected, counters, **rest):
     """The :class:`Result` of batches with these `counters`; `rest` are the fields that do not follow from them."""
-    differing = logits.view(np.uint32) ^ expected.view(np.uint32)
     cycles = sum(one["cycles"] for one in counters)
     return Result(
-        logits=logits, expected=expected, mismatched_bits=int(np.bitwise_count(differing).sum()),
+        logits=logits, expected=expected, mismatched_bits=_differing(logits, expected),
         cycles=cycles, busy=sum(one["busy"] for one in counters),
         stalls={name: sum(one[f"stall_{name}"] for one in counters) for name in STALLS},
         # Padding of the last batch is not useful.

@@ -61,11 +61,12 @@ class Op:
     `waits` are pairs (unit, how many of that unit's instructions must have ended before it begins). `rows`, `passes`, `keep`,
     `acc`, `acc_stride`, `tiles0` and `wide` are as in its fields; `tiles` is (layer, first column of the group, columns,
     tiles of the group before, tiles) of a MATMUL that takes tiles, which stand in the group's order: by k, then column.
-    `stage` is the number of the stage of a graph that it belongs to.
+    `stage` is the number of the layer, or of the stage of a graph, that it belongs to; of LOAD_WEIGHTS, `parts` has pairs of such a
+    number and tiles, in order.
     """
 
     __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "wide",
-                 "tiles", "group_tiles", "stage")
+                 "tiles", "group_tiles", "stage", "parts")
 
     def __init__(self, opcode, fields, waits=(), tiles=None):
         self.opcode, self.fields, self.unit, self.waits, self.tiles = opcode, fields, UNIT[opcode], waits, tiles
@@ -137,7 +138,7 @@ class Schedule:
         self.n = config.n
         self.layers = len(memory.network.layers)
         self.functions = [Function[layer.function.upper()] for layer in memory.network.layers]
-        self.ops, self.issued = [], [0] * 5
+        self.ops, self.issued, self.stage = [], [0] * 5, 0
         scratch = sum(memory.tiles[1:-1]) * max(plan.chunks) if not all(plan.resident[1:]) else 0
         self.scratch_bytes = scratch * 2 * self.n
         self.places = {"buffer": Places(config.unified_buffer_depth), "acc": Places(config.accumulator_depth),
@@ -186,6 +187,7 @@ class Schedule:
         unit = UNIT[opcode]
         self.issued[unit] += 1
         op = Op(opcode, fields, waits(self.places, unit, self.issued[unit], accesses), tiles)
+        op.stage = self.stage
         if tiles is not None:
             op.group_tiles = self.memory.tiles[tiles[0]] * tiles[2]
         self.ops.append(op)
@@ -200,6 +202,7 @@ class Schedule:
             region, offset = Region.SCRATCH, self.memory.scratch_offset(chunk, level, k0)
             accesses.append(("scratch", offset // (2 * self.n), rows, False))
         self._emit(Opcode.LOAD, {"region": region, "offset": offset, "rows": rows, "buffer": buffer}, accesses)
+        self.ops[-1].stage = level
 
     def _load_biases(self, layer, column, count):
         """Brings bias rows, and returns the first one's place."""
@@ -252,7 +255,7 @@ class Schedule:
                                for k in range(0, tiles, self.plan.block)]
         self.streamed = 0               # blocks whose passes have been issued
         for position, (chunk, layer, column, count) in enumerate(steps):
-            last_of_layer = column + count == self.memory.tiles[layer + 1]
+            self.stage, last_of_layer = layer, column + count == self.memory.tiles[layer + 1]
             self._group(chunk, layer, column, count, last_of_layer, position + 1 == len(steps))
             if layer == 0 and self.plan.resident[0]:
                 ahead = chunk + 1 < len(self.plan.chunks) and chunk + 1 not in self.input_loaded

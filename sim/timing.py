@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 from hw.isa import Opcode
 
-__all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "Timeline", "simulate", "estimate",
+__all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "HOST_LATENCY", "Timeline", "simulate", "estimate",
            "turnaround"]
 
 #: Units, each of which works in order.
@@ -17,6 +17,9 @@ LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = range(5)
 UNIT = {Opcode.LOAD: LOAD, Opcode.LOAD_BIAS: LOAD, Opcode.LOAD_WEIGHTS: WEIGHTS, Opcode.STORE: STORE,
         Opcode.MATMUL: MATMUL, Opcode.ACTIVATE: ACTIVATE, Opcode.POOL: ACTIVATE, Opcode.MULTIPLY: ACTIVATE,
         Opcode.LOAD_TABLE: ACTIVATE, Opcode.SOFTMAX: ACTIVATE}
+
+#: Cycles that host memory takes to answer, where nothing else is said: of estimates and of runs.
+HOST_LATENCY = 32
 
 _QUEUE = 4              # instructions that wait in front of a unit
 _DISPATCH = 6           # cycles an instruction, and one more for each in flight
@@ -221,12 +224,12 @@ class _Run:
         return self.data_free
 
 
-def simulate(ops, config, latency=32, ideal=False):
+def simulate(ops, config, latency=HOST_LATENCY, ideal=False):
     """Timeline of the instructions in this order. `ideal` dispatches all at once, as if windows had no end."""
     return _Run(ops, config, latency, ideal).run()
 
 
-def estimate(ops, config, latency=32):
+def estimate(ops, config, latency=HOST_LATENCY):
     """Like an ideal :func:`simulate`, for programs of any length: an instruction is one event, the bus has no end."""
     free, done, starts = [0] * 5, [[0], [0], [0], [0], [0]], []
     settle = turnaround(config) + config.n

@@ -1,0 +1,120 @@
+"""Arrays in files, as numpy writes them: samples and labels to read, results to write."""
+
+import contextlib
+import os
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from .data import DataError
+from .samples import as_samples
+
+__all__ = ["read_samples", "read_labels", "read_array", "check_place", "write_array"]
+
+_MOST_BYTES = 1 << 32           # of an array in an archive, unpacked
+_DAMAGED = (ValueError, EOFError, KeyError, IndexError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error, RuntimeError,
+            NotImplementedError, UnicodeError, OverflowError)
+
+
+def read_samples(path, network, most=None):
+    """The samples in a `.npy` file, or in a `.npz` one by the name of the model's input: :class:`sim.samples.Samples`.
+
+    `(samples, count)`: of them at most `most`, and how many there are in the file. Raises DataError.
+    """
+    name = network.origin.input if network.origin else None
+    array = read_array(path, name)
+    try:
+        samples = as_samples(network, array, most)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    return samples, 1 if samples.alone else len(array)
+
+
+def read_labels(path, count, classes):
+    """int64 (count,) from a `.npy` file: for each sample of the file that goes with it, which of the results is to be the largest.
+
+    Raises DataError.
+    """
+    array = read_array(path, "labels")
+    if array.dtype.kind not in "iu" or array.shape != (count,):
+        raise DataError(f"{path}: must hold {count} integers, one a sample, of shape ({count},), not {array.dtype} of shape "
+                        f"{array.shape}")
+    wrong = np.flatnonzero((array < 0) | (array >= classes))
+    if len(wrong):
+        raise DataError(f"{path}: label {array[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to {classes - 1}")
+    return array.astype(np.int64)
+
+
+def read_array(path, name=None):
+    """The array in a `.npy` file, or the one of this name in a `.npz` archive; whatever the file's header claims, no more memory is
+    taken than there is data. Raises DataError."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            archive = file.read(2) == b"PK"
+        return _from_archive(path, name) if archive else _from_file(path)
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    except _DAMAGED as error:
+        raise DataError(f"{path}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
+                        f"({type(error).__name__}: {' '.join(str(error).split())[:100]})") from None
+
+
+def _from_file(path):
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: empty file; save an array with numpy.save")
+    array = np.load(path, mmap_mode="r", allow_pickle=False)        # it reads nothing yet, and more than there is it refuses
+    if array.dtype.hasobject or array.dtype.kind == "V":
+        raise DataError(f"{path}: holds {array.dtype}, not numbers; save it as float32")
+    return array
+
+
+def _from_archive(path, name):
+    with zipfile.ZipFile(path) as archive:
+        names = [entry.removesuffix(".npy") for entry in archive.namelist() if entry.endswith(".npy")]
+        if name not in names:
+            held = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
+            raise DataError(f"{path}: holds no array {name!r}; it has {held or 'none'}")
+        entry = archive.getinfo(f"{name}.npy")
+        if entry.file_size > _MOST_BYTES:
+            raise DataError(f"{path}: its array {name!r} takes {entry.file_size} bytes, the most is {_MOST_BYTES}; save it with "
+                            f"numpy.save")
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder) / "array.npy"
+            with archive.open(entry) as packed, open(part, "wb") as plain:
+                while chunk := packed.read(1 << 20):
+                    plain.write(chunk)
+            return np.array(_from_file(part))
+
+
+def check_place(path):
+    """Refuses a place where no file can be written, before the work for it is done. Raises DataError."""
+    path = Path(path)
+    folder = path.parent
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name a file in it")
+    if not folder.is_dir():
+        raise DataError(f"{path}: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DataError(f"{path}: the folder {folder} can't be written to")
+
+
+def write_array(path, array):
+    """Writes a `.npy` file that is either whole or not there."""
+    path = Path(path)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+        partial.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise DataError(f"{path}: {error.strerror or error}") from None
+        raise
