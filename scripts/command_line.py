@@ -54,11 +54,11 @@ def package_version():
 
 # --- Paths --------------------------------------------------------------------------------------------------------
 
-def usable_file(path, option="-o"):
+def usable_file(path, option="-o", example="tpu.v"):
     """Raises typer.BadParameter if a file could not be written there."""
     folder = path.parent
     if path.is_dir():
-        problem = f"{path} is a folder; name a file, such as {path / 'tpu.v'}"
+        problem = f"{path} is a folder; name a file, such as {path / example}"
     elif not folder.is_dir():
         problem = f"{path}: there is no folder {folder}; make it first"
     elif not os.access(folder, os.W_OK | os.X_OK):

@@ -3,6 +3,7 @@
 import contextlib
 from itertools import groupby
 
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hw.registers import STALLS
@@ -10,7 +11,12 @@ from hw.registers import STALLS
 from .targets import RESOURCES
 from .terminal_tables import figure_table, print_table
 
-__all__ = ["progress_bar", "spinner", "show_run", "show_synthesis"]
+__all__ = ["plain", "progress_bar", "spinner", "show_run", "show_synthesis"]
+
+
+def plain(text):
+    """Text that comes from a file, safe to show: nothing in it is markup, and control characters are written out."""
+    return escape("".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text)))
 
 
 @contextlib.contextmanager
@@ -31,29 +37,66 @@ def progress_bar(console, text):
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
+_PLACES = {"model": "on the instruction-level model", "golden": "by the golden model alone"}
+
+
+def _where(figures):
+    """What a run ran on, in words."""
+    if "board" in figures:
+        return f"on the board at {plain(figures['board'])}"
+    return _PLACES.get(figures["simulator"], f"simulated by {figures['simulator']}")
+
+
 def show_run(console, figures):
     """The result of `tpu run`."""
-    exact = figures["mismatched_bits"] == 0
-    simulated = "simulator" in figures
-    place = f"simulated by {figures['simulator']}" if simulated else f"on the board at {figures['board']}"
-    title = f"amaranth-tpu, {figures['n']} x {figures['n']} cells, {place}"
-    table = figure_table(title, ("", "word"), ("", "word"), header=False)
-    table.add_row("images", f"{figures['images']:,} in batches of {figures['batch']}")
-    table.add_row("accuracy", f"{figures['accuracy']:.2%}")
-    table.add_row("against the golden model",
-                  f"[{'green' if exact else 'red'}]{figures['mismatched_bits']:,} bits different[/]")
-    table.add_row("cycles", f"{figures['cycles']:,}")
-    table.add_row("utilisation", f"{figures['utilisation']:.2%}")
-    if simulated:
-        table.add_row("simulated", f"{figures['cycles_per_second']:,.0f} cycles a second, {figures['seconds']:.1f} s")
-    else:
+    core = f", {figures['n']} x {figures['n']} cells" if figures["n"] else ""
+    table = figure_table(f"amaranth-tpu{core}, {_where(figures)}", ("", "word"), ("", "word"), header=False)
+    batches = f" in batches of {figures['batch']}" if figures["batch"] else ""
+    table.add_row("samples", f"{figures['images']:,}{batches}, {plain(figures['data']['text'])}")
+    if figures["accuracy"] is not None:
+        table.add_row("accuracy", f"{figures['accuracy']:.2%}")
+    if figures["mismatched_bits"] is not None:
+        colour = "red" if figures["mismatched_bits"] else "green"
+        table.add_row("against the golden model", f"[{colour}]{figures['mismatched_bits']:,} bits different[/]")
+    _show_comparison(table, figures["against_model"])
+    if figures["cycles"] is not None:
+        table.add_row("cycles", f"{figures['cycles']:,}")
+        table.add_row("utilisation", f"{figures['utilisation']:.2%}")
+    if figures["estimated_cycles"] is not None:
+        table.add_row("estimated cycles", f"{figures['estimated_cycles']:,}, by the compiler's timing model")
+    if "board" in figures:
         table.add_row("clock", f"{figures['cycles_per_second'] / 1e6:,.2f} MHz: "
                                f"{figures['cycles'] / figures['cycles_per_second'] * 1e3:,.2f} ms")
         table.add_row("with loading and reading back", f"{figures['seconds']:.1f} s")
+    elif figures["cycles_per_second"] is not None:
+        table.add_row("simulated", f"{figures['cycles_per_second']:,.0f} cycles a second, {figures['seconds']:.1f} s")
+    else:
+        table.add_row("computed in", f"{figures['seconds']:.1f} s")
     if figures["waves"]:
-        table.add_row("waves", figures["waves"])
+        table.add_row("waves", plain(figures["waves"]))
+    if figures["output"]:
+        shape = " x ".join(map(str, figures["output"]["shape"]))
+        table.add_row("results", f"{plain(figures['output']['file'])}: {shape}, {figures['output']['type']}, "
+                                 f"output {plain(figures['output']['name'])}")
     print_table(console, table)
+    if figures["cycles"] is not None:
+        _show_cycles(console, figures)
 
+
+def _show_comparison(table, found):
+    """The rows on what ONNX' interpreters say."""
+    if found["reason"]:
+        table.add_row("against the model", f"[yellow]not compared:[/] {plain(found['reason'])}")
+    elif found["interpreter"]:
+        top = "" if found["top_agreement"] is None else f", top answer the same in {found['top_agreement']:.0%}"
+        lost = f", {found['not_finite']:,} values not finite" if found["not_finite"] else ""
+        table.add_row(f"against {plain(found['interpreter'])}", f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} "
+                      f"of {found['scale']:.3g}{top}, on {found['samples']} samples{lost}")
+    if found["error"]:
+        table.add_row("", f"[red]{plain(found['error'])}[/]")
+
+
+def _show_cycles(console, figures):
     cycles = figure_table("Where the cycles went", ("", "word"), ("cycles", "figure"), ("share", "figure"), ("meaning", "word"))
     rows = [("busy", figures["busy"], "the array took a row"),
             *((name, figures["stalls"][name], text) for name, text in STALLS.items())]
@@ -70,8 +113,7 @@ def show_synthesis(console, report):
                          *((name.upper(), "figure") for name in RESOURCES), ("share of LUTs", "figure"), ("", "word"))
     for block, counts in report["blocks"].items():
         share = counts["lut"] / max(1, report["lut"])
-        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}",
-                      f"[cyan]{'█' * round(20 * share)}[/]")
+        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}", f"[cyan]{'█' * round(20 * share)}[/]")
     table.add_section()
     table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "", "")
     table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "", "")
@@ -104,9 +146,8 @@ def _show_timing(console, report):
     if not path:
         return
     total = sum(step["delay_ns"] for step in path)
-    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}",
-                         ("block", "word"), ("last name in it", "word"),
-                         ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
+    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}", ("block", "word"),
+                         ("last name in it", "word"), ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
     for block, steps in groupby(path, key=lambda step: step["block"]):
         steps = list(steps)
         wires = sum(step["delay_ns"] for step in steps if step["kind"] == "routing")

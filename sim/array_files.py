@@ -4,7 +4,6 @@ import contextlib
 import os
 import tempfile
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,9 @@ import numpy as np
 from .data import DataError
 from .samples import as_samples
 
-__all__ = ["read_samples", "read_labels", "read_array", "check_place", "write_array"]
+__all__ = ["read_samples", "read_labels", "read_array", "write_array"]
 
 _MOST_BYTES = 1 << 32           # of an array in an archive, unpacked
-_DAMAGED = (ValueError, EOFError, KeyError, IndexError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error, RuntimeError,
-            NotImplementedError, UnicodeError, OverflowError)
 
 
 def read_samples(path, network, most=None):
@@ -60,7 +57,7 @@ def read_array(path, name=None):
         raise
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
-    except _DAMAGED as error:
+    except Exception as error:              # numpy's and zipfile's readers raise all sorts of things for damaged files
         raise DataError(f"{path}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
                         f"({type(error).__name__}: {' '.join(str(error).split())[:100]})") from None
 
@@ -90,18 +87,6 @@ def _from_archive(path, name):
                 while chunk := packed.read(1 << 20):
                     plain.write(chunk)
             return np.array(_from_file(part))
-
-
-def check_place(path):
-    """Refuses a place where no file can be written, before the work for it is done. Raises DataError."""
-    path = Path(path)
-    folder = path.parent
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder; name a file in it")
-    if not folder.is_dir():
-        raise DataError(f"{path}: there is no folder {folder}; make it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise DataError(f"{path}: the folder {folder} can't be written to")
 
 
 def write_array(path, array):

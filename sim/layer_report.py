@@ -17,7 +17,7 @@ from .memory_map import MemoryMap, tiles_of
 from .reference import tensors_of
 from .timing import MATMUL, simulate
 
-__all__ = ["Layer", "expected_layers", "measured_layers", "layer_errors", "first_stages"]
+__all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "layer_errors", "first_stages"]
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Layer:
         Useful multiplications.
     compute_cycles : int
         Cycles of its passes.
-    cycles, busy : int
+    cycles, busy : int or None
         Its own, and those of them in which the array took a row.
-    utilisation : float
+    utilisation : float or None
         Useful multiplications over cycles times cells.
     read_beats, write_beats : int
     stalls : dict or None
@@ -51,9 +51,9 @@ class Layer:
     tiling: str
     macs: int
     compute_cycles: int
-    cycles: int
-    busy: int
-    utilisation: float
+    cycles: int | None
+    busy: int | None
+    utilisation: float | None
     read_beats: int
     write_beats: int
     stalls: dict | None = None
@@ -184,19 +184,23 @@ def _layers(program, busy, waiting, reasons=None):
     return layers
 
 
-def _count(program):
-    return len(_described(program))
+def described_layers(program):
+    """Layers of which nothing is known that time has to do with: no cycles, no utilisation."""
+    return [Layer(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
+            for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))]
 
 
 def expected_layers(program):
     """Layers by the timing model."""
-    runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(_count(program))]
+    runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(len(_described(program)))]
     return _layers(program, [run.busy for run in runs], [{"": run.cycles - run.busy} for run in runs])
 
 
 def measured_layers(program, run):
-    """Layers in the RTL; `run(program)` gives the counters of a run of one batch, as :meth:`sim.driver.Driver.counters` does."""
-    counters = [run(first_stages(program, count + 1)) for count in range(_count(program))]
+    """Layers in the RTL; `run(program, number, of how many)` gives the counters of a run of one batch, as
+    :meth:`sim.driver.Driver.counters` does."""
+    layers = len(_described(program))
+    counters = [run(first_stages(program, number), number, layers) for number in range(1, layers + 1)]
     return _layers(program, [one["busy"] for one in counters],
                    [{name: one[f"stall_{name}"] for name in STALLS} for one in counters], reasons=True)
 

@@ -8,7 +8,7 @@ from ml_dtypes import bfloat16
 
 from .data import DataError
 
-__all__ = ["Samples", "as_rows", "as_samples", "random_samples", "takes_digits"]
+__all__ = ["Samples", "as_rows", "as_samples", "random_samples", "takes_digits", "takes_integers"]
 
 _LARGEST = 2.0 ** 128 - 2.0 ** 119      # from here on a number is infinite in bfloat16
 
@@ -131,3 +131,8 @@ def takes_digits(network):
     """Whether a model takes images of 28 x 28 pixels."""
     shape = tuple(size for size in _sample_shape(network) if size != 1)
     return prod(shape) == 784 and shape in ((784,), (28, 28))
+
+
+def takes_integers(network):
+    """Whether a model's input is of an integer type."""
+    return _element(network).kind in "iub"

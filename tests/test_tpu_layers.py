@@ -23,7 +23,7 @@ def convolutional(tmp_path_factory):
 
 
 def test_explain(convolutional, digits):  # noqa: F811
-    arguments = ("run", *SMALL, "--pooling", "--model", convolutional, "--data", digits, "--explain")
+    arguments = ("run", *SMALL, "--pooling", "--model", convolutional, "--images", 10, "--explain")
     plan = json.loads(tpu(*arguments, "--json").stdout)
     assert [layer["name"] for layer in plan["layers"]] == ["first", "second"]
     assert [layer["macs"] for layer in plan["layers"]] == [10 * 16 * 9 * 6, 10 * 24 * 3]
@@ -33,19 +33,38 @@ def test_explain(convolutional, digits):  # noqa: F811
         assert text in done.stdout, done.stdout
 
 
-def test_layers(convolutional, digits):  # noqa: F811
-    done = tpu("run", *SMALL, "--pooling", "--model", convolutional, "--data", digits, "--images", 4, "--layers", "--json")
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    """16 -> 12 -> 8 -> 3."""
+    rng, build = np.random.default_rng(12), Builder(["batch", 16])
+    for inputs, outputs in ((16, 12), (12, 8), (8, 3)):
+        build("Gemm", weights(rng, inputs, outputs), np.full(outputs, 0.1, np.float32), name=f"dense{outputs}")
+        if outputs > 3:
+            build("Relu")
+    return build.save(tmp_path_factory.mktemp("dense"))
+
+
+@pytest.mark.parametrize("kind", ["convolutional", "dense"])
+def test_layers(kind, request, digits):  # noqa: F811
+    path = request.getfixturevalue(kind)
+    done = tpu("run", *SMALL, "--pooling", "--model", path, "--data", digits, "--images", 4, "--layers", "--json")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
-    assert figures["mismatched_bits"] == 0
+    assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] is None
     layers = figures["layers"]
+    assert len(layers) == (2 if kind == "convolutional" else 3)
     assert sum(layer["cycles"] for layer in layers) == figures["cycles"]
+    assert sum(layer["busy"] for layer in layers) == figures["busy"]
     for name, cycles in figures["stalls"].items():
         assert sum(layer["stalls"][name] for layer in layers) == cycles
-    assert all(0 < layer["error"]["largest"] < 0.05 * layer["error"]["scale"] for layer in layers)
+    for layer in layers:
+        assert layer["busy"] + sum(layer["stalls"].values()) == layer["cycles"] and min(layer["stalls"].values()) >= 0
+        assert 0 < layer["utilisation"] <= 1
+        assert 0 < layer["error"]["largest"] < 0.05 * layer["error"]["scale"]
+    assert figures["layers_against"].startswith("onnx")
 
 
-def test_explain_a_dense_network(digits):  # noqa: F811
+def test_explain_a_dense_network():
     done = tpu("run", "--preset", "tiny", "--explain", "--images", 8)
     assert done.returncode == 0, done.stderr
     assert "dense, relu" in done.stdout and "802,816" in done.stdout
@@ -53,7 +72,3 @@ def test_explain_a_dense_network(digits):  # noqa: F811
 
 def test_a_core_without_pooling(convolutional, digits):  # noqa: F811
     refused(tpu("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits), "needs a core with pooling", "--pooling")
-
-
-def test_layers_of_a_dense_network(digits):  # noqa: F811
-    refused(tpu("run", *SMALL, "--layers", "--images", 8), "--explain")
