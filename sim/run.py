@@ -124,7 +124,7 @@ def run_samples(network, config, samples, *, batch=None, simulator="verilator", 
     >>> from sim.network import load_network
     >>> from sim.run import run_samples
     >>> from sim.shipped import SHIPPED
-    >>> network = load_network(SHIPPED["a"])
+    >>> network = load_network(SHIPPED["d"])
     >>> images = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
     >>> result = run_samples(network, Config(n=4), images, simulator="model")
     >>> result.logits.shape, result.mismatched_bits

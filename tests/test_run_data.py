@@ -270,8 +270,9 @@ def test_operators(command):
 
 def test_explain_needs_no_data(command, model):
     """A chain of dense layers has expected cycles too, and they add up."""
-    for path, macs in ((model, 32 * (4 * 8 * 3 + 12 * 4)), ("d", 128 * 7840), ("default", 128 * (784 * 128 + 1280))):
-        plan = json.loads(command("run", "--model", path, "--explain", "--json").out)
+    for path, macs, batch in ((model, 32 * (4 * 8 * 3 + 12 * 4), ()), ("d", 128 * 7840, ()),
+                              ("default", 8 * (784 * 128 + 1280), ("--batch", 8))):
+        plan = json.loads(command("run", "--model", path, "--explain", "--json", *batch).out)
         assert sum(layer["macs"] for layer in plan["layers"]) == macs
         assert sum(layer["cycles"] for layer in plan["layers"]) == plan["cycles"]
         assert all(0 < layer["utilisation"] <= 1 and layer["busy"] <= layer["cycles"] for layer in plan["layers"])
