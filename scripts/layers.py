@@ -78,7 +78,8 @@ def show_layers(console, figures):
     table.add_row("[bold]all", "", f"{cycles:,}", f"{share:.1%}", "", f"{sum(layer['read_beats'] for layer in layers):,}",
                   f"{sum(layer['write_beats'] for layer in layers):,}", "", "", "")
     print_table(console, table)
-    console.print("cycles: of a layer those in which the array took its rows, and those that it adds to the waiting", highlight=False)
+    console.print("cycles: of a layer those in which the array took its rows, and those that it adds to the waiting",
+                  highlight=False)
     console.print(f"errors: against binary32 inference by {plain(figures['layers_against'])}, on samples of this batch",
                   highlight=False)
 

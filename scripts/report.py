@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hw.registers import STALLS
+from sim.printable import printable
 
 from .targets import RESOURCES
 from .terminal_tables import figure_table, print_table
@@ -15,8 +16,8 @@ __all__ = ["plain", "progress_bar", "spinner", "show_run", "show_synthesis"]
 
 
 def plain(text):
-    """Text that comes from a file, safe to show: nothing in it is markup, and control characters are written out."""
-    return escape("".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text)))
+    """Text from outside, safe to show: nothing in it is markup, and what a terminal could act on is written out."""
+    return escape(printable(text))
 
 
 @contextlib.contextmanager
@@ -90,8 +91,9 @@ def _show_comparison(table, found):
     elif found["interpreter"]:
         top = "" if found["top_agreement"] is None else f", top answer the same in {found['top_agreement']:.0%}"
         lost = f", {found['not_finite']:,} values not finite" if found["not_finite"] else ""
-        table.add_row(f"against {plain(found['interpreter'])}", f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} "
-                      f"of {found['scale']:.3g}{top}, on {found['samples']} samples{lost}")
+        table.add_row(f"against {plain(found['interpreter'])}",
+                      f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} of {found['scale']:.3g}{top}, "
+                      f"on {found['samples']} samples{lost}")
     if found["error"]:
         table.add_row("", f"[red]{plain(found['error'])}[/]")
 

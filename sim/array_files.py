@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from .data import DataError
+from .printable import printable, quoted
 from .samples import as_samples
 
 __all__ = ["read_samples", "read_labels", "read_array", "write_array"]
@@ -26,28 +27,29 @@ def read_samples(path, network, most=None):
     try:
         samples = as_samples(network, array, most)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(f"{printable(path)}: {error}") from None
     return samples, 1 if samples.alone else len(array)
 
 
 def read_labels(path, count, classes):
-    """int64 (count,) from a `.npy` file: for each sample of the file that goes with it, which of the results is to be the largest.
+    """int64 (count,) from a `.npy` file: for each sample of the file that goes with it, which result is to be the largest.
 
     Raises DataError.
     """
     array = read_array(path, "labels")
     if array.dtype.kind not in "iu" or array.shape != (count,):
-        raise DataError(f"{path}: must hold {count} integers, one a sample, of shape ({count},), not {array.dtype} of shape "
-                        f"{array.shape}")
+        raise DataError(f"{printable(path)}: must hold {count} integers, one a sample, of shape ({count},), not {array.dtype} of "
+                        f"shape {array.shape}")
     wrong = np.flatnonzero((array < 0) | (array >= classes))
     if len(wrong):
-        raise DataError(f"{path}: label {array[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to {classes - 1}")
+        raise DataError(f"{printable(path)}: label {array[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to "
+                        f"{classes - 1}")
     return array.astype(np.int64)
 
 
 def read_array(path, name=None):
-    """The array in a `.npy` file, or the one of this name in a `.npz` archive; whatever the file's header claims, no more memory is
-    taken than there is data. Raises DataError."""
+    """The array in a `.npy` file, or the one of this name in a `.npz` archive; whatever the file's header claims, no more memory
+    is taken than there is data. Raises DataError."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -56,18 +58,18 @@ def read_array(path, name=None):
     except DataError:
         raise
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
+        raise DataError(f"{printable(path)}: {error.strerror or error}") from None
     except Exception as error:              # numpy's and zipfile's readers raise all sorts of things for damaged files
-        raise DataError(f"{path}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
-                        f"({type(error).__name__}: {' '.join(str(error).split())[:100]})") from None
+        raise DataError(f"{printable(path)}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
+                        f"({type(error).__name__}: {printable(error, 100)})") from None
 
 
 def _from_file(path):
     if path.stat().st_size == 0:
-        raise DataError(f"{path}: empty file; save an array with numpy.save")
+        raise DataError(f"{printable(path)}: empty file; save an array with numpy.save")
     array = np.load(path, mmap_mode="r", allow_pickle=False)        # it reads nothing yet, and more than there is it refuses
     if array.dtype.hasobject or array.dtype.kind == "V":
-        raise DataError(f"{path}: holds {array.dtype}, not numbers; save it as float32")
+        raise DataError(f"{printable(path)}: holds {array.dtype}, not numbers; save it as float32")
     return array
 
 
@@ -75,12 +77,12 @@ def _from_archive(path, name):
     with zipfile.ZipFile(path) as archive:
         names = [entry.removesuffix(".npy") for entry in archive.namelist() if entry.endswith(".npy")]
         if name not in names:
-            held = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
-            raise DataError(f"{path}: holds no array {name!r}; it has {held or 'none'}")
+            held = ", ".join(map(quoted, names[:10])) + (", ..." if len(names) > 10 else "")
+            raise DataError(f"{printable(path)}: holds no array {quoted(name)}; it has {held or 'none'}")
         entry = archive.getinfo(f"{name}.npy")
         if entry.file_size > _MOST_BYTES:
-            raise DataError(f"{path}: its array {name!r} takes {entry.file_size} bytes, the most is {_MOST_BYTES}; save it with "
-                            f"numpy.save")
+            raise DataError(f"{printable(path)}: its array {quoted(name)} takes {entry.file_size} bytes, the most is "
+                            f"{_MOST_BYTES}; save it with numpy.save")
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder) / "array.npy"
             with archive.open(entry) as packed, open(part, "wb") as plain:
@@ -101,5 +103,5 @@ def write_array(path, array):
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise DataError(f"{path}: {error.strerror or error}") from None
+            raise DataError(f"{printable(path)}: {error.strerror or error}") from None
         raise

@@ -70,7 +70,8 @@ def onnxruntime_of(path, names):
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(_model(path, names).SerializeToString(), options, providers=["CPUExecutionProvider"])
+        content = _model(path, names).SerializeToString()
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     return Interpreter(title, lambda feeds: session.run(list(names), feeds), speed=5e8)
 
 

@@ -1,10 +1,11 @@
-"""What each layer or stage of a network costs and how exact it is: expected, measured in the RTL, and against binary32 inference."""
+"""What each layer or stage of a network costs and how exact it is: expected, measured in the RTL, against binary32 inference."""
 
 import copy
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+import onnx
 
 from hw.isa import Opcode, decode, encode
 from hw.registers import STALLS
@@ -22,9 +23,9 @@ __all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "l
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer or stage over one batch. Layers overlap: while one drains, the next one's operands come. A layer has the cycles in
-    which the array took its rows, and those that it adds to the waiting; what it takes of the waiting of the layers before it is
-    not counted there any more. So the cycles of all layers are those of the run.
+    """One layer or stage over one batch. Layers overlap: while one drains, the next one's operands come. A layer has the cycles
+    in which the array took its rows, and those that it adds to the waiting; what it takes of the waiting of the layers before it
+    is not counted there any more. So the cycles of all layers are those of the run.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def first_stages(program, count):
     words, ops, left = [], [], [[0] for _ in range(5)]      # left: of each unit's first instructions, how many are still there
     for number, op in enumerate(program.ops):
         word = program.model[number * step:(number + 1) * step]
-        kept = _kept_weights(op, word, count, tile) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] if op.stage < count else []
+        kept = _kept_weights(op, word, count, tile) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] * (op.stage < count)
         left[op.unit].append(left[op.unit][-1] + len(kept))
         words += [word for _, word in kept]
         ops += [op for op, _ in kept]
@@ -117,7 +118,8 @@ def first_stages(program, count):
         op.waits = [(unit, left[unit][need]) for unit, need in op.waits]
     words.append(encode(Opcode.HALT).to_bytes(step, "little"))
     size = program.instructions * step
-    return replace(program, model=b"".join(words).ljust(size, b"\0") + program.model[size:], instructions=len(words), ops=tuple(ops))
+    model = b"".join(words).ljust(size, b"\0") + program.model[size:]
+    return replace(program, model=model, instructions=len(words), ops=tuple(ops))
 
 
 def _kept_weights(op, word, count, tile):
@@ -217,8 +219,8 @@ def layer_errors(network, samples):
     Returns
     -------
     dict, str
-        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale` is
-        the root mean square of the value itself. Layers whose result is no value of the ONNX model are left out.
+        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale`
+        is the root mean square of the value itself. Layers whose result is no value of the ONNX model are left out.
 
     Raises
     ------
@@ -226,7 +228,8 @@ def layer_errors(network, samples):
         If none can compute the model.
     """
     origin = network.origin
-    nodes = [node for node in origin.nodes if node.value and not isinstance(node, Input)]
+    values = {name for node in onnx.load(origin.path, load_external_data=False).graph.node for name in node.output}
+    nodes = [node for node in origin.nodes if node.value in values and not isinstance(node, Input)]
     names = {stage.value: stage.name for stage in network.stages} if isinstance(network, Graph) else {}
     if not nodes:
         return {}, "none of its layers makes a value of the model"

@@ -13,7 +13,7 @@ _STARTING = 4                   # LOAD_WEIGHTS at the start of a run that bring 
 
 def with_weights(ops, across=False):
     """The instructions with LOAD_WEIGHTS put in front of the first that needs them, and the groups of tiles in the order
-    in which the image holds them: {(layer, column, columns): first tile}. `across` says that one may bring tiles of two stages."""
+    in which the image holds them: {(layer, column, columns): first tile}. `across`: one may bring tiles of several stages."""
     image, size = {}, 0
     result, current, end = [], None, None
     started = 0

@@ -1,8 +1,8 @@
 """What a model means, in binary64: its fused draft computed without any rounding, and how far rounding may lead from it.
 
 Two questions are told apart. Does the draft mean what the model means? Then the model's own values, in binary32, lie within
-what binary32 explains (:func:`run_draft`). Does every stage give what the draft says? Then what it makes of its operands, which are
-bfloat16, lies within what its own bfloat16 roundings explain (:func:`check_stages`), however many stages there are before it.
+what binary32 explains (:func:`run_draft`). Does every stage give what the draft says? Then what it makes of its operands, which
+are bfloat16, lies within what its own bfloat16 roundings explain (:func:`check_stages`), however many stages come before it.
 """
 
 from dataclasses import dataclass
@@ -50,8 +50,8 @@ class Rounding:
 
 
 def BINARY32(unit=2.0 ** -24):
-    """Of an interpreter that computes with this unit roundoff: some dozens of times what is likely for one operation, as errors of
-    many add up by chance and not all with the same sign."""
+    """Of an interpreter that computes with this unit roundoff: some dozens of times what is likely for one operation, as errors
+    of many add up by chance and not all with the same sign."""
     return Rounding(weight=0, term=64 * unit, point=0, value=64 * unit, curve=64 * unit, result=0)
 
 
@@ -64,7 +64,7 @@ _STRAIGHT = ("relu", "leaky_relu", "clip", "abs")
 # One node
 
 def _windows(values, tap, size):
-    """The source's values for each position of the kernel: (ky, kx, (batch, height, width, channels)); outside there are zeros."""
+    """The source's values for each position of the kernel, (ky, kx, (batch, height, width, channels)); outside are zeros."""
     batch, height, width, channels = values.shape
     need = [span(count, *sizes) for count, *sizes in zip(size, tap.stride, tap.kernel, tap.dilation)]
     padded = np.zeros((batch, *need, channels))
@@ -199,7 +199,7 @@ def run_draft(origin, samples, rounding):
 
 
 def tensors_of(network, samples):
-    """{node of the draft: binary64 (count, height, width, channels)} of what the golden model has there, for samples (count, size)."""
+    """{node of the draft: binary64 (count, height, width, channels)}: what the golden model has for samples (count, size)."""
     first, _ = _arranged(network.origin, samples)
     nodes = network.origin.nodes
     rounded = round_bfloat16(np.asarray(samples, np.float32))
@@ -234,7 +234,7 @@ class Breakout:
 
 
 def check_stages(network, samples):
-    """Every stage of the golden model against its draft, on the operands that the golden model has. Returns a :class:`Breakout`."""
+    """Every stage of the golden model against its draft, on the golden model's operands. Returns a :class:`Breakout`."""
     worst = Breakout("", 0.0, 0.0, 0.0)
     with np.errstate(all="ignore"):
         tensors = tensors_of(network, samples)

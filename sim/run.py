@@ -140,8 +140,8 @@ def run_samples(network, config, samples, *, batch=None, simulator="verilator", 
     config : Config
         The core; not needed (None) for the golden model.
     samples : array
-        Finite numbers of any type, (count, *shape of a sample) or (count, values of a sample), see :func:`sim.samples.as_samples`;
-        or any bfloat16 ones.
+        Finite numbers of any type, (count, *shape of a sample) or (count, values of a sample), see
+        :func:`sim.samples.as_samples`; or any bfloat16 ones.
     batch : int
         Samples of a run; all of them without it.
     simulator : str
@@ -211,8 +211,8 @@ def _run_model(program, host, expected, progress=None):
 
 
 def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600):
-    """The counters of a run of one batch of bfloat16 samples in the RTL, whatever it gives. Raises RuntimeError if it does not come
-    to its end."""
+    """The counters of a run of one batch of bfloat16 samples in the RTL, whatever it gives. Raises RuntimeError if it does not
+    come to its end."""
     raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")

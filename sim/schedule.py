@@ -61,8 +61,8 @@ class Op:
     `waits` are pairs (unit, how many of that unit's instructions must have ended before it begins). `rows`, `passes`, `keep`,
     `acc`, `acc_stride`, `tiles0` and `wide` are as in its fields; `tiles` is (layer, first column of the group, columns,
     tiles of the group before, tiles) of a MATMUL that takes tiles, which stand in the group's order: by k, then column.
-    `stage` is the number of the layer, or of the stage of a graph, that it belongs to; of LOAD_WEIGHTS, `parts` has pairs of such a
-    number and tiles, in order.
+    `stage` is the number of the layer, or of the stage of a graph, that it belongs to; of LOAD_WEIGHTS, `parts` has pairs of such
+    a number and tiles, in order.
     """
 
     __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "wide",

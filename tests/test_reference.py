@@ -84,9 +84,8 @@ def test_one_wrong_stage(tmp_path):
     function = network.stages[1].function
     for wrong in (broken(0, terms=(replace(term, weights=off),)), broken(0, function="none"),
                   broken(1, function=Function("clip", (0.0, function.parameters[1] + 0.3))),
-                  broken(1, pool=replace(network.stages[1].pool, padding=(1, 1))) if network.stages[1].pool else broken(1, pool=None),
-                  replace(network, output_order=np.array([1, 0, 2, 3, 4])) if network.output_order is not None else
-                  broken(len(network.stages) - 1, bias=np.full(5, 0.5, np.float32))):
+                  broken(1, pool=replace(network.stages[1].pool, dilation=(0, 0))),
+                  broken(2, bias=np.full(5, 0.5, np.float32))):
         assert check_stages(wrong, samples[:3]).share > 1
         assert against_model(wrong, samples, run_network(wrong, samples)).error
 
