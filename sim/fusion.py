@@ -92,8 +92,10 @@ def _dense(tap, size):
 class _Fusion:
     def __init__(self, order, output):
         self.made = {}                          # node -> what it has become
+        self.origin = {}                        # what it has become -> node, of scales and shifts
         self.uses = Counter(source for node in order for source in node.sources)
         self.uses[output] += 1
+        self.scaled = {node.source for node in order if isinstance(node, Affine)}
 
     def take(self, node):
         if isinstance(node, Unknown):
@@ -101,6 +103,8 @@ class _Fusion:
         result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
         self.made[node] = result
         self.uses[result] = self.uses[node]
+        if isinstance(result, Affine):
+            self.origin[result] = node
 
     def settled(self, node):
         """What a node has become, as sums if it is a scale and a shift."""
@@ -131,12 +135,22 @@ class _Fusion:
 
     def _affine(self, node):
         source = self.made[node.source]
-        scale, shift = node.scale, node.shift
+        last_but_one = self.uses[node] == 1 and node in self.scaled
         if isinstance(source, Affine):
             self._bypass(source)
-            before = source.shift if scale is None or source.shift is None else source.shift * scale
-            return replace(node, source=source.source, shift=_sum(before, shift),
+            scale, before = node.scale, source.shift
+            before = before if scale is None or before is None else before * scale
+            node = replace(node, source=source.source, shift=_sum(before, node.shift),
                            scale=scale if source.scale is None else source.scale if scale is None else source.scale * scale)
+            source = node.source
+        else:
+            node = replace(node, source=source)
+        # In a chain of them the last one goes into the weights, once.
+        return node if last_but_one else self._into_sums(node, source)
+
+    def _into_sums(self, node, source):
+        """A scale and shift as part of the sums before it, if there are such; else as it is."""
+        scale, shift = node.scale, node.shift
         if self._alone(source) and source.open and _uniform(node) and (
                 source.pool is None or scale is None or (scale > 0).all()):
             bias = source.bias
@@ -145,7 +159,7 @@ class _Fusion:
                 bias = None if bias is None else bias * scale.reshape(-1)
             shift = None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])
             return replace(source, bias=_sum(bias, shift), value=node.value)
-        return replace(node, source=source)
+        return node
 
     def _bypass(self, affine):
         """Counts that a user of a scale and shift reads its source instead."""
@@ -185,8 +199,7 @@ class _Fusion:
                     tap, more = absorbed
                     bias = _sum(more, bias)
                 elif isinstance(source, Affine):
-                    original = next(one for one in self.made if self.made[one] is source)
-                    tap = replace(tap, source=self.settled(original))
+                    tap = replace(tap, source=self.settled(self.origin[source]))
                 taps += self._through_concat(tap)
             parts.append(replace(part, taps=tuple(taps)))
         times = None if node.times is None else self.settled(node.times)
@@ -196,12 +209,15 @@ class _Fusion:
         return self._with_sums(node)
 
     def _through_concat(self, tap):
-        """Taps on what a Concat joins, in place of one on the Concat."""
+        """Taps on what a Concat joins, in place of one on the Concat. Its channels come from one of them each: were they sums, like
+        those of a residual addition, all that goes into these would be multiplied again in each layer."""
         source = tap.source
         if not (isinstance(source, Linear) and source.plain and source.bias is None and tap.kernel == (1, 1) and tap.groups == 1):
             return [tap]
         inner = source.parts[0].taps
         if len(inner) < 2 or any(one.select is None or not one.in_place(source.shape[:2]) for one in inner):
+            return [tap]
+        if sum((one.select >= 0).astype(int) for one in inner).max() > 1:
             return [tap]
         taps = []
         for one in inner:

@@ -9,7 +9,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 __all__ = ["bfloat16", "NAN", "NAN_BFLOAT16", "multiply", "add", "multiply_accumulate", "to_bfloat16", "relu",
-           "round_bfloat16", "activate", "matmul", "run_network"]
+           "round_bfloat16", "activate", "matmul", "matmuls", "run_network"]
 
 #: The only NaN, as binary32 and as bfloat16 bits.
 NAN, NAN_BFLOAT16 = 0x7FC00000, 0x7FC0
@@ -164,6 +164,27 @@ def matmul(x, w, bias=None):
             result[:, first:first + step] = sums
     result.view(np.uint32)[np.isnan(result)] = NAN
     return result if swap else np.ascontiguousarray(result.T)
+
+
+def matmuls(x, w, start):
+    """Many small :func:`matmul` at once, bit for bit: one for each group, of few inputs and outputs.
+
+    Parameters
+    ----------
+    x : bfloat16 (batch, positions, groups, K)
+    w : bfloat16 (positions, K, groups, N)
+    start : float32 (batch, groups, N)
+        Sums go on from here, over K at each position.
+    """
+    with _quiet():
+        operands, weights = _flush(x.astype(np.float32)), _flush(w.astype(np.float32))
+        sums = _flush(np.array(start))
+        for position in range(weights.shape[0]):
+            for k in range(weights.shape[1]):
+                product = _flush(operands[:, position, :, k, None] * weights[position, k])
+                sums = _flush(np.add(sums, product, out=sums))
+    sums.view(np.uint32)[np.isnan(sums)] = NAN
+    return sums
 
 
 def run_network(network, x):

@@ -1,5 +1,7 @@
 """The instructions of a graph's program, one after the other, with what each of them waits for."""
 
+from itertools import accumulate
+
 from hw.isa import TABLE_WORDS, Opcode, Region
 
 from .memory_map import tiles_of
@@ -41,6 +43,7 @@ class Emitter:
         self.acc_ring = Ring(0, config.accumulator_depth)
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
         self.tables, self.loaded = {}, None
+        self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
     def emit(self, opcode, fields, accesses, tiles=None, group_tiles=0):
         """`accesses` : (memory, first row, rows, write) that the instruction touches."""
@@ -84,7 +87,7 @@ class Emitter:
 
     def bias_row(self, stage, column=0):
         """Number of a column tile's bias row in region MODEL."""
-        return sum(tiles_of(other.channels, self.n) for other in self.stages[:stage]) + column
+        return self.first_bias[stage] + column
 
     @property
     def total_biases(self):

@@ -3,13 +3,14 @@
 import numpy as np
 
 from .functions import apply
-from .golden import activate, bfloat16, matmul, round_bfloat16
+from .golden import activate, bfloat16, matmul, matmuls, round_bfloat16
 from .graph import span
 from .softmax import softmax
 
 __all__ = ["run_graph", "run_stage", "patches", "pool_max"]
 
 _BLOCK = 1 << 23            # operands gathered at a time
+_NARROW = 4                 # outputs of a group up to which groups are taken together
 
 
 def patches(values, term, size):
@@ -43,6 +44,9 @@ def _sums(stage, tensors):
         gathered = gathered.reshape(rows, gathered.shape[3], term.groups, -1)
         weights = term.weights.reshape(gathered.shape[1], gathered.shape[3], term.groups, -1)
         parts = sums.reshape(rows, term.groups, -1)
+        if term.groups > 1 and weights.shape[3] <= _NARROW:
+            sums = matmuls(gathered, weights, parts).reshape(rows, stage.channels)
+            continue
         results = [matmul(np.ascontiguousarray(gathered[:, :, g]).reshape(rows, -1),
                           np.ascontiguousarray(weights[:, :, g]).reshape(-1, weights.shape[3]),
                           np.ascontiguousarray(parts[:, g])) for g in range(term.groups)]

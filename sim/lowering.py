@@ -56,17 +56,19 @@ def _terms(tap, names):
 
 
 def _unique(wanted, taken):
-    name, number = wanted, 2
+    """A name that is not taken yet; `taken` is {name: how often it has been wanted}."""
+    name = wanted
     while name in taken:
-        name, number = f"{wanted}_{number}", number + 1
-    taken.add(name)
+        taken[wanted] += 1
+        name = f"{wanted}_{taken[wanted]}"
+    taken[name] = 1
     return name
 
 
 def as_graph(name, output, order, **facts):
     """The graph of a node and all that it needs; `order` is the position in the output's tensor of every value of the result, and
     `facts` are those of the graph that come from the model."""
-    tensors, names, stages, taken, stage_names = {}, {}, [], set(), set()
+    tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
     nodes = in_order(output)
     source = next((node for node in nodes if isinstance(node, Input)), None)
     for node in nodes:

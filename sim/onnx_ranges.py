@@ -177,7 +177,7 @@ def _matmul(step, dims):
     weights = _dims(step.arguments[1])
     if not dims or not weights:
         _refuse(step, f"multiplies {show(dims)} and {show(weights)}; matrices or vectors are needed")
-    if dims[-1] != weights[-2:][0]:
+    if dims[-1] != weights[-2:][0] and isinstance(step.arguments[1], np.ndarray):
         _refuse(step, f"{show(dims)} and weights of {show(weights)} do not multiply")
 
 

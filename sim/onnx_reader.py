@@ -6,6 +6,7 @@ to stages (:mod:`.fusion`), and only then are weights rounded to bfloat16 (:mod:
 with a :class:`.network.ModelError` that names operator and node.
 """
 
+from collections import Counter
 from dataclasses import replace
 from math import prod
 
@@ -141,6 +142,9 @@ class _Reader:
         for node in self.graph.node:
             for name in filter(None, node.output):
                 self.producers[name] = node
+        self.users = Counter(name for node in self.graph.node for name in set(node.input))      # that have not run yet
+        self.users.update(entry.name for entry in self.graph.output)
+        self.ended = set()              # names whose values nobody needs any more
 
     @property
     def order(self):
@@ -209,7 +213,7 @@ class _Reader:
         stack = [name]
         while stack:
             name = stack[-1]
-            if name in self.values:
+            if name in self.values or name in self.ended:
                 stack.pop()
                 continue
             if name in self.initializers:
@@ -258,6 +262,11 @@ class _Reader:
             if name:
                 self.values[name] = value
                 _name(value, name)
+        for name in set(node.input):        # an index for each value of a large image is large, too
+            self.users[name] -= 1
+            if not self.users[name]:
+                self.values.pop(name, None)
+                self.ended.add(name)
 
 
 def _name(flow, name):
