@@ -98,12 +98,15 @@ class GraphSchedule:
         tensors = {gather.tensor.name: gather.tensor for gather in self.gathers} | self.graph.tensors
         inputs = [gather.tensor.name for gather in self.gathers]
         used = {name for stage in self.stages for name in (*(term.source for term in stage.terms), stage.times)}
+        readers = {}
+        for stage in self.stages:
+            for term in stage.terms:
+                readers.setdefault(term.source, []).append((term, stage.sums_size))
         self.layouts, self.regions = {}, {}
         sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
         written = dict.fromkeys(stage.output for stage in self.stages)
         for name in [*inputs, *written]:
-            readers = [(term, stage.sums_size) for stage in self.stages for term in stage.terms if term.source == name]
-            layout = layout_of(tensors[name], self.n, self.batch, readers)
+            layout = layout_of(tensors[name], self.n, self.batch, readers.get(name, ()))
             region = Region.INPUT if name in inputs else Region.OUTPUT if name == self.graph.output else Region.SCRATCH
             if region is Region.OUTPUT and name in used:
                 raise CompileError(f"{self.graph.name}: its output {name!r} is also used inside, which is not supported")
@@ -200,14 +203,15 @@ class GraphSchedule:
     def _sum(self, stage, plan, rectangle, column, count, acc, sums, areas):
         """All passes of `count` column tiles. Returns the areas of operands that are there at the end."""
         passes = passes_of(stage, self.n, column, self.layouts)
+        of_term = {}
+        for one in passes:
+            of_term.setdefault(one[0], []).append(one)
         group, before, bias = (self.emitter.stage, column, count), 0, self.emitter.bias(column, count)
         for block in plan.blocks:
             if len(plan.blocks) > 1:
                 areas = self._load_block(stage, plan, rectangle, block)
-            inside = [p for p in passes if any(
-                p[0] == index and ky <= p[1] < end_ky and tile <= p[3] < end_tile for index, ky, end_ky, tile, end_tile in block)]
-            for index in range(len(stage.terms)):
-                mine = [p for p in inside if p[0] == index]
+            for index, ky, end_ky, tile, end_tile in block:
+                mine = [p for p in of_term.get(index, ()) if ky <= p[1] < end_ky and tile <= p[3] < end_tile]
                 if not mine:
                     continue
                 places, rows = self._operands(stage.terms[index], rectangle, mine, areas)

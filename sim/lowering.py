@@ -13,6 +13,8 @@ from .printable import printable
 
 __all__ = ["as_chain", "as_graph", "make_function"]
 
+_MOST_CHOICES = 1 << 26, 1 << 27        # weights of a node, of a network, that are 1 or 0 and only choose channels
+
 
 def make_function(function, title):
     """The function of a stage, from its name and parameters; `title` is that of what asks for it."""
@@ -69,7 +71,7 @@ def as_graph(name, output, order, **facts):
     """The graph of a node and all that it needs; `order` is the position in the output's tensor of every value of the result, and
     `facts` are those of the graph that come from the model."""
     tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
-    nodes = in_order(output)
+    nodes, copied = in_order(output), 0
     source = next((node for node in nodes if isinstance(node, Input)), None)
     for node in nodes:
         names[node] = _unique(printable(node.value or node.name, 80), taken)
@@ -79,6 +81,11 @@ def as_graph(name, output, order, **facts):
             continue
         if node.softmax == "log":
             raise ModelError(f"{node.title}: nothing may come after LogSoftmax, which is left out; remove it")
+        own = sum(tap.weights.size for part in node.parts for tap in part.taps if tap.select is not None)
+        copied += own
+        if own > _MOST_CHOICES[0] or copied > _MOST_CHOICES[1]:
+            raise ModelError(f"{node.title}: joins or copies so many channels that {own} weights are needed for that alone, "
+                             f"{copied} up to here; put a dense layer or a 1 x 1 convolution right behind it")
         with np.errstate(all="ignore"):
             bias = None if node.bias is None else np.asarray(node.bias, np.float32) + np.float32(0)     # no -0
         for number, part in enumerate(node.parts):

@@ -83,14 +83,14 @@ def _network(model, path, keep_softmax):
 
 def _in_order(node, order):
     """A last layer that makes one vector, with its outputs in the order of the result."""
-    if node.shape[:2] != (1, 1) or not np.array_equal(np.sort(order), np.arange(node.shape[2])) or node.softmax or \
-            node.times is not None or any(tap.groups > 1 for part in node.parts for tap in part.taps):
+    natural = np.arange(node.shape[2])
+    if node.shape[:2] != (1, 1) or np.array_equal(order, natural) or not np.array_equal(np.sort(order), natural) or \
+            node.softmax or node.times is not None or any(tap.groups > 1 for part in node.parts for tap in part.taps):
         return node, order
     parts = tuple(replace(part, taps=tuple(replace(tap, weights=tap.weights[..., order], select=None) for tap in part.taps))
                   for part in node.parts)
     bias = None if node.bias is None else node.bias[..., order]
-    value = node.value if np.array_equal(order, np.arange(len(order))) else None
-    return replace(node, parts=parts, bias=bias, value=value), np.arange(len(order))
+    return replace(node, parts=parts, bias=bias, value=None), natural
 
 
 def _read(model, folder, keep_softmax, layout=None, batch=ANY_BATCH):

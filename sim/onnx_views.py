@@ -176,10 +176,23 @@ def select(source, channels, **geometry):
     have = source.shape[2]
     if np.array_equal(channels, np.arange(have)):
         return Tap(source, np.ones((1, 1, 1, have)), groups=have, exact=True, select=channels, **geometry)
-    weights = np.zeros((1, 1, have, len(channels)))
+    return Tap(source, _chosen(have, channels)[None, None], exact=True, select=channels, **geometry)
+
+
+def _chosen(have, channels):
+    """(have, channels): 1 where a channel is the one that is taken. Where all of these lie on one diagonal, that is a view of a
+    few numbers: the parts of a Concat are as wide, each, as what is made of them."""
     there = np.flatnonzero(channels >= 0)
-    weights[0, 0, channels[there], there] = 1
-    return Tap(source, weights, exact=True, select=channels, **geometry)
+    shift = int(channels[there[0]] - there[0]) if there.size else 0
+    diagonal = np.arange(max(0, -shift), min(len(channels), have - shift))
+    if np.array_equal(there, diagonal) and np.array_equal(channels[there], there + shift):
+        line = np.zeros(have + len(channels) - 1)
+        line[len(channels) - 1 + shift] = 1
+        step, = line.strides
+        return np.lib.stride_tricks.as_strided(line[len(channels) - 1:], (have, len(channels)), (step, -step), writeable=False)
+    weights = np.zeros((have, len(channels)))
+    weights[channels[there], there] = 1
+    return weights
 
 
 def tap(step, seen, weights, size, groups=1, **geometry):
