@@ -5,7 +5,8 @@ Arguments
 runs : list of dict
     `regions`, `pc`, and what else is to be set: `timeout` (register), `limit` (cycles to wait for the end), `abort` (cycles
     after which the run is ended by the control register), `cut` (cycles after which the core alone is reset, for `cut_cycles`,
-    as soon as reads are owed and no write is under way), `until_quiet` (cycles to wait, after the run, for the bus).
+    as soon as reads are owed, and, with `cut_answers`, answers to writes; never while data of a write are), `until_quiet` (cycles
+    to wait, after the run, for the bus).
 window : (int, int)
     First and last word of the memory that is dumped at the end.
 
@@ -55,8 +56,9 @@ async def _cut(dut, job):
     while not owed and not int(dut.irq.value):
         await RisingEdge(dut.clk)
         await ReadOnly()
-        writes = memory.write_count, core.m_axi_awvalid, core.m_axi_wvalid
-        owed = 0 if any(int(signal.value) for signal in writes) else int(memory.read_count.value)
+        half_written = any(int(signal.value) for signal in (memory.write_open, core.m_axi_awvalid, core.m_axi_wvalid))
+        if not half_written and (int(memory.write_count.value) or not job["cut_answers"]):
+            owed = int(memory.read_count.value)
     await FallingEdge(dut.clk)
     dut.bd_reset.value = 1
     await ClockCycles(dut.clk, job["cut_cycles"])

@@ -1,11 +1,14 @@
 """Instruction-level model of the core: executes the same programs, bit for bit, and refuses the same bad ones."""
 
+import functools
+
 import numpy as np
 
 from hw.isa import FIELDS, REGION_WRITABLE, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, exists
 
 from .functions import Table, lookup
 from .golden import activate, bfloat16, matmul, multiply, to_bfloat16
+from .progress import Progress, touched
 from .softmax import softmax
 
 __all__ = ["Machine", "MachineFault"]
@@ -28,10 +31,12 @@ class MachineFault(Exception):
 
 
 class Machine:
-    """One core without its timing: every instruction runs to its end before the next one.
+    """One core without its timing: every instruction has its effect at once, if it can ever end in the core.
 
-    An instruction is checked before it has any effect, in the order ILLEGAL, LENGTH, ADDRESS, as the decoder of the
-    core does; what went before it has happened. Unlike the core it fetches nothing ahead, and every bus answers.
+    An instruction is checked before it has any effect, in the order ILLEGAL, LENGTH, ADDRESS, as the decoder of the core does;
+    what went before it has happened, unless it waits for what would have come behind. A program that the core cannot end
+    gives TIMEOUT (:mod:`sim.progress`); then what could end has happened. Unlike the core it fetches nothing ahead, and every
+    bus answers.
 
     Attributes
     ----------
@@ -59,17 +64,23 @@ class Machine:
     def run(self, pc=0):
         """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault."""
         self._tiles, self.executed = [], 0
-        model = self.regions.get(Region.MODEL, b"")
+        model, step = self.regions.get(Region.MODEL, b""), self.config.instruction_bytes
+        progress = Progress(self.config)
         while True:
-            if pc % self.config.bus_bytes or pc + self.config.instruction_bytes > len(model):
+            if pc % self.config.bus_bytes or pc + step > len(model):
                 raise MachineFault(Fault.ADDRESS, pc)
-            opcode, fields = self._decode(int.from_bytes(model[pc:pc + 32], "little"), pc)
+            opcode, fields, last = self._decode(int.from_bytes(model[pc:pc + 32], "little"), pc)
             self.executed += 1
+            if opcode in (Opcode.HALT, Opcode.SYNC):
+                passes = progress.at_rest
+            else:
+                act = functools.partial(getattr(self, "_" + opcode.name.lower()), **fields)
+                passes = progress.dispatch(opcode, fields, touched(opcode, fields, last, self._host_bytes(opcode, fields)), act)
+            if not passes:      # the next one is decoded, while this one stands in front of the dispatcher
+                raise MachineFault(Fault.TIMEOUT, pc if opcode is Opcode.HALT else pc + step)
             if opcode is Opcode.HALT:
                 return
-            if opcode is not Opcode.SYNC:
-                getattr(self, "_" + opcode.name.lower())(pc, **fields)
-            pc += self.config.instruction_bytes
+            pc += step
 
     # Checks
 
@@ -90,24 +101,25 @@ class Machine:
             raise MachineFault(Fault.ILLEGAL, pc)
         if any(fields.get(name) == 0 for name in _COUNTS):
             raise MachineFault(Fault.LENGTH, pc)
-        if not (self._host_is_inside(opcode, fields) and self._rows_are_inside(opcode, fields)):
+        last = self._last_places(opcode, fields)
+        if not (self._host_is_inside(opcode, fields) and self._exist(last, fields)):
             raise MachineFault(Fault.ADDRESS, pc)
-        return opcode, fields
+        return opcode, fields, last
 
     def _host_is_inside(self, opcode, fields):
         if "region" not in fields:
             return True
         region, offset = fields["region"], fields["offset"]
         return (offset % self.config.bus_bytes == 0
-                and offset + self._host_bytes(opcode, fields["rows"]) <= len(self.regions.get(region, b""))
+                and offset + self._host_bytes(opcode, fields) <= len(self.regions.get(region, b""))
                 and (opcode is not Opcode.STORE or REGION_WRITABLE[region]))
 
-    def _host_bytes(self, opcode, rows):
+    def _host_bytes(self, opcode, fields):
         n = self.config.n
-        return rows * {Opcode.LOAD_BIAS: 4 * n, Opcode.LOAD_WEIGHTS: 2 * n * n}.get(opcode, 2 * n)
+        return fields.get("rows", 0) * {Opcode.LOAD_BIAS: 4 * n, Opcode.LOAD_WEIGHTS: 2 * n * n}.get(opcode, 2 * n)
 
-    def _rows_are_inside(self, opcode, fields):
-        """Whether the last place that is touched of the buffer, of the accumulators, of the biases and of the table exists."""
+    def _last_places(self, opcode, fields):
+        """The last place that is touched of the buffer, of the accumulators, of the biases and of the table, by field."""
         def spread(*counts, stride="_stride"):
             return sum((fields[count] - 1) * fields[count + stride] for count in counts)
 
@@ -126,6 +138,9 @@ class Machine:
         else:
             for name in last:
                 last[name] += fields["rows"] * {"buffer": wide, "word": self.config.n}.get(name, 1) - 1
+        return last
+
+    def _exist(self, last, fields):
         depth = {"buffer": len(self.buffer), "acc": len(self.sums), "bias": len(self.bias), "operand": len(self.buffer),
                  "word": TABLE_WORDS}
         return all(row < depth[name] for name, row in last.items()) and fields.get("word", 0) % self.config.n == 0
@@ -133,30 +148,28 @@ class Machine:
     # Instructions
 
     def _read(self, opcode, region, offset, rows, dtype):
-        data = memoryview(self.regions[region])[offset:offset + self._host_bytes(opcode, rows)]
+        data = memoryview(self.regions[region])[offset:offset + self._host_bytes(opcode, {"rows": rows})]
         return np.frombuffer(data, dtype).reshape(-1, self.config.n)
 
-    def _load(self, pc, region, offset, rows, buffer):
+    def _load(self, region, offset, rows, buffer):
         self.buffer[buffer:buffer + rows] = self._read(Opcode.LOAD, region, offset, rows, "<u2")
 
-    def _load_bias(self, pc, region, offset, rows, bias):
+    def _load_bias(self, region, offset, rows, bias):
         self.bias[bias:bias + rows] = self._read(Opcode.LOAD_BIAS, region, offset, rows, "<u4")
 
-    def _load_weights(self, pc, region, offset, rows):
+    def _load_weights(self, region, offset, rows):
         n = self.config.n
         vectors = self._read(Opcode.LOAD_WEIGHTS, region, offset, rows, "<u2")
         self._tiles.append(vectors.reshape(rows, n, n).swapaxes(1, 2).copy())
 
-    def _store(self, pc, region, offset, rows, buffer):
+    def _store(self, region, offset, rows, buffer):
         data = self.buffer[buffer:buffer + rows].astype("<u2").tobytes()
         self.regions[region][offset:offset + len(data)] = data
 
-    def _take_tiles(self, count, pc):
-        """The next tiles, (count, n, n). A core that waits for a tile that never comes ends by its time limit."""
+    def _take_tiles(self, count):
+        """The next tiles, (count, n, n)."""
         taken = []
         while count:
-            if not self._tiles:
-                raise MachineFault(Fault.TIMEOUT, pc)
             head = self._tiles[0][:count]
             taken.append(head)
             count -= len(head)
@@ -166,7 +179,7 @@ class Machine:
         self._tile = taken[-1][-1]
         return np.concatenate(taken)
 
-    def _matmul(self, pc, start, keep, buffer, rows0, rows0_stride, rows1, rows1_stride, tiles0, tiles0_stride,
+    def _matmul(self, start, keep, buffer, rows0, rows0_stride, rows1, rows1_stride, tiles0, tiles0_stride,
                 tiles0_acc_stride, tiles1, tiles1_stride, tiles1_acc_stride, acc, bias):
         rows = rows0 * rows1
         operands = (buffer + rows1_stride * np.arange(rows1)[:, None] + rows0_stride * np.arange(rows0)).ravel()
@@ -179,7 +192,7 @@ class Machine:
         else:
             columns, groups = 1, [(1, t1, t0) for t1 in range(tiles1) for t0 in range(tiles0)]
         for depth, t1, t0 in groups:
-            tiles = self._tile[None] if keep else self._take_tiles(depth * columns, pc)
+            tiles = self._tile[None] if keep else self._take_tiles(depth * columns)
             self._add_passes(
                 operands + t1 * tiles1_stride + t0 * tiles0_stride, tiles1_stride, tiles.reshape(depth, columns, -1),
                 acc + t1 * tiles1_acc_stride + t0 * tiles0_acc_stride, tiles0_acc_stride,
@@ -197,10 +210,10 @@ class Machine:
                       np.ascontiguousarray(first).view(np.float32))
         self.sums[places] = np.ascontiguousarray(sums).view(np.uint32).reshape(-1, n)
 
-    def _activate(self, pc, function, format, rows, lanes, buffer, acc):
+    def _activate(self, function, format, rows, lanes, buffer, acc):
         self._write_results(self.sums[acc:acc + rows], function, format, lanes, buffer + _height(format) * np.arange(rows))
 
-    def _pool(self, pc, function, format, rows0, lanes, buffer, acc, rows0_stride, rows1, rows1_stride, buffer_stride,
+    def _pool(self, function, format, rows0, lanes, buffer, acc, rows0_stride, rows1, rows1_stride, buffer_stride,
               window0, window0_stride, window1, window1_stride):
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
         first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
@@ -213,7 +226,7 @@ class Machine:
         places = (buffer + outer * buffer_stride + _height(format) * inner).ravel()
         self._write_results(sums, function, format, lanes, places)
 
-    def _softmax(self, pc, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
+    def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
         n = self.config.n
         height = _height(format)
         for row in range(rows):     # a later row writes over an earlier one
@@ -237,12 +250,12 @@ class Machine:
         else:
             self.buffer[places] = to_bfloat16(values)
 
-    def _multiply(self, pc, rows, lanes, buffer, acc, operand):
+    def _multiply(self, rows, lanes, buffer, acc, operand):
         for row in range(rows):
             values = to_bfloat16(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
             self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, values, np.uint16(0))
 
-    def _load_table(self, pc, linear_low, linear_high, rows, first, buffer, word):
+    def _load_table(self, linear_low, linear_high, rows, first, buffer, word):
         words = self.table.words.copy()
         words[word:word + rows * self.config.n] = self.buffer[buffer:buffer + rows].ravel()
         self.table = Table(first, linear_low, linear_high, words)

@@ -27,7 +27,6 @@ class Case:
         except MachineFault as fault:
             self.fault = [fault.cause.name, fault.pc]
         self.after = {name: bytes(machine.regions[Region[name]]) for name in contents}
-        self.tiles_left = sum(map(len, machine._tiles))
 
     def write(self, memory):
         """Puts what the run is to leave behind into an image of the memory."""

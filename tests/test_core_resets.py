@@ -3,20 +3,32 @@
 import numpy as np
 import pytest
 from core_programs import Case, Hazards
-from core_runs import Host, SMALL, TINY, rng, run  # noqa: F401
+from core_runs import Host, SMALL, TINY, op, rng, run  # noqa: F401
 
 from hw.config import Config
+from hw.isa import Opcode, Region
 from sim.machine import Machine
 
 
+def without_stores(program):
+    return [word for word in program if word[0] is not Opcode.STORE]
+
+
 def check_resets(rng, config, count, memory):
-    """`count` random programs are cut off while reads are owed; after each, another program runs as if nothing had been."""
+    """`count` programs are cut off while reads are owed, every third of them while answers to writes are, too; after each, another
+    program runs as if nothing had been.
+
+    The reset comes within the time that the memory takes to give the first 24 of at least 32 instructions.
+    """
     host, machine, hazards = Host(rng, 1 << 20), Machine(config), Hazards(rng, config)
     runs, cases = [], []
-    for _ in range(count):
-        cut, case = (Case(rng, host, machine, hazards.make(24)) for _ in range(2))
-        # The whole program takes longer than the latest of these cycles: its instructions alone are read in more.
-        runs += [{**cut.run, "cut": int(rng.integers(5, 600)), "cut_cycles": int(rng.choice([1, 2, 20]))}, case.run]
+    for number in range(count):
+        program = without_stores(hazards.make(32)) if number % 3 else [
+            op(Opcode.LOAD, region=Region.INPUT, rows=4), op(Opcode.STORE, region=Region.OUTPUT, rows=4),
+            *[op(Opcode.LOAD, region=Region.INPUT, rows=1)] * 40, op(Opcode.HALT)]
+        cut, case = Case(rng, host, machine, program), Case(rng, host, machine, hazards.make(24))
+        runs += [{**cut.run, "cut": int(rng.integers(5, 3 * memory["latency"])) if number % 3 else 5,
+                  "cut_answers": not number % 3, "cut_cycles": int(rng.choice([1, 2, 20]))}, case.run]
         cases.append(case)
     result = run(config, host, runs, memory=memory)
     assert all(one["owed"] for one in result["runs"][::2]), "a run was not cut off"

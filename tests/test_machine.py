@@ -319,7 +319,6 @@ BAD = [
       for name, last in (("buffer", 63), ("operand", 63), ("acc", 31))],
     *[((Opcode.LOAD_TABLE, dict(rows=2, **fields)), Fault.ADDRESS)
       for fields in (dict(buffer=63), dict(word=TABLE_WORDS - N), dict(word=1), dict(word=TABLE_WORDS))],
-    ((Opcode.MATMUL, MATMUL), Fault.TIMEOUT),
 ]
 
 
