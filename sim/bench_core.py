@@ -6,7 +6,8 @@ runs : list of dict
     `regions`, `pc`, and what else is to be set: `timeout` (register), `limit` (cycles to wait for the end), `abort` (cycles
     after which the run is ended by the control register), `cut` (cycles after which the core alone is reset, for `cut_cycles`,
     as soon as reads are owed, and, with `cut_answers`, answers to writes; never while data of a write are), `until_quiet` (cycles
-    to wait, after the run, for the bus).
+    to wait, after the run, for the bus), `polls` (reads of the status to
+    wait for the bus after a fault; default 0), `reuse` (first and last word of memory to clear as soon as the driver reports one).
 window : (int, int)
     First and last word of the memory that is dumped at the end.
 
@@ -30,6 +31,12 @@ async def _state(driver):
     return {name: status[name] for name in CLEAR}
 
 
+async def _reset(driver):
+    """Without a wait for the bus."""
+    await driver.write("control", 0b10)
+    await driver.write("interrupt", 0b10)
+
+
 async def _check_sticky(dut, driver, cause, pc):
     """The fault is still there after a start, which is ignored, and gone after a reset."""
     assert int(dut.irq.value) == 1, "no interrupt after a fault"
@@ -37,7 +44,7 @@ async def _check_sticky(dut, driver, cause, pc):
     await ClockCycles(dut.clk, 5)
     assert await _state(driver) == {**CLEAR, "fault": 1}, "a start after a fault is not ignored"
     assert await driver.read("fault_cause") == cause.value and await driver.read("fault_pc") == pc, "fault is not sticky"
-    await driver.reset()
+    await _reset(driver)
     assert await _state(driver) == CLEAR, "a reset does not clear the status"
     assert await driver.read("fault_cause") == 0 and int(dut.irq.value) == 0
 
@@ -68,6 +75,14 @@ async def _cut(dut, job):
     return owed
 
 
+async def _reuse(dut, first, last):
+    """Clears words of memory."""
+    for word in range(first, last + 1):
+        dut.bd_address.value, dut.bd_wdata.value, dut.bd_write.value = word, 0, 1
+        await RisingEdge(dut.clk)
+    dut.bd_write.value = 0
+
+
 async def _one(dut, driver, job):
     await driver.configure_regions(job.get("regions", {}))
     if "timeout" in job:
@@ -81,18 +96,19 @@ async def _one(dut, driver, job):
     if "abort" in job:
         await ClockCycles(dut.clk, job["abort"])
         result["state"] = await driver.status()
-        await driver.reset()
+        await _reset(driver)
         assert await _state(driver) == CLEAR, "a reset does not end a run"
     else:
         try:
-            await driver.wait(job.get("limit", 1_000_000))
+            await driver.wait(job.get("limit", 1_000_000), job.get("polls", 0))
             assert int(dut.irq.value) == 1, "no interrupt after HALT"
         except CoreFault as fault:
             result["fault"] = [fault.cause.name, fault.pc]
+            await _reuse(dut, *job.get("reuse", (0, -1)))
             await _check_sticky(dut, driver, fault.cause, fault.pc)
         except CoreTimeout:
             result["fault"] = ["LIMIT", 0]
-            await driver.reset()
+            await _reset(driver)
     result["waited"] = int(dut.cycle.value) - started
     result["counters"] = await _check_counters(driver)
     for _ in range(job.get("until_quiet", 0) // 10):

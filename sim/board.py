@@ -101,7 +101,8 @@ class Board:
                 done += size
 
         started = time.perf_counter()
-        await self._driver.reset()
+        if not await self._driver.reset():
+            raise BoardError("the core's bus does not come to rest: its memory owes answers; press the board's reset button")
         await self._driver.configure_regions(regions)
         await self._link.write(0, program.model, part)
         logits, counters, fault = [], [], None

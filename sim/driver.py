@@ -9,11 +9,12 @@ _COUNTERS = ("cycles", "busy", *(f"stall_{name}" for name in STALLS), "read_beat
 
 
 class CoreFault(RuntimeError):
-    """A run ended early: why (`cause`, a :class:`hw.isa.Fault`) and at which instruction (`pc`)."""
+    """A run ended early: why (`cause`, a :class:`hw.isa.Fault`), at which instruction (`pc`), and whether the bus has come to rest
+    since (`quiet`). If it has not, what the run stored may still land in memory."""
 
-    def __init__(self, cause, pc):
-        super().__init__(f"fault {cause.name} at pc {pc:#x}")
-        self.cause, self.pc = cause, pc
+    def __init__(self, cause, pc, quiet=True):
+        super().__init__(f"fault {cause.name} at pc {pc:#x}" + ("" if quiet else "; the bus still owes answers"))
+        self.cause, self.pc, self.quiet = cause, pc, quiet
 
 
 class CoreTimeout(RuntimeError):
@@ -83,8 +84,16 @@ class Driver:
         value = await self.read("status")
         return {name: _field("status", name, value) for name in REGISTER["status"].fields}
 
-    async def wait(self, cycles):
-        """Waits for the end of a run. Raises CoreFault if it ended early, CoreTimeout if not within `cycles`."""
+    async def wait_for_quiet(self, polls=1000):
+        """Waits until no bus transaction is outstanding, for so many reads of the status at most; returns whether none is."""
+        for _ in range(polls):
+            if (await self.status())["quiet"]:
+                return True
+        return False
+
+    async def wait(self, cycles, polls=1000):
+        """Waits for the end of a run. Raises CoreFault if it ended early, after the bus came to rest or `polls` reads of the status,
+        and CoreTimeout if it did not end within `cycles`."""
         if hasattr(self._port, "interrupt"):
             await self._port.interrupt(cycles)
             status = await self.status()
@@ -93,7 +102,8 @@ class Driver:
             while status["running"] and await self.read("cycles") < cycles:
                 status = await self.status()
         if status["fault"]:
-            raise CoreFault(Fault(await self.read("fault_cause")), await self.read("fault_pc"))
+            cause, pc = Fault(await self.read("fault_cause")), await self.read("fault_pc")
+            raise CoreFault(cause, pc, await self.wait_for_quiet(polls))
         if not status["done"]:
             raise CoreTimeout(f"the run did not end within {cycles} cycles")
 
@@ -102,9 +112,11 @@ class Driver:
         return {name: await self.read(name) for name in _COUNTERS}
 
     async def reset(self):
-        """Ends any run and clears status and fault; regions and other settings stay."""
+        """Ends any run and clears status and fault; regions and other settings stay. Returns whether the bus has come to rest: only
+        then is memory as the run leaves it."""
         await self.write("control", 0b10)
         await self.write("interrupt", 0b10)
+        return await self.wait_for_quiet()
 
 
 class Script:

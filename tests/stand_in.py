@@ -59,7 +59,7 @@ module tpu (
             case (s_axil_araddr[8:2])
                 ${id}: s_axil_rdata <= ${identifier};
                 ${version}: s_axil_rdata <= ${version_value};
-                ${status}: s_axil_rdata <= {29'd0, fault, done, running};
+                ${status}: s_axil_rdata <= {28'd0, 1'b1, fault, done, running};
                 default: s_axil_rdata <= registers[s_axil_araddr[8:2]];
             endcase
         end

@@ -208,6 +208,26 @@ def test_matmul_without_a_tile(rng):
     same(host.bytes, result["memory"])
 
 
+@pytest.mark.parametrize("memory", [{"latency": 2, "write_latency": 300, "pause_percent": 30}], ids=str)
+def test_memory_may_be_reused_after_a_fault(rng, memory):
+    """What a run stored may land after its fault, but not after the driver has waited for the bus."""
+    host, machine = Host(rng), Machine(SMALL)
+    cases, beat = [], SMALL.bus_bytes
+    for polls in (0, 1000):
+        stores = [op(Opcode.STORE, region=Region.OUTPUT, offset=64 * i, rows=8) for i in range(16)]
+        case = Case(rng, host, machine, [*initialisation(SMALL), *stores, 0x7F])
+        base, size = case.run["regions"]["OUTPUT"]
+        case.run |= {"polls": polls, "reuse": [base // beat, (base + size) // beat - 1]}
+        cases.append(case)
+    after = run(SMALL, host, [case.run for case in cases], memory=memory)
+    clean = []
+    for case, one in zip(cases, after["runs"]):
+        base, size = case.run["regions"]["OUTPUT"]
+        assert one["fault"] == case.fault and case.fault[0] == "ILLEGAL"
+        clean.append(not any(after["memory"][base:base + size]))
+    assert clean == [False, True]
+
+
 @pytest.mark.parametrize("memory", [{"latency": 3}, {"latency": 30, "pause_percent": 60}], ids=str)
 def test_abort(rng, memory):
     """A reset at any moment ends a run, and writes nothing more; the next run is as good as any."""

@@ -10,19 +10,19 @@ from sim.driver import CoreFault, CoreTimeout, Driver, Script
 
 
 class Port:
-    """Registers in a dict; a run ends after `reads` reads of the status."""
+    """Registers in a dict; a run ends after `reads` reads of the status, and the bus comes to rest `quiet` reads later."""
 
-    def __init__(self, reads=3, end=0b010, **values):
+    def __init__(self, reads=3, end=0b010, quiet=0, **values):
         self.values = {register.offset: register.reset for register in REGISTERS}
         self.values[REGISTER["id"].offset], self.values[REGISTER["version"].offset] = IDENTIFIER, VERSION
         for name, value in values.items():
             self.values[REGISTER[name].offset] = value
-        self.log, self.reads, self.end = [], reads, end
+        self.log, self.reads, self.end, self.quiet = [], reads, end, quiet
 
     async def read(self, offset):
         if offset == REGISTER["status"].offset:
             self.reads -= 1
-            return self.end if self.reads <= 0 else 0b001
+            return 0b001 if self.reads > 0 else self.end | (self.reads <= -self.quiet) << 3
         return self.values[offset]
 
     async def write(self, offset, value):
@@ -82,7 +82,23 @@ def test_wait_for_the_interrupt():
 def test_fault(cause):
     with pytest.raises(CoreFault) as caught:
         asyncio.run(Driver(Port(end=0b100, fault_cause=cause.value, fault_pc=0x40)).wait(1000))
-    assert (caught.value.cause, caught.value.pc) == (cause, 0x40)
+    assert (caught.value.cause, caught.value.pc, caught.value.quiet) == (cause, 0x40, True)
+
+
+@pytest.mark.parametrize("quiet, comes", [(0, True), (7, True), (10_000, False)])
+def test_fault_comes_when_the_bus_is_at_rest(quiet, comes):
+    port = Port(end=0b100, quiet=quiet, fault_cause=Fault.ILLEGAL.value)
+    with pytest.raises(CoreFault) as caught:
+        asyncio.run(Driver(port).wait(1000))
+    assert caught.value.quiet == comes and ("owes" in str(caught.value)) != comes
+    assert port.reads == -max(quiet, 1) or not comes
+
+
+@pytest.mark.parametrize("quiet, comes", [(0, True), (7, True), (10_000, False)])
+def test_reset_waits_for_the_bus(quiet, comes):
+    port = Port(reads=0, end=0, quiet=quiet)
+    assert asyncio.run(Driver(port).reset()) == comes
+    assert port.reads == -max(quiet, 1) or not comes
 
 
 def test_timeout():
