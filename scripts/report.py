@@ -115,7 +115,8 @@ def show_synthesis(console, report):
                          *((name.upper(), "figure") for name in RESOURCES), ("share of LUTs", "figure"), ("", "word"))
     for block, counts in report["blocks"].items():
         share = counts["lut"] / max(1, report["lut"])
-        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}", f"[cyan]{'█' * round(20 * share)}[/]")
+        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}",
+                      f"[cyan]{'█' * round(20 * share)}[/]")
     table.add_section()
     table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "", "")
     table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "", "")
@@ -148,8 +149,9 @@ def _show_timing(console, report):
     if not path:
         return
     total = sum(step["delay_ns"] for step in path)
-    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}", ("block", "word"),
-                         ("last name in it", "word"), ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
+    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}",
+                         ("block", "word"), ("last name in it", "word"),
+                         ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
     for block, steps in groupby(path, key=lambda step: step["block"]):
         steps = list(steps)
         wires = sum(step["delay_ns"] for step in steps if step["kind"] == "routing")
