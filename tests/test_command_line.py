@@ -130,6 +130,8 @@ def test_no_figure_is_cut(width, terminal):
     assert sum(all(figure in line for figure in FIGURES) for line in lines) == 1, "\n".join(lines)
     if terminal and width >= 80:
         assert max(map(len, lines)) <= width
+    if not terminal:        # every row is a line
+        assert sum("a_name_that_is_longer_than_most" in line and "array or bus, as it comes" in line for line in lines) == 1
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------------------------
@@ -138,14 +140,12 @@ def test_interrupted(tmp_path):
     """In the middle of a design, which Amaranth would otherwise name, part by part."""
     code = f"""
 import os, time
-from hw.config import Config
-from hw.tpu import Tpu
+from hw.fetch_unit import FetchUnit
 from scripts import tpu
-def interrupted(config):
-    parts = [Tpu(config) for _ in range(3)]
+def interrupted(self, platform):
     os.kill(os.getpid(), {int(signal.SIGINT)})
     time.sleep(60)
-tpu.to_verilog = interrupted
+FetchUnit.elaborate = interrupted
 tpu.main()
 """
     done = subprocess.run([sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"], capture_output=True, text=True, timeout=50,
