@@ -4,10 +4,8 @@ import contextlib
 import logging
 import os
 import signal
-import subprocess
 import sys
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +13,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-__all__ = ["Json", "RunFailed", "console", "package_version", "run_app", "show_error", "show_line", "usable_file",
+__all__ = ["Json", "RunFailed", "console", "run_app", "show_error", "show_line", "usable_file",
            "usable_folder", "write_whole"]
 
 #: For people; results and `--json` go to the standard output.
 console = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 class RunFailed(RuntimeError):
@@ -39,17 +35,6 @@ class RunFailed(RuntimeError):
     def __init__(self, message, advice=()):
         super().__init__(message)
         self.advice = list(advice)
-
-
-def package_version():
-    """The version, and the commit where this is a checkout."""
-    commit = ""
-    if (_ROOT / ".git").exists():
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=_ROOT, capture_output=True, text=True,
-                                   timeout=10)
-            commit = found.stdout.strip()
-    return version("amaranth-tpu") + (f" (commit {commit})" if commit else "")
 
 
 # --- Paths --------------------------------------------------------------------------------------------------------

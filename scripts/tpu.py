@@ -10,10 +10,10 @@ from rich.console import Console
 
 from hw.config import PRESETS, ConfigError
 from hw.export import to_verilog
-from hw.verilog_header import source
+from hw.verilog_header import package_version, source
 from hw.yosys import YosysError
 
-from .command_line import (Json, RunFailed, console, package_version, run_app, show_error, show_line, usable_file, usable_folder,
+from .command_line import (Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder,
                            write_whole)
 from .core_options import CoreChoice, takes_core
 from .report import show_synthesis, spinner
@@ -24,7 +24,8 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 def _show_version(asked: bool):
     if asked:
-        print(f"amaranth-tpu {package_version()}")
+        commit = source()
+        print(f"amaranth-tpu {package_version()}{f' ({commit})' if commit else ''}")
         raise typer.Exit
 
 
