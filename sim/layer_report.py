@@ -220,7 +220,7 @@ def layer_errors(network, samples):
     -------
     dict, str
         `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale`
-        is the root mean square of the value itself. Layers whose result is no value of the ONNX model are left out.
+        is the root mean square of the value itself, of finite values. Layers whose result is no value of the ONNX model are left out.
 
     Raises
     ------
@@ -237,11 +237,16 @@ def layer_errors(network, samples):
     ours = tensors_of(network, samples)
     errors = {}
     for node, value in zip(nodes, theirs):
-        difference = ours[node].transpose(0, 3, 1, 2).reshape(value.shape) - value
+        mine = ours[node].transpose(0, 3, 1, 2).reshape(value.shape)
+        finite = np.isfinite(mine) & np.isfinite(value)
+        value, difference = value[finite], mine[finite] - value[finite]
         errors[names.get(node.value, node.name)] = {
-            "value": node.value, "largest": float(np.abs(difference).max()), "rms": float(np.sqrt(np.mean(difference ** 2))),
-            "scale": float(np.sqrt(np.mean(value ** 2)))}
+            "value": node.value, "largest": float(np.abs(difference).max(initial=0)), "rms": _rms(difference), "scale": _rms(value)}
     return errors, title
+
+
+def _rms(values):
+    return float(np.sqrt(np.square(values).sum() / max(1, values.size)))
 
 
 def _inferred(origin, nodes, samples):
