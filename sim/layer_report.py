@@ -105,11 +105,11 @@ def _tiling(plan, stage, config):
 
 def first_stages(program, count):
     """The program of the first `count` layers: the same images, with the other layers' instructions left out."""
-    step, tile = program.config.instruction_bytes, 2 * program.config.n ** 2
+    step = program.config.instruction_bytes
     words, ops, left = [], [], [[0] for _ in range(5)]      # left: of each unit's first instructions, how many are still there
     for number, op in enumerate(program.ops):
         word = program.model[number * step:(number + 1) * step]
-        kept = _kept_weights(op, word, count, tile) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] * (op.stage < count)
+        kept = _kept_weights(op, word, count) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] * (op.stage < count)
         left[op.unit].append(left[op.unit][-1] + len(kept))
         words += [word for _, word in kept]
         ops += [op for op, _ in kept]
@@ -122,24 +122,15 @@ def first_stages(program, count):
     return replace(program, model=model, instructions=len(words), ops=tuple(ops))
 
 
-def _kept_weights(op, word, count, tile):
-    """Of a LOAD_WEIGHTS, what brings tiles of the first layers: `[(op, word)]`."""
-    stretches, position = [], 0         # [first tile, tiles]
-    for stage, tiles in op.parts:
-        if stage < count:
-            if stretches and sum(stretches[-1]) == position:
-                stretches[-1][1] += tiles
-            else:
-                stretches.append([position, tiles])
-        position += tiles
+def _kept_weights(op, word, count):
+    """Of a LOAD_WEIGHTS, what brings tiles of the first layers: `[(op, word)]`. Those come first, as in the image."""
+    tiles = sum(tiles for stage, tiles in op.parts if stage < count)
+    if not tiles:
+        return []
+    part = copy.copy(op)
+    part.rows = tiles
     _, fields = decode(int.from_bytes(word, "little"))
-    kept = []
-    for first, tiles in stretches:
-        part = copy.copy(op)
-        part.rows = tiles
-        changed = {**fields, "offset": fields["offset"] + first * tile, "rows": tiles}
-        kept.append((part, encode(Opcode.LOAD_WEIGHTS, **changed).to_bytes(len(word), "little")))
-    return kept
+    return [(part, encode(Opcode.LOAD_WEIGHTS, **fields | {"rows": tiles}).to_bytes(len(word), "little"))]
 
 
 def _beats(program, number):

@@ -42,6 +42,8 @@ def test_first_stages(program):
         assert tiles == sum(op.passes for op in part.ops if op.opcode.name == "MATMUL" and not op.keep)
         assert machine.executed == len(part.ops) + 1 == part.instructions
         simulate(part.ops, program.config)
+        for op in program.ops:
+            assert op.opcode.name != "LOAD_WEIGHTS" or [stage for stage, _ in op.parts] == sorted(stage for stage, _ in op.parts)
         matmuls.append(tiles)
     assert part.model == program.model and len(part.ops) == len(program.ops)
     assert [len(first_stages(program, 0).ops), *matmuls] == sorted({0, *matmuls})

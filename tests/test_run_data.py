@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,15 +14,17 @@ from onnx import TensorProto
 from seeds import SEED
 
 import sim.run
+from hw.config import Config
+from hw.registers import STALLS
 from onnx_models import Builder, reference, weights
 from scripts import tpu
+from scripts.run_command import run as run_command
 from sim.array_files import read_array
 from sim.data import DataError
 from sim.golden import bfloat16, run_network
 from sim.network import load_network
 from sim.run import run_samples
 from sim.samples import as_rows, as_samples, random_samples
-from hw.config import Config
 
 SMALL = ("--preset", "tiny")
 
@@ -206,16 +209,20 @@ def test_damaged_files(command, model, x, tmp_path):
 
 
 def test_a_header_is_never_trusted(tmp_path):
-    """A few bytes that claim to be terabytes take no memory, in a file and in an archive."""
-    claim = tmp_path / "claim.npy"
-    with open(claim, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 18)})
-        file.write(bytes(100))
-    with zipfile.ZipFile(tmp_path / "claim.npz", "w") as archive:
-        archive.write(claim, "x.npy")
-    for path in (claim, tmp_path / "claim.npz"):
-        with pytest.raises(DataError, match="damaged"):
-            read_array(path, "x")
+    """A few bytes that claim to be gigabytes, or terabytes, take no memory, in a file and in an archive."""
+    claim, archived = tmp_path / "claim.npy", tmp_path / "claim.npz"
+    for count in (1 << 24, 1 << 40):
+        with open(claim, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (count, 18)})
+            file.write(bytes(100))
+        with zipfile.ZipFile(archived, "w") as archive:
+            archive.write(claim, "x.npy")
+        for path in (claim, archived):
+            tracemalloc.start()
+            with pytest.raises(DataError, match="damaged"):
+                read_array(path, "x")
+            assert tracemalloc.get_traced_memory()[1] < 1 << 24
+            tracemalloc.stop()
 
 
 def test_places_are_checked_first(command, model, tmp_path):
@@ -304,6 +311,29 @@ def test_from_python(model, x):
                 function(np.ones(shape, np.float32))
     with pytest.raises(ValueError, match="verilator, icarus, model, golden"):
         run_samples(network, config, x, simulator="vcs")
+
+
+def test_latency_without_a_word(model, x, monkeypatch):
+    """Host memory answers as late as the command's, and as the estimates have it."""
+    import inspect
+
+    from sim.compiler import compile_network
+    from sim.timing import HOST_LATENCY, simulate
+    asked = []
+
+    def captured(simulation, image, batches, *, outputs, memory, **_):
+        asked.append(memory)
+        return {"output": np.zeros(outputs[1], np.uint8), "fault": None, "cycles_per_second": 1, "seconds": 1,
+                "protocol_errors": 0, "batches": [{"cycles": 1, "busy": 0} | dict.fromkeys((f"stall_{name}" for name in STALLS), 0)]}
+    monkeypatch.setattr(sim.run, "core_simulation", lambda *_, **__: None)
+    monkeypatch.setattr(sim.run, "run_batches", captured)
+    network, config = load_network(model), Config(n=4)
+    for memory in (None, {"pause_percent": 5}, {"latency": 7}):
+        run_samples(network, config, x, simulator="icarus", memory=memory)
+    assert [memory["latency"] for memory in asked] == [HOST_LATENCY, HOST_LATENCY, 7] and asked[1]["pause_percent"] == 5
+    assert inspect.signature(run_command).parameters["latency"].default == HOST_LATENCY == 32
+    program = compile_network(network, config, 6)
+    assert program.predicted_cycles == simulate(program.ops, config, latency=HOST_LATENCY).cycles
 
 
 def test_example():
