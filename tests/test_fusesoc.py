@@ -11,6 +11,7 @@ import pytest
 
 from hw.config import PRESETS, Config
 from hw.export import to_verilog
+from hw.verilog_header import source
 from sim.tools import find_verilator
 
 pytest.importorskip("fusesoc", reason="fusesoc is in the extra `test`")
@@ -121,7 +122,7 @@ def test_one_default_core(tmp_path):
     subprocess.run([sys.executable, ROOT / "hw" / "fusesoc_generator.py", "input.yml"], cwd=tmp_path, check=True, timeout=60)
     subprocess.run([sys.executable, "-m", "scripts.tpu", "generate", "--n", "2", "-o", tmp_path / "command.v"], cwd=ROOT, check=True,
                    timeout=60)
-    texts = {(tmp_path / name).read_text() for name in ("tpu.v", "command.v")} | {to_verilog(Config(n=2))}
+    texts = {(tmp_path / name).read_text() for name in ("tpu.v", "command.v")} | {to_verilog(Config(n=2), source=source())}
     assert len(texts) == 1 and Config() == PRESETS["default"]
 
 
