@@ -216,7 +216,7 @@ def tensors_of(network, samples):
 
 @dataclass(frozen=True)
 class Breakout:
-    """The stage that lies farthest, for its bound, from what the draft makes of the same operands.
+    """The stage that lies farthest, for its bound, from what the draft makes of the same operands, and its largest violation.
 
     Parameters
     ----------
@@ -247,6 +247,6 @@ def check_stages(network, samples):
             difference = np.where(np.isnan(difference) & np.isfinite(exact), np.inf, difference)
             share = np.where(np.isfinite(bounds) & np.isfinite(exact), difference / np.maximum(bounds, 1e-300), 0)
             if share.size and share.max() > worst.share:
-                place = share.argmax()
+                place = np.where(share > 1, difference, 0).argmax() if share.max() > 1 else share.argmax()
                 worst = Breakout(node.title, float(share.max()), float(difference.flat[place]), float(bounds.flat[place]))
     return worst
