@@ -7,7 +7,12 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from hw.isa import Opcode
+from hw.burst_splitter import MAX_BURST
+from hw.dispatcher import Dispatcher
+from hw.isa import Function, Opcode
+from hw.weight_gate import WeightGate
+
+from .vector_port import VectorPort
 
 __all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "HOST_LATENCY", "Timeline", "simulate", "estimate",
            "turnaround"]
@@ -21,17 +26,29 @@ UNIT = {Opcode.LOAD: LOAD, Opcode.LOAD_BIAS: LOAD, Opcode.LOAD_WEIGHTS: WEIGHTS,
 #: Cycles that host memory takes to answer, where nothing else is said: of estimates and of runs.
 HOST_LATENCY = 32
 
-_QUEUE = 4              # instructions that wait in front of a unit
 _DISPATCH = 6           # cycles an instruction, and one more for each in flight
-_URGENT = 64            # vectors in the weight FIFO below which weights go before loads
 _START, _END = 12, 8    # cycles around a run: start to fetch and decode, last completion to interrupt
-_BURST = 16             # beats of a burst
 _OUTSTANDING, _LOADS = 32, 4    # bursts under way, and those of loads among them
 
 
 def turnaround(config):
     """Cycles between two passes over the same accumulator rows."""
     return config.n * config.latency + config.read_latency
+
+
+def results(op, config):
+    """Cycles that an instruction of the activation unit takes if nothing is in its way, and vectors that it writes."""
+    vectors = op.rows * (2 if op.wide else 1)
+    if op.opcode is Opcode.POOL:
+        made = op.fields["rows0"] * op.fields["rows1"]
+        return op.rows + (made if op.wide else 0), made * (2 if op.wide else 1)
+    if op.opcode is Opcode.SOFTMAX:
+        return op.rows, op.fields["rows"] * op.fields["tiles"] * (2 if op.wide else 1)
+    if op.opcode is Opcode.LOAD_TABLE:
+        return op.rows, 0
+    if op.fields.get("function") is Function.TABLE:
+        return vectors * (config.n // config.table_lanes) + 8, vectors
+    return vectors, vectors
 
 
 @dataclass
@@ -57,8 +74,8 @@ class _Run:
         self.bus_free = _START + latency if ideal else 0
         self.data_free = 0
         self.bursts, self.load_bursts = deque(), deque()        # when the data of the bursts asked for has come
-        self.tiles_a_burst = max(1, _BURST // (config.n * self.beats))
-        self.load = None                            # vectors that the present load still has to ask for
+        self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
+        self.load, self.load_bias = None, False     # vectors that the present load still has to ask for
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
         self.segments = deque()                     # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
@@ -66,6 +83,9 @@ class _Run:
         self.array_free, self.shift_free, self.busy = 0, 0, 0
         self.recent = deque()
         self.turnaround = turnaround(config)
+        # Cycles from the last vector to what waits for the end of its instruction.
+        self.after = {ACTIVATE: 6 if ideal else 11, STORE: latency + 8}
+        self.port, self.writing, self.storing, self.port_wake = VectorPort(self.beats), False, False, None
 
     def run(self):
         limit = 0
@@ -73,7 +93,7 @@ class _Run:
             now = heappop(self.wake)
             while self.wake and self.wake[0] == now:
                 heappop(self.wake)
-            while self.dispatch(now) | self.begin(now) | self.array(now) | self.bus(now):
+            while self.dispatch(now) | self.move(now) | self.begin(now) | self.array(now) | self.bus(now):
                 pass
             limit = now
         if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
@@ -98,7 +118,7 @@ class _Run:
             while self.flight and self.flight[0] <= now:
                 heappop(self.flight)
             flight = self.dispatched - sum(map(len, self.done)) + len(self.flight)
-            if flight >= self.config.window or len(self.queues[op.unit]) >= _QUEUE:
+            if flight >= self.config.window or len(self.queues[op.unit]) >= Dispatcher.queue_depth:
                 return False
             self.next_dispatch = now + _DISPATCH + flight
             self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
@@ -121,7 +141,8 @@ class _Run:
             if not queue or now < self.free[unit]:
                 continue
             if unit == LOAD and self.load is not None or unit == MATMUL and self.matmul is not None \
-                    or unit == WEIGHTS and self.tiles_asked < self.tiles_wanted:
+                    or unit == WEIGHTS and self.tiles_asked < self.tiles_wanted \
+                    or unit == ACTIVATE and self.writing or unit == STORE and self.storing:
                 continue
             index, op = queue[0]
             if not self.ready(op, now):
@@ -130,17 +151,37 @@ class _Run:
             self.starts[index] = now
             progress = True
             if unit == LOAD:
-                self.load = op.rows * (2 if op.opcode is Opcode.LOAD_BIAS else 1)
+                self.load_bias = op.opcode is Opcode.LOAD_BIAS
+                self.load = op.rows * (2 if self.load_bias else 1)
             elif unit == WEIGHTS:
                 self.tiles_wanted += op.rows
                 self.segments.append(self.tiles_wanted)
             elif unit == MATMUL:
                 self.matmul, self.passes = op, 0
+            elif self.ideal:
+                self.free[unit] = now + (op.rows * self.beats if unit == STORE else results(op, self.config)[0])
+                self.at(self.free[unit])
+                self.complete(unit, self.free[unit] + self.after[unit])
+            elif unit == STORE:
+                self.port.begin_store(op.rows)
+                self.storing = True
             else:
-                cycles = op.rows * (self.beats if unit == STORE else 2 if op.wide else 1)
-                self.free[unit] = now + cycles
-                self.at(now + cycles)
-                self.complete(unit, now + cycles + (self.latency + 8 if unit == STORE else 6))
+                self.port.begin_results(*results(op, self.config))
+                self.writing = True
+        return progress
+
+    def move(self, now):
+        """Results and stores through the vector port."""
+        wake, progress = self.port.advance(now), False
+        if self.writing and self.port.result_end is not None:
+            self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
+            self.writing, progress = False, True
+        if self.storing and self.port.store_end is not None:
+            self.complete(STORE, self.port.store_end + self.after[STORE])
+            self.storing, progress = False, True
+        if wake not in (None, self.port_wake):
+            self.at(wake)
+            self.port_wake = wake
         return progress
 
     def array(self, now):
@@ -195,7 +236,7 @@ class _Run:
             tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
             tiles = tiles if held + tiles <= depth + 1 else 0
         loads = self.load is not None and len(self.load_bursts) < _LOADS
-        if tiles and (not loads or held * n < min(_URGENT, depth * n // 2)):
+        if tiles and (not loads or held * n < min(WeightGate.cushion, depth * n // 2)):
             for _ in range(tiles):
                 arrival = self.deliver(now, n)
                 self.tiles_asked += 1
@@ -204,8 +245,10 @@ class _Run:
                     self.segments.popleft()
                     self.complete(WEIGHTS, arrival)
         elif loads:
-            vectors = min(self.load, max(1, _BURST // self.beats))
+            vectors = min(self.load, max(1, MAX_BURST // self.beats))
             arrival = self.deliver(now, vectors)
+            if not self.load_bias:
+                self.port.load(arrival - vectors * self.beats, arrival)
             self.load_bursts.append(arrival)
             self.load -= vectors
             if not self.load:
@@ -225,7 +268,8 @@ class _Run:
 
 
 def simulate(ops, config, latency=HOST_LATENCY, ideal=False):
-    """Timeline of the instructions in this order. `ideal` dispatches all at once, as if windows had no end."""
+    """Timeline of the instructions in this order. `ideal` dispatches all at once, as if windows had no end, and has a port for
+    each who uses the vector port: what it says of when instructions begin makes the better order."""
     return _Run(ops, config, latency, ideal).run()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seeds import SEED, seed
+from seeds import seed
 
 from hw import export
 from hw.config import PLAIN, Config
@@ -62,8 +62,8 @@ def run(config, host, runs, *, simulator="icarus", memory=None, verilog=None, ti
         folder, beat = Path(name), config.bus_bytes
         write_image(folder / "memory.hex", host.bytes, beat)
         result = simulation.run(
-            "sim.bench_core", timeout=timeout, seed=SEED & 0x7FFFFFFF,
-            plusargs={"memory": folder / "memory.hex", "dump": folder / "dump.hex", "pause_seed": SEED & 0xFFFFFF,
+            "sim.bench_core", timeout=timeout, seed=seed() & 0x7FFFFFFF,
+            plusargs={"memory": folder / "memory.hex", "dump": folder / "dump.hex", "pause_seed": seed() & 0xFFFFFF,
                       **(memory or {})},
             arguments={"runs": runs, "window": [0, len(host.bytes) // beat - 1]})
         lines = (folder / "dump.hex").read_text().splitlines()

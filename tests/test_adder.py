@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import seed
 from typer.testing import CliRunner
 
 from hw.adder import LATENCIES, Adder
 from scripts import testfloat
 from sim import golden
 from sim.vectors import Block, SideBySide, simulate
-
-SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
 
 SPECIALS = [
     0x00000000, 0x00000001, 0x00400000, 0x007FFFFF,                 # zero, subnormals
@@ -45,7 +44,7 @@ def check(run, a, b, latencies):
         found = outputs[f"o_{latency}"][latency:latency + len(a)]
         wrong = np.flatnonzero(found != expected)
         assert not len(wrong), (
-            f"latency {latency}, seed {SEED}: {len(wrong)} of {len(a)} wrong, first {a[wrong[0]]:08x} + {b[wrong[0]]:08x} = "
+            f"latency {latency}: {len(wrong)} of {len(a)} wrong, first {a[wrong[0]]:08x} + {b[wrong[0]]:08x} = "
             f"{found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}")
 
 
@@ -123,8 +122,7 @@ def test_specials_canonical_b():
 
 @pytest.mark.parametrize("latency", LATENCIES)
 def test_random(latency):
-    print(f"TPU_SEED={SEED}")
-    a, b = random_pairs(np.random.default_rng([SEED, latency]), 2500)
+    a, b = random_pairs(np.random.default_rng([seed(), latency]), 2500)
     check(lambda **columns: simulate(adders([latency]), **columns), a, b, [latency])
 
 
@@ -171,10 +169,9 @@ def test_reader_notices_a_cut_file(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("canonical_b", [False, True])
 def test_volume(canonical_b):
-    print(f"TPU_SEED={SEED}")
     block = Block(adders(LATENCIES, canonical_b))
     for part in range(4):
-        a, b = random_pairs(np.random.default_rng([SEED, part]), 1_000_000)
+        a, b = random_pairs(np.random.default_rng([seed(), part]), 1_000_000)
         check(block.run, a, canonical(b) if canonical_b else b, LATENCIES)
 
 

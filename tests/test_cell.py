@@ -1,20 +1,17 @@
 # amaranth: UnusedElaboratable=no
 """The cell: what passes through it, when, and its arithmetic, for every number of stages."""
 
-import os
-
 import numpy as np
 import pytest
 from amaranth.hdl import ClockDomain, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
+from seeds import seed
 
 from hw.cell import STAGES, Cell, split_stages
 from sim import golden
 from sim.vectors import Block, simulate
-
-SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
 
 
 class Cells(wiring.Component):
@@ -91,7 +88,7 @@ def check(columns, outputs, stages):
                                  ("switch_o", columns["switch_i"], 1), ("sum_o", total, lead + latency)):
         expected, found = delayed(values, cycles)[cycles:], outputs[f"{name}_{stages}"][cycles:]
         wrong = np.flatnonzero(expected != found)
-        assert not len(wrong), (f"{stages} stages, seed {SEED}: {name} wrong in {len(wrong)} cycles of {len(found)}, first "
+        assert not len(wrong), (f"{stages} stages: {name} wrong in {len(wrong)} cycles of {len(found)}, first "
                                 f"in {wrong[0] + cycles}: {found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}")
 
 
@@ -102,8 +99,7 @@ def inputs_of(columns):
 
 @pytest.mark.parametrize("stages", STAGES)
 def test_random(stages):
-    print(f"TPU_SEED={SEED}")
-    columns = operands(np.random.default_rng([SEED, stages]), 1500)
+    columns = operands(np.random.default_rng([seed(), stages]), 1500)
     check(columns, simulate(Cells([stages]), **inputs_of(columns)), stages)
 
 
@@ -158,10 +154,9 @@ def test_split():
 @pytest.mark.slow
 def test_volume():
     """Two million cycles of each number of stages, compiled."""
-    print(f"TPU_SEED={SEED}")
     block = Block(Cells())
     for part in range(4):
-        columns = operands(np.random.default_rng([SEED, part, 99]), 500_000)
+        columns = operands(np.random.default_rng([seed(), part, 99]), 500_000)
         outputs = block.run(**inputs_of(columns))
         for stages in STAGES:
             check(columns, outputs, stages)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from seeds import SEED, seed
+from seeds import seed
 
 from hw.config import PLAIN, Config
 from hw.export import to_verilog
@@ -38,7 +38,7 @@ def test_network(tmp_path, pause):
     (tmp_path / "before").write_bytes(image)
 
     simulation = Simulation(simulator="icarus", verilog=to_verilog(CONFIG), top="tpu")
-    result = simulation.run("sim.bench_cocotbext", timeout=120, seed=SEED & 0x7FFFFFFF, arguments={
+    result = simulation.run("sim.bench_cocotbext", timeout=120, seed=seed() & 0x7FFFFFFF, arguments={
         "regions": regions, "pause": pause, "image": str(tmp_path / "before"), "output": str(tmp_path / "after")})
     after = (tmp_path / "after").read_bytes()
     base, size = regions["OUTPUT"]

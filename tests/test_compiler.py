@@ -1,11 +1,11 @@
 """Compiled programs against the golden model, bit for bit, on networks and configurations of every shape."""
 
-import os
 import random
 import time
 
 import numpy as np
 import pytest
+from seeds import seed
 
 from hw.config import Config
 from hw.isa import Opcode, Region, decode
@@ -14,8 +14,6 @@ from sim.compiler import CompileError, compile_network, disassemble
 from sim.golden import bfloat16
 from sim.machine import Machine
 from sim.network import Dense, Network
-
-SEED = int(os.environ.get("TPU_SEED", "1"))
 
 
 def network(rng, widths, bias=True, specials=False):
@@ -60,9 +58,7 @@ def check(net, config, batch, rng, samples=None):
 @pytest.mark.parametrize("case", range(40))
 def test_random_networks(case):
     """Odd sizes, tiny buffers, batches; 1 to 5 layers."""
-    seed = f"{SEED}.{case}"
-    print(f"TPU_SEED={SEED}, case {case}")
-    choice, rng = random.Random(seed), np.random.default_rng([SEED, case])
+    choice, rng = random.Random(f"{seed()}.{case}"), np.random.default_rng([seed(), case])
     n = choice.choice([2, 4, 4, 8, 16])
     widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)]))
               for _ in range(choice.randint(2, 6))]
@@ -76,26 +72,26 @@ def test_random_networks(case):
 
 @pytest.mark.parametrize("n, batch", [(4, 300), (8, 5), (16, 37), (64, 20), (128, 3)])
 def test_default_network(n, batch):
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     check(network(rng, [784, 128, 10]), Config(n=n), batch, rng, samples=min(batch, 40))
 
 
 @pytest.mark.parametrize("widths", [[1500, 1, 1500], [1, 1], [1500, 7], [3, 1500, 2]])
 def test_wide_and_narrow_in_small_buffers(widths):
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     program = check(network(rng, widths), Config(n=4, unified_buffer_depth=256, accumulator_depth=32, bias_depth=4),
                     9, rng)
     assert program.passes >= sum(-(-a // 4) * -(-b // 4) for a, b in zip(widths, widths[1:]))
 
 
 def test_spills_to_scratch():
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     program = check(network(rng, [40, 300, 200, 5]), Config(n=4, unified_buffer_depth=64, accumulator_depth=64), 16, rng)
     assert program.scratch_bytes > 0
 
 
 def test_fewer_samples_than_the_batch():
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     check(network(rng, [20, 30, 4]), Config(n=4), 10, rng, samples=3)
 
 
@@ -104,7 +100,7 @@ def test_fewer_samples_than_the_batch():
 def test_performance_contract_as_predicted(n, batch):
     """DESIGN.md section 4, by the compiler's own estimate of the time."""
     config = Config(n=n)
-    program = compile_network(network(np.random.default_rng(SEED), [784, 128, 10]), config, batch)
+    program = compile_network(network(np.random.default_rng(seed()), [784, 128, 10]), config, batch)
     utilisation = program.useful_macs / (program.predicted_cycles * n * n)
     if batch == 128:
         assert utilisation >= 0.975
@@ -114,7 +110,7 @@ def test_performance_contract_as_predicted(n, batch):
 
 
 def test_weights_come_before_their_use_and_program_is_listed():
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     config = Config(n=4, unified_buffer_depth=128, accumulator_depth=64)
     program = compile_network(network(rng, [50, 40, 30]), config, 30)
     tiles = 0
@@ -134,12 +130,12 @@ def test_weights_come_before_their_use_and_program_is_listed():
 
 def test_the_same_bytes_every_time():
     config = Config(n=8)
-    net = network(np.random.default_rng(SEED), [100, 30, 10])
+    net = network(np.random.default_rng(seed()), [100, 30, 10])
     assert compile_network(net, config, 20).model == compile_network(net, config, 20).model
 
 
 def test_compile_time():
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     began = time.monotonic()
     compile_network(network(rng, [784, 128, 10]), Config(), 128)
     assert time.monotonic() - began < 5     # about 0.5 s; the rest is for slow machines
@@ -148,11 +144,11 @@ def test_compile_time():
 @pytest.mark.parametrize("batch", [0, -1, 1.5, "4"])
 def test_bad_batch_is_refused(batch):
     with pytest.raises(CompileError, match="batch must be"):
-        compile_network(network(np.random.default_rng(SEED), [4, 4]), Config(n=4), batch)
+        compile_network(network(np.random.default_rng(seed()), [4, 4]), Config(n=4), batch)
 
 
 def test_bad_samples_are_refused():
-    program = compile_network(network(np.random.default_rng(SEED), [4, 4]), Config(n=4), 2)
+    program = compile_network(network(np.random.default_rng(seed()), [4, 4]), Config(n=4), 2)
     with pytest.raises(TypeError, match="bfloat16"):
         program.pack_input(np.zeros((2, 4), np.float32))
     with pytest.raises(ValueError, match="shape"):
@@ -179,7 +175,7 @@ def unfit_loads(program, config):
 
 @pytest.mark.parametrize("n, tiles", [(2, 2), (4, 2), (8, 8), (16, 2)])
 def test_weights_never_starve_themselves(n, tiles):
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     config = Config(n=n, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=tiles)
     for widths, batch in (((30, 17, 9), 5), ((61, 40, 33, 7), 30), ((14, 130), 2)):
         assert unfit_loads(compile_network(network(rng, widths), config, batch), config) <= 4

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from core_programs import check_hazards
 from core_runs import FULL, Host, MEMORY, PAUSED, SIZES, SLOW, SMALL, SMALLEST, TINY, rng, run  # noqa: F401
-from seeds import SEED, seed
+from seeds import seed
 
 from hw import export
 from hw.config import PLAIN, Config
@@ -86,11 +86,10 @@ def test_sizes(rng, sizes):
 @pytest.mark.parametrize("n", [4, 8, 16, 32])
 def test_the_size_of_the_array_does_not_show(n, simulator):
     """The same networks, the same samples and the same bits, whatever n, latency and pauses."""
-    seed()
     if n == 32 and simulator == "icarus":
         pytest.skip("too slow")
     for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
-        check_networks(np.random.default_rng(SEED), Config(n=n, **PLAIN), 3 if simulator == "icarus" else 12, simulator=simulator,
+        check_networks(np.random.default_rng(seed()), Config(n=n, **PLAIN), 3 if simulator == "icarus" else 12, simulator=simulator,
                        memory=memory, most=100, size=1 << 22)
 
 

@@ -1,17 +1,15 @@
 # amaranth: UnusedElaboratable=no
 """The multiplier: every special value times every other, the edges of the range, random pairs, and once all 2^32."""
 
-import os
 import subprocess
 
 import numpy as np
 import pytest
+from seeds import seed
 
 from hw.multiplier import LEADS, Multiplier
 from sim import golden
 from sim.vectors import Block, SideBySide, compile_block, simulate
-
-SEED = int(os.environ.get("TPU_SEED", np.random.SeedSequence().entropy % (1 << 32)))
 
 SPECIALS = [
     0x0000, 0x0001, 0x0040, 0x007F,             # zero, subnormals
@@ -37,7 +35,7 @@ def check(run, x, w, leads=LEADS):
         found = outputs[f"o_{lead}"][lead:lead + len(x)]
         wrong = np.flatnonzero(found != expected)
         assert not len(wrong), (
-            f"lead {lead}, seed {SEED}: {len(wrong)} of {len(x)} wrong, first {x[wrong[0]]:04x} * {w[wrong[0]]:04x} = "
+            f"lead {lead}: {len(wrong)} of {len(x)} wrong, first {x[wrong[0]]:04x} * {w[wrong[0]]:04x} = "
             f"{found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}")
 
 
@@ -87,8 +85,7 @@ def test_specials():
 
 
 def test_random():
-    print(f"TPU_SEED={SEED}")
-    check(simulated(), *edge_pairs(np.random.default_rng(SEED), 3000))
+    check(simulated(), *edge_pairs(np.random.default_rng(seed()), 3000))
 
 
 @pytest.mark.parametrize("lead", [-1, 4, 1.0, None])
@@ -99,8 +96,7 @@ def test_rejects(lead):
 
 @pytest.mark.slow
 def test_volume():
-    print(f"TPU_SEED={SEED}")
-    check(Block(multipliers()).run, *edge_pairs(np.random.default_rng([SEED, 1]), 4_000_000))
+    check(Block(multipliers()).run, *edge_pairs(np.random.default_rng([seed(), 1]), 4_000_000))
 
 
 _EXHAUSTIVE = """

@@ -1,0 +1,97 @@
+"""How long what shares the vector port of the unified buffer takes: loads, which never wait, then results, then stores."""
+
+from collections import deque
+from math import ceil
+
+__all__ = ["VectorPort"]
+
+
+class VectorPort:
+    """The port in time, from event to event. One operation writes results, and one stores, at a time.
+
+    `result_end` and `store_end` are the cycles in which the last ones moved, None while they are under way.
+
+    Parameters
+    ----------
+    beats : int
+        Bus beats of a vector: a load takes the port in one of so many cycles, and a store no oftener.
+    """
+
+    def __init__(self, beats):
+        self._beats = beats
+        self._loads = deque()               # stretches of cycles, [first, end), in which vectors come from host memory
+        self._now = 0
+        self._steps = self._each = 0        # rows that the operation has yet to read, and rows a vector that it writes
+        self._pending = 0                   # rows until the next vector
+        self._vectors = 0                   # vectors that the store has yet to read
+        self.result_end = self.store_end = 0
+
+    def load(self, first, end):
+        """Vectors come from cycle `first` on until `end`; no earlier than those of the calls before."""
+        if self._loads and self._loads[-1][1] >= first:
+            self._loads[-1][1] = end
+        else:
+            self._loads.append([first, end])
+
+    def begin_results(self, rows, vectors):
+        """An operation that reads `rows` rows, one a cycle while it need not wait, and writes `vectors` vectors evenly."""
+        self._steps, self._each = rows, rows / vectors if vectors else rows + 1
+        self._pending = self._each
+        self.result_end = None
+
+    def begin_store(self, vectors):
+        self._vectors, self.store_end = vectors, None
+
+    def advance(self, now):
+        """Brings both up to cycle `now`, and returns a cycle before which neither ends, None if nothing is under way."""
+        while self._now < now:
+            taken, until = self._stretch()
+            self._step(taken, min(until, now))
+        if self.result_end is None or self.store_end is None:
+            taken, until = self._stretch()
+            return min(until, self._now + self._least(taken))
+        return None
+
+    def _stretch(self):
+        """Whether loads come in this cycle, and until when that stays so."""
+        while self._loads and self._loads[0][1] <= self._now:
+            self._loads.popleft()
+        if not self._loads:
+            return False, float("inf")
+        first, end = self._loads[0]
+        return (True, end) if first <= self._now else (False, first)
+
+    def _rates(self, taken):
+        """Rows that results advance by, and vectors that are stored, in a cycle."""
+        free = 1 - taken / self._beats
+        rows = 0
+        if self.result_end is None:
+            rows = 1 if not taken or self._beats == 1 and self._pending > 0 else min(1, free * self._each)
+            free -= rows / self._each
+        return rows, max(0, min(free, 1 / self._beats)) if self.store_end is None else 0
+
+    def _least(self, taken):
+        """Cycles until something ends or another rate holds."""
+        rows, vectors = self._rates(taken)
+        left = float("inf")
+        if rows:
+            left = self._pending if taken and self._beats == 1 else self._steps / rows
+        if vectors:
+            left = min(left, self._vectors / vectors)
+        return max(1, ceil(left)) if left < float("inf") else left
+
+    def _step(self, taken, until):
+        rows, vectors = self._rates(taken)
+        cycles = min(until - self._now, self._least(taken))
+        self._now += cycles
+        if rows:
+            self._steps -= rows * cycles
+            self._pending -= rows * cycles
+            if not taken or self._beats > 1:        # else the last vector waits
+                self._pending %= self._each
+                if self._steps <= 0:
+                    self.result_end = self._now
+        if vectors:
+            self._vectors -= vectors * cycles
+            if self._vectors <= 0:
+                self.store_end = self._now

@@ -1,0 +1,50 @@
+"""What all tests share: the seed of random stimulus, and its repetition over many seeds."""
+
+import numpy as np
+import pytest
+import seeds
+from _pytest.runner import runtestprotocol
+
+
+def pytest_addoption(parser):
+    parser.addoption("--seeds", type=int, default=1, metavar="N",
+                     help="run each test that draws random numbers with N seeds, from TPU_SEED on, until one fails")
+
+
+def pytest_report_header():
+    return f"random stimulus: TPU_SEED={seeds.FIRST}"
+
+
+def pytest_terminal_summary(terminalreporter):
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(f"again with the same random stimulus: TPU_SEED={seeds.FIRST}")
+
+
+def pytest_runtest_protocol(item, nextitem):
+    """With `--seeds`, rounds of a test; its report is the last round's."""
+    rounds = item.config.getoption("seeds")
+    if rounds == 1:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for number in range(rounds):
+        seeds.go_to(number)
+        item._initrequest()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if any(report.failed for report in reports) or not seeds.was_drawn():
+            break
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.fixture
+def seed():
+    """See :func:`seeds.seed`."""
+    return seeds.seed()
+
+
+@pytest.fixture
+def rng(request):
+    """numpy's generator, of the seed and the test's name."""
+    return np.random.default_rng([seeds.seed(), *request.node.name.encode()])
