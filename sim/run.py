@@ -1,12 +1,10 @@
 """A network and its samples through the core: compile, lay out host memory, simulate, compare with the golden model."""
 
-import functools
 import time
 from dataclasses import dataclass
 
 import numpy as np
 
-from hw.export import to_verilog
 from hw.isa import Region
 from hw.registers import STALLS
 
@@ -16,6 +14,7 @@ from .machine import Machine, MachineFault
 from .runner import Simulation
 from .samples import as_rows, as_samples
 from .timing import HOST_LATENCY
+from .verilog_cache import verilog_of
 from .whole_runs import run_batches
 
 __all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "run_samples", "count_batch", "summarize"]
@@ -106,17 +105,14 @@ class Result:
     waves: str | None
 
 
-_verilog_of = functools.cache(to_verilog)
-
-
-def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False):
+def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, quick=False):
     """The simulation of a core; memory is rounded up to a power of two, so that builds are shared."""
     size = 1 << max(24, (memory_bytes - 1).bit_length())
-    return Simulation.of_core(_verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves)
+    return Simulation.of_core(verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves, quick=quick)
 
 
 def run_samples(network, config, samples, *, batch=None, simulator="verilator", memory=None, waves=False, progress=None,
-                program=None, timeout=3600):
+                program=None, timeout=3600, quick=False):
     """Runs samples of a network in batches, and compares every bit with the golden model.
 
     >>> import numpy as np
@@ -152,6 +148,8 @@ def run_samples(network, config, samples, *, batch=None, simulator="verilator", 
         Called with `(batches done, batches)`.
     program : Program
         To use instead of compiling.
+    quick : bool
+        As of :class:`.runner.Simulation`.
 
     Returns
     -------
@@ -175,14 +173,15 @@ def run_samples(network, config, samples, *, batch=None, simulator="verilator", 
     expected = run_network(network, samples)
     if simulator == "model":
         return _run_model(program, host, expected, progress)
-    raw = _run_rtl(program, host, simulator=simulator, memory=memory, timeout=timeout, progress=progress, waves=waves)
+    raw = _run_rtl(program, host, simulator=simulator, memory=memory, timeout=timeout, progress=progress, waves=waves,
+                   quick=quick)
     return summarize(program, program.config, host.results(raw["output"]), expected, raw["batches"],
                      cycles_per_second=raw["cycles_per_second"], seconds=raw["seconds"], protocol_errors=raw["protocol_errors"],
                      fault=raw["fault"], waves=raw.get("waves"))
 
 
-def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=False):
-    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, waves=waves)
+def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=False, quick=False):
+    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, waves=waves, quick=quick)
     return run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, timeout=timeout, progress=progress,
                        memory={"latency": HOST_LATENCY, **(memory or {})},
                        cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000)
@@ -210,10 +209,10 @@ def _run_model(program, host, expected, progress=None):
                   time.perf_counter() - started, None, fault, None)
 
 
-def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600):
+def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, quick=False):
     """The counters of a run of one batch of bfloat16 samples in the RTL, whatever it gives. Raises RuntimeError if it does not
     come to its end."""
-    raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout)
+    raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, quick=quick)
     if raw["fault"]:
         raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
     return raw["batches"][0]

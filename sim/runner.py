@@ -30,6 +30,8 @@ _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle"
 _NO_INLINE = ("tpu_cell", "tpu_row")
 #: From this size on, a row is verilated by itself, so that the build does not take n * n cells apart.
 _ROWS_ALONE_FROM = 32
+#: How Verilator's own run-time objects are compiled, for all models alike.
+_OPT_GLOBAL = "OPT_GLOBAL=-O1"
 
 
 class SimulationError(RuntimeError):
@@ -63,6 +65,8 @@ class Simulation:
         insides are in no trace.
     waves : bool
         Whether runs write a trace.
+    quick : bool
+        Whether the build is to be fast rather than the model: for runs of less than some 100,000 cycles. Verilator only.
     """
 
     simulator: str
@@ -74,11 +78,12 @@ class Simulation:
     no_inline: tuple = ("tpu_cell",)
     alone: tuple = ()
     waves: bool = False
+    quick: bool = False
 
     @classmethod
-    def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False):
+    def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, quick=False):
         """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/testbench.sv`."""
-        return cls(simulator=simulator, verilog=verilog, waves=waves,
+        return cls(simulator=simulator, verilog=verilog, waves=waves, quick=quick,
                    sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"), public=_TESTBENCH_PORTS,
                    no_inline=_NO_INLINE, alone=("tpu_row",) if config.n >= _ROWS_ALONE_FROM and not waves else (),
                    parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width,
@@ -102,7 +107,11 @@ class Simulation:
     def _trace_option(self):
         return "--trace-fst" if has_fst_headers() else "--trace-vcd"
 
-    _MAKE_ARGUMENTS = ("OPT_FAST=-O2", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
+    @property
+    def _make_arguments(self):
+        # All files as one, which reads Verilator's headers once, or each by itself, on all processors.
+        model = ("VM_PARALLEL_BUILDS=0", "OPT_FAST=-O1") if self.quick and not self.alone else ("OPT_FAST=-O2",)
+        return *model, "OPT_SLOW=-O0", _OPT_GLOBAL
 
     @property
     def _control(self):
@@ -123,7 +132,7 @@ class Simulation:
         import cocotb_tools.config
         content = [self.version, importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), self.top,
                    sorted((k, str(v)) for k, v in self.parameters.items()), self._build_arguments, self._control,
-                   self._MAKE_ARGUMENTS, self.waves, self.verilog, [Path(source).read_text() for source in self.sources]]
+                   self._make_arguments, self.waves, self.verilog, [Path(source).read_text() for source in self.sources]]
         return self.simulator + "-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
 
     def build(self, timeout=900):
@@ -151,7 +160,7 @@ class Simulation:
     @property
     def _library(self):
         """Where Verilator's own run-time objects are kept: the same for every model, and most of a small one's build."""
-        content = [self.version, self._build_arguments, self._MAKE_ARGUMENTS]
+        content = [self.version, self._build_arguments, _OPT_GLOBAL]
         return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
 
     def _build_in(self, place, timeout):
@@ -164,7 +173,7 @@ class Simulation:
             control = place / "control.vlt"
             control.write_text(self._control)
             sources.insert(0, control)
-            runner.tool, runner.make_arguments = find_verilator(), self._MAKE_ARGUMENTS
+            runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
             if self._library.exists():
                 for path in self._library.iterdir():
                     shutil.copyfile(path, place / path.name)

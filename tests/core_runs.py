@@ -1,6 +1,5 @@
 """Runs of the whole core, and programs for it, for the tests of the core."""
 
-import functools
 import tempfile
 from pathlib import Path
 
@@ -8,10 +7,10 @@ import numpy as np
 import pytest
 from seeds import seed
 
-from hw import export
 from hw.config import PLAIN, Config
 from hw.isa import encode
 from sim.runner import Simulation, build_directory, read_dump, write_image
+from sim.verilog_cache import verilog_of
 
 #: Small buffers, so that everything collides.
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
@@ -49,13 +48,10 @@ class Host:
         return [base, len(data)]
 
 
-verilog_of = functools.cache(export.to_verilog)
-
-
 def run(config, host, runs, *, simulator="icarus", memory=None, verilog=None, timeout=300):
     """Runs on the core, one after the other; the memory afterwards is in `memory`."""
     simulation = Simulation.of_core(verilog or verilog_of(config), config, simulator=simulator,
-                                    memory_bytes=len(host.bytes))
+                                    memory_bytes=len(host.bytes), quick=len(host.bytes) <= MEMORY)
     place = build_directory() / "runs"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="core-", dir=place) as name:
