@@ -104,11 +104,11 @@ def tag(rng, config):
     return {"slot": rng.randrange(config.window), "pc": rng.getrandbits(32)}
 
 
-def table_loads(rng, config):
-    """Operations that fill the table."""
+def table_loads(rng, config, part):
+    """Operations that fill the table, or one of them in `part`, drawn: what is not filled is 0 in Amaranth's simulator."""
     whole = TABLE_WORDS // config.n
-    rows = min(whole, config.unified_buffer_depth)
-    for word in range(0, whole, rows):
+    rows = min(whole // part, config.unified_buffer_depth)
+    for word in rng.sample(range(0, whole, rows), whole // rows // part):
         yield {**idle(config), "tag": tag(rng, config), "task": Task.LOAD_TABLE, "rows": rows, "operand": 0, "word": word,
                **table_settings(rng), **({"single": ones(rows)} if config.pooling else {})}
 
@@ -266,13 +266,14 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
     return last - (start or 0), written
 
 
-async def runs(ports, rng, *, count, **sizes):
+async def runs(ports, rng, *, count, part=1, **sizes):
     """At full speed, one row a cycle from the second on; then with waits on either side, and a reset in between."""
     config = Config(**sizes)
     model, total = Model(rng, config), 0
     model.quick = False
     if config.table_lanes:
-        await operations(ports, rng, config=config, pending=table_loads(rng, config), model=model, grants=1, pace=1)
+        loads = table_loads(rng, config, part)
+        await operations(ports, rng, config=config, pending=loads, model=model, grants=1, pace=1)
     for grants, pace in ((1, 1), (0.5, 1), (0.2, 0.3), (1, 0.2)):
         pending = [random_operation(rng, config) for _ in range(count)]
         model.quick = not config.table_lanes and not config.softmax and rows_read(pending[0]) == 1
@@ -298,11 +299,10 @@ def interrupted(rng, config):
 
 
 async def functions(ports, rng, *, rows, **sizes):
-    """Cycles that an ACTIVATE of so many rows takes with the function TABLE, and with NONE."""
+    """Cycles that an ACTIVATE of so many rows takes with the function TABLE, of an empty table, and with NONE."""
     config = Config(**sizes)
     model, found = Model(rng, config), []
     model.quick = False
-    await operations(ports, rng, config=config, pending=table_loads(rng, config), model=model, grants=1, pace=1)
     for function in (Function.TABLE, Function.NONE):
         op = {**idle(config), "tag": tag(rng, config), "function": function, "rows": rows}
         op |= {"single": ones(rows)} if config.pooling else {}

@@ -30,8 +30,6 @@ _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle"
 _NO_INLINE = ("tpu_cell", "tpu_row")
 #: From this size on, a row is verilated by itself, so that the build does not take n * n cells apart.
 _ROWS_ALONE_FROM = 32
-#: How Verilator's own run-time objects are compiled, for all models alike.
-_OPT_GLOBAL = "OPT_GLOBAL=-O1"
 
 
 class SimulationError(RuntimeError):
@@ -111,7 +109,12 @@ class Simulation:
     def _make_arguments(self):
         # All files as one, which reads Verilator's headers once, or each by itself, on all processors.
         model = ("VM_PARALLEL_BUILDS=0", "OPT_FAST=-O1") if self.quick and not self.alone else ("OPT_FAST=-O2",)
-        return *model, "OPT_SLOW=-O0", _OPT_GLOBAL
+        return *model, "OPT_SLOW=-O0", self._opt_global
+
+    @property
+    def _opt_global(self):
+        # Verilator's own run-time objects; a trace that is quickly built is short.
+        return f"OPT_GLOBAL=-O{0 if self.quick and self.waves else 1}"
 
     @property
     def _control(self):
@@ -160,7 +163,7 @@ class Simulation:
     @property
     def _library(self):
         """Where Verilator's own run-time objects are kept: the same for every model, and most of a small one's build."""
-        content = [self.version, self._build_arguments, _OPT_GLOBAL]
+        content = [self.version, self._build_arguments, self._opt_global]
         return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
 
     def _build_in(self, place, timeout):

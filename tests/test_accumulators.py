@@ -30,7 +30,7 @@ def verilog():
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="accumulators")
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="accumulators", quick=True)
     result = simulation.run("sim.bench_accumulators", testcase="random_traffic", seed=seed(), timeout=120,
                             arguments={**SIZES, "cycles": 1500})
     assert result["compared"] > 6000

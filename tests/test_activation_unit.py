@@ -77,19 +77,21 @@ def test_amaranth(n, window):
     assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=10) > 80
 
 
-@pytest.mark.parametrize("features", [*FEATURES[1:], {"table_lanes": 8}], ids=str)
-def test_amaranth_with(features):
-    config = sizes(8) | features
-    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=20) > 80
+@pytest.mark.parametrize("n, features", [
+    *((4, features) for features in (*FEATURES[1:], {"table_lanes": 4})),
+    *(pytest.param(8, features, marks=pytest.mark.slow) for features in (*FEATURES[1:], {"table_lanes": 8}))], ids=str)
+def test_amaranth_with(n, features):
+    config = sizes(n) | features
+    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=20, part=16) > 80
 
 
-@pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (8, True)])
+@pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (4, True)])
 def test_pace_of_functions(table_lanes, pooling):
     """A vector every n / table_lanes cycles, the first one eight cycles after one without the table; others a vector a cycle."""
-    config = sizes(8) | {"table_lanes": table_lanes, "pooling": pooling}
+    config = sizes(4) | {"table_lanes": table_lanes, "pooling": pooling}
     table, none = simulate(unit(Config(**config)), functions, seed=seed(), rows=20, **config)
     assert none == 3 + 19
-    assert table == 11 + 20 * (8 // table_lanes) - 1
+    assert table == 11 + 20 * (4 // table_lanes) - 1
 
 
 @functools.cache
@@ -97,10 +99,11 @@ def verilog(features):
     return component_to_verilog(unit(Config(**sizes(4) | dict(features))), name="activation_unit")
 
 
-@pytest.mark.parametrize("features", [FEATURES[0], FEATURES[-1]], ids=str)
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator, features", [
+    ("icarus", FEATURES[0]), *((simulator, FEATURES[-1]) for simulator in runner.Simulators),
+    pytest.param("verilator", FEATURES[0], marks=pytest.mark.slow)], ids=str)
 def test_verilog(simulator, features):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit")
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit", quick=True)
     result = simulation.run("sim.bench_activation_unit", testcase="random_operations", seed=seed(), timeout=120,
                             arguments={**sizes(4), **features, "count": 30})
     assert result["vectors"] > 300

@@ -122,7 +122,7 @@ def test_specials_canonical_b():
 
 @pytest.mark.parametrize("latency", LATENCIES)
 def test_random(latency):
-    a, b = random_pairs(np.random.default_rng([seed(), latency]), 2500)
+    a, b = random_pairs(np.random.default_rng([seed(), latency]), 1200)
     check(lambda **columns: simulate(adders([latency]), **columns), a, b, [latency])
 
 

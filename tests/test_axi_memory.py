@@ -13,7 +13,7 @@ CONTENTS = bytes((7 * i + i // 256) % 256 for i in range(BYTES))
 def memory(simulator, width):
     return runner.Simulation(simulator=simulator, top="axi_memory", sources=(Path(runner.__file__).with_name("axi_memory.sv"),),
                              parameters={"DATA_WIDTH": width, "BYTES": BYTES},
-                             public=("aclk", "aresetn", "s_axi_*", "bd_*", "errors", "cycle"))
+                             quick=True, public=("aclk", "aresetn", "s_axi_*", "bd_*", "errors", "cycle"))
 
 
 def run(tmp_path, testcase, *, simulator, width=64, arguments=None, seed=None, **plusargs):
@@ -23,8 +23,15 @@ def run(tmp_path, testcase, *, simulator, width=64, arguments=None, seed=None, *
                                         plusargs={"memory": tmp_path / "memory.hex", **plusargs})
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
-@pytest.mark.parametrize("latency, percent", [(1, 0), (32, 0), (200, 0), (1, 30), (32, 60)])
+def both(cases, fast):
+    """Cases in both simulators; all but the pairs of simulator and case in `fast` are slow."""
+    return [pytest.param(simulator, *case, marks=[] if (simulator, *case) in fast else pytest.mark.slow)
+            for simulator in runner.Simulators for case in cases]
+
+
+@pytest.mark.parametrize("simulator, latency, percent", both(
+    [(1, 0), (32, 0), (200, 0), (1, 30), (32, 60)],
+    fast=[("icarus", 1, 0), ("icarus", 32, 60), ("verilator", 200, 0), ("verilator", 1, 30)]))
 def test_traffic(tmp_path, simulator, latency, percent):
     run(tmp_path, "traffic", simulator=simulator, latency=latency, pause_percent=percent, pause_seed=latency,
         arguments={"contents": CONTENTS.hex(), "count": 15, "pauses": percent > 0})
@@ -36,8 +43,8 @@ def test_widths(tmp_path, width):
         arguments={"contents": CONTENTS.hex(), "count": 10, "pauses": False})
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
-@pytest.mark.parametrize("latency", [1, 2, 32, 200])
+@pytest.mark.parametrize("simulator, latency", both(
+    [(1,), (2,), (32,), (200,)], fast=[("icarus", 1), ("icarus", 32), ("verilator", 2), ("verilator", 200)]))
 def test_timing(tmp_path, simulator, latency):
     run(tmp_path, "timing", simulator=simulator, latency=latency, arguments={"latency": latency})
 

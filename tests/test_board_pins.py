@@ -21,8 +21,8 @@ SMALL = Config(n=2, cell_stages=5, unified_buffer_depth=256, accumulator_depth=6
 FAST = {"baud": 20_000_000, "silence": 1e-4}
 
 
-def simulation(board, config, simulator):
-    return Simulation(simulator=simulator, verilog=board.to_verilog(config), sources=(Path(sim.__file__).parent / "ehxplll.v",),
+def simulation(board, config, simulator, quick=False):
+    return Simulation(simulator=simulator, quick=quick, verilog=board.to_verilog(config), sources=(Path(sim.__file__).parent / "ehxplll.v",),
                       top="top", public=("clk25", "button", "uart_rx", "uart_tx", "led_*"), no_inline=("tpu_cell", "tpu_row"))
 
 
@@ -30,9 +30,9 @@ def line(board, **changes):
     return {"clock": round(board.clock_mhz * 1e6), "baud": board.baud, "timeout": 1e-3, "silence": 2e-4, **changes}
 
 
-def run(board, config, simulator, model, samples, folder, *, batch=None, timeout=300):
+def run(board, config, simulator, model, samples, folder, *, batch=None, timeout=300, quick=False):
     np.save(folder / "samples.npy", samples.astype(np.float32))
-    result = simulation(board, config, simulator).run(
+    result = simulation(board, config, simulator, quick).run(
         "sim.bench_board", testcase="run", timeout=timeout, seed=seed(),
         arguments={"line": line(board), "network": str(model), "samples": str(folder / "samples.npy"), "batch": batch})
     expected = run_network(load_network(model), samples.astype(bfloat16))
@@ -42,11 +42,12 @@ def run(board, config, simulator, model, samples, folder, *, batch=None, timeout
     return result
 
 
-def test_small_network(tmp_path):
+@pytest.mark.parametrize("simulator", [pytest.param("icarus", marks=pytest.mark.slow), "verilator"])
+def test_small_network(tmp_path, simulator):
     """Two batches; the second is not full."""
     board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)
     samples = np.random.default_rng(1).standard_normal((3, 16))
-    result = run(board, SMALL, "icarus", write_model(tmp_path / "m.onnx"), samples, tmp_path, batch=2)
+    result = run(board, SMALL, simulator, write_model(tmp_path / "m.onnx"), samples, tmp_path, batch=2, quick=True)
     assert (result["n"], result["memory"], len(result["batches"])) == (2, 1 << 14, 2)
 
 

@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """Boards: their pins, their clock, and what can't be made."""
 
+import functools
 import os
 import subprocess
 from dataclasses import replace
@@ -17,11 +18,18 @@ from sim.tools import find_verilator
 SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16, **PLAIN)
 
 
-@pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.name)
-def test_pins(board):
-    """The top's ports are the pins that the constraints place; they are those of the ULX3S' schematics."""
-    verilog = board.to_verilog(SMALL)
-    head = verilog.partition("\nmodule top (\n")[2].partition(");")[0]
+@functools.cache
+def verilog(name):
+    return BOARDS[name].to_verilog(SMALL)
+
+
+@pytest.mark.parametrize("name, made", [*((name, "ulx3s-25f") for name in BOARDS),
+                                        *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)])
+def test_pins(name, made):
+    """The top's ports are the pins that the constraints place, whichever of the boards it is made for; they are those of the
+    ULX3S' schematics."""
+    board, verilog_ = BOARDS[name], verilog(made)
+    head = verilog_.partition("\nmodule top (\n")[2].partition(");")[0]
     ports = [line.split("//")[0].split()[2].rstrip(",") for line in head.strip().splitlines()]
     lines = board.constraints().splitlines()
     sites = {line.split('"')[1]: line.split('"')[3] for line in lines if line.startswith("LOCATE")}
@@ -52,7 +60,7 @@ def test_impossible():
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 def test_lint(simulator, tmp_path):
     """Not a word about a board's Verilog."""
-    (tmp_path / "top.v").write_text(BOARDS["ulx3s-25f"].to_verilog(SMALL))
+    (tmp_path / "top.v").write_text(verilog("ulx3s-25f"))
     files = ["top.v", str(Path(sim.__file__).parent / "ehxplll.v")]
     if simulator == "icarus":
         command, environment = ["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", "top", "-o", "top.vvp", *files], os.environ

@@ -99,7 +99,7 @@ def inputs_of(columns):
 
 @pytest.mark.parametrize("stages", STAGES)
 def test_random(stages):
-    columns = operands(np.random.default_rng([seed(), stages]), 1500)
+    columns = operands(np.random.default_rng([seed(), stages]), 700)
     check(columns, simulate(Cells([stages]), **inputs_of(columns)), stages)
 
 

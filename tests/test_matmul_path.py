@@ -152,8 +152,8 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 
 
 @pytest.mark.parametrize("n, stages, count, wild, weights_pace", [
-    (2, 1, 12, 0, 1), (2, 2, 12, 0.02, 0.4), (2, 3, 12, 0, 1), (2, 3, 12, 0.02, 0.4), (2, 4, 12, 0, 0.4), (2, 8, 12, 0, 1),
-    (4, 3, 6, 0.003, 1), (4, 5, 4, 0, 0.4)])
+    (2, 1, 8, 0, 1), (2, 2, 8, 0.02, 0.4), (2, 3, 8, 0, 1), (2, 3, 8, 0.02, 0.4), (2, 4, 8, 0, 0.4), (2, 8, 8, 0, 1),
+    (4, 3, 3, 0.003, 1), (4, 5, 2, 0, 0.4)])
 def test_random(n, stages, count, wild, weights_pace):
     config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=16, bias_depth=8, weight_fifo_depth=4)
     rng = random.Random(seed())

@@ -43,7 +43,7 @@ def verilog():
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit")
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
     result = simulation.run("sim.bench_softmax_unit", testcase="random_operations", seed=seed(), timeout=120,
                             arguments={**sizes(4), "widest": 12, "count": 40})
     assert result["elements"] > 500
