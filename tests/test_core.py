@@ -76,7 +76,8 @@ def test_networks(rng, simulator, memory):
     check_networks(rng, SMALL, 3 if simulator == "icarus" else 12, simulator=simulator, memory=memory)
 
 
-@pytest.mark.parametrize("sizes", [*SIZES, SMALLEST], ids=str)
+@pytest.mark.parametrize("sizes", [SMALLEST, *(pytest.param(sizes, marks=[] if index in (0, 3, 5) else pytest.mark.slow)
+                                               for index, sizes in enumerate(SIZES))], ids=str)
 def test_sizes(rng, sizes):
     check_networks(rng, Config(**{**TINY, **sizes}), 3, memory={"latency": 9, "pause_percent": 15}, most=24)
 

@@ -12,15 +12,16 @@ from sim.machine import Machine
 from sim.softmax import softmax
 
 
-@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}, {"latency": 2, "pause_percent": 50}], ids=str)
+@pytest.mark.parametrize("simulator, programs, memory", [
+    ("icarus", 4, {"latency": 1}), ("verilator", 8, {"latency": 25}), ("verilator", 8, {"latency": 2, "pause_percent": 50})], ids=str)
 @pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
-def test_hazards(rng, memory, config):
-    check_hazards(rng, config, 8, memory=memory)
+def test_hazards(rng, simulator, programs, memory, config):
+    check_hazards(rng, config, programs, memory=memory, simulator=simulator)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_hazards_of_other_sizes(rng, sizes):
-    check_hazards(rng, Config(**{**TINY, **sizes}), 4, memory={"latency": 4, "pause_percent": 10})
+    check_hazards(rng, Config(**{**TINY, **sizes}), 2 if sizes.get("n") == 8 else 4, memory={"latency": 4, "pause_percent": 10})
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from seeds import SEED
+from seeds import seed
 
 from hw.config import Config
 from hw.isa import Region
@@ -25,7 +25,7 @@ def chain(rng, sizes):
 def program(request):
     sizes, batch, depth = request.param
     config = Config(n=4, unified_buffer_depth=depth, accumulator_depth=32, bias_depth=8)
-    return compile_network(chain(np.random.default_rng(SEED), sizes), config, batch)
+    return compile_network(chain(np.random.default_rng(seed()), sizes), config, batch)
 
 
 def test_first_stages(program):

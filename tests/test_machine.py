@@ -15,15 +15,8 @@ from sim.golden import bfloat16
 from sim.machine import Machine, MachineFault
 from sim.softmax import softmax
 
-<<<<<<< HEAD
-SEED = int(os.environ.get("TPU_SEED", "1"))
 CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
 PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, **FEATURES_OFF)
-=======
-CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, pooling=1, table_lanes=4,
-                softmax=1)
-PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
->>>>>>> 8c370a9 (One policy for seeds: TPU_SEED, else drawn once for all processes of a run; --seeds N repeats every test that draws)
 N = CONFIG.n
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from seeds import SEED
+from seeds import seed
 
 from onnx_models import Builder, weights
 from sim import interpreters
@@ -48,8 +48,8 @@ def images(rng):
 
 
 def test_agreement(tmp_path):
-    path = convolutional(np.random.default_rng(SEED)).save(tmp_path)
-    found = compared(path, images(np.random.default_rng(SEED)))
+    path = convolutional(np.random.default_rng(seed())).save(tmp_path)
+    found = compared(path, images(np.random.default_rng(seed())))
     assert found.error is found.reason is None and found.samples == 8 and found.not_finite == 0
     assert 0 < found.largest < 0.1 * found.scale and 0 < found.rms < found.largest
     assert found.reading < 0.5 and 0 < found.rounding < 1 and found.top_agreement > 0
@@ -60,16 +60,16 @@ def test_agreement(tmp_path):
 def test_one_wrong_operator(tmp_path, change):
     """The file says something else than what was read: so it is if the reader is wrong. A bound that is off by 2 % would be lost
     in bfloat16's errors at the end, but not here."""
-    path = convolutional(np.random.default_rng(SEED)).save(tmp_path)
+    path = convolutional(np.random.default_rng(seed())).save(tmp_path)
     network = load_network(path)
-    convolutional(np.random.default_rng(SEED), **change).save(tmp_path)
-    found = compared(path, images(np.random.default_rng(SEED)), network)
+    convolutional(np.random.default_rng(seed()), **change).save(tmp_path)
+    found = compared(path, images(np.random.default_rng(seed())), network)
     assert "read wrongly" in found.error and found.reading > 1 and "\n" not in found.error
 
 
 def test_one_wrong_stage(tmp_path):
     """The draft is right, but not what was made of it."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     network = load_network(convolutional(rng).save(tmp_path))
     samples = images(rng).reshape(12, -1)
     assert check_stages(network, samples[:3]).share < 1
@@ -93,14 +93,14 @@ def test_one_wrong_stage(tmp_path):
 def test_deep(tmp_path):
     """30 layers: the results of bfloat16 have gone their own way, and still one wrong sign among 30 is found."""
     def model(sign):
-        rng, build = np.random.default_rng(SEED), Builder(["batch", 16])
+        rng, build = np.random.default_rng(seed()), Builder(["batch", 16])
         for layer in range(30):
             weight = rng.normal(0, 0.5, (16, 16)).astype(np.float32)
             build("MatMul", weight * (sign if layer == 7 else 1))
             build("Tanh")
         return build.save(tmp_path)
 
-    x = np.random.default_rng(SEED).normal(0, 1, (8, 16)).astype(np.float32)
+    x = np.random.default_rng(seed()).normal(0, 1, (8, 16)).astype(np.float32)
     path = model(np.ones((16, 16), np.float32))
     network = load_network(path)
     found = compared(path, x, network)
@@ -112,7 +112,7 @@ def test_deep(tmp_path):
 
 def test_what_the_host_does(tmp_path):
     """Logits are compared with probabilities by way of the Softmax that is left out, labels with what they are made of."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     x = rng.normal(0, 1, (9, 12)).astype(np.float32)
     for last, kinds in (("Softmax", ("softmax",)), ("LogSoftmax", ("log",)), (None, ("",)), ("ArgMax", ("",))):
         build = Builder(["batch", 12])
@@ -139,7 +139,7 @@ def test_what_the_host_does(tmp_path):
 @pytest.mark.parametrize("shape", [["batch", 3, 4], [1, 3, 4], [5, 3, 4]])
 def test_batches(tmp_path, shape):
     """An open batch, one of one sample, and one that has to be filled up."""
-    rng, build = np.random.default_rng(SEED), Builder(shape)
+    rng, build = np.random.default_rng(seed()), Builder(shape)
     build("Flatten")
     build("Gemm", weights(rng, 12, 3), name="dense")
     network = load_network(path := build.save(tmp_path))
@@ -150,7 +150,7 @@ def test_batches(tmp_path, shape):
 
 def test_without_onnxruntime(tmp_path, monkeypatch):
     """The interpreter of the package onnx takes its place; if no interpreter can do it, the reason is there."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed())
     path = convolutional(rng).save(tmp_path)
     network = load_network(path)
     monkeypatch.setattr(interpreters, "available", lambda: [interpreters.onnx_reference])
@@ -178,7 +178,7 @@ def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
 
 def test_numbers_of_less_precision(tmp_path):
     """A model in binary16 is allowed binary16's errors."""
-    rng, build = np.random.default_rng(SEED), Builder(["batch", 16], kind=TensorProto.FLOAT16)
+    rng, build = np.random.default_rng(seed()), Builder(["batch", 16], kind=TensorProto.FLOAT16)
     for _ in range(2):
         build("MatMul", weights(rng, 16, 16).astype(np.float16))
         build("Relu")

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from seeds import SEED
+from seeds import seed
 
 import sim.run
 from hw.config import Config
@@ -59,7 +59,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def x():
-    return np.random.default_rng(SEED).normal(0, 1, (6, 2, 3, 3)).astype(np.float32)
+    return np.random.default_rng(seed()).normal(0, 1, (6, 2, 3, 3)).astype(np.float32)
 
 
 def run(command, model, *arguments, simulator="golden"):
@@ -143,7 +143,7 @@ def test_random_samples(command, model):
 
 def test_a_model_without_a_batch(command, tmp_path):
     """One sample as the model has it, or several."""
-    rng, build = np.random.default_rng(SEED), Builder([12])
+    rng, build = np.random.default_rng(seed()), Builder([12])
     build("MatMul", weights(rng, 12, 3), name="dense")
     path = build.save(tmp_path)
     x = rng.normal(0, 1, (5, 12)).astype(np.float32)
@@ -157,7 +157,7 @@ def test_a_model_without_a_batch(command, tmp_path):
 
 def test_integers(command, tmp_path):
     """A model of uint8 takes whole numbers that a byte has, from any type, and gets random ones of them."""
-    rng, build = np.random.default_rng(SEED), Builder(["batch", 9], kind=TensorProto.UINT8)
+    rng, build = np.random.default_rng(seed()), Builder(["batch", 9], kind=TensorProto.UINT8)
     build("Cast", to=TensorProto.FLOAT)
     build("MatMul", weights(rng, 9, 3) / 100, name="dense")
     path = build.save(tmp_path)
