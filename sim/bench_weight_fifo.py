@@ -127,6 +127,24 @@ async def stocked(ports, rng, *, n, tiles, skew):
     return [after - before for before, after in zip(switches, switches[1:])]
 
 
+async def first_tile(ports, rng, *, n, tiles, skew):
+    """Cycles from the last vector of a tile until it is `coming`, and until it has `freed` its place."""
+    for _ in range(n):
+        ports.set(write=1, write_data=rng.getrandbits(16 * n), switch=0)
+        await ports.settle()
+        await ports.tick()
+    ports.set(write=0)
+    seen = {"coming": [], "freed": []}
+    for cycle in range(1, 3 * n * (skew + 1)):
+        await ports.settle()
+        for name, cycles in seen.items():
+            if ports.get(name):
+                cycles.append(cycle)
+        await ports.tick()
+    assert len(seen["freed"]) == 1
+    return seen["coming"][0], seen["freed"][0]
+
+
 @cocotb.test()
 async def random_tiles(dut):
     job = arguments()

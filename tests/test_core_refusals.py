@@ -195,6 +195,23 @@ def test_fetch_stays_in_the_model(rng, bus_width):
     same(host.bytes, result["memory"])
 
 
+def test_end_of_the_address_space(rng):
+    """A region may end there: what lies in it is asked of the bus, which has no memory there. One that goes on is as good as empty."""
+    host, machine, end = Host(rng), Machine(SMALL), 1 << SMALL.address_width
+    load = [op(Opcode.LOAD, region=Region.SCRATCH, rows=2, offset=64), op(Opcode.HALT)]
+    runs, expected = [], []
+    for region, size in (("SCRATCH", 80), ("MODEL", 64)):
+        for base, room in ((end - size, "BUS_READ"), (end - size + 8, "ADDRESS"), (end - 8, "ADDRESS"), (end, "ADDRESS"),
+                           (end << 1, "ADDRESS")):
+            case = Case(rng, host, machine, load)
+            case.run["regions"][region] = [base, size]
+            runs.append(case.run)
+            expected.append([room, 0])
+    result = run(SMALL, host, runs)
+    assert [one["fault"] for one in result["runs"]] == expected
+    same(host.bytes, result["memory"])
+
+
 def test_matmul_without_a_tile(rng):
     host, machine = Host(rng), Machine(SMALL)
     missing = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=1),

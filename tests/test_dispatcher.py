@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The dispatcher: nothing begins before what it depends on has ended, everything begins, and ends are waited for."""
+"""The dispatcher: nothing begins before what it depends on has ended, or later than it must; and ends are waited for."""
 
 import pytest
 from seeds import seed
@@ -53,12 +53,20 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             expected[list(UNITS)[footprint["unit"]]].append(number)
     handed = {}                                 # slot -> number of MATMULs that their unit has, and that may be blocked
 
+    waits_for = [{earlier for earlier in range(number) if footprints[earlier]["unit"] != footprint["unit"]
+                  and conflict(footprint, footprints[earlier])} for number, footprint in enumerate(footprints)]
+    queued = {unit: [] for unit in UNITS}       # accepted, and not handed over
+    # Cycles since the next instruction came, less one for each that it is compared with; and since there is room for it.
+    compared = room = 0
+    # The first in each queue, and of the MATMULs that are handed over, and the cycles since what it waits for has ended.
+    free = dict.fromkeys([*UNITS, "handed"], ([], 0))
+    accepted_at = {}
+    known, on_bus = set(), set()                # numbers ended, those of what ends on the bus a cycle later
+
     def begins(slot, number, unit):
-        for earlier in range(number):
-            other = footprints[earlier]
-            if earlier not in ended and other["unit"] != footprints[number]["unit"]:
-                assert not conflict(footprints[number], other), f"{number} begins before {earlier} has ended"
-                assert other["unit"] != Unit.CONTROL.value or earlier < given, f"{number} overtakes SYNC {earlier}"
+        assert waits_for[number] <= ended, f"{number} begins before {waits_for[number] - ended} have ended"
+        for earlier in range(given, number):
+            assert footprints[earlier]["unit"] != Unit.CONTROL.value, f"{number} overtakes SYNC {earlier}"
         running[slot] = number, unit
 
     idle = 0
@@ -97,13 +105,39 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
                 else:
                     begins(tag["slot"], number, unit)
                 moved = True
+                queued[unit].remove(number)
+        # Nothing waits too long.
+        firsts = {unit: queue[:1] if not ports.get(f"{unit}__valid") else [] for unit, queue in queued.items()}
+        for unit, first in {**firsts, "handed": list(handed.values())[:1]}.items():
+            if not first or not waits_for[first[0]] <= known:
+                free[unit] = first, 0
+            else:
+                free[unit] = first, free[unit][1] + 1 if free[unit][0] == first else 1
+            is_new = first and ports.cycle <= accepted_at[first[0]] + 3
+            assert free[unit][1] <= (2 if is_new else 1), f"{unit}: instruction {first[0]} waits for nothing"
         together = max(together, len({unit for _, unit in running.values()}))
+        unit = footprints[given]["unit"] if given < len(todo) else Unit.CONTROL.value
+        if unit != Unit.CONTROL.value:
+            name = list(UNITS)[unit]
+            if in_flight < config.window and len(queued[name]) < Dispatcher.queue_depth:
+                room += 1
+            compared += 1
+            assert compared <= 5 or room <= 3, f"instruction {given} is not accepted"
         if ports.get("i__ready") and given < len(todo):
+            if unit != Unit.CONTROL.value:
+                queued[name].append(given)
+                accepted_at[given] = ports.cycle
             if footprints[given]["unit"] == Unit.CONTROL.value:
                 assert in_flight == 0, f"SYNC {given} passes with {in_flight} in flight"
             given, moved = given + 1, True
-        for unit, slot in done.items():
+            unit = footprints[min(given, count)]["unit"]
+            room, compared = 0, -sum(footprints[number]["unit"] not in (unit, Unit.CONTROL.value)
+                                     for number in range(given) if number not in ended)
+        known |= on_bus
+        on_bus = {running[slot][0] for unit, slot in done.items() if unit in ("load", "weights", "store")}
+        for slot in done.values():
             ended.add(running.pop(slot)[0])
+        known |= ended - on_bus
         if ports.get("halted"):
             assert given == count and not running and not handed and not any(expected.values())
             return together

@@ -9,7 +9,7 @@ from seeds import seed
 from hw.export import component_to_verilog
 from hw.weight_fifo import WeightFifo
 from sim import runner
-from sim.bench_weight_fifo import runs, stocked
+from sim.bench_weight_fifo import first_tile, runs, stocked
 from sim.ports import simulate
 
 
@@ -24,6 +24,13 @@ def test_amaranth(n, tiles, skew):
 def test_one_tile_every_n_cycles(n, tiles, skew):
     sizes = {"n": n, "tiles": tiles, "skew": skew}
     assert simulate(WeightFifo(**sizes), stocked, seed=seed(), **sizes) == [n] * (tiles - 1)
+
+
+@pytest.mark.parametrize("n, tiles, skew", [(2, 2, 1), (4, 4, 3), (8, 2, 5)])
+def test_first_tile(n, tiles, skew):
+    """In the array n cycles after its last vector came, and out of the FIFO when the last lane has read it."""
+    sizes = {"n": n, "tiles": tiles, "skew": skew}
+    assert simulate(WeightFifo(**sizes), first_tile, seed=seed(), **sizes) == (n, n + n * skew)
 
 
 SIZES = {"n": 4, "tiles": 4, "skew": 2}
