@@ -11,7 +11,7 @@ from amaranth.utils import exact_log2
 from .isa import FIELDS, REGION_WRITABLE, TABLE_WORDS, Fault, Format, Function, Opcode, Region, exists, layout
 from .operations import Task, activate_layout, instruction_layout, matmul_layout, transfer_layout
 
-__all__ = ["Decoder", "Unit", "footprint_layout", "decoded_layout"]
+__all__ = ["CYCLES", "Decoder", "Unit", "footprint_layout", "decoded_layout"]
 
 
 class Unit(enum.Enum, shape=3):
@@ -63,10 +63,13 @@ _USES = {
 }
 
 
+#: Cycles of a check: the extents of a MATMUL take seven products, those of a POOL five, those of a SOFTMAX two.
+CYCLES = {opcode: 3 for opcode in Opcode} | {Opcode.MATMUL: 12, Opcode.POOL: 10, Opcode.SOFTMAX: 7, Opcode.MULTIPLY: 4}
+
+
 class Decoder(wiring.Component):
-    """Checks one instruction at a time: 3 cycles, 12 for a MATMUL, whose extents take seven products, 10 for a POOL, with five,
-    7 for a SOFTMAX, with two, and 4 for a MULTIPLY. What it hands on stands in registers, so the next instruction is checked
-    while this one waits for its place.
+    """Checks one instruction at a time, for :data:`CYCLES`. What it hands on stands in registers, so the next instruction is
+    checked while this one waits for its place.
 
     In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or function, a wrong
     count of lanes (ILLEGAL); a count of 0 (LENGTH); a place outside a memory of the chip or a region, a beat that is not

@@ -128,7 +128,7 @@ OPCODE_DOCS = {
     Opcode.MATMUL: "For t1 < tiles1, for t0 < tiles0: one pass. A pass takes the next tile from the weight FIFO, then for "
                    "r1 < rows1, for r0 < rows0 multiplies buffer[buffer + t1*tiles1_stride + t0*tiles0_stride + "
                    "r1*rows1_stride + r0*rows0_stride] and adds into acc[acc + t1*tiles1_acc_stride + "
-                   "t0*tiles0_acc_stride + r1*rows0 + r0].",
+                   "t0*tiles0_acc_stride + r1*rows0 + r0]. `start` and `keep` hold for every pass.",
     Opcode.ACTIVATE: "acc[acc + r] -> function -> round -> buffer[buffer + r] (two vectors a row for BINARY32: "
                      "buffer + 2r, buffer + 2r + 1), r < rows.",
     Opcode.POOL: "For r1 < rows1, for r0 < rows0: the maximum over w1 < window1, w0 < window0 of acc[acc + r1*rows1_stride + "
@@ -145,37 +145,75 @@ OPCODE_DOCS = {
                        "`table_lanes`.",
 }
 
+def _transfer_docs(rows, region="Region that `offset` counts from.", **place):
+    return {"region": region, "rows": f"{rows}; not 0.",
+            "offset": "Bytes from the region's base to the first byte; a multiple of the bus beat in bytes.", **place}
+
+
+def _result_docs(*names, **others):
+    common = {
+        "function": "What is done to a sum (Function).", "format": "How a result is written (Format).",
+        "lanes": "Lanes that keep their value, 1 to n; those above are written as +0.",
+        "buffer": "First row of the unified buffer that is written.", "acc": "First accumulator row that is read."}
+    return {name: common[name] for name in names} | others
+
+
+#: Opcode to field to what it means.
 FIELD_DOCS = {
-    "region": "Region that `offset` counts from.",
-    "rows": "Count of vectors, bias rows, tiles or accumulator rows; not 0.",
-    "offset": "Bytes from the region's base; a multiple of the bus width in bytes.",
-    "buffer": "First row of the unified buffer.",
-    "bias": "First bias row. In MATMUL, pass t0 starts from bias[bias + t0]; ignored unless `start`.",
-    "start": "1: sums start from the bias. 0: they go on from what the accumulators hold.",
-    "keep": "1: every pass uses the weights that are in the array; no tile is taken from the FIFO.",
-    "acc": "First accumulator row.",
-    "function": "Activation function (Function).",
-    "format": "Output format (Format).",
-    "lanes": "Lanes that keep their value, 1 to n; the others are written as +0. In SOFTMAX, those of the last tile.",
-    "rows0": "Inner count of rows; not 0.",
-    "rows0_stride": "Between two of them: vectors in MATMUL, accumulator rows in POOL.",
-    "rows1": "Outer count of rows; not 0.",
-    "rows1_stride": "Between two of them: vectors in MATMUL, accumulator rows in POOL.",
-    "tiles0": "Inner count of passes; not 0.", "tiles0_stride": "Vectors between the operands of two of them.",
-    "tiles0_acc_stride": "Accumulator rows between the sums of two of them.",
-    "tiles1": "Outer count of passes; not 0.", "tiles1_stride": "Vectors between the operands of two of them.",
-    "tiles1_acc_stride": "Accumulator rows between the sums of two of them.",
-    "buffer_stride": "Vectors between the results of two outer rows (POOL), or of two tiles (SOFTMAX).",
-    "tiles": "Accumulator rows that hold one row of values; not 0.",
-    "acc_stride": "Accumulator rows between two of them.",
-    "window0": "Inner count of a window; not 0.", "window0_stride": "Accumulator rows between two of them.",
-    "window1": "Outer count of a window; not 0.", "window1_stride": "Accumulator rows between two of them.",
-    "operand": "First row of the other factor in the unified buffer.",
-    "linear_low": "Below the table's binades the function goes on in proportion (1), or keeps its value (0): of positive "
-                  "numbers (low bit), of negative ones (high bit).",
-    "linear_high": "The same, above the table's binades.",
-    "first": "Biased exponent of the table's first binade.",
-    "word": "First word of the function table, whose values come before its slopes; a multiple of n.",
+    Opcode.HALT: {},
+    Opcode.SYNC: {},
+    Opcode.LOAD: _transfer_docs("Vectors", buffer="First row of the unified buffer that is written."),
+    Opcode.LOAD_BIAS: _transfer_docs("Bias rows", bias="First bias row that is written."),
+    Opcode.LOAD_WEIGHTS: _transfer_docs("Tiles"),
+    Opcode.STORE: _transfer_docs("Vectors", "Region that `offset` counts from: OUTPUT or SCRATCH.",
+                                 buffer="First row of the unified buffer that is read."),
+    Opcode.MATMUL: {
+        "start": "1: the sums of every pass start from a bias row, those of t1 > 0 too. 0: they go on from what the accumulators hold.",
+        "keep": "1: every pass uses the weights that are in the array; no tile is taken. 0: every pass takes the next tile.",
+        "buffer": "Row of the unified buffer of the first vector.",
+        "rows0": "Vectors in the inner loop of a pass; not 0.",
+        "rows0_stride": "Rows of the unified buffer from one r0 to the next; 0: the same vector again.",
+        "rows1": "Rounds of the outer loop of a pass; not 0.",
+        "rows1_stride": "Rows of the unified buffer from one r1 to the next; 0: the same vectors again.",
+        "tiles0": "Passes in the inner loop; not 0.",
+        "tiles0_stride": "Rows of the unified buffer from one t0 to the next; 0: the same operands again.",
+        "tiles0_acc_stride": "Accumulator rows from one t0 to the next; 0: the same sums again.",
+        "tiles1": "Rounds of the outer loop of passes; not 0.",
+        "tiles1_stride": "Rows of the unified buffer from one t1 to the next; 0: the same operands again.",
+        "tiles1_acc_stride": "Accumulator rows from one t1 to the next; 0: the same sums again.",
+        "acc": "First accumulator row.",
+        "bias": "Bias row of t0 = 0: pass (t1, t0) starts from bias[bias + t0]. Neither used nor checked unless `start`.",
+    },
+    Opcode.ACTIVATE: _result_docs("function", "format", "lanes", "buffer", "acc", rows="Accumulator rows; not 0."),
+    Opcode.POOL: _result_docs(
+        "function", "format", "lanes", "buffer", "acc",
+        rows0="Windows of an outer row; not 0.",
+        rows0_stride="Accumulator rows from one r0's window to the next one's.",
+        rows1="Outer rows of windows; not 0.",
+        rows1_stride="Accumulator rows from one r1's windows to the next one's.",
+        buffer_stride="Rows of the unified buffer from one r1's results to the next one's.",
+        window0="Accumulator rows in a row of a window; not 0.",
+        window0_stride="Accumulator rows from one w0 to the next.",
+        window1="Rows of a window; not 0.",
+        window1_stride="Accumulator rows from one w1 to the next."),
+    Opcode.SOFTMAX: _result_docs(
+        "format", "buffer", "acc",
+        rows="Rows of values; not 0.",
+        lanes="Lanes of the last tile that hold values, 1 to n; those above count for nothing and are written as +0.",
+        tiles="Accumulator rows that one row of values takes; not 0.",
+        acc_stride="Accumulator rows from one tile to the next.",
+        buffer_stride="Rows of the unified buffer from one tile's results to the next one's."),
+    Opcode.MULTIPLY: _result_docs(
+        "lanes", "buffer", "acc", rows="Vectors; not 0.", operand="First row of the unified buffer of the other factors."),
+    Opcode.LOAD_TABLE: {
+        "linear_low": "Below the table's binades the function goes on in proportion (1), or keeps its value (0): of positive "
+                      "numbers (low bit), of negative ones (high bit).",
+        "linear_high": "The same, above the table's binades.",
+        "rows": "Vectors, of n words each; not 0.",
+        "first": "Biased exponent of the table's first binade.",
+        "buffer": "First row of the unified buffer that is read.",
+        "word": "First word of the function table that is written, whose values come before its slopes; a multiple of n.",
+    },
 }
 
 

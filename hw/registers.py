@@ -10,6 +10,7 @@ __all__ = ["Register", "REGISTERS", "REGISTER", "STALLS", "IDENTIFIER", "VERSION
 ADDRESS_WIDTH = 9
 #: "ATPU" in ASCII, first letter in the high byte.
 IDENTIFIER = 0x41545055
+#: Major and minor version of what hosts and programs see, 16 bits each: what it promises is in the datasheet.
 VERSION = 0x00010000
 
 #: Why the array did not take a row in a cycle of the run, in the order of the counters. With `busy` they add up to `cycles`.
@@ -43,7 +44,7 @@ class Register:
 
 def _registers():
     yield Register("id", 0x000, "ro", f"0x{IDENTIFIER:08X}, 'ATPU'.")
-    yield Register("version", 0x004, "ro", f"0x{VERSION:08X}: major (16 bits), minor (16 bits).")
+    yield Register("version", 0x004, "ro", f"0x{VERSION:08X}: of what hosts and programs see: major (16 bits), minor (16 bits).")
     yield Register("config", 0x008, "ro", "What was built.", {
         "n": (0, 8, "rows and columns of the array"),
         "lead": (8, 4, "cell: lead stages"), "latency": (12, 4, "cell: latency of a row"),

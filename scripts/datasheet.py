@@ -1,4 +1,4 @@
-"""Writes the tables of the datasheet, `hw/README.md`, from the hardware's own descriptions.
+"""Writes the tables of the datasheet, `hw/README.md` and what it points to, from the hardware's own descriptions.
 
 `python -m scripts.datasheet` after a change to the registers, the instruction set or the configuration.
 """
@@ -19,11 +19,15 @@ from sim.functions import Function as Activation
 from sim.functions import errors, is_steady, lookup
 from sim.softmax import errors as softmax_errors
 
+from .core_tables import instruction_cycles, memories, ports
 from .tables import markdown_table, replace_section
+from .worked_example import worked_example
 
-__all__ = ["DATASHEET", "SECTIONS", "main"]
+__all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "SECTIONS", "main"]
 
 DATASHEET = Path(__file__).parent.parent / "hw" / "README.md"
+PROOFS = DATASHEET.parent / "proofs.md"
+BOARDS_GUIDE = DATASHEET.parent / "boards" / "README.md"
 
 _FAULT_TEXTS = {
     Fault.NONE: "no fault",
@@ -58,7 +62,7 @@ def instructions():
         for name, width in layout:
             bits = f"{position}" if width == 1 else f"{position + width - 1}:{position}"
             if not name.startswith("_"):
-                rows.append([bits, f"`{name}`", FIELD_DOCS[name]])
+                rows.append([bits, f"`{name}`", FIELD_DOCS[opcode][name]])
             position += width
         rest = f"Bits that are not listed, up to {INSTRUCTION_WIDTH - 1}, are 0."
         parts.append(f"#### {opcode.name}\n\n{OPCODE_DOCS[opcode]}\n\n{markdown_table(['bits', 'field', 'meaning'], rows)}\n\n{rest}")
@@ -170,16 +174,20 @@ def boards():
         [[f"`{b.name}`", f"`{b.part}`", f"`{b.preset}`", b.clock_mhz, b.memory >> 10, f"{b.baud:,}"] for b in BOARDS.values()])
 
 
-#: Sections of the datasheet that are generated.
-SECTIONS = {"presets": presets, "registers": registers, "instructions": instructions, "codes": codes, "functions": functions,
-            "softmax": softmax, "latencies": latencies,
-            "boards": boards, "serial": serial}
+#: Sections that are generated: the file that each is in, and what makes it.
+SECTIONS = {
+    **{name: (DATASHEET, make) for name, make in {
+        "presets": presets, "ports": ports, "registers": registers, "example": worked_example, "instructions": instructions,
+        "codes": codes, "functions": functions, "softmax": softmax, "cycles": instruction_cycles, "memories": memories,
+        "latencies": latencies}.items()},
+    "boards": (BOARDS_GUIDE, boards), "serial": (BOARDS_GUIDE, serial),
+}
 
 
 def main():
     """Writes all sections."""
-    for name, make in SECTIONS.items():
-        replace_section(DATASHEET, name, make())
+    for name, (path, make) in SECTIONS.items():
+        replace_section(path, name, make())
 
 
 if __name__ == "__main__":

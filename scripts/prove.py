@@ -28,7 +28,7 @@ from sim.replay import replay
 from sim.smt import Circuit, SolverError, solve
 from sim.tools import ToolError
 
-from .datasheet import DATASHEET
+from .datasheet import PROOFS
 from .report import progress_bar
 from .tables import markdown_table, replace_section
 
@@ -299,7 +299,7 @@ def prove(
         raise ProofError("; ".join(f"{r.block} {r.value}{', ' if r.subject else ''}{r.subject}: {r.result}" for r in failed))
     if write:
         for name, table in tables.items():
-            replace_section(DATASHEET, name, table)
+            replace_section(PROOFS, name, table)
 
 
 def main():

@@ -24,7 +24,7 @@ async def prepare(dut):
     dut.rst_n.value = 0
     port = AxiLite(dut, dut.clk, irq=dut.irq, period=PERIOD)
     Clock(dut.clk, PERIOD, "ns").start()
-    await ClockCycles(dut.clk, 4)
+    await ClockCycles(dut.clk, 3)   # after that of time 0, the two edges that the datasheet asks for
     dut.rst_n.value = 1
     await ClockCycles(dut.clk, 2)
     return Driver(port)

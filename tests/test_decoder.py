@@ -5,7 +5,7 @@ import pytest
 from seeds import seed
 
 from hw.config import PLAIN, Config
-from hw.decoder import Decoder, Unit, decoded_layout, footprint_layout
+from hw.decoder import CYCLES, Decoder, Unit, decoded_layout, footprint_layout
 from hw.isa import FIELDS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, encode, exists
 from hw.operations import Task, activate_layout, instruction_layout, matmul_layout, transfer_layout
 from sim.machine import Machine, MachineFault
@@ -183,6 +183,7 @@ async def words(ports, rng, *, config, count, kinds):
             await ports.reset()
             continue
         assert not ports.get("fault"), f"{opcode.name} {fields}: fault {ports.get('cause')}"
+        assert ports.cycle - started + 1 == CYCLES[opcode], f"{opcode.name}: {ports.cycle - started + 1} cycles"
         found = unpack(decoded_layout(config), ports.get("o__payload"))
         assert found["halt"] == (opcode is Opcode.HALT)
         footprint = unpack(footprint_layout(), found["footprint"])

@@ -35,5 +35,7 @@ def test_refused():
 
 
 def test_documented():
-    assert set(OPCODE_DOCS) == set(Opcode)
-    assert {name for fields in FIELDS.values() for name, _ in fields if not name.startswith("_")} == set(FIELD_DOCS)
+    """Each field of each opcode."""
+    assert set(OPCODE_DOCS) == set(FIELDS) == set(FIELD_DOCS) == set(Opcode)
+    for opcode, fields in FIELDS.items():
+        assert {name for name, _ in fields if not name.startswith("_")} == set(FIELD_DOCS[opcode]), opcode
