@@ -119,7 +119,7 @@ class Part:
 @dataclass(eq=False, kw_only=True)
 class Linear(Node):
     """Sums, and what can come after them in one stage; see :class:`sim.graph.Stage`. `bias` is (channels,) or (parts, channels),
-    `softmax` "", "softmax" or "log"."""
+    `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out."""
 
     parts: tuple[Part, ...]
     bias: np.ndarray | None = None

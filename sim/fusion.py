@@ -100,6 +100,9 @@ class _Fusion:
     def take(self, node):
         if isinstance(node, Unknown):
             raise ModelError(f"{node.title}: is not supported here, as it is not part of a function that is")
+        if isinstance(node, Linear) and node.softmax in ("log", "all"):
+            kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"
+            raise ModelError(f"{node.title}: nothing may come after {kind}, which is left to the host; remove it")
         result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
         self.made[node] = result
         self.uses[result] = self.uses[node]

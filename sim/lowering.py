@@ -35,7 +35,7 @@ def as_chain(output):
         tap = node.parts[0].taps[0]
         if (len(node.parts) > 1 or len(node.parts[0].taps) > 1 or node.pool or node.softmax or node.times is not None
                 or node.function not in (NO_FUNCTION, ("relu", ())) or node.shape[:2] != (1, 1) or tap.source.shape[:2] != (1, 1)
-                or tap.exact or tap.groups != 1):
+                or tap.exact or tap.groups != 1 or tap.kernel != (1, 1) or tap.padding != (0, 0)):
             return None
         with np.errstate(all="ignore"):
             bias = None if node.bias is None else np.asarray(node.bias, np.float32)
@@ -79,8 +79,6 @@ def as_graph(name, output, order, **facts):
         tensors[names[node]] = Tensor(names[node], channels, height, width)
         if node is source:
             continue
-        if node.softmax == "log":
-            raise ModelError(f"{node.title}: nothing may come after LogSoftmax, which is left out; remove it")
         own = sum(tap.weights.size for part in node.parts for tap in part.taps if tap.select is not None)
         copied += own
         if own > _MOST_CHOICES[0] or copied > _MOST_CHOICES[1]:

@@ -7,7 +7,7 @@ from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, nump
 
 from .golden import bfloat16
 from .network import ModelError
-from .onnx_flow import FLOATS, FOLDABLE, INTEGERS, LIMIT, ONNX, common_shape, inline, title, unsupported
+from .onnx_flow import FLOATS, FOLDABLE, INTEGERS, LIMIT, ONNX, common, inline, title, unsupported
 
 __all__ = ["read_constant", "fold"]
 
@@ -68,7 +68,7 @@ def _check_size(step, arguments):
             raise ModelError(f"{step.title}: its step is 0")
         size = (end - first) / stride
     elif operator in ("Add", "Sub", "Mul", "Div", "Pow", "Where", "Max", "Min", "Sum", "And", "Or", "Mod", "Equal"):
-        size = prod(common_shape(step, *(value.shape for value in arguments)))
+        size = prod(common(step, *arguments)[0])
     elif operator in ("MatMul", "Gemm", "Einsum", "Gather"):
         size = prod(max(value.shape, default=1) for value in arguments[:2])
     elif operator == "Pad":

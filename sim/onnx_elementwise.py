@@ -7,7 +7,7 @@ import numpy as np
 from .drafts import NO_FUNCTION, Affine, Linear, Part, identity, per_channel
 from .fusion import bounds
 from .network import ModelError
-from .onnx_flow import Flow, common_shape, limited, sample_axis, show, unsupported, whole
+from .onnx_flow import Flow, common, limited, show, unsupported, whole
 from .onnx_views import arrangement, copied, everything, select, slide, view
 
 __all__ = ["affine", "elementwise", "function", "apply_function", "apply_spec", "softmax"]
@@ -26,12 +26,8 @@ def elementwise(step, flow):
     if operator == "BatchNormalization":
         return _normalised(step, flow)
     if operator == "Sum":
-        total, *rest = sorted(step.arguments, key=lambda value: not isinstance(value, Flow))
-        for value in rest:
-            total = _of_tensors(replace(step, arguments=[total, value])) if isinstance(value, Flow) else \
-                affine(step, total, shift=value.astype(np.float64))
-        return total
-    if all(isinstance(value, Flow) for value in step.arguments) and len(step.arguments) > 1:
+        return _summed(step)
+    if all(isinstance(value, Flow) for value in step.arguments):
         return _of_tensors(step)
     left = isinstance(step.arguments[0], Flow)
     constant = step.arguments[1 if left else 0].astype(np.float64)
@@ -46,39 +42,42 @@ def elementwise(step, flow):
     return affine(step, flow, scale=1 / constant)
 
 
+def _summed(step):
+    result, *flows = (value for value in step.arguments if isinstance(value, Flow))
+    for value in flows:
+        result = _of_tensors(replace(step, arguments=[result, value]))
+    for value in step.arguments:
+        if not isinstance(value, Flow):
+            result = affine(step, result, shift=value.astype(np.float64))
+    return result
+
+
 def _normalised(step, flow):
     if step.attributes.get("training_mode", 0) or not isinstance(step.arguments[0], Flow):
         raise ModelError(f"{step.title}: must be exported for inference")
     gain, offset, mean, variance = (value.astype(np.float64) for value in step.arguments[1:5])
     gain = gain / np.sqrt(variance + step.attributes.get("epsilon", 1e-5))
-    channels = (-1,) + (1,) * (len(flow.dims) - 2)
-    return affine(step, flow, scale=gain.reshape(channels), shift=(offset - mean * gain).reshape(channels))
+    shape = (-1,) + (1,) * (len(flow.dims) - 2)
+    return affine(step, flow, scale=gain.reshape(shape), shift=(offset - mean * gain).reshape(shape))
 
 
 def _per_value(step, flow, constant):
-    """A constant, broadcast as in `flow + constant`, as one number for each value of a sample."""
-    rank = max(len(flow.dims), constant.ndim)
-    dims = (1,) * (rank - len(flow.dims)) + flow.dims
-    shape = (1,) * (rank - constant.ndim) + constant.shape
-    if any(have != 1 and have != want for have, want in zip(shape, dims)):
-        raise ModelError(f"{step.title}: shapes {show(flow.dims)} and {show(constant.shape)} do not fit")
-    first = sample_axis(dims, flow.size)
-    if constant.size == 1:
-        return np.full(flow.size, constant.reshape(-1)[0]), dims
-    if first is None or any(size != 1 for size in shape[:first]):
-        raise ModelError(f"{step.title}: its constant of shape {show(constant.shape)} differs within the batch; "
-                         f"only a scalar or one number for each value of a sample is supported")
-    return np.broadcast_to(constant.reshape(shape[first:]), dims[first:]).reshape(-1), dims
+    """A flow in the shape of `flow + constant`, and the constant as one number for each value of a sample."""
+    dims, batch = common(step, flow, constant)
+    flow = broadcast(step, flow, dims, batch)
+    return flow, np.broadcast_to(constant, dims).reshape(-1)
 
 
 def affine(step, flow, scale=None, shift=None):
     """`flow * scale + shift`."""
-    dims = flow.dims
     if scale is not None:
-        scale, dims = _per_value(step, flow, scale)
+        flow, scale = _per_value(step, flow, scale)
     if shift is not None:
-        shift, dims = _per_value(step, flow, shift)
-    flow = everything(step, replace(flow, dims=dims))
+        dims = flow.dims
+        flow, shift = _per_value(step, flow, shift)
+        if scale is not None and flow.dims != dims:
+            scale = np.broadcast_to(scale.reshape(dims), flow.dims).reshape(-1)
+    flow = everything(step, flow)
 
     def placed(values):
         if values is None:
@@ -98,17 +97,24 @@ def function(step, flow):
     if operator in ("Clip", "Max", "Min"):
         return _bounded(step, flow)
     if operator == "PRelu":
-        slope = step.arguments[1]
-        if isinstance(slope, Flow) or not isinstance(step.arguments[0], Flow):
-            raise ModelError(f"{step.title}: its slope must be constant")
-        if np.unique(slope).size == 1:
-            return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
-        # One slope for each channel: x * slope + relu(x) * (1 - slope).
-        flow = everything(step, flow)
-        slope = slope.astype(np.float64)
-        return _of_tensors(replace(step, arguments=[affine(step, flow, scale=slope), affine(step, apply_spec(
-            step, flow, ("relu", ())), scale=1 - slope)]), "Add")
+        return _sloped(step, flow)
     return apply_function(step, flow, operator)
+
+
+def _sloped(step, flow):
+    """PRelu."""
+    slope = step.arguments[1]
+    if isinstance(slope, Flow) or not isinstance(step.arguments[0], Flow):
+        raise ModelError(f"{step.title}: its slope must be constant")
+    if common(step, flow, slope)[0] != flow.dims:
+        raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(flow)}")
+    if np.unique(slope).size == 1:
+        return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
+    # One slope for each channel: x * slope + relu(x) * (1 - slope).
+    flow = everything(step, flow)
+    slope = slope.astype(np.float64)
+    return _of_tensors(replace(step, arguments=[affine(step, flow, scale=slope), affine(step, apply_spec(
+        step, flow, ("relu", ())), scale=1 - slope)]), "Add")
 
 
 #: ONNX operator -> name of the function, and its attributes with what they are when they are left out.
@@ -149,22 +155,26 @@ def _bounded(step, flow):
     if step.operator == "Clip":
         low, high = (step.attributes.get(key) if step.opset < 11 else constant
                      for key, constant in zip(("min", "max"), (step.argument(1), step.argument(2))))
-        if isinstance(low, Flow) or isinstance(high, Flow):
+        if isinstance(low, Flow) or isinstance(high, Flow) or not isinstance(step.arguments[0], Flow):
             raise ModelError(f"{step.title}: its bounds must be constant")
+        low, high = (None if bound is None else float(np.reshape(bound, ())) for bound in (low, high))
     else:
         constants = [value for value in step.arguments if not isinstance(value, Flow)]
-        if len(step.arguments) == 1:
+        if len(constants) != len(step.arguments) - 1:
+            raise ModelError(f"{step.title}: is only supported of one tensor and constants")
+        if not constants:
             return flow
-        if len(constants) != len(step.arguments) - 1 or any(np.unique(value).size != 1 for value in constants):
-            raise ModelError(f"{step.title}: is only supported of values and one constant number")
-        for value in constants:
-            flow = replace(flow, dims=_per_value(step, flow, value)[1])
-        bound = (max if step.operator == "Max" else min)(float(value.reshape(-1)[0]) for value in constants)
+        dims, batch = common(step, *step.arguments)
+        flow = broadcast(step, flow, dims, batch)
+        every = (np.maximum if step.operator == "Max" else np.minimum).reduce([np.broadcast_to(v, dims) for v in constants])
+        if np.unique(every).size != 1:
+            raise ModelError(f"{step.title}: its constants differ from value to value; only one constant number is supported")
+        bound = float(every.reshape(-1)[0])
         low, high = (bound, None) if step.operator == "Max" else (None, bound)
     low, high = (bound if bound is None else np.reshape(bound, ())[()] for bound in (low, high))
     largest = np.finfo(np.float32).max
-    low = -np.inf if low is None or low <= -largest else float(low)
-    high = np.inf if high is None or high >= largest else float(high)
+    low = -np.inf if low is None or low <= -largest else low
+    high = np.inf if high is None or high >= largest else high
     if not low <= high:
         raise ModelError(f"{step.title}: its bounds {low} and {high} are the wrong way round")
     return apply_spec(step, flow, bounds(low, high))
@@ -174,20 +184,22 @@ def _bounded(step, flow):
 
 def softmax(step, flow, kind=None):
     """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` is "softmax" or "log", if it is not the
-    operator's."""
-    rank = len(flow.dims)
-    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1)
-    axis += rank if axis < 0 else 0
+    operator's. Over several positions at once nothing can make it, so it may only be left out."""
+    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(flow.dims)
     # Before opset 13 everything from the axis on was taken together.
-    covered = 0 if not 0 <= axis < rank else flow.dims[axis] if step.opset >= 13 else np.prod(flow.dims[axis:])
+    axes = [axis] if step.opset >= 13 else range(axis, len(flow.dims))
+    if flow.batch in axes:
+        raise ModelError(f"{step.title}: is along axis {axis} of {show(flow)}, and so across the batch; "
+                         f"a sample may only depend on itself")
+    covered = np.prod([flow.dims[axis] for axis in axes])
     kind = kind or ("softmax" if step.operator == "Softmax" else "log")
     if covered == flow.size:
-        return _shares(step, everything(step, flow), kind)
-    inside = None if flow.first is None or axis < flow.first else axis - flow.first
-    if inside is not None and covered == flow.dims[axis] and kind == "softmax":
-        return _shares(step, arrangement(step, flow, last=inside)[0], kind)
+        flow = everything(step, flow)
+        return _shares(step, flow, "all" if kind == "softmax" and flow.source.shape[:2] != (1, 1) else kind)
+    if covered == flow.dims[axis] and kind == "softmax":
+        return _shares(step, arrangement(step, flow, last=axis)[0], kind)
     raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample or over its channels; its shape is "
-                     f"{show(flow.dims)}, its axis {axis}")
+                     f"{show(flow)}, its axis {axis}")
 
 
 def _shares(step, flow, kind):
@@ -196,26 +208,23 @@ def _shares(step, flow, kind):
 
 # Two tensors
 
-def broadcast(step, flow, dims):
-    """A flow in this shape, into which it fits."""
-    batch = np.prod(flow.dims) // flow.size
-    first = sample_axis(dims, np.prod(dims) // batch)
-    if first is None or np.prod(dims[:first]) != batch:
-        raise ModelError(f"{step.title}: {show(flow.dims)} can't become {show(dims)}")
-    limited(step, *dims[first:])
-    sample = flow.index.reshape((1,) * max(0, len(dims) - first - flow.sample.ndim) + flow.sample.shape)
-    return replace(flow, dims=tuple(dims), index=np.broadcast_to(sample, dims[first:]).reshape(-1))
+def broadcast(step, flow, dims, batch):
+    """A flow in this shape, into which it fits, with the batch along this axis."""
+    if dims == flow.dims:
+        return flow
+    limited(step, *dims)
+    return flow.turned(np.broadcast_to(flow.sample, dims), batch)
 
 
 def _of_tensors(step, operator=None):
     operator = operator or step.operator
     one, two = step.arguments
-    dims = common_shape(step, one.dims, two.dims)
+    dims, batch = common(step, one, two)
     if operator not in ("Add", "Sub", "Mul", "Sum"):
         raise unsupported(step.node, "is not supported on two tensors")
     if one.dims != dims and two.dims == dims and operator != "Sub":
         one, two = two, one
-    one, two = (broadcast(step, flow, dims) for flow in (one, two))
+    one, two = (broadcast(step, flow, dims, batch) for flow in (one, two))
     one = everything(step, one)
     # The second one's values in the places of the first one's node.
     height, width, channels = one.source.shape

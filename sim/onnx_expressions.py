@@ -12,9 +12,8 @@ import numpy as np
 
 from .drafts import Unknown
 from .functions import Function
-from .network import ModelError
 from .onnx_elementwise import apply_spec, softmax
-from .onnx_flow import ANY_BATCH, Flow, common_shape, show
+from .onnx_flow import Flow, common, limited, reduction
 
 __all__ = ["ELEMENTS", "unknown", "recognise"]
 
@@ -95,21 +94,16 @@ ELEMENTS = tuple(_NUMERIC)
 
 def unknown(step):
     """The flow of a node of which nothing is known but its shape: it may be part of something that is."""
-    flows = [value for value in step.arguments if isinstance(value, Flow)]
-    dims = flows[0].dims
+    values = [value for value in step.arguments if value is not None]
+    flow = next(value for value in values if isinstance(value, Flow))
     if step.operator.startswith("Reduce"):
-        axes = step.integers("axes", 1)
-        axes = range(len(dims)) if axes is None else [axis % len(dims) for axis in axes]
-        keep = step.attributes.get("keepdims", 1)
-        dims = tuple(1 if axis in axes else size for axis, size in enumerate(dims) if keep or axis not in axes)
+        _, dims, batch = reduction(step, flow)
     else:
-        dims = common_shape(step, *(value.dims if isinstance(value, Flow) else value.shape
-                                    for value in step.arguments if value is not None))
-    batch = max(prod(flow.dims) // flow.size for flow in flows)
-    size = prod(dims) // batch
-    if size * batch != prod(dims) or size == 0:
-        raise ModelError(f"{step.title}: mixes samples: {', '.join(show(flow.dims) for flow in flows)} become {show(dims)}")
-    return Flow(dims, Unknown(**step.titles, shape=(1, 1, size)), np.arange(size), step=step)
+        dims, batch = common(step, *values)
+    size = prod(dims)
+    limited(step, size)
+    node = Unknown(**step.titles, shape=(1, 1, size))
+    return Flow(dims, node, np.arange(size), batch, flow.samples, step=step)
 
 
 def recognise(flow):
@@ -122,7 +116,7 @@ def recognise(flow):
         function = _function(x.ravel(), y.ravel())
         if function is not None:
             return replace(apply_spec(flow.step, root, function), step=flow.step)
-        for axis in range(1, len(root.dims)):
+        for axis in (axis for axis, length in enumerate(root.dims) if length > 1 and axis != root.batch):
             kind = _shares(x, y, axis + 1)
             if kind:
                 step = replace(flow.step, attributes={"axis": axis}, opset=13)
@@ -139,17 +133,13 @@ def _roots(flow):
             if isinstance(value, Flow) and value not in found:
                 found[value] = None
                 queue.append(value)
-    return [root for root in reversed(found) if root.dims == flow.dims and not isinstance(root.source, Unknown)]
-
-
-def _sizes(dims):
-    """A shape with a batch of two."""
-    return tuple(2 * (size // ANY_BATCH) if size % ANY_BATCH == 0 else size for size in dims)
+    return [root for root in reversed(found)
+            if (root.dims, root.batch) == (flow.dims, flow.batch) and not isinstance(root.source, Unknown)]
 
 
 def _probe(flow, root):
     """(probes, what the operators between make of them), both (trials, ...), or None if it is not a function of `root` alone."""
-    sizes = _sizes(root.dims)
+    sizes = root.shape(2)
     trials = -(-_PROBES // prod(sizes))
     x = np.random.default_rng(0).uniform(-6, 6, trials * prod(sizes))
     x[:len(_SPECIAL)] = _SPECIAL
@@ -173,7 +163,7 @@ def _computed(flow, known):
         values = [_computed(value, known) if isinstance(value, Flow) else
                   np.asarray(value, float) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
                   for value in flow.step.arguments]
-        known[flow] = np.asarray(_NUMERIC[flow.step.operator](values, flow.step, _sizes(flow.dims)))
+        known[flow] = np.asarray(_NUMERIC[flow.step.operator](values, flow.step, flow.shape(2)))
     return known[flow]
 
 

@@ -11,8 +11,8 @@ from .network import ModelError
 from .printable import printable, quoted
 
 __all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS",
-           "ANY_BATCH", "LIMIT", "LOWEST", "ONNX",
-           "inline", "title", "unsupported", "supported_operators", "show", "sample_axis", "common_shape", "limited", "whole"]
+           "LIMIT", "LOWEST", "ONNX",
+           "inline", "title", "unsupported", "supported_operators", "show", "common", "reduction", "limited", "whole"]
 
 LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
 _POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMax", "ReduceMean", "ReduceSum")
@@ -45,10 +45,6 @@ FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProt
 INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT32,
             TensorProto.INT32, TensorProto.UINT64, TensorProto.INT64, TensorProto.BOOL)
 
-#: Stands for a batch of any size in shapes, also in those that the graph computes. A prime, so that no product of
-#: other sizes is mistaken for it.
-ANY_BATCH = 1_000_003
-
 #: In an index: padding that is never the largest, which only MaxPool can read.
 LOWEST = -2
 
@@ -57,26 +53,34 @@ LIMIT = 1 << 24
 
 
 class BatchFixed(ModelError):
-    """A Reshape that is only right for `batch` samples."""
+    """A node that ONNX only takes with `batch` samples, though the input leaves them open. If not `certain`, it takes others too,
+    and it depends on what reads `node` whether these make sense."""
 
-    def __init__(self, message, batch):
+    def __init__(self, message, batch, node=None, certain=True):
         super().__init__(message)
-        self.batch = batch
+        self.batch, self.node, self.certain = batch, node, certain
 
 
 @dataclass(frozen=True, eq=False)
 class Flow:
     """What is known of a tensor that depends on the input: the node whose values it has, and in which order.
 
-    A sample's values are always together, in order, so a shape is free as long as its product stays.
+    Which axis the samples are along is known from the input on, and never told by sizes.
 
     Parameters
     ----------
     dims : tuple of int
-        Shape, with the batch.
+        Shape of one sample's part, of the tensor's rank. Along the batch's axis it is 1, or more if a Reshape has put values of a
+        sample there: they stand together, sample after sample.
     source : Node
     index : int array (values of a sample,)
         Which of the node's values, as (y, x, channel), each is; -1: the constant 0; LOWEST: less than any value.
+    batch : int or None
+        The axis along which the samples are; None if all of the tensor is one sample.
+    samples : int or None
+        How many the model takes at a time; None if any number.
+    bare : bool
+        Whether the batch's axis is not there if there is one sample, as a Squeeze without axes has removed it.
     integer : bool
     label : bool
         Not values any more, but the class.
@@ -89,6 +93,9 @@ class Flow:
     dims: tuple[int, ...]
     source: Node
     index: np.ndarray
+    batch: int | None = None
+    samples: int | None = None
+    bare: bool = False
     integer: bool = False
     label: bool = False
     step: "Step | None" = None
@@ -100,18 +107,23 @@ class Flow:
         return len(self.index)
 
     @property
-    def first(self):
-        """The first axis that belongs to a sample."""
-        return sample_axis(self.dims, self.size)
+    def sample(self):
+        """`index` in the shape of one sample's part."""
+        return self.index.reshape(self.dims)
 
     @property
-    def sample(self):
-        """`index` in the shape of a sample."""
-        return self.index.reshape(self.dims[self.first:])
+    def is_open(self):
+        """Whether there may be any number of samples."""
+        return self.batch is not None and self.samples is None
 
-    def turned(self, sample):
-        """The same batch of samples with this index, in its shape."""
-        return replace(self, dims=self.dims[:self.first] + sample.shape, index=np.ascontiguousarray(sample).reshape(-1))
+    def shape(self, samples):
+        """The tensor's shape with so many samples."""
+        return tuple(size * samples if axis == self.batch else size for axis, size in enumerate(self.dims))
+
+    def turned(self, sample, batch=-1):
+        """The same samples with this index, in its shape; `batch` is the batch's axis, if it is not the same as before."""
+        return replace(self, dims=sample.shape, index=np.ascontiguousarray(sample).reshape(-1),
+                       batch=self.batch if batch == -1 else batch)
 
     def of(self, node, sample=None):
         """The values of a node with this batch: by an index of its own shape, or in the same places as these."""
@@ -185,21 +197,51 @@ def unsupported(node, why="is not supported"):
     return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists what is supported")
 
 
-def show(dims):
-    return "(" + ", ".join("batch" if size == ANY_BATCH else str(int(size)) for size in dims) + ")"
+def show(shape):
+    """How a message shows a shape: of a Flow with the batch's axis by name, or as it stands, where None is an open
+    batch."""
+    if not isinstance(shape, Flow):
+        return "(" + ", ".join("batch" if size is None else str(int(size)) for size in shape) + ")"
+    batch = "batch" if shape.is_open else f"batch of {shape.samples}"
+    return "(" + ", ".join((batch if size == 1 else f"{batch} * {size}") if axis == shape.batch else str(size)
+                           for axis, size in enumerate(shape.dims)) + ")"
 
 
-def sample_axis(dims, size):
-    """The first axis that belongs to a sample of this size, all before it being the batch; None if an axis is both."""
-    return next((axis for axis in range(len(dims) + 1) if prod(dims[axis:]) == size), None)
+def reduction(step, flow):
+    """What a Reduce operator leaves: `(axes, dims, batch)`, the axes that it reduces and the rest as of a Flow."""
+    rank, axes, keep = len(flow.dims), step.integers("axes", 1), step.attributes.get("keepdims", 1)
+    axes = {axis % rank for axis in axes or range(rank)}
+    if flow.batch in axes:
+        raise ModelError(f"{step.title}: reduces the batch of {show(flow)}; only a sample's own axes may be")
+    dims = tuple(1 if axis in axes else size for axis, size in enumerate(flow.dims) if keep or axis not in axes)
+    return axes, dims, flow.batch if keep or flow.batch is None else flow.batch - sum(axis < flow.batch for axis in axes)
 
 
-def common_shape(step, *shapes):
-    """The shape that shapes are broadcast to."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise ModelError(f"{step.title}: shapes {' and '.join(map(show, shapes))} do not fit") from None
+def common(step, *values):
+    """`(dims, batch)`, as of a Flow, that Flows, constants and shapes are broadcast to by ONNX' rules: from the last axis on."""
+    values = [getattr(value, "shape", value) if not isinstance(value, Flow) else value for value in values]
+    shapes = [value.dims if isinstance(value, Flow) else value for value in values]
+    rank = max(map(len, shapes))
+    flows = [value for value in values if isinstance(value, Flow)]
+    batches = {rank - len(flow.dims) + flow.batch for flow in flows if flow.batch is not None}
+    text = f"{step.title}: shapes {' and '.join(map(show, values))} do not fit"
+    if len(batches) > 1:
+        raise ModelError(f"{text}: ONNX aligns the last axes, so samples meet values of other samples")
+    batch = batches.pop() if batches else None
+    dims = []
+    for axis in range(rank):
+        if axis == batch:
+            if any(len(shape) >= rank - axis and shape[axis - rank] != 1
+                   for shape, value in zip(shapes, values) if not isinstance(value, Flow)):
+                raise ModelError(f"{text}: along the batch, a constant may only have one value")
+            sizes = {flow.dims[axis - rank] for flow in flows}
+        else:
+            sizes = {shape[axis - rank] for shape in shapes if len(shape) >= rank - axis}
+            sizes = sizes - {1} or {1}
+        if len(sizes) > 1 or flows and 0 in sizes:
+            raise ModelError(text)
+        dims += sizes
+    return tuple(dims), batch
 
 
 def limited(step, *sizes):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from . import onnx_dense as dense
 from . import onnx_elementwise as elementwise
+from . import onnx_reshapes as reshapes
 from . import onnx_shapes as shapes
 from . import onnx_windows as windows
 from .drafts import Unknown
@@ -19,12 +20,32 @@ _CONSTANT_SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "E
 
 def apply(step):
     """The values of a node that a Flow goes into, a list."""
+    bare = any(value.bare for value in step.arguments if isinstance(value, Flow))
+    if bare:
+        _check_bare(step)
+    # Gemm wants two axes, so from there on there is more than one sample.
+    return [replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, Flow) and bare else value
+            for value in _apply(step)]
+
+
+def _check_bare(step):
+    """Refuses what means something else for one sample, if a Squeeze has removed the batch's axis then, so that all others count
+    otherwise from the first on."""
+    operator, rank = step.operator, max(len(value.dims) for value in step.arguments if isinstance(value, Flow))
+    axis = step.attributes.get("axis", 1 if operator.endswith("Softmax") and step.opset < 13 else -1)
+    copies = operator == "Reshape" and not isinstance(step.arguments[1], Flow) and (0, 0) in reshapes.pairs(step)
+    if operator not in _FROM_THE_END or copies or axis not in (-1, rank - 1):
+        raise ModelError(f"{step.title}: comes after a Squeeze without axes, which removes the batch too if there is one sample; "
+                         f"give the Squeeze its axes")
+
+
+def _apply(step):
     flow = next(value for value in step.arguments if isinstance(value, Flow))
     operator = step.operator
     if operator in ("ArgMax", *ML[1:]):
         return [_label(step, flow)]
     if flow.label:
-        if operator in _HANDLERS and _HANDLERS[operator] in (shapes.keep, shapes.reshape, shapes.transpose):
+        if operator in _HANDLERS and _HANDLERS[operator] in (shapes.keep, reshapes.reshape, shapes.transpose):
             return [flow]
         raise ModelError(f"{step.title}: nothing may come after ArgMax")
     if operator not in _HANDLERS and operator not in PARTS:
@@ -36,7 +57,7 @@ def apply(step):
     handler = _HANDLERS.get(operator)
     if operator != "MaxPool" and any((value.index == LOWEST).any() for value in step.arguments if isinstance(value, Flow)):
         raise ModelError(f"{step.title}: its input is padded with the lowest number, which only MaxPool can read")
-    shape_only = handler is not None and handler.__module__ == shapes.__name__
+    shape_only = handler is not None and handler.__module__ in (shapes.__name__, reshapes.__name__)
     if flow.integer and not shape_only and operator != "Scaler":
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
     if operator not in ELEMENTS:
@@ -67,17 +88,26 @@ def _element(step, flow, handler):
 
 def _label(step, flow):
     axis = step.attributes.get("axis", 0)
-    if step.operator == "ArgMax" and flow.dims[axis] != flow.size:
-        raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample; its shape is {show(flow.dims)}, "
-                         f"its axis {axis}")
+    if step.operator == "ArgMax":
+        axis %= len(flow.dims)
+        if flow.dims[axis] != flow.size or axis == flow.batch:
+            raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample; its shape is {show(flow)}, "
+                             f"its axis {axis}")
     return replace(flow, label=True)
 
 
+#: Operators that do the same to a tensor without its first axis, if that has a size of 1.
+_FROM_THE_END = (
+    "Reshape", "Identity", "Dropout", "Cast", "CastLike", "Gemm", "FusedGemm", "MatMul", "Softmax", "LogSoftmax", "ArgMax",
+    "Add", "Sub", "Mul", "Div", "Neg", "Sum", "Relu", "LeakyRelu", "PRelu", "Clip", "Max", "Min", "Sigmoid", "Tanh", "Gelu",
+    "HardSigmoid", "HardSwish", "Elu", "Selu", "Mish", "Softplus", "Softsign", "Exp", "Abs", "Erf",
+    *(name for name in PARTS if not name.startswith("Reduce")))
+
 _HANDLERS = {
     **dict.fromkeys(("Identity", "Dropout", "Cast", "CastLike"), shapes.keep),
-    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.reshape),
-    **dict.fromkeys(("Shape", "Size"), shapes.shape_of),
-    "Transpose": shapes.transpose, "Expand": shapes.expand, "Slice": shapes.cut, "Split": shapes.split, "Gather": shapes.gather,
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), reshapes.reshape),
+    **dict.fromkeys(("Shape", "Size"), reshapes.shape_of),
+    "Transpose": shapes.transpose, "Expand": reshapes.expand, "Slice": shapes.cut, "Split": shapes.split, "Gather": shapes.gather,
     "Pad": shapes.pad, "Concat": shapes.concat,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Neg", "Sum", "BatchNormalization", "Scaler"), elementwise.elementwise),
     **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Clip", "Max", "Min", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish",

@@ -9,7 +9,8 @@ from math import prod
 import numpy as np
 
 from .network import ModelError
-from .onnx_flow import ANY_BATCH, Flow, show
+from .onnx_batch import Sizes
+from .onnx_flow import Flow, show
 from .printable import printable
 
 __all__ = ["check_ranges"]
@@ -23,7 +24,11 @@ _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceSum", "ReduceMin", "ReduceProd"
 
 
 def _dims(value):
-    return value.dims if isinstance(value, Flow) else value.shape
+    """The shape, with None for an open batch."""
+    if not isinstance(value, Flow):
+        return getattr(value, "values", value).shape
+    return tuple(None if axis == value.batch and value.is_open else size
+                 for axis, size in enumerate(value.shape(value.samples or 1)))
 
 
 def _refuse(step, why):
@@ -33,6 +38,8 @@ def _refuse(step, why):
 def check_ranges(step):
     """Refuses a :class:`.onnx_flow.Step` that ONNX does not define."""
     operator = step.operator
+    if any(isinstance(value, Sizes) for value in step.arguments[1:]):
+        return                      # only shapes may be made of these, which the handlers check
     if step.arguments and step.arguments[0] is not None:
         dims = _dims(step.arguments[0])
         positions, least = ((1,), 1) if operator in _REDUCTIONS else _LISTS.get(operator, ((), 0))
@@ -65,7 +72,7 @@ def _squeeze(step, dims):
     axes = step.integers("axes", 1)
     _check_axes(step, dims, axes)
     for axis in axes or ():
-        if dims[axis] not in (1, ANY_BATCH):
+        if dims[axis] not in (1, None):
             _refuse(step, f"axis {axis} of {show(dims)} is not 1")
 
 
@@ -98,6 +105,8 @@ def _pad(step, dims):
         _refuse(step, f"pads {pads} do not fit the shape {show(dims)}")
     mode = step.attributes.get("mode", b"constant").decode()
     for axis, before, after in zip(axes, pads, pads[len(axes):]):
+        if dims[axis] is None:
+            continue
         size = dims[axis] + min(before, 0) + min(after, 0)
         most = {"reflect": size - 1, "wrap": size, "edge": np.inf if size > 0 else 0}.get(mode, np.inf)
         if max(before, after) > most or size < 0:
@@ -112,6 +121,8 @@ def _split(step, dims):
         _refuse(step, f"num_outputs is {number}, though {'sizes are given too' if sizes is not None else f'it has {parts}'}")
     if sizes is None and step.opset >= 18 and number is None:
         _refuse(step, "neither sizes nor num_outputs are given")
+    if size is None:
+        return
     if sizes is None and step.opset < 18 and size % parts:
         _refuse(step, f"axis {axis} of {show(dims)} can't be split into {parts} equal parts")
     if sizes is not None and (len(sizes) != parts or sum(sizes) != size or min(sizes) < 0):
@@ -120,7 +131,9 @@ def _split(step, dims):
 
 def _gather(step, dims):
     axis, indices = step.attributes.get("axis", 0), step.arguments[1]
-    if isinstance(indices, np.ndarray) and indices.size and not -dims[axis] <= indices.min() <= indices.max() < dims[axis]:
+    if dims[axis] is None or not isinstance(indices, np.ndarray) or not indices.size:
+        return
+    if not -dims[axis] <= indices.min() <= indices.max() < dims[axis]:
         _refuse(step, f"picks {indices.min()} to {indices.max()} along axis {axis} of {show(dims)}")
 
 
@@ -129,7 +142,7 @@ def _concat(step, dims):
     axis = step.attributes["axis"] % rank
     for value in map(_dims, step.arguments):
         if len(value) != rank or any(
-                one != two and ANY_BATCH not in (one, two) for at, (one, two) in enumerate(zip(dims, value)) if at != axis):
+                one != two and None not in (one, two) for at, (one, two) in enumerate(zip(dims, value)) if at != axis):
             _refuse(step, f"shapes {', '.join(show(_dims(one)) for one in step.arguments)} do not fit along axis {axis}")
 
 
@@ -177,7 +190,7 @@ def _matmul(step, dims):
     weights = _dims(step.arguments[1])
     if not dims or not weights:
         _refuse(step, f"multiplies {show(dims)} and {show(weights)}; matrices or vectors are needed")
-    if dims[-1] != weights[-2:][0] and isinstance(step.arguments[1], np.ndarray):
+    if None not in (dims[-1], weights[-2:][0]) and dims[-1] != weights[-2:][0] and isinstance(step.arguments[1], np.ndarray):
         _refuse(step, f"{show(dims)} and weights of {show(weights)} do not multiply")
 
 

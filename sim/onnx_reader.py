@@ -19,10 +19,11 @@ from .drafts import Input, Joint, Linear
 from .fusion import fuse
 from .lowering import as_chain, as_graph
 from .network import ModelError, Network
+from .onnx_batch import Repeated, Sizes, checked, fold_open
 from .onnx_check import check_header, check_names, check_nodes, check_text
 from .onnx_constants import fold, read_constant
-from .onnx_flow import (ANY_BATCH, FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, ML, ONNX, PARTS, SUPPORTED, BatchFixed, Flow,
-                        Step, inline, title, unsupported, whole)
+from .onnx_flow import (FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, LOWEST, ML, ONNX, PARTS, SUPPORTED, BatchFixed,
+                        Flow, Step, inline, show, title, unsupported, whole)
 from .onnx_functions import without_functions
 from .onnx_operators import apply
 from .onnx_ranges import check_ranges
@@ -33,6 +34,7 @@ from .printable import printable, quoted
 __all__ = ["read_network"]
 
 NO_BATCH = 0
+_KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 _OTHER_DOMAINS = {*(("ai.onnx.ml", name) for name in ML), *(("com.microsoft", name) for name in FUSED)}
 
 
@@ -93,21 +95,21 @@ def _in_order(node, order):
     return replace(node, parts=parts, bias=bias, value=None), natural
 
 
-def _read(model, folder, keep_softmax, layout=None, batch=ANY_BATCH):
-    reader = _Reader(model, folder, layout, batch)
+def _read(model, folder, keep_softmax, layout=None, samples=None):
+    reader = _Reader(model, folder, layout, samples)
     try:
         return reader, *reader.read(keep_softmax)
     except Relayout as better:
-        return _read(model, folder, keep_softmax, better, batch)
+        return _read(model, folder, keep_softmax, better, samples)
     except ModelError as error:
         # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with. Others have none.
-        again = error.batch if isinstance(error, BatchFixed) and 0 < error.batch < ANY_BATCH and reader.is_open else None
-        again = NO_BATCH if reader.is_fixed else again
-        if batch == ANY_BATCH and again is not None:
+        again = NO_BATCH if reader.is_fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
+        if samples is None and again is not None:
             try:
                 return _read(model, folder, keep_softmax, None, again)
             except ModelError:
-                pass
+                if isinstance(error, BatchFixed) and error.certain:
+                    raise
         raise
 
 
@@ -129,10 +131,18 @@ def _check_operators(graph):
 
 
 class _Reader:
-    """Follows one graph, with `batch` samples where it leaves the batch open; with NO_BATCH, all of the input is one sample."""
+    """Follows one graph. A model whose input has a batch of one takes one sample. One with a larger batch may be run on any
+    number of samples: each result depends on one of them only, and is what ONNX makes of it among as many as the model takes.
 
-    def __init__(self, model, folder, layout, batch):
-        self.graph, self.folder, self.layout, self.batch = model.graph, folder, layout, batch
+    Parameters
+    ----------
+    samples : int or None
+        How many samples the model takes where its input leaves that open; NO_BATCH: the input has no batch, all of it is one
+        sample.
+    """
+
+    def __init__(self, model, folder, layout, samples):
+        self.graph, self.folder, self.layout, self.samples = model.graph, folder, layout, samples
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.is_open = self.is_fixed = False            # the batch, as the input says
@@ -169,9 +179,18 @@ class _Reader:
         if any(flow.source is not first.source or not np.array_equal(flow.index, first.index) for flow, _ in results):
             names = ", ".join(quoted(entry.name) for entry in self.graph.output)
             raise ModelError(f"the graph has several outputs: {names}; export it with one")
-        if isinstance(first.source, Joint) or (first.index < 0).any():
-            first = everything(Step(self.producers[self.graph.output[0].name], [], {}, self.opset), first)
+        producer = self.producers.get(self.graph.output[0].name)
+        if producer is not None:
+            first = self._result(Step(producer, [], {}, self.opset), first)
         return first, any(softmax for _, softmax in results)
+
+    def _result(self, step, flow):
+        """What the last node makes, as values of one node."""
+        if flow.batch is not None and prod(flow.dims[:flow.batch]) != 1:
+            raise ModelError(f"{step.title}: moves the batch; of the result {show(flow)} it must be the first axis")
+        if (flow.index == LOWEST).any():
+            raise ModelError(f"{step.title}: the result is padded with the lowest number, which only MaxPool can read")
+        return everything(step, flow) if isinstance(flow.source, Joint) or (flow.index < 0).any() else flow
 
     def _read_input(self):
         inputs = [entry for entry in self.graph.input if entry.name not in self.initializers]
@@ -190,21 +209,38 @@ class _Reader:
         if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
             raise ModelError(f"input {entry.name!r} is empty: one of its sizes is 0")
         shown = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
-        alone = len(dims) == 1 or self.batch == NO_BATCH
+        alone = len(dims) == 1 or self.samples == NO_BATCH
         sample = dims if alone else dims[1:]
         if None in sample:
             raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}): only the first size, the batch, "
                              f"may be open; export the model with fixed sizes")
+        samples = 1 if alone else dims[0] or self.samples
         if not alone:
             self.is_open, self.is_fixed = dims[0] is None, (dims[0] or 0) > 1
-            dims[0] = dims[0] or self.batch
         if prod(sample) > LIMIT:
             raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}), which is too large")
         node = Input(name=entry.name, title=f"input {entry.name!r}", value=entry.name, sample=tuple(sample),
                      loose=self.layout is None, shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
         index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
-        self.values[entry.name] = Flow(tuple(dims), node, index, integer=kind.elem_type in INTEGERS)
+        # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
+        self.values[entry.name] = Flow(tuple(sample) if alone else (1, *sample), node, index, batch=None if samples == 1 else 0,
+                                       samples=None if samples == 1 else samples, integer=kind.elem_type in INTEGERS)
         return tuple(sample)
+
+    def fixed_by(self, error):
+        """How many samples ONNX takes, by a node that takes no other number, though the input leaves it open; else None."""
+        return error.batch if self.is_open and (error.certain or self._multiplied(error.node)) else None
+
+    def _multiplied(self, node):
+        """Whether what a node makes goes, value by value, into a matrix product, so that ONNX takes one size only."""
+        names = {node.output[0]}
+        for user in self.graph.node:            # each after those that it needs, or the model is not valid
+            if user.input and user.input[0] in names:
+                if user.op_type in ("Gemm", "MatMul", "FusedGemm"):
+                    return True
+                if user.op_type in _KEEPING:
+                    names.add(user.output[0])
+        return False
 
     # Values, by name
 
@@ -251,7 +287,9 @@ class _Reader:
                 step = Step(node, arguments, attributes, self.opset)
                 check_ranges(step)
                 if any(isinstance(value, Flow) for value in arguments):
-                    result = apply(step)
+                    result = apply(checked(step))
+                elif any(isinstance(value, (Sizes, Repeated)) for value in arguments):
+                    result = fold_open(step, self.folder)
                 else:
                     result = fold(step, self.folder)
         except (ModelError, Relayout):
@@ -273,17 +311,19 @@ def _name(flow, name):
     """Tells a node which value of the model it is, if its values are in their natural order."""
     if isinstance(flow, Flow) and not flow.label and flow.source.value is None:
         height, width, channels = flow.source.shape
-        natural = flow.dims[1:] == (channels, height, width) or flow.dims[1:] == (channels,) and (height, width) == (1, 1)
+        natural = flow.batch in (0, None) and flow.dims[:1] == (1,) and (
+            flow.dims[1:] == (channels, height, width) or flow.dims[1:] == (channels,) and (height, width) == (1, 1))
         if natural and np.array_equal(flow.index, whole(flow.source).reshape(-1)):
             flow.source.value = name
 
 
 def _without_softmax(flow, keep):
-    """`(what a Softmax at the end is made of, True)`; else `(flow, False)`."""
+    """`(what a Softmax at the end is made of, True)`, if it is over all values of the result; else `(flow, False)`."""
     node = flow.source
     if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
         return flow, False
-    if node.softmax == "softmax" and node.shape[:2] != (1, 1) and flow.dims[-1] != flow.size:
+    complete = np.array_equal(np.sort(flow.index), np.arange(prod(node.shape)))
+    if not complete or node.softmax == "softmax" and node.shape[:2] != (1, 1):
         return flow, False
     if not np.array_equal(np.sort(flow.index), np.arange(prod(node.shape))):     # who has a part of the sums has not their share
         return flow, False

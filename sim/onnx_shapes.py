@@ -8,11 +8,13 @@ from onnx import TensorProto, helper
 
 from .drafts import Joint, Linear, Part
 from .network import ModelError
-from .onnx_elementwise import broadcast
-from .onnx_flow import ANY_BATCH, FLOATS, INTEGERS, LOWEST, BatchFixed, Flow, common_shape, limited, sample_axis, show, whole
+from .onnx_flow import FLOATS, INTEGERS, LOWEST, Flow, limited, show, whole
 from .onnx_views import arranged, in_place, in_roles, roles_of, select, slide, view
 
-__all__ = ["keep", "shape_of", "reshape", "transpose", "expand", "cut", "split", "gather", "pad", "concat"]
+__all__ = ["keep", "transpose", "cut", "split", "gather", "pad", "concat"]
+
+#: An end of a Slice that stands for that of any axis; exporters write this or the largest of 64 bits.
+_NO_END = (1 << 31) - 1
 
 
 def keep(step, flow):
@@ -37,142 +39,93 @@ def keep(step, flow):
     return replace(flow, integer=kind in INTEGERS)
 
 
-def shape_of(step, flow):
-    """Shape and Size."""
-    if step.operator == "Size":
-        return np.array(prod(flow.dims), dtype=np.int64)
-    start, end = step.attributes.get("start", 0), step.attributes.get("end")
-    return np.array(flow.dims[start:end], dtype=np.int64)
-
-
-def reshape(step, flow):
-    """Flatten, Reshape, Squeeze, Unsqueeze."""
-    dims, operator = flow.dims, step.operator
-    fixed = None                # the batch, if it is written out
-    if operator == "Flatten":
-        axis = step.attributes.get("axis", 1)
-        axis += len(dims) if axis < 0 else 0
-        target = [prod(dims[:axis]), prod(dims[axis:])]
-    elif operator == "Reshape":
-        shape = step.integers("shape", 1)
-        zero = step.attributes.get("allowzero", 0)
-        target = [dims[i] if size == 0 and not zero else size for i, size in enumerate(shape)]
-        if target.count(-1) > 1:
-            raise ModelError(f"{step.title}: two open sizes in {show(shape)}")
-        if -1 in target:
-            fixed = target[0]
-            target[target.index(-1)] = prod(dims) // max(1, -prod(target))
-    else:
-        axes = step.integers("axes", 1)
-        if operator == "Squeeze":
-            axes = [axis for axis, size in enumerate(dims) if size == 1] if axes is None else axes
-            axes = {axis % len(dims) for axis in axes}
-            target = [size for axis, size in enumerate(dims) if axis not in axes]
-        else:
-            rank = len(dims) + len(axes)
-            axes, rest = {axis % rank for axis in axes}, iter(dims)
-            target = [1 if axis in axes else next(rest) for axis in range(rank)]
-    fits = prod(target) == prod(dims) and min(target, default=1) > 0
-    mixed = sample_axis(target, flow.size) is None and target[:1] < [ANY_BATCH]
-    if not fits or mixed:
-        raise BatchFixed(f"{step.title}: shape {show(dims)} can't become {show(target)}",
-                         fixed or (target[0] if fits else prod(target) // flow.size))
-    return replace(flow, dims=tuple(target))
-
-
 def transpose(step, flow):
     axes = list(step.attributes.get("perm", range(len(flow.dims))[::-1]))
-    if sorted(axes) != list(range(len(flow.dims))):
-        raise ModelError(f"{step.title}: perm {axes} does not fit the shape {show(flow.dims)}")
-    target = tuple(flow.dims[axis] for axis in axes)
-    # Axes of size 1 may go anywhere.
-    kept = [axis for axis, size in enumerate(flow.dims) if size != 1]
-    moved = [kept.index(axis) for axis in axes if axis in kept]
-    if moved == sorted(moved):
-        return replace(flow, dims=target)
-    sizes = tuple(flow.dims[axis] for axis in kept)
-    first = sample_axis(sizes, flow.size)
-    if first is None or moved[:first] != list(range(first)):
-        raise ModelError(f"{step.title}: moves the batch; only a sample's own axes may be transposed")
-    inside = [axis - first for axis in moved[first:]]
-    return replace(flow, dims=target, index=flow.index.reshape(sizes[first:]).transpose(inside).reshape(-1))
+    return flow.turned(flow.sample.transpose(axes), None if flow.batch is None else axes.index(flow.batch))
 
 
-def _inside(step, flow, axis, what):
-    """An axis of the tensor as one of the sample."""
-    rank = len(flow.dims)
-    if not -rank <= axis < rank or flow.first is None or axis % rank < flow.first:
-        raise ModelError(f"{step.title}: {what} along axis {axis} of {show(flow.dims)}, which is not one of a sample's own")
-    return axis % rank - flow.first
+# Some of the values
 
-
-def expand(step, flow):
-    return broadcast(step, flow, common_shape(step, flow.dims, tuple(step.integers("shape", 1))))
+def _own(step, flow, axis, what):
+    """The place of an axis that is not the batch's."""
+    axis %= len(flow.dims)
+    if axis == flow.batch:
+        raise ModelError(f"{step.title}: {what} along axis {axis} of {show(flow)}, the batch; a sample may only depend on itself")
+    return axis
 
 
 def cut(step, flow):
     """Slice."""
     rank = len(flow.dims)
     starts, ends = step.integers("starts", 1), step.integers("ends", 2)
-    axes = step.integers("axes", 3) or list(range(len(starts)))
-    steps = step.integers("steps", 4) or [1] * len(starts)
+    axes, steps = step.integers("axes", 3), step.integers("steps", 4)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
     sample = flow.sample
     for axis, start, end, stride in zip(axes, starts, ends, steps):
+        if axis % rank == flow.batch and _whole_batch(flow, start, end, stride):
+            continue
+        axis = _own(step, flow, axis, "cuts")
         size = flow.dims[axis]
         places = range(size)[slice(start, end if end >= -size or stride > 0 else None, stride)]
-        if places == range(size):
-            continue
-        inside = _inside(step, flow, axis, "cuts")
         if not places:
-            raise ModelError(f"{step.title}: nothing is left of axis {axis % rank} of {show(flow.dims)}")
-        sample = sample.take(places, axis=inside)
+            raise ModelError(f"{step.title}: nothing is left of axis {axis} of {show(flow)}")
+        sample = sample.take(places, axis=axis)
     return flow.turned(sample)
 
 
+def _whole_batch(flow, start, end, stride):
+    """Whether a Slice takes all samples, of an open batch by an end that no batch reaches."""
+    largest = _NO_END if flow.is_open else flow.dims[flow.batch] * flow.samples
+    return stride == 1 and end >= largest and (start == 0 or start <= -largest)
+
+
 def split(step, flow):
-    axis = step.attributes.get("axis", 0)
-    inside = _inside(step, flow, axis, "splits")
+    axis = _own(step, flow, step.attributes.get("axis", 0), "splits")
     size, parts = flow.dims[axis], len(step.node.output)
     sizes = step.integers("split", 1)
     if sizes is None:
         sizes = [-(-size // parts)] * (parts - 1)
         sizes.append(size - sum(sizes))
-    if sum(sizes) != size or min(sizes) < 1:
+    if min(sizes) < 1:
         raise ModelError(f"{step.title}: {size} values can't be split into {sizes}")
-    return [flow.turned(part) for part in np.split(flow.sample, np.cumsum(sizes)[:-1], axis=inside)]
+    return [flow.turned(part) for part in np.split(flow.sample, np.cumsum(sizes)[:-1], axis=axis)]
 
 
 def gather(step, flow):
     if step.arguments[0] is not flow or isinstance(step.arguments[1], Flow):
         raise ModelError(f"{step.title}: is only supported with constant indices")
-    axis = step.attributes.get("axis", 0)
-    inside = _inside(step, flow, axis, "picks")
-    limited(step, flow.size, step.arguments[1].size)
-    return flow.turned(flow.sample.take(step.arguments[1], axis=inside))
+    axis, index = _own(step, flow, step.attributes.get("axis", 0), "picks"), step.arguments[1]
+    if not index.size:
+        raise ModelError(f"{step.title}: picks nothing")
+    limited(step, flow.size, index.size)
+    batch = flow.batch if flow.batch is None or flow.batch < axis else flow.batch + index.ndim - 1
+    return flow.turned(flow.sample.take(index, axis=axis), batch)
 
 
 def pad(step, flow):
     mode = step.attributes.get("mode", b"constant").decode()
     pads = step.integers("pads", 1)
     value = step.attributes.get("value", 0.0) if step.opset < 11 else step.argument(2)
-    axes = step.integers("axes", 3) or list(range(len(flow.dims)))
+    axes = step.integers("axes", 3)
+    axes = list(range(len(flow.dims))) if axes is None else axes
     fill = -1 if value is None or np.all(np.asarray(value) == 0) else LOWEST
-    if isinstance(value, Flow) or fill == LOWEST and not np.all(np.asarray(value) < -1e30):
+    if isinstance(value, Flow) or fill == LOWEST and not np.all(np.asarray(value) <= np.finfo(np.float32).min):
         raise ModelError(f"{step.title}: pads with {value}; only 0 is supported, and before MaxPool the lowest number")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ModelError(f"{step.title}: mode {mode} is not supported")
-    if len(pads) != 2 * len(axes):
-        raise ModelError(f"{step.title}: pads {pads} do not fit the shape {show(flow.dims)}")
     sample, widths = flow.sample, [(0, 0)] * flow.sample.ndim
     for axis, before, after in zip(axes, pads, pads[len(axes):]):
         if (before, after) == (0, 0):
             continue
-        inside = _inside(step, flow, axis, "pads")
-        size = sample.shape[inside]
-        sample = sample.take(range(max(0, -before), size - max(0, -after)), axis=inside)
-        widths[inside] = (max(0, before), max(0, after))
+        axis = _own(step, flow, axis, "pads")
+        size = sample.shape[axis]
+        if mode != "constant" and min(before, after) < 0:
+            raise ModelError(f"{step.title}: mode {mode} with negative pads is not supported; cut with a Slice")
+        sample = sample.take(range(max(0, -before), size - max(0, -after)), axis=axis)
+        widths[axis] = (max(0, before), max(0, after))
     if not sample.size:
-        raise ModelError(f"{step.title}: nothing is left of {show(flow.dims)}")
+        raise ModelError(f"{step.title}: nothing is left of {show(flow)}")
     limited(step, *(size + sum(width) for size, width in zip(sample.shape, widths)))
     options = {"constant_values": fill} if mode == "constant" else {}
     return flow.turned(np.pad(sample, widths, mode=mode, **options))
@@ -180,17 +133,13 @@ def pad(step, flow):
 
 def concat(step, flow):
     flows = list(step.arguments)
-    axis = step.attributes["axis"]
-    inside = _inside(step, flow, axis, "joins")
+    inside = _own(step, flow, step.attributes["axis"], "joins")
     for position, value in enumerate(flows):
         if not isinstance(value, Flow):
-            if value.any():
-                raise ModelError(f"{step.title}: joins a constant that is not 0, which is not supported")
-            value = np.broadcast_to(value, flow.dims[:flow.first] + value.shape[flow.first:])
-            flows[position] = flow.turned(np.full(value.shape[flow.first:], -1))
-    rest = {tuple(size for at, size in enumerate(one.dims) if at != axis % len(flow.dims)) for one in flows}
-    if len(rest) > 1 or len({len(one.dims) for one in flows}) > 1:
-        raise ModelError(f"{step.title}: shapes {', '.join(show(one.dims) for one in flows)} do not fit")
+            flows[position] = _zeros(step, flow, value)
+    rest = {(one.batch, *np.delete(one.dims, inside)) for one in flows if len(one.dims) == len(flow.dims)}
+    if len(rest) > 1 or any(len(one.dims) != len(flow.dims) for one in flows):
+        raise ModelError(f"{step.title}: shapes {', '.join(show(one) for one in flows)} do not fit")
     limited(step, sum(one.size for one in flows))
     if len({one.source for one in flows}) == 1:
         together = flow.turned(np.concatenate([one.sample for one in flows], axis=inside))
@@ -208,6 +157,18 @@ def concat(step, flow):
                 sample = np.concatenate([one.sample for one in flows], axis=inside)
                 return flow.of(node, in_place(whole(node), sample.shape, roles))
     return _side_by_side(step, flows, inside)
+
+
+def _zeros(step, flow, constant):
+    """A constant, which must be 0, as values of this batch."""
+    if constant.any():
+        raise ModelError(f"{step.title}: joins a constant that is not 0, which is not supported")
+    dims = list(constant.shape)
+    if flow.batch is not None and len(dims) > flow.batch:
+        if dims[flow.batch] != flow.dims[flow.batch] * (flow.samples or 0):
+            raise ModelError(f"{step.title}: shapes {show(flow)} and {show(dims)} do not fit: the constant has its own batch")
+        dims[flow.batch] //= flow.samples
+    return flow.turned(np.full(dims, -1))
 
 
 def _joined(step, seen, role):

@@ -11,7 +11,7 @@ import numpy as np
 from .drafts import Joint, Linear, Node, Part, Tap
 from .graph import Pool
 from .network import ModelError
-from .onnx_flow import limited, whole
+from .onnx_flow import limited, show, whole
 
 __all__ = ["Relayout", "View", "view", "arranged", "copied", "arrangement", "select", "tap", "everything", "slide",
            "roles_of", "in_roles", "in_place"]
@@ -126,7 +126,7 @@ def arrangement(step, flow, last=None):
         node = copied(step, flow, in_roles(flow.sample, roles))
         flow = flow.of(node, in_place(whole(node), flow.sample.shape, roles))
         return flow, _apart(node, whole(node)), roles
-    raise ModelError(f"{step.title}: works on a sample of shape {flow.sample.shape}; up to three axes are supported")
+    raise ModelError(f"{step.title}: works on {show(flow)}; up to three axes of a sample are supported")
 
 
 def in_roles(sample, roles):
@@ -306,6 +306,6 @@ def everything(step, flow):
         return flow
     ways = [roles for _, roles in arranged(flow)] or roles_of(flow.sample.shape)
     if not ways:
-        raise ModelError(f"{step.title}: works on a sample of shape {flow.sample.shape}; up to three axes are supported")
+        raise ModelError(f"{step.title}: works on {show(flow)}; up to three axes of a sample are supported")
     node = copied(step, flow, in_roles(flow.sample, ways[0]))
     return flow.of(node, in_place(whole(node), flow.sample.shape, ways[0]))

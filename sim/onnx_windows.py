@@ -9,7 +9,7 @@ from .graph import Pool, span
 from .network import ModelError
 from .onnx_elementwise import apply_function
 from .onnx_expressions import unknown
-from .onnx_flow import LOWEST, Flow, limited, show, whole
+from .onnx_flow import LOWEST, Flow, limited, reduction, show, whole
 from .onnx_views import arrangement, copied, in_place, slide, tap, view
 
 __all__ = ["convolution", "pool", "reduce"]
@@ -30,14 +30,15 @@ class _Windows:
 def _pixels(step, flow):
     """The index (channel, y, x) of a tensor with one or two spatial axes, and how many it has."""
     rank = len(flow.dims)
-    if rank not in (3, 4) or flow.first is None or np.prod(flow.dims[1:]) != flow.size:
-        raise ModelError(f"{step.title}: its input of shape {show(flow.dims)} is not (batch, channels, height, width) or "
+    if rank not in (3, 4) or flow.batch not in (0, None) or flow.dims[0] != 1:
+        raise ModelError(f"{step.title}: its input of shape {show(flow)} is not (batch, channels, height, width) or "
                          f"(batch, channels, width)")
     return flow.index.reshape(flow.dims[1], 1 if rank == 3 else flow.dims[2], flow.dims[-1]), rank - 2
 
 
 def _windows(step, have, axes, kernel, ceil=False):
-    """The windows over `have` (height, width) that the attributes ask for."""
+    """The windows over `have` (height, width) that the attributes ask for: of a pool, if the kernel is not known from weights."""
+    pooled = kernel is None
     def numbers(name, default):
         values = step.integers(name) or default
         if len(values) != len(default) or min(values) < 0:
@@ -57,13 +58,23 @@ def _windows(step, have, axes, kernel, ceil=False):
         reach = span(1, step_length, kernel[axis], dilation[axis])
         if mode.startswith("SAME"):
             count = -(-length // step_length)
-            total = max(0, (count - 1) * step_length + reach - length)
+            total = (count - 1) * step_length + reach - length
+            if pooled and (dilation[axis] > 1 or total < 0):
+                raise ModelError(f"{step.title}: auto_pad {mode} with dilations, or where strides leave values out, which "
+                                 f"interpreters of ONNX read in different ways; write the pads out")
+            total = max(0, total)
             before = total - total // 2 if mode == "SAME_LOWER" else total // 2
             after = total - before
         else:
             before, after = (pads[axis], pads[axis + axes]) if mode == "NOTSET" else (0, 0)
+            if pooled and max(before, after) >= kernel[axis]:
+                raise ModelError(f"{step.title}: pads {pads} are not smaller than its window {kernel}: one could lie in the "
+                                 f"padding only")
             room = length + before + after - reach
             count = (-(-room // step_length) if ceil else room // step_length) + 1
+            if ceil and mode == "VALID" and room % step_length:
+                raise ModelError(f"{step.title}: auto_pad VALID with ceil_mode, which interpreters of ONNX read in different "
+                                 f"ways; write the pads out")
             if ceil and (count - 1) * step_length >= length + before:
                 count -= 1                  # no window may start behind the end
         if count < 1 or length + before + after < reach and not ceil:
@@ -79,8 +90,7 @@ def _windows(step, have, axes, kernel, ceil=False):
 def _result(flow, node, axes, channels=None):
     """The flow of a node whose channels, in this order, are the result's."""
     index = whole(node) if channels is None else whole(node)[channels]
-    dims = (flow.dims[0], *(index.shape if axes == 2 else (index.shape[0], index.shape[2])))
-    return Flow(dims, node, np.ascontiguousarray(index).reshape(-1))
+    return flow.of(node, index.reshape(1, *(index.shape if axes == 2 else (index.shape[0], index.shape[2]))))
 
 
 def convolution(step, flow):
@@ -92,7 +102,7 @@ def convolution(step, flow):
     if (weights.ndim != axes + 2 or groups < 1 or weights.shape[1] * groups != len(index) or weights.shape[0] % groups
             or not weights.size):
         raise ModelError(f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input of "
-                         f"{show(flow.dims)}")
+                         f"{show(flow)}")
     kernel = step.integers("kernel_shape")
     if kernel not in (None, list(weights.shape[2:])):
         raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
@@ -212,17 +222,11 @@ def _pieces(at, counts):
 
 def reduce(step, flow):
     """ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
-    axes = step.integers("axes", 1)
-    rank = len(flow.dims)
-    if not axes and step.attributes.get("noop_with_empty_axes", 0):
+    if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):
         return flow
-    axes = sorted({axis % rank for axis in axes or range(rank)})
-    if flow.first is None or any(flow.dims[axis] != 1 for axis in axes if axis < flow.first):
-        raise ModelError(f"{step.title}: reduces the batch; only a sample's own axes may be")
-    keep = step.attributes.get("keepdims", 1)
-    inside = [axis - flow.first for axis in axes if axis >= flow.first]
+    axes, dims, batch = reduction(step, flow)
     flow, seen, roles = arrangement(step, flow)
-    gone = [axis in inside for axis in roles]
+    gone = [axis in axes for axis in roles]
     size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
     kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
     at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
@@ -232,9 +236,8 @@ def reduce(step, flow):
         node, channels = _largest(step, seen.source, at), seen.channels
     else:
         node, channels = _total(step, seen, at, gone[0])
-    result = flow.of(node, in_place(whole(node)[channels], flow.sample.shape, roles))
-    dims = [1 if axis in axes else length for axis, length in enumerate(flow.dims)]
-    return replace(result, dims=tuple(dims if keep else [length for axis, length in enumerate(dims) if axis not in axes]))
+    result = flow.of(node, in_place(whole(node)[channels], flow.dims, roles))
+    return replace(result, dims=dims, batch=batch)
 
 
 def _total(step, seen, at, across):
