@@ -105,13 +105,17 @@ class ShapeGraph:
         return getattr(self, f"_{draw}")(name, self.values[name]) or name
 
     def finish(self, steps):
-        """The name of the last value, after so many steps."""
+        """The name of the last value, after so many steps; nodes that it does not need are left out."""
         name = self.add("Mul", "x", np.array(0.5, np.float32))
         self.others = ["x", name]
         for _ in range(steps):
             name = self.grow(name)
             self.others.append(name)
         self.b.last = name
+        needed = {name}
+        for node in reversed(self.b.nodes):
+            needed.update(node.input if needed.intersection(node.output) else ())
+        self.b.nodes = [node for node in self.b.nodes if needed.intersection(node.output)]
         return name
 
     DRAWS = (
@@ -175,7 +179,7 @@ class ShapeGraph:
         return target and self.add("Reshape", name, target)
 
     def _flatten(self, name, value):
-        return self.add("Flatten", name, axis=self._axis(value, 1))
+        return self.add("Flatten", name, axis=int(self.rng.integers(-value.ndim, value.ndim + 1)))
 
     def _squeeze(self, name, value):
         ones = np.flatnonzero(np.array(value.shape) == 1)
