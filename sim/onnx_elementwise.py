@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .drafts import NO_FUNCTION, Affine, Linear, Part, identity, per_channel
+from .drafts import NO_FUNCTION, Affine, Joint, Linear, Part, identity, per_channel
 from .fusion import bounds
 from .network import ModelError
 from .onnx_flow import Flow, common, limited, show, unsupported, whole
@@ -232,7 +232,8 @@ def _of_tensors(step, operator=None):
     places[one.index] = two.index
     places = places.reshape(height, width, channels).transpose(2, 0, 1)
     if operator == "Mul":
-        same = two.source.shape == one.source.shape and np.array_equal(places, whole(two.source))
+        same = (not isinstance(two.source, Joint) and two.source.shape == one.source.shape
+                and np.array_equal(places, whole(two.source)))
         other = two.source if same else copied(step, two, places)
         node = Linear(**step.titles, shape=one.source.shape, parts=(identity(one.source),), times=other)
         return one.of(node)

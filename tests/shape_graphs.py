@@ -30,7 +30,7 @@ def compare(path, inputs, scale=1.0):
     ----------
     inputs : list of float32 arrays
     scale : float
-        The size of values on the way, on which errors are measured.
+        The size of values on the way, of which the rounding remains where they cancel out.
     """
     try:
         network = load_network(path)
@@ -46,8 +46,8 @@ def compare(path, inputs, scale=1.0):
         taken += 1
         got = golden(network, x)
         assert got.size == wanted.size, (path, x.shape, wanted.shape, got.shape)
-        error = np.abs(got.reshape(wanted.shape) - wanted).max() / max(scale, np.abs(wanted).max())
-        assert error < 0.03, (path, x.shape, wanted.shape, error)
+        error, most = np.abs(got.reshape(wanted.shape) - wanted).max(), 0.02 * np.abs(wanted).max() + scale / 128
+        assert error < most, (path, x.shape, wanted.shape, error, most)
     assert taken, f"{path}: accepted, though ONNX takes none of the inputs"
     return "accepted"
 
@@ -72,7 +72,7 @@ class ShapeGraph:
         self.b = Builder(["n" if first == "open" else samples, *shape[1:]], opset=int(rng.choice([13, 18])))
         self.x = self.sample(samples)
         self.values = {"x": self.x}
-        self.scale = 1.0
+        self.scaled, self.scale = {"x"}, 3.0        # what is made of the input's values, and how large these are
 
     def sample(self, samples):
         return self.rng.integers(-3, 4, (samples, *self.shape[1:])).astype(np.float32)
@@ -95,7 +95,8 @@ class ShapeGraph:
             del self.b.nodes[nodes:], self.b.constants[constants:]
             return None
         self.values |= known | {name: value}
-        if value.dtype == np.float32 and np.isfinite(value).all():
+        if operator not in ("Shape", "Size") and self.scaled.intersection(node.input):
+            self.scaled.add(name)
             self.scale = max(self.scale, np.abs(value).max())
         return name
 

@@ -141,7 +141,8 @@ CASES = {
                    ["ReduceSum2", "(1, batch * 6)"]),
     "in three rows": (OPEN, [("MatMul", "x", ones(3, 2)), ("Reshape", ".", [3, -1]), ("ReduceSum", ".", [1])], ["Reshape1"]),
     "flat": (["n", 4], [("Flatten", "x", {"axis": 0}), ("MatMul", ".", ones(4, 2))], None),
-    "flat, of several samples": ([3, 4], [("Flatten", "x", {"axis": 0}), ("MatMul", ".", ones(4, 2))], ["MatMul1", "do not multiply"]),
+    "flat, of several samples": ([3, 4], [("Flatten", "x", {"axis": 0}), ("MatMul", ".", ones(4, 2))],
+                                 ["MatMul1", "do not multiply"]),
     "channels of several samples": (FIXED, [("Reshape", "x", [1, 9, 3]), ("Conv", ".", ones(2, 3, 1))], ["Conv1"]),
     "whole batch": (OPEN, [HALF, ("Slice", ".", [0], [(1 << 31) - 1], [0])], None),
     "a million samples": (OPEN, [HALF, ("Slice", ".", [0], [1_000_003], [0])], ["Slice1", "the batch"]),
@@ -150,6 +151,7 @@ CASES = {
     "squeezed, then counted": (["n", 1, 4, 4], [("Squeeze", "x"), ("ReduceMax", ".", [1])], ["ReduceMax1", "Squeeze"]),
     "squeezed by no axis": (["n", 1, 4], [("Squeeze", "x", []), ("MatMul", ".", ones(4, 2))], ["Squeeze0", "empty"]),
     "one sample, squeezed": ([1, 3, 3], [("Relu", "x"), ("Squeeze", "."), ("ReduceSum", ".", [0])], None),
+    "side by side, squared": ([3, 3, 3, 2], [HALF, ("Concat", ".", "x", {"axis": 0}), ("Mul", ".", ".")], None),
     # Parameters
     "a Sum of a tensor twice": (OPEN, [HALF, ("Sum", ".", ".", number(1))], None),
     "a Sum of three": (OPEN, [HALF, ("Relu", "x"), ("Sum", "#0", ".", "x")], None),
