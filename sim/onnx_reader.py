@@ -74,8 +74,8 @@ def _network(model, path, keep_softmax):
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     kind = metadata.get("preprocess")
     input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
-    origin = make_origin(path, model.graph, sample=reader.shape, batch=None if reader.batch == ANY_BATCH else reader.batch,
-                         flows=reader.flows, left_out=reader.left_out, node=node, order=order, input_order=input_order)
+    origin = make_origin(path, model.graph, sample=reader.shape, batch=reader.samples, flows=reader.flows,
+                         left_out=reader.left_out, node=node, order=order, input_order=input_order)
     facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80), "origin": origin}
     layers = as_chain(node)
     if layers is not None and np.array_equal(order, np.arange(node.shape[2])):
@@ -173,7 +173,7 @@ class _Reader:
                 raise ModelError(f"output {quoted(entry.name)} does not depend on the input")
             results.append(_without_softmax(flow, keep_softmax))
             self.flows[entry.name] = flow.dims, flow.label
-            self.left_out[entry.name] = flow.source.softmax if results[-1][1] else ""
+            self.left_out[entry.name] = flow.source.softmax.replace("all", "softmax") if results[-1][1] else ""
         first, _ = results[0]
         # Logits, probabilities and labels of the same last layer are one result.
         if any(flow.source is not first.source or not np.array_equal(flow.index, first.index) for flow, _ in results):
@@ -324,7 +324,5 @@ def _without_softmax(flow, keep):
         return flow, False
     complete = np.array_equal(np.sort(flow.index), np.arange(prod(node.shape)))
     if not complete or node.softmax == "softmax" and node.shape[:2] != (1, 1):
-        return flow, False
-    if not np.array_equal(np.sort(flow.index), np.arange(prod(node.shape))):     # who has a part of the sums has not their share
         return flow, False
     return replace(flow, source=node.parts[0].taps[0].source), True
