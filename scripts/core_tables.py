@@ -158,8 +158,8 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1):
         return config.n // config.table_lanes + FunctionTable.latency + 6
     if opcode is Opcode.LOAD_TABLE:
         return config.n + 5
-    vectors = 2 if wide else 1
-    return max(window - 1 + vectors, vectors * config.n // config.table_lanes if table else 0)
+    vector = config.n // config.table_lanes if table else 1
+    return max(window, vector) + (vector if wide else 0)
 
 
 def instruction_cycles():
@@ -178,8 +178,8 @@ def instruction_cycles():
         Opcode.ACTIVATE: (f"{row_cycles(config, Opcode.ACTIVATE)} a row, {row_cycles(config, Opcode.ACTIVATE, wide=True)} as BINARY32; "
                           "n / `table_lanes` times that with TABLE",
                           f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE"),
-        Opcode.POOL: ("one for each row of a window, one more as BINARY32; with TABLE no less than ACTIVATE", "4 cycles later; "
-                      f"{4 + FunctionTable.latency + 1} with TABLE"),
+        Opcode.POOL: ("1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as many more as "
+                      "BINARY32", f"4 cycles later; {4 + FunctionTable.latency + 1} with TABLE"),
         Opcode.SOFTMAX: ("2 N + n t + 21 for N elements in t tiles, and what [Softmax](#softmax) says", "13 cycles later"),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + 6} a vector", "with it"),
         Opcode.LOAD_TABLE: (f"n + {row_cycles(config, Opcode.LOAD_TABLE) - config.n} a vector", "with it"),
