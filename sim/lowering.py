@@ -51,9 +51,11 @@ def _rounded(weights):
 def _terms(tap, names):
     weights = [_rounded(tap.weights)]
     if tap.exact:
-        rest = np.asarray(tap.weights, np.float64) - weights[0].astype(np.float64)
-        rest = _rounded(np.where(np.isfinite(rest), rest, 0))
-        weights += [rest] if (rest != 0).any() else []
+        # Both parts have the same sign, so that infinity times one and infinity times the other add up to infinity.
+        values = np.asarray(tap.weights, np.float32)
+        first = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        rest = _rounded(np.where(np.isfinite(values), values - first, 0))
+        weights = [_rounded(first), rest] if (rest != 0).any() else weights
     return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups) for part in weights]
 
 
