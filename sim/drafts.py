@@ -58,7 +58,21 @@ class Joint(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Unknown(Node):
-    """What no stage can make, but which may be part of something that one can."""
+    """What no stage can make, but which may be part of something that one can.
+
+    Parameters
+    ----------
+    truth : bool
+        Whether it is true or false, not numbers.
+    fault : Unknown or None
+        The first on the way to it that no stage can make, if that is not itself.
+    why : function or None
+        Why it is no function that a stage can make, if there is something to say.
+    """
+
+    truth: bool = False
+    fault: "Unknown | None" = None
+    why: object = None
 
 
 @dataclass(eq=False, kw_only=True)

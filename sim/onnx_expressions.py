@@ -1,195 +1,119 @@
 """Recognises what exporters write out in small operators: functions, and softmax.
 
-`x * 0.5 * (1 + erf(x / sqrt(2)))` and its many relatives are told by their values: the operators between a tensor and what is
-made of it are computed in binary64 on probes, and compared with the functions that the core has. So neither order nor grouping
-matters.
+`x * 0.5 * (1 + erf(x / sqrt(2)))` and its many relatives are told by what they are worth, so neither order nor grouping matters:
+numbers of all sizes choose the function that it may be, and :mod:`.formula_proof` says whether it is. Softmax is told by its
+structure.
 """
 
+import functools
 from dataclasses import replace
-from math import erf, prod
+from math import prod
 
 import numpy as np
 
-from .drafts import Unknown
+from .drafts import NO_FUNCTION, Unknown
+from .formula_proof import agrees, jump, proves
+from .formula_ranges import LARGEST, evaluate
+from .formula_softmax import shares
 from .functions import Function
+from .fusion import bounds
 from .onnx_elementwise import apply_spec, softmax
 from .onnx_flow import Flow, common, limited, reduction
+from .onnx_formulas import TRUTHS, formulas_of, shape_of
 
-__all__ = ["ELEMENTS", "unknown", "recognise"]
+__all__ = ["unknown", "recognise"]
 
-_PROBES = 256
-_TOLERANCE = 1e-5           # constants in files are binary32
-_DEEPEST = 48               # operators between a tensor and what is made of it
-_SPECIAL = (0.0, -1.0, 1.0, -20.0, 20.0, -0.125, 0.125)
-
-
-def _reduced(operation):
-    def apply(values, step, dims):
-        axes = step.integers("axes", 1)
-        keep = bool(step.attributes.get("keepdims", 1))
-        return operation(values[0], axis=None if axes is None else tuple(axes), keepdims=keep)
-    return apply
-
-
-def _of_values(function):
-    return lambda values, step, dims: function(*values)
-
-
-def _clip(values, step, dims):
-    low, high = (step.attributes.get(key) if step.opset < 11 else bound
-                 for key, bound in zip(("min", "max"), [*values[1:], None, None]))
-    return np.clip(values[0], -np.inf if low is None else low, np.inf if high is None else high)
-
-
-def _log_sum_exp(values, **options):
-    return np.log(np.exp(values).sum(**options))
-
-
-def _leaky(values, step, dims):
-    return np.where(values[0] < 0, step.attributes.get("alpha", 0.01) * values[0], values[0])
-
-
-def _elu(values, step, dims):
-    return np.where(values[0] < 0, step.attributes.get("alpha", 1.0) * np.expm1(values[0]), values[0])
-
-
-def _hard_sigmoid(values, step, dims):
-    return np.clip(step.attributes.get("alpha", 0.2) * values[0] + step.attributes.get("beta", 0.5), 0, 1)
-
-
-def _largest(*values):
-    return np.maximum.reduce(np.broadcast_arrays(*values))
-
-
-def _least(*values):
-    return np.minimum.reduce(np.broadcast_arrays(*values))
-
-
-def _summed(*values):
-    return np.add.reduce(np.broadcast_arrays(*values))
-
-
-def _reshaped(values, step, dims):
-    return np.broadcast_to(values[0], dims) if step.operator == "Expand" else np.reshape(values[0], dims)
-
-
-#: ONNX operator -> what it makes of the values of its inputs (of None for those left out), of the step and the result's shape.
-_NUMERIC = {
-    **{name: _of_values(function) for name, function in {
-        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power, "Neg": np.negative,
-        "Abs": np.abs, "Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal,
-        "Erf": np.vectorize(erf, otypes=[float]), "Tanh": np.tanh, "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-        "Relu": lambda x: np.maximum(x, 0), "Softplus": lambda x: np.logaddexp(0, x), "Softsign": lambda x: x / (1 + np.abs(x)),
-        "Max": _largest, "Min": _least, "Sum": _summed, "Where": np.where, "Not": np.logical_not, "Greater": np.greater,
-        "GreaterOrEqual": np.greater_equal, "Less": np.less, "LessOrEqual": np.less_equal}.items()},
-    "Clip": _clip, "LeakyRelu": _leaky, "Elu": _elu, "HardSigmoid": _hard_sigmoid,
-    "ReduceMax": _reduced(np.max), "ReduceSum": _reduced(np.sum), "ReduceLogSumExp": _reduced(_log_sum_exp),
-    **dict.fromkeys(("Identity", "Dropout", "Cast", "CastLike", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Expand"),
-                    _reshaped),
-}
-
-#: Operators that an expression may consist of; those that are only supported in one.
-ELEMENTS = tuple(_NUMERIC)
+_NEAR = 2.0 ** -10              # from 0, where hard_sigmoid is a line
+_SPECIAL = (0.0, -1.0, 1.0, -_NEAR, _NEAR, -LARGEST, LARGEST)
+_SIZES = [*np.logspace(-36, 38, 38), 0.03, 0.3, 0.7, 1.3, 2, 2.7, 3.3, 4.2, 5.5, 6.7, 8, 12, 17, 25, 40, 60, 80, 87, 130, 300]
+_PROBES = np.array([*_SPECIAL, *_SIZES, *np.negative(_SIZES)])
+_ALWAYS = 8                     # up to here, a function must be a number
+_REMEMBERED = 1 << 13           # values of formulas at the probes
+_known = {}                     # ranges of formulas at the probes
+_WITHOUT_PARAMETERS = ("none", "relu", "abs", "sigmoid", "tanh", "gelu", "gelu_tanh", "hard_swish", "silu", "mish", "softplus",
+                       "softsign", "exp", "erf")
 
 
 def unknown(step):
     """The flow of a node of which nothing is known but its shape: it may be part of something that is."""
     values = [value for value in step.arguments if value is not None]
-    flow = next(value for value in values if isinstance(value, Flow))
+    flows = [value for value in values if isinstance(value, Flow)]
     if step.operator.startswith("Reduce"):
-        _, dims, batch = reduction(step, flow)
+        _, dims, batch = reduction(step, flows[0])
     else:
         dims, batch = common(step, *values)
     size = prod(dims)
     limited(step, size)
-    node = Unknown(**step.titles, shape=(1, 1, size))
-    return Flow(dims, node, np.arange(size), batch, flow.samples, step=step)
+    before = [flow.source for flow in flows if isinstance(flow.source, Unknown)]
+    fault = next((one.fault or one for one in before if one.fault or not one.truth), None)
+    source = Unknown(**step.titles, shape=(1, 1, size), truth=step.operator in TRUTHS, fault=fault)
+    flow = Flow(dims, source, np.arange(size), batch, flows[0].samples)
+    formulas = formulas_of(step, flow)
+    source.why = functools.partial(_why, list(formulas.values()))
+    return replace(flow, formulas=formulas)
 
 
-def recognise(flow):
-    """The flow as one function, or a softmax, of some tensor before it; None if it is not."""
-    for root in _roots(flow):
-        probes = _probe(flow, root)
-        if probes is None:
+def _why(formulas):
+    """Why a flow with these formulas is no function that the core has, if there is something to say."""
+    for formula in sorted(formulas, key=lambda one: one.depth):
+        place = jump(formula) if formula.even and not formula.truth else None
+        if place is not None:
+            return f"it jumps at {place:.7g}, and the core's functions have no jumps"
+    return ""
+
+
+def recognise(step, flow):
+    """The flow that a step makes, as one function, or a softmax, of some tensor before it; None if it is not."""
+    for root, formula in sorted(flow.formulas.items(), key=lambda one: -one[1].depth):      # the longest first
+        if shape_of(root) != shape_of(flow) or formula.truth:
             continue
-        x, y = probes
-        function = _function(x.ravel(), y.ravel())
-        if function is not None:
-            return replace(apply_spec(flow.step, root, function), step=flow.step)
-        for axis in (axis for axis, length in enumerate(root.dims) if length > 1 and axis != root.batch):
-            kind = _shares(x, y, axis + 1)
-            if kind:
-                step = replace(flow.step, attributes={"axis": axis}, opset=13)
-                return softmax(step, root, kind)
+        if formula.even:
+            function = _function(formula)
+            if function is not None:
+                return apply_spec(step, root, function)
+            continue
+        found = shares(formula, shape_of(root))
+        if found is not None:
+            kind, axis = found
+            return softmax(replace(step, attributes={"axis": axis}, opset=13), root, kind)
     return None
 
 
-def _roots(flow):
-    """Tensors of the same shape that this may be a function of, the farthest first."""
-    found, queue = {}, [flow]
-    while queue and len(found) < _DEEPEST:
-        step = queue.pop(0).step
-        for value in step.arguments if step else ():
-            if isinstance(value, Flow) and value not in found:
-                found[value] = None
-                queue.append(value)
-    return [root for root in reversed(found)
-            if (root.dims, root.batch) == (flow.dims, flow.batch) and not isinstance(root.source, Unknown)]
+@functools.lru_cache(maxsize=4096)
+def _function(formula):
+    """The name and the parameters of the function that an even formula is, or None."""
+    found = _at_probes(formula)
+    if (np.isnan(found.low) & (np.abs(_PROBES) <= _ALWAYS)).any():
+        return None
+    for function, exact in (*_plain(), *_with_parameters(found)):
+        if agrees(found, function, exact, _PROBES).all() and proves(formula, function):
+            name, parameters = function.name, function.parameters
+            return bounds(*parameters) if name == "clip" else NO_FUNCTION if name == "none" else (name, parameters)
+    return None
 
 
-def _probe(flow, root):
-    """(probes, what the operators between make of them), both (trials, ...), or None if it is not a function of `root` alone."""
-    sizes = root.shape(2)
-    trials = -(-_PROBES // prod(sizes))
-    x = np.random.default_rng(0).uniform(-6, 6, trials * prod(sizes))
-    x[:len(_SPECIAL)] = _SPECIAL
-    x = x.reshape(trials, *sizes)
-    y = []
-    for values in x:
-        known = {root: values}
+def _at_probes(formula):
+    if len(_known) > _REMEMBERED:
+        _known.clear()
+    return evaluate(formula, _PROBES, _PROBES, known=_known)
+
+
+@functools.lru_cache(maxsize=1)
+def _plain():
+    """The functions without parameters, with their values at the probes."""
+    functions = [Function(name) for name in _WITHOUT_PARAMETERS]
+    return [(function, function.exact(_PROBES)) for function in functions]
+
+
+def _with_parameters(found):
+    """Functions with the parameters that the values at the probes say, if any; these are numbers in binary32, as files have."""
+    zero, below, above, left, right, lowest, highest = ((found.low + found.high) / 2)[:len(_SPECIAL)]
+    low, high = (-np.inf if lowest <= -LARGEST / 2 else lowest), (np.inf if highest >= LARGEST / 2 else highest)
+    bottom = np.expm1(-1)
+    for name, parameters in (("clip", (low, high)), ("leaky_relu", (-below,)), ("elu", (below / bottom,)),
+                             ("selu", (below / bottom / above, above)), ("hard_sigmoid", ((right - left) / (2 * _NEAR), zero))):
         try:
-            y.append(_computed(flow, known))
-        except LookupError:
-            return None
-    y = np.stack(y)
-    return (x, y) if y.shape == x.shape and y.dtype == float else None
-
-
-def _computed(flow, known):
-    """The values of a flow from those of the ones before it; LookupError if it needs others."""
-    if flow not in known:
-        if flow.step is None:
-            raise LookupError
-        values = [_computed(value, known) if isinstance(value, Flow) else
-                  np.asarray(value, float) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
-                  for value in flow.step.arguments]
-        known[flow] = np.asarray(_NUMERIC[flow.step.operator](values, flow.step, flow.shape(2)))
-    return known[flow]
-
-
-def _function(x, y):
-    """The function that makes y of x, or None."""
-    at = dict(zip(_SPECIAL, y))
-    low, high = y.min(), y.max()
-    candidates = [("clip", (-np.inf if low == x.min() else low, np.inf if high == x.max() else high))] if low <= high else []
-    candidates = [("relu", ()), *candidates, ("leaky_relu", (-at[-1.0],)), ("elu", (-at[-20.0],)), ("hard_sigmoid", (
-        (at[0.125] - at[-0.125]) * 4, at[0.0]))]
-    candidates += [(name, ()) for name in ("sigmoid", "tanh", "gelu", "gelu_tanh", "hard_swish", "silu", "mish", "softplus",
-                                           "softsign", "exp", "abs", "erf", "selu")]
-    for name, parameters in candidates:
-        if np.isnan(parameters).any():
+            function = Function(name, tuple(float(np.float32(value)) for value in parameters))
+        except ValueError:
             continue
-        if _near(y, Function(name, tuple(float(value) for value in parameters)).exact(x)):
-            return name, tuple(float(value) for value in parameters)
-    return None
-
-
-def _near(one, two):
-    return bool((np.abs(one - two) <= _TOLERANCE * (1 + np.abs(two))).all())
-
-
-def _shares(x, y, axis):
-    """"softmax" or "log" if y is that of x along an axis, else ""."""
-    exponents = x - x.max(axis=axis, keepdims=True)
-    total = np.exp(exponents).sum(axis=axis, keepdims=True)
-    return "softmax" if _near(y, np.exp(exponents) / total) else "log" if _near(y, exponents - np.log(total)) else ""
+        yield function, function.exact(_PROBES)

@@ -1,6 +1,6 @@
 """What the reader of ONNX files knows of a tensor that depends on the input, and of a node that it goes into."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -84,10 +84,10 @@ class Flow:
     integer : bool
     label : bool
         Not values any more, but the class.
-    step : Step or None
-        What made it, if that may be a part of a larger function.
+    formulas : dict of Flow to sim.formulas.Formula
+        What it is of some of the tensors before it, if it may be a part of a larger function.
     woven : bool
-        Whether some of these steps have joined two flows, so that there may be such a function.
+        Whether some of the operators between have joined two flows, so that there may be such a function.
     """
 
     dims: tuple[int, ...]
@@ -98,7 +98,7 @@ class Flow:
     bare: bool = False
     integer: bool = False
     label: bool = False
-    step: "Step | None" = None
+    formulas: dict = field(default_factory=dict, repr=False)
     woven: bool = False
 
     @property

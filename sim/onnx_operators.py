@@ -9,8 +9,9 @@ from . import onnx_shapes as shapes
 from . import onnx_windows as windows
 from .drafts import Unknown
 from .network import ModelError
-from .onnx_expressions import ELEMENTS, recognise, unknown
+from .onnx_expressions import recognise, unknown
 from .onnx_flow import LOWEST, ML, PARTS, Flow, show, unsupported
+from .onnx_formulas import ELEMENTS, formulas_of
 
 __all__ = ["apply"]
 
@@ -64,10 +65,11 @@ def _apply(step):
         if sum(isinstance(value, Flow) for value in step.arguments) > 1 and operator not in _SEVERAL:
             raise ModelError(f"{step.title}: joins two branches; that is only supported of {', '.join(_SEVERAL)}")
         result = handler(step, flow)
-        return [replace(value, step=None, woven=False) if isinstance(value, Flow) else value
+        return [replace(value, formulas={}, woven=False) if isinstance(value, Flow) else value
                 for value in (result if isinstance(result, list) else [result])]
     if shape_only:
-        return [replace(handler(step, flow), step=step)]
+        result = handler(step, flow)
+        return [replace(result, formulas=formulas_of(step, result))]
     return [_element(step, flow, handler)]
 
 
@@ -78,12 +80,15 @@ def _element(step, flow, handler):
         isinstance(value.source, Unknown) for value in flows)
     woven = partial or len(flows) > 1 or any(value.woven for value in flows)
     if woven:
-        found = recognise(unknown(step))
+        result = unknown(step)
+        found = recognise(step, result)
         if found is not None:
-            return found
+            return replace(found, formulas=result.formulas, woven=True)
     alone = len(flows) == 1 or step.operator in _SEVERAL
-    result = handler(step, flow) if alone and not partial else unknown(step)
-    return replace(result, step=step, woven=woven)
+    if alone and not partial:
+        result = handler(step, flow)
+        result = replace(result, formulas=formulas_of(step, result))
+    return replace(result, woven=woven)
 
 
 def _label(step, flow):
