@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 
 __all__ = ["FIRST", "seed", "go_to", "was_drawn"]
 
@@ -16,7 +17,7 @@ def seed():
     """The present seed, printed, so that pytest shows it with a failure."""
     global _drawn
     _drawn = True
-    print(f"TPU_SEED={_present}")
+    print(f"TPU_SEED={_present}", file=sys.stderr)
     return _present
 
 
