@@ -214,8 +214,8 @@ class _Fusion:
         return self._with_sums(node)
 
     def _through_concat(self, tap):
-        """Taps on what a Concat joins, in place of one on the Concat. Its channels come from one of them each: were they sums, like
-        those of a residual addition, all that goes into these would be multiplied again in each layer."""
+        """Taps on what a Concat joins, in place of one on the Concat. Its channels come from one of them each: were they sums,
+        like those of a residual addition, all that goes into these would be multiplied again in each layer."""
         source = tap.source
         if not (isinstance(source, Linear) and source.plain and source.bias is None and tap.kernel == (1, 1) and tap.groups == 1):
             return [tap]

@@ -156,7 +156,8 @@ def _declared(entries, what):
 
 
 def _check_tensor(tensor, what):
-    """That a tensor has as many values as its sizes say, in the field for its type; external ones are checked when they are read."""
+    """That a tensor has as many values as its sizes say, in the field for its type. External ones are checked when they are
+    read."""
     kind = tensor.data_type
     if kind not in _TENSOR_TYPES:
         raise ModelError(f"{what} has the type {kind}, which ONNX does not have")
@@ -174,8 +175,8 @@ def _check_tensor(tensor, what):
         size = helper.tensor_dtype_to_np_dtype(kind).itemsize if field == "raw_data" else 1
         have = len(getattr(tensor, field))
         if have != count * size:
-            raise ModelError(f"{what} of the shape {show(tensor.dims)} has {have} {'bytes' if field == 'raw_data' else 'values'}, "
-                             f"{count * size} are needed; is the file truncated?")
+            raise ModelError(f"{what} of the shape {show(tensor.dims)} has {have} "
+                             f"{'bytes' if field == 'raw_data' else 'values'}, {count * size} are needed; is the file truncated?")
 
 
 def _check_order(graph, makers):

@@ -1,5 +1,6 @@
 """Constants of an ONNX model: tensors in the file or beside it, and what nodes make of them."""
 
+import warnings
 from math import prod
 
 import numpy as np
@@ -19,7 +20,8 @@ def read_constant(tensor, what, folder):
         if external_data_helper.uses_external_data(tensor):
             loaded = TensorProto()
             loaded.CopyFrom(tensor)
-            external_data_helper.load_external_data_for_tensor(loaded, str(folder))
+            with warnings.catch_warnings(action="ignore"):      # which repeat what is in the file
+                external_data_helper.load_external_data_for_tensor(loaded, str(folder))
             tensor = loaded
         if tensor.data_type not in (*FLOATS, *INTEGERS):
             kinds = {number: kind for kind, number in TensorProto.DataType.items()}

@@ -11,7 +11,7 @@ from .network import ModelError
 from .printable import printable, quoted
 
 __all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS",
-           "LIMIT", "LOWEST", "ONNX",
+           "LIMIT", "MOST_VALUES", "LOWEST", "ONNX",
            "inline", "title", "unsupported", "supported_operators", "show", "common", "reduction", "limited", "whole"]
 
 LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
@@ -48,8 +48,11 @@ INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto
 #: In an index: padding that is never the largest, which only MaxPool can read.
 LOWEST = -2
 
-#: The most values that a tensor of one sample or the weights of one term may have.
+#: The most values that the weights of one term, or what a single node repeats, may have.
 LIMIT = 1 << 24
+
+#: The most values that a tensor of one sample may have: the reader keeps a number for the place of each.
+MOST_VALUES = 1 << 23
 
 
 class BatchFixed(ModelError):

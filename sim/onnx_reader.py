@@ -22,8 +22,8 @@ from .network import ModelError, Network
 from .onnx_batch import Repeated, Sizes, checked, fold_open
 from .onnx_check import check_header, check_names, check_nodes, check_text
 from .onnx_constants import fold, read_constant
-from .onnx_flow import (FLOATS, FOLDABLE, FUSED, INTEGERS, LIMIT, LINEAR, LOWEST, ML, ONNX, PARTS, SUPPORTED, BatchFixed,
-                        Flow, Step, inline, show, title, unsupported, whole)
+from .onnx_flow import (FLOATS, FOLDABLE, FUSED, INTEGERS, LINEAR, LOWEST, ML, MOST_VALUES, ONNX, PARTS, SUPPORTED,
+                        BatchFixed, Flow, Step, inline, show, title, unsupported, whole)
 from .onnx_functions import without_functions
 from .onnx_operators import apply
 from .onnx_ranges import check_ranges
@@ -195,31 +195,30 @@ class _Reader:
     def _read_input(self):
         inputs = [entry for entry in self.graph.input if entry.name not in self.initializers]
         if len(inputs) != 1:
-            names = ", ".join(repr(entry.name) for entry in inputs) or "none"
+            names = ", ".join(quoted(entry.name) for entry in inputs) or "none"
             raise ModelError(f"the graph must have one input, not {len(inputs)} ({names})")
         entry = inputs[0]
-        if entry.name in self.producers:
-            raise ModelError(f"{title(self.producers[entry.name])}: makes {entry.name!r}, which is the input")
         kind = entry.type.tensor_type
         if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
-            raise ModelError(f"input {entry.name!r} is not a tensor of numbers")
+            raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
         if not kind.HasField("shape") or not kind.shape.dim:
-            raise ModelError(f"input {entry.name!r} has no shape; export the model with one")
+            raise ModelError(f"input {quoted(entry.name)} has no shape; export the model with one")
         dims = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
         if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
-            raise ModelError(f"input {entry.name!r} is empty: one of its sizes is 0")
-        shown = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
+            raise ModelError(f"input {quoted(entry.name)} is empty: one of its sizes is 0")
+        shown = [str(d.dim_value) if d.HasField("dim_value") else printable(d.dim_param or "?", 40) for d in kind.shape.dim]
         alone = len(dims) == 1 or self.samples == NO_BATCH
         sample = dims if alone else dims[1:]
         if None in sample:
-            raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}): only the first size, the batch, "
+            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}): only the first size, the batch, "
                              f"may be open; export the model with fixed sizes")
         samples = 1 if alone else dims[0] or self.samples
         if not alone:
             self.is_open, self.is_fixed = dims[0] is None, (dims[0] or 0) > 1
-        if prod(sample) > LIMIT:
-            raise ModelError(f"input {entry.name!r} has the shape ({', '.join(shown)}), which is too large")
-        node = Input(name=entry.name, title=f"input {entry.name!r}", value=entry.name, sample=tuple(sample),
+        if prod(sample) > MOST_VALUES:
+            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}); {MOST_VALUES} values of a sample are "
+                             "supported")
+        node = Input(name=entry.name, title=f"input {quoted(entry.name)}", value=entry.name, sample=tuple(sample),
                      loose=self.layout is None, shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
         index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
         # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
@@ -297,6 +296,8 @@ class _Reader:
         except Exception as error:          # of numpy or onnx: what does not go together in a way that nothing above knows of
             raise ModelError(f"{title(node)}: can't be computed: {inline(error)} ({type(error).__name__})") from None
         for name, value in zip(node.output, result):
+            if isinstance(value, Flow) and value.size > MOST_VALUES:
+                raise ModelError(f"{title(node)}: makes {value.size} values of a sample, {MOST_VALUES} are supported")
             if name:
                 self.values[name] = value
                 _name(value, name)

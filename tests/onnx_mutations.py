@@ -11,7 +11,8 @@ _OPERATORS = ("Relu", "Gemm", "Gelu", "HardSwish", "Mish", "Softmax", "Flatten",
               "Squeeze", "Concat", "Pad", "Upsample", "LRN")
 _ATTRIBUTES = ("axis", "alpha", "transB", "strides", "stride", "negative_slope", "keepdims", "spatial", "mode", "to", "group",
                "kernel_shape", "axes", "pads", "perm", "auto_pad", "training_mode", "bogus")
-_WORDS = ("SAME", "same_upper", "NOTSET", "VALID", "SAME_LOWER", "edge", "wrap", "reflect", "constant", "none", "tanh", "bk,kn->nb")
+_WORDS = ("SAME", "same_upper", "NOTSET", "VALID", "SAME_LOWER", "edge", "wrap", "reflect", "constant", "none", "tanh",
+          "bk,kn->nb")
 
 
 def bases(rng):
