@@ -127,12 +127,24 @@ def test_hostile_names_in_a_network(tmp_path):
         b("MatMul", np.ones((12, 12), np.float32), name=name)
         b("Sigmoid", name=name + "2")
         model = b.model()
+        model.graph.node[1].output[0] = model.graph.output[0].name = name + "3"
         model.metadata_props.add(key="preprocess", value=name)
         path = tmp_path / "model.onnx"
         path.write_bytes(model.SerializeToString())
         graph = load_network(path)
         texts = [graph.name, graph.preprocess, *graph.tensors, *(stage.name for stage in graph.stages)]
         assert all(_safe(text) and len(text) <= 90 for text in texts), texts
+
+
+def test_too_large(tmp_path):
+    """More values of a sample than the reader may keep numbers for."""
+    b = Builder(["n", 1 << 24])
+    b("Relu")
+    refused(b.save(tmp_path), "the input has 16777216 values of a sample, 8388608 are supported")
+    b = Builder(["n", 1, 1 << 12])
+    b("Relu")
+    b("Expand", np.array([1, 1 << 12, 1]), name="odd")
+    refused(b.save(tmp_path), "operator Expand, node 'odd': makes 16777216 values of a sample")
 
 
 def test_file_name(tmp_path):

@@ -261,6 +261,22 @@ def test_matmul_order_and_blocks(rng):
     assert np.allclose(whole, x.astype(np.float64) @ w.astype(np.float64), atol=1e-3)
 
 
+@pytest.mark.parametrize("edge", [False, True])
+def test_matmuls(rng, edge):
+    """Groups together are groups one by one, bit for bit; at the edge, subnormal products and sums are flushed."""
+    def patterns(*shape):
+        bits = random_patterns(rng, shape, 16, 0.05)
+        bits = bits & 0x807F | np.array([rng.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(bits.size)]).reshape(shape) \
+            if edge else bits
+        return bits.astype(np.uint16).view(bfloat16)
+    x, w = patterns(7, 3, 5, 2), patterns(3, 2, 5, 4)
+    start = np.zeros((7, 5, 4), np.float32) if edge else random_patterns(rng, (7, 5, 4), 32, 0.05).astype(np.uint32).view(np.float32)
+    result = golden.matmuls(x, w, start)
+    for g in range(5):
+        one = golden.matmul(x[:, :, g].reshape(7, 6), w[:, :, g].reshape(6, 4), np.ascontiguousarray(start[:, g]))
+        assert (one.view(np.uint32) == result[:, g].view(np.uint32)).all()
+
+
 def test_matmul_zero_signs():
     zero, minus = np.zeros((1, 1), bfloat16), -np.ones((1, 1), bfloat16)
     assert golden.matmul(zero, minus).view(np.uint32) == 0                                  # +0 + -0

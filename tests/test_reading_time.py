@@ -62,7 +62,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_in_proportion(tmp_path, name):
-    """Four times as many nodes take less than six times as many calls of functions, compiled program included."""
+    """Four times as many nodes take less than six times as many calls of each function, compiled program included."""
     calls = []
     for count in (4, 20, 80):         # the first takes what is only done once
         path = _repeated(STEPS[name], count, 4).save(tmp_path)
@@ -70,8 +70,10 @@ def test_in_proportion(tmp_path, name):
         profile.enable()
         compile_network(load_network(path), Config(n=4), 2)
         profile.disable()
-        calls.append(pstats.Stats(profile).total_calls)
-    assert calls[2] < 6 * calls[1], calls
+        calls.append({place: called for place, (_, called, *_) in pstats.Stats(profile).stats.items()})
+    grown = {place: (calls[1].get(place, 0), called) for place, called in calls[2].items()
+             if called > 6 * max(calls[1].get(place, 0), 300)}
+    assert not grown
 
 
 @pytest.mark.parametrize("build", [
