@@ -229,22 +229,24 @@ def check(e, rng, folder, every=1, dense=True):
     return functions
 
 
+def _lost(e, x, rng):
+    """What binary32 may lose at numbers x."""
+    def lose(values):
+        return values * (1 + 2.0 ** -21 * rng.uniform(-1, 1, np.shape(values)))
+    exact = value(e, x)
+    return np.fmax.reduce([np.abs(np.broadcast_to(value(e, x, lose) - exact, x.shape)) for _ in range(6)])
+
+
 def _wrong(e, x, got, want, one_stage, rng):
     """Where the result is not what it must be: the reference, as exact as it is, in bfloat16."""
     exact = np.broadcast_to(value(e, x), x.shape).astype(float)
-
-    def lose(values):
-        return values * (1 + 2.0 ** -21 * rng.uniform(-1, 1, np.shape(values)))
-    lost = np.array([np.broadcast_to(value(e, x, lose), x.shape) - exact for _ in range(6)] + [want - exact])
-    noise = np.fmax.reduce(np.abs(lost))
+    bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    ends = [end.view(np.float32).astype(float) for end in (bits, bits + np.uint32(0x10000))]
+    noise = np.fmax.reduce([np.abs(want - exact), *(_lost(e, at, rng) for at in (x, *ends))])
     noise = np.where(noise <= 2.0 ** -11 * np.maximum(1, np.maximum(np.abs(x), np.abs(want))), noise, 0)
     if one_stage:
         # The core's function is a straight line between two bfloat16, or next to one.
-        bits = x.astype(np.float32).view(np.uint32)
-        ends = [np.broadcast_to(value(e, (bits & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(float)), x.shape),
-                np.broadcast_to(value(e, ((bits & 0xFFFF0000) + 0x10000).astype(np.uint32).view(
-                    np.float32).astype(float)), x.shape)]
-        spread = np.abs(ends[0] - ends[1])
+        spread = np.abs(np.broadcast_to(value(e, ends[0]) - value(e, ends[1]), x.shape))
         allowed = 2.0 ** -7 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isfinite(spread), spread, 0) / 2 + noise
     else:
         # Every result on the way is rounded; what that may do is tried.
