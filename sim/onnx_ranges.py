@@ -208,7 +208,7 @@ def _slope(step, dims):
 
 def _clip(step, dims):
     for name, bound in (("min", step.argument(1)), ("max", step.argument(2))):
-        if bound is not None and np.prod(_dims(bound)) != 1:
+        if bound is not None and any(size != 1 for size in _dims(bound)):
             _refuse(step, f"its bound {name} has the shape {show(_dims(bound))}; it must be one number")
 
 
