@@ -221,9 +221,10 @@ class Hazards:
         return self.program + revelation(self.config)
 
 
-def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None):
+def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None,
+                  timeout=20_000):
     host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), Hazards(rng, config)
-    cases = [Case(rng, host, machine, hazards.make(length)) for _ in range(programs)]
+    cases = [Case(rng, host, machine, hazards.make(length), timeout=timeout) for _ in range(programs)]
     values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)
     assert len(np.unique(values)) > len(values) / 20, "too many equal results for a test"
     assert [case.fault for case in cases] == [None] * programs

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from core_programs import Case, initialisation
 from core_runs import Host, TINY, op, rng, run  # noqa: F401
+from test_core import network_runs
 
 from hw.config import Config
 from hw.isa import Opcode, Region
@@ -205,6 +206,53 @@ def test_limits_of_the_model(rng, window):
     cases = cases_of(rng, Host(rng, 1 << 20), config, [program for _, program, _ in programs])
     for case, (name, _, end) in zip(cases, programs):
         assert (case.fault and case.fault[0]) == end, name
+
+
+def keeps_the_rule(config, program):
+    """The datasheet's, for who writes programs: no more than it asks for."""
+    loaded = taken = 0
+    waiting = []        # LOAD_WEIGHTS without room: tiles up to and with its own, fields
+    for word in program:
+        opcode, fields = word if isinstance(word, tuple) else (Opcode.HALT, {})
+        if opcode is Opcode.LOAD_WEIGHTS:
+            loaded += fields["rows"]
+            if waiting or loaded - taken > config.weight_fifo_depth + 1:
+                waiting.append((loaded, fields))
+            if len(waiting) > 1 + min(4, config.window - 2):
+                return False
+        elif opcode is Opcode.MATMUL and not fields.get("keep"):
+            taken += fields["tiles0"] * fields["tiles1"]
+            if taken > loaded:
+                return False
+            while waiting and waiting[0][0] - taken <= config.weight_fifo_depth + 1:
+                waiting.pop(0)
+        elif opcode in (Opcode.SYNC, Opcode.HALT) and waiting:
+            return False
+        elif opcode is Opcode.STORE:
+            first = fields.get("offset", 0)
+            last = first + 2 * config.n * fields["rows"]
+            if any(read["region"] is fields["region"] and read.get("offset", 0) < last
+                   and first < read.get("offset", 0) + 2 * config.n ** 2 * read["rows"] for _, read in waiting):
+                return False
+    return True
+
+
+@pytest.mark.parametrize("window", [4, 16])
+def test_the_rule_is_enough(rng, window):
+    config, checked = Config(**{**TINY, "weight_fifo_depth": 2, "window": window}), 0
+    edge = Edge(rng, config)
+    while checked < 25:
+        program = edge.make()
+        if keeps_the_rule(config, program):
+            [case] = cases_of(rng, Host(rng, 1 << 13), config, [program])
+            assert case.fault is None or case.fault[0] == "ILLEGAL", program
+            checked += 1
+
+
+@pytest.mark.slow
+def test_the_compiler_keeps_it(rng):
+    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "window": 4})
+    network_runs(rng, config, Host(rng, 1 << 22), 20)
 
 
 @pytest.mark.parametrize("window", [4, 16])
