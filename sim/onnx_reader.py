@@ -216,8 +216,8 @@ class _Reader:
         if not alone:
             self.is_open, self.is_fixed = dims[0] is None, (dims[0] or 0) > 1
         if prod(sample) > MOST_VALUES:
-            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}); {MOST_VALUES} values of a sample are "
-                             "supported")
+            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}); {MOST_VALUES} values of a sample "
+                             "are supported")
         node = Input(name=entry.name, title=f"input {quoted(entry.name)}", value=entry.name, sample=tuple(sample),
                      loose=self.layout is None, shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
         index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)

@@ -140,7 +140,7 @@ def test_too_large(tmp_path):
     """More values of a sample than the reader may keep numbers for."""
     b = Builder(["n", 1 << 24])
     b("Relu")
-    refused(b.save(tmp_path), "the input has 16777216 values of a sample, 8388608 are supported")
+    refused(b.save(tmp_path), "input 'x' has the shape (n, 16777216); 8388608 values of a sample are supported")
     b = Builder(["n", 1, 1 << 12])
     b("Relu")
     b("Expand", np.array([1, 1 << 12, 1]), name="odd")

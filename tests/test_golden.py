@@ -270,7 +270,8 @@ def test_matmuls(rng, edge):
             if edge else bits
         return bits.astype(np.uint16).view(bfloat16)
     x, w = patterns(7, 3, 5, 2), patterns(3, 2, 5, 4)
-    start = np.zeros((7, 5, 4), np.float32) if edge else random_patterns(rng, (7, 5, 4), 32, 0.05).astype(np.uint32).view(np.float32)
+    start = np.zeros((7, 5, 4), np.uint32) if edge else random_patterns(rng, (7, 5, 4), 32, 0.05).astype(np.uint32)
+    start = start.view(np.float32)
     result = golden.matmuls(x, w, start)
     for g in range(5):
         one = golden.matmul(x[:, :, g].reshape(7, 6), w[:, :, g].reshape(6, 4), np.ascontiguousarray(start[:, g]))
