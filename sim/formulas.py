@@ -12,8 +12,8 @@ from hashlib import blake2b
 __all__ = ["Formula", "VARIABLE", "DEEPEST", "constant", "formula", "negative", "least", "largest", "clipped", "cut_below",
            "logarithm", "function_formula"]
 
-#: Operations one behind the other that are followed; the longest known form of a function that exporters write has 14.
-DEEPEST = 32
+#: Operations one behind the other that are followed; the longest known form of a function that exporters write has 10.
+DEEPEST = 16
 
 #: Operations on one number each, or on several in the same place.
 _ELEMENTARY = ("variable", "constant", "add", "multiply", "divide", "negative", "absolute", "largest", "least", "power", "exp",

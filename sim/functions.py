@@ -127,7 +127,8 @@ class Function:
         Raises
         ------
         ValueError
-            When no 16 binades serve: the error at a bfloat16 would be more than one unit in the last place.
+            When no 16 binades serve: the error at a bfloat16 would be more than one unit in the last place. When the function is
+        next to a jump between two bfloat16.
         """
         return _table(self)
 
@@ -285,7 +286,22 @@ def _computed(function):
     values[:, 0], values[:, -1] = [one[2] for one in low], [one[2] for one in high]
     linear = [[one[1] for one in end] for end in (low, high)]
     words = np.stack([values, _slopes(function, first, *linear, values)]).astype(np.uint16).reshape(TABLE_WORDS)
-    return _frozen(first, *(positive | negative << 1 for positive, negative in linear), words)
+    table = _frozen(first, *(positive | negative << 1 for positive, negative in linear), words)
+    _check_between(function, table)
+    return table
+
+
+def _check_between(function, table):
+    """Refuses a function that does almost all that it does between two bfloat16, which a straight line there can't follow."""
+    ends = np.array([[0], [0x8000]]) + np.arange(0x80, 0x7F80)
+    sums = ((ends << 16)[..., None] + np.array([0x4000, 0x8000, 0xC000])).astype(np.uint32)
+    error = np.abs(_numbers(lookup(sums, table)) - function.exact(sums.view(np.float32).astype(float))).max(axis=-1)[:, 1:-2]
+    size = np.abs(function.exact(_numbers(ends)))
+    around = np.lib.stride_tricks.sliding_window_view(size, 4, axis=1).max(axis=-1)
+    steep = np.argwhere((error > around / 2) & (around > 2.0 ** -100) & (around < _LARGEST))
+    if steep.size:
+        raise ValueError(f"{function} does not fit the function table: next to {_numbers(ends)[tuple(steep[0] + [0, 1])]:g} it "
+                         "changes too much between two bfloat16")
 
 
 def _slopes(function, first, linear_low, linear_high, values):

@@ -100,8 +100,9 @@ class _Fusion:
     def take(self, node):
         if isinstance(node, Unknown):
             fault = node.fault or node
-            why = fault.why() if fault.why else ""
-            raise ModelError(f"{fault.title}: is not supported by itself, and it is not part of a function that is{why and f': {why}'}")
+            why = fault.why and fault.why()
+            why = f": {why}" if why else ""
+            raise ModelError(f"{fault.title}: is not supported by itself, and it is not part of a function that is{why}")
         if isinstance(node, Linear) and node.softmax in ("log", "all"):
             kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"
             raise ModelError(f"{node.title}: nothing may come after {kind}, which is left to the host; remove it")

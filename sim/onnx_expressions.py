@@ -27,6 +27,7 @@ _NEAR = 2.0 ** -10              # from 0, where hard_sigmoid is a line
 _SPECIAL = (0.0, -1.0, 1.0, -_NEAR, _NEAR, -LARGEST, LARGEST)
 _SIZES = [*np.logspace(-36, 38, 38), 0.03, 0.3, 0.7, 1.3, 2, 2.7, 3.3, 4.2, 5.5, 6.7, 8, 12, 17, 25, 40, 60, 80, 87, 130, 300]
 _PROBES = np.array([*_SPECIAL, *_SIZES, *np.negative(_SIZES)])
+_FEW = np.flatnonzero(np.isin(_PROBES, (-1, 1, -2, 2, -4.2, -0.3, 12)))     # tell the most
 _ALWAYS = 8                     # up to here, a function must be a number
 _REMEMBERED = 1 << 13           # values of formulas at the probes
 _known = {}                     # ranges of formulas at the probes
@@ -85,7 +86,7 @@ def _function(formula):
     found = _at_probes(formula)
     if (np.isnan(found.low) & (np.abs(_PROBES) <= _ALWAYS)).any():
         return None
-    for function, exact in (*_plain(), *_with_parameters(found)):
+    for function, exact in (*_plain(found), *_with_parameters(found)):
         if agrees(found, function, exact, _PROBES).all() and proves(formula, function):
             name, parameters = function.name, function.parameters
             return bounds(*parameters) if name == "clip" else NO_FUNCTION if name == "none" else (name, parameters)
@@ -99,10 +100,18 @@ def _at_probes(formula):
 
 
 @functools.lru_cache(maxsize=1)
-def _plain():
-    """The functions without parameters, with their values at the probes."""
+def _known_values():
+    """The functions without parameters, and their values at the probes."""
     functions = [Function(name) for name in _WITHOUT_PARAMETERS]
-    return [(function, function.exact(_PROBES)) for function in functions]
+    return functions, np.array([function.exact(_PROBES) for function in functions])
+
+
+def _plain(found):
+    """Those that come near the values at the few probes that tell the most."""
+    functions, exact = _known_values()
+    few = exact[:, _FEW]
+    near = np.maximum(found.low[_FEW] - few, few - found.high[_FEW]) <= 2.0 ** -8 * np.abs(few) + 2.0 ** -20
+    return [(functions[place], exact[place]) for place in np.flatnonzero(near.all(axis=1))]
 
 
 def _with_parameters(found):
@@ -116,4 +125,6 @@ def _with_parameters(found):
             function = Function(name, tuple(float(np.float32(value)) for value in parameters))
         except ValueError:
             continue
-        yield function, function.exact(_PROBES)
+        exact = function.exact(_PROBES[_FEW])
+        if (np.maximum(found.low[_FEW] - exact, exact - found.high[_FEW]) <= 2.0 ** -8 * np.abs(exact) + 2.0 ** -20).all():
+            yield function, function.exact(_PROBES)

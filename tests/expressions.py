@@ -254,7 +254,7 @@ def _wrong(e, x, got, want, one_stage, rng):
             return values * (1 + 2.0 ** -7 * rng.choice([-1, -0.5, 0, 0.5, 1], values.shape)) if np.ndim(values) else values
         tried = np.array([np.broadcast_to(value(e, disturb(x), disturb), x.shape) for _ in range(40)])
         spread = tried.max(axis=0) - tried.min(axis=0)
-        allowed = 2.0 ** -7 * np.fmax(np.abs(want), np.abs(exact)) + 3 * np.where(np.isnan(spread), np.inf, spread) + noise
+        allowed = 2.0 ** -6 * np.fmax(np.abs(want), np.abs(exact)) + 3 * np.where(np.isnan(spread), np.inf, spread) + noise
         largest = np.abs(x)
 
         def measure(values):

@@ -97,6 +97,18 @@ def test_refused():
         Function("clip", (0.1, 1e10)).table()
 
 
+@pytest.mark.parametrize("slope, shift, fits", [
+    (0.2, 0.5, True), (7, -2, True), (-3, 30, True), (1, 1e27, False), (1e6, -1e8, False)])
+def test_jump_between_bfloat16(slope, shift, fits):
+    """What goes from 0 to 1 between two bfloat16 is no straight line there."""
+    function = Function("hard_sigmoid", (slope, shift))
+    if fits:
+        function.table()
+    else:
+        with pytest.raises(ValueError, match="changes too much between two bfloat16"):
+            function.table()
+
+
 def test_errors_are_noticed():
     """A table with one wrong value or slope, and functions that are next to others."""
     function, table = Function("tanh"), Function("tanh").table()
