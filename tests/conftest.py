@@ -15,27 +15,31 @@ def pytest_report_header():
     return f"random stimulus: TPU_SEED={seeds.FIRST}"
 
 
-def pytest_terminal_summary(terminalreporter):
-    if terminalreporter.stats.get("failed"):
-        terminalreporter.write_line(f"again with the same random stimulus: TPU_SEED={seeds.FIRST}")
-
-
 def pytest_runtest_protocol(item, nextitem):
     """With `--seeds`, rounds of a test; its report is the last round's."""
     rounds = item.config.getoption("seeds")
     if rounds == 1:
+        seeds.go_to(0)
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for number in range(rounds):
         seeds.go_to(number)
         item._initrequest()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        if any(report.failed for report in reports) or not seeds.was_drawn():
+        if any(report.failed for report in reports) or seeds.drawn() is None:
             break
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if seeds.drawn() is not None:
+        report.sections.append(("random stimulus", f"TPU_SEED={seeds.drawn()}"))
+    return report
 
 
 @pytest.fixture

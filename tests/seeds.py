@@ -2,9 +2,8 @@
 
 import os
 import random
-import sys
 
-__all__ = ["FIRST", "seed", "go_to", "was_drawn"]
+__all__ = ["FIRST", "seed", "go_to", "drawn"]
 
 #: Of the first round. Set for the processes that pytest-xdist starts, so that all have the same.
 FIRST = int(os.environ.get("TPU_SEED") or random.SystemRandom().randrange(1, 1 << 31))
@@ -14,10 +13,9 @@ _present, _drawn = FIRST, False
 
 
 def seed():
-    """The present seed, printed, so that pytest shows it with a failure."""
+    """The present seed; conftest.py shows it with a failure."""
     global _drawn
     _drawn = True
-    print(f"TPU_SEED={_present}", file=sys.stderr)
     return _present
 
 
@@ -27,6 +25,6 @@ def go_to(number):
     _present, _drawn = FIRST + number, False
 
 
-def was_drawn():
-    """Whether anyone asked for the seed since :func:`go_to`."""
-    return _drawn
+def drawn():
+    """The present seed if anyone asked for it since :func:`go_to`, else None."""
+    return _present if _drawn else None
