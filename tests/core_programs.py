@@ -221,7 +221,7 @@ class Hazards:
         return self.program + revelation(self.config)
 
 
-def check_hazards(rng, config, programs, *, simulator="icarus", memory=None, length=60, verilog=None, timeout=20_000):
+def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000):
     host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(length), timeout=timeout) for _ in range(programs)]
     values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)

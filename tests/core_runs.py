@@ -48,8 +48,12 @@ class Host:
         return [base, len(data)]
 
 
-def run(config, host, runs, *, simulator="icarus", memory=None, verilog=None, timeout=300):
-    """Runs on the core, one after the other; the memory afterwards is in `memory`."""
+def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=300):
+    """Runs on the core, one after the other; the memory afterwards is in `memory`.
+
+    Without a `simulator`, in Verilator if the model is one that many tests share, else in Icarus, which is built in no time.
+    """
+    simulator = simulator or ("verilator" if config in (SMALL, FULL) and verilog is None else "icarus")
     simulation = Simulation.of_core(verilog or verilog_of(config), config, simulator=simulator,
                                     memory_bytes=len(host.bytes), quick=len(host.bytes) <= MEMORY)
     place = build_directory() / "runs"

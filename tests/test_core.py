@@ -70,8 +70,9 @@ def check_networks(rng, config, count, *, simulator="icarus", memory=None, most=
     check(run(config, host, runs, simulator=simulator, memory=memory))
 
 
-@pytest.mark.parametrize("simulator", Simulators)
-@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 32}, SLOW, PAUSED], ids=str)
+@pytest.mark.parametrize("simulator, memory", [
+    ("icarus", {"latency": 1}), ("icarus", PAUSED), *(pytest.param("icarus", memory, marks=pytest.mark.slow) for memory in (
+        {"latency": 32}, SLOW)), *(("verilator", memory) for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED))], ids=str)
 def test_networks(rng, simulator, memory):
     check_networks(rng, SMALL, 3 if simulator == "icarus" else 12, simulator=simulator, memory=memory)
 

@@ -154,7 +154,7 @@ def reserved_bits(opcode):
     return [*found, *range(position, 256)]
 
 
-@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+@pytest.mark.parametrize("config", [pytest.param(SMALL, marks=pytest.mark.slow), FULL], ids=["small", "full"])
 def test_every_edge(rng, config):
     words = [encode(opcode, **fields) for opcode, fields in edges(config)]
     for opcode in GOOD:
