@@ -38,7 +38,7 @@ def _refuse(step, why):
 def check_ranges(step):
     """Refuses a :class:`.onnx_flow.Step` that ONNX does not define."""
     operator = step.operator
-    if any(isinstance(value, Sizes) for value in step.arguments[1:]):
+    if operator != "Concat" and any(isinstance(value, Sizes) for value in step.arguments[1:]):
         return                      # only shapes may be made of these, which the handlers check
     if step.arguments and step.arguments[0] is not None:
         dims = _dims(step.arguments[0])

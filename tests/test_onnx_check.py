@@ -226,6 +226,5 @@ def test_like_onnx(tmp_path, trials):
         if checker and "Inferred shape and existing shape differ" in checker:
             checker = None
         assert ours or not (checker or runtime), (what, checker, runtime)
-        assert not ours or "can't be computed" not in ours, (what, ours)
         both += bool(ours and (checker or runtime))
     assert both > trials // 10
