@@ -1,6 +1,7 @@
 """Arrays in files, as numpy writes them: samples and labels to read, results to write."""
 
 import contextlib
+import io
 import os
 import tempfile
 import zipfile
@@ -14,6 +15,7 @@ from .samples import as_samples
 
 __all__ = ["read_samples", "read_labels", "read_array", "write_array"]
 
+_MAGIC = np.lib.format.MAGIC_PREFIX
 _MOST_BYTES = 1 << 32           # of an array in an archive, unpacked
 
 
@@ -67,7 +69,15 @@ def read_array(path, name=None):
 def _from_file(path):
     if path.stat().st_size == 0:
         raise DataError(f"{printable(path)}: empty file; save an array with numpy.save")
-    array = np.load(path, mmap_mode="r", allow_pickle=False)        # it reads nothing yet, and more than there is it refuses
+    with open(path, "rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise DataError(f"{printable(path)}: no .npy or .npz file; save an array with numpy.save")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)    # it reads nothing yet, and more than there is it refuses
+    except ValueError as error:
+        if "Python objects" not in str(error):
+            raise
+        raise DataError(f"{printable(path)}: holds Python objects, not numbers; save it as float32") from None
     if array.dtype.hasobject or array.dtype.kind == "V":
         raise DataError(f"{printable(path)}: holds {array.dtype}, not numbers; save it as float32")
     return array
@@ -92,8 +102,16 @@ def _from_archive(path, name):
 
 
 def write_array(path, array):
-    """Writes a `.npy` file that is either whole or not there."""
+    """Writes a `.npy` file that is either whole or not there; a device or a pipe is written as it is, never replaced."""
     path = Path(path)
+    if path.exists() and not path.is_file():
+        try:
+            whole = io.BytesIO()                # numpy asks a file for its position, which a pipe does not have
+            np.save(whole, array, allow_pickle=False)
+            path.write_bytes(whole.getbuffer())
+        except OSError as error:
+            raise DataError(f"{printable(path)}: {error.strerror or error}") from None
+        return
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:

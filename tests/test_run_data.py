@@ -1,7 +1,9 @@
 """`tpu run` on any model and data, on the models of the core: what it prints and writes, and what it refuses before any work."""
 
 import doctest
+import io
 import json
+import os
 import tracemalloc
 import zipfile
 from dataclasses import replace
@@ -19,7 +21,7 @@ from hw.registers import STALLS
 from onnx_models import Builder, reference, weights
 from scripts import tpu
 from scripts.run_command import run as run_command
-from sim.array_files import read_array
+from sim.array_files import read_array, write_array
 from sim.data import DataError
 from sim.golden import bfloat16, run_network
 from sim.network import load_network
@@ -206,6 +208,29 @@ def test_damaged_files(command, model, x, tmp_path):
     for place, *said in ((path.with_suffix(".npz"), "'x'", "'other', 'third'"), (tmp_path, str(tmp_path)),
                          (tmp_path / "none.npy", "none.npy")):
         refused(command("run", "--model", model, "--simulator", "golden", "--input", place), *said)
+
+
+@pytest.mark.parametrize("content, said", [(b"hello", "no .npy or .npz file"), ("object", "holds Python objects, not numbers")])
+def test_what_is_no_array_of_numbers(tmp_path, content, said):
+    """Said in plain words, not in numpy's."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([None]), allow_pickle=True) if content == "object" else path.write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        read_array(path)
+
+
+def test_a_device_or_a_pipe_is_never_replaced(tmp_path):
+    pipe, x = tmp_path / "pipe", np.arange(3, dtype=np.float32)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_array(pipe, x)
+    np.testing.assert_array_equal(np.load(io.BytesIO(os.read(reader, 1 << 16))), x)
+    os.close(reader)
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+    (tmp_path / "link").symlink_to("/dev/full")
+    with pytest.raises(DataError, match="No space left"):
+        write_array(tmp_path / "link", x)
+    assert (tmp_path / "link").is_char_device()
 
 
 def test_a_header_is_never_trusted(tmp_path):
