@@ -86,7 +86,7 @@ class Adder(wiring.Component):
                 m.d["sync" if name in _REGISTERED[self.latency] else "comb"] += signals[key].eq(value)
             return SimpleNamespace(**signals)
 
-        one, nought = Const(1, 1), Const(0, 1)
+        one, zero = Const(1, 1), Const(0, 1)
 
         # ---- compare exponents, and exchange the operands so that the first has the larger one
 
@@ -109,11 +109,11 @@ class Adder(wiring.Component):
         s = step("compare", **flags,
                  larger=Mux(swap, b.fraction, a.fraction),
                  # two more places below the significand: guard and round
-                 smaller=Mux(swap, Cat(nought, a.fraction, one, nought), Cat(nought, nought, b.fraction, one)),
+                 smaller=Mux(swap, Cat(zero, a.fraction, one, zero), Cat(zero, zero, b.fraction, one)),
                  shift=distance[:5] ^ swap.replicate(5),
                  # from 32 places on nothing is left
                  far=(distance[5:8] ^ swap.replicate(3)).any() | Mux(swap, a_zero, b_zero) | a_max | b_max,
-                 sticky=nought)
+                 sticky=zero)
 
         def flags_of(s):
             return {name: getattr(s, name) for name in flags}
@@ -129,14 +129,14 @@ class Adder(wiring.Component):
             if places == 1:
                 aligned = aligned ^ s.subtract.replicate(26)
             s = step(f"align_{places}", **flags_of(s), larger=s.larger, shift=s.shift[:bit], smaller=aligned,
-                     far=nought if places <= _FAR else s.far,
+                     far=zero if places <= _FAR else s.far,
                      sticky=s.sticky | (shift & s.smaller[:places].any()))
 
         # ---- add or subtract; what is below the sticky bit borrows one from above it. A sum can carry into bit 26, the top of
         # a difference is its sign.
 
         total = Signal(28)
-        m.d.comb += total.eq(Cat(one, nought, nought, s.larger, one, nought)
+        m.d.comb += total.eq(Cat(one, zero, zero, s.larger, one, zero)
                              + Cat(s.subtract & ~s.sticky, s.smaller, s.subtract))
         s = step("add", **flags_of(s), sticky=s.sticky, total=total[1:])
 

@@ -41,7 +41,7 @@ opt_clean
 
 
 class SynthesisError(RuntimeError):
-    """The netlist is not what it has to be; the message says what, and how to mend it."""
+    """The netlist is not what it has to be; the message says what, and how to fix it."""
 
 
 def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progress=None):

@@ -195,7 +195,7 @@ async def hang(dut):
 
 @cocotb.test()
 async def rules(dut):
-    """Each breach of a rule is counted."""
+    """Each violation of a rule is counted."""
     await _prepare(dut, master=False)
     size = (len(dut.s_axi_wdata) // 8).bit_length() - 1
     good = {"addr": 0, "len": 0, "size": size, "burst": 1, "id": 0}

@@ -9,7 +9,7 @@ __all__ = ["Dense", "Network", "ModelError", "load_network"]
 
 
 class ModelError(ValueError):
-    """A model that can't be compiled; one line that names the cause, the operator and its node, and the mend."""
+    """A model that can't be compiled; one line that names the cause, the operator and its node, and the fix."""
 
 
 @dataclass(frozen=True, eq=False)

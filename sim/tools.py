@@ -25,7 +25,7 @@ _MINIMUM_VERILATOR = (5, 36)
 
 
 class ToolError(RuntimeError):
-    """A tool is missing, too old or failed; one line that also names the mend."""
+    """A tool is missing, too old or failed; one line that also names the fix."""
 
 
 # --- Places -------------------------------------------------------------------------------------------------------
