@@ -52,7 +52,7 @@ def _apply(step):
     if operator not in _HANDLERS and operator not in PARTS:
         raise unsupported(step.node)
     if operator == "CastLike" and not isinstance(step.arguments[0], Flow):
-        return [step.arguments[0]]
+        return [shapes.cast_like(step, flow)]
     if operator in _CONSTANT_SHAPE and not isinstance(step.arguments[0], Flow):
         raise ModelError(f"{step.title}: its shape must be constant")
     handler = _HANDLERS.get(operator)

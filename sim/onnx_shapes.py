@@ -6,12 +6,12 @@ from math import prod
 import numpy as np
 from onnx import TensorProto, helper
 
-from .drafts import Joint, Linear, Part
+from .drafts import Joint, Linear, Part, Unknown
 from .network import ModelError
 from .onnx_flow import FLOATS, INTEGERS, LOWEST, Flow, limited, show, whole
 from .onnx_views import arranged, in_place, in_roles, roles_of, select, slide, view
 
-__all__ = ["keep", "transpose", "cut", "split", "gather", "pad", "concat"]
+__all__ = ["keep", "cast_like", "transpose", "cut", "split", "gather", "pad", "concat"]
 
 #: An end of a Slice that stands for that of any axis; exporters write this or the largest of 64 bits.
 _NO_END = (1 << 31) - 1
@@ -26,7 +26,8 @@ def keep(step, flow):
     if step.operator == "CastLike":
         like = step.arguments[1]
         if isinstance(like, Flow):
-            return flow
+            _check_like(step, like)
+            return replace(flow, integer=False)
         kind = helper.np_dtype_to_tensor_dtype(like.dtype)
     else:
         kind = step.attributes["to"]
@@ -37,6 +38,19 @@ def keep(step, flow):
     if kind in INTEGERS and kind not in (TensorProto.INT32, TensorProto.INT64):
         raise ModelError(f"{step.title}: a Cast to small integers is not supported; use float32")
     return replace(flow, integer=kind in INTEGERS)
+
+
+def _check_like(step, like):
+    """Refuses a cast to the type of a flow that does not hold floating-point numbers: which one it is, a Flow does not say."""
+    if like.integer or isinstance(like.source, Unknown) and like.source.truth:
+        raise ModelError(f"{step.title}: a Cast to integers, or to true and false, is not supported; remove it")
+
+
+def cast_like(step, like):
+    """A constant with the type of a Flow, which is a float."""
+    _check_like(step, like)
+    constant = step.arguments[0]
+    return constant if constant.dtype.kind == "f" else constant.astype(np.float32)
 
 
 def transpose(step, flow):

@@ -172,6 +172,15 @@ def test_pytorch_unoptimised_clamp(rng, tmp_path):
     assert check(b.save(tmp_path), integers(rng, 5, 12), layers=1).layers[0].function == "relu"
 
 
+def test_cast_like_makes_numbers_of_integers(rng, tmp_path):
+    """5 / 2 is 2.5 of what was cast, not 2 as of integers."""
+    b = Builder(["batch", 12], opset=18)
+    values = b("Gemm", integers(rng, 12, 7))
+    five, two = (b.node("CastLike", [np.array(number), values]) for number in (5, 2))
+    b.node("Mul", [values, b.node("Div", [five, two])])
+    check(b.save(tmp_path), integers(rng, 5, 12), layers=1)
+
+
 def test_einsum(rng, tmp_path):
     """torch.einsum, keras.layers.EinsumDense."""
     b = Builder(["batch", 12])

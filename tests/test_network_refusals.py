@@ -209,6 +209,19 @@ def test_integer_arithmetic(rng, tmp_path):
     refused(b.save(tmp_path, kinds=[TensorProto.INT32]), "'odd'", "Cast to float")
 
 
+@pytest.mark.parametrize("what", ["values", "constant"])
+@pytest.mark.parametrize("like", ["integers", "truth"])
+def test_cast_like_of_no_float(rng, tmp_path, what, like):
+    """A fraction that is cast to the type of integers, or of true and false, is lost."""
+    b = Builder([None, 12], opset=18, kind=TensorProto.INT32)
+    values = b("Cast", to=TensorProto.FLOAT)
+    kind = "x" if like == "integers" else b.node("Greater", [values, np.array(1, np.float32)])
+    b.node("CastLike", [b.node("Mul", [values, np.array(0.25, np.float32)]) if what == "values" else np.array(0.25, np.float32),
+                        kind], name="odd")
+    b.node("Add", [values, b.node("Cast", [b.last], to=TensorProto.FLOAT)])
+    refused(b.save(tmp_path), "'odd'", "not supported")
+
+
 def test_old_opset(rng, tmp_path):
     refused(mlp(rng, opset=7).save(tmp_path), "opset 7")
 
