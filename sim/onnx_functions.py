@@ -1,5 +1,7 @@
 """Local functions of an ONNX model, put in place of the nodes that call them."""
 
+from onnx import defs
+
 from .network import ModelError
 from .onnx_flow import ONNX, inline, title
 from .printable import printable
@@ -31,6 +33,9 @@ def _count(model):
         key = _key(function.domain, function.name, function.overload)
         if key in functions:
             raise ModelError(f"there are two local functions {_shown(key)}")
+        if not key[0] and defs.has(function.name):
+            raise ModelError(f"local function {_shown(key)} has the name of ONNX' own operator, which interpreters run instead; "
+                             "give it another name or domain")
         functions[key] = function
     sizes = {}
 

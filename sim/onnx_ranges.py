@@ -103,6 +103,8 @@ def _pad(step, dims):
     axes = range(len(dims)) if axes is None else axes
     if len(pads) != 2 * len(axes):
         _refuse(step, f"pads {pads} do not fit the shape {show(dims)}")
+    if isinstance(step.arguments[0], np.ndarray) and min(pads, default=0) < 0:
+        _refuse(step, f"pads a constant by {pads}; less than 0 is not supported, cut with a Slice")
     mode = step.attributes.get("mode", b"constant").decode()
     for axis, before, after in zip(axes, pads, pads[len(axes):]):
         if dims[axis] is None:
@@ -216,6 +218,8 @@ def _dropout(step, dims):
     for name, value in (("ratio", step.argument(1)), ("training_mode", step.argument(2))):
         if value is not None and (isinstance(value, Flow) or value.size != 1):
             _refuse(step, f"its {name} of the shape {show(_dims(value))} is not one constant number")
+    if step.argument(2) is not None and step.arguments[2].any():
+        _refuse(step, "must be exported for inference, not for training")
 
 
 def _einsum(step, dims):

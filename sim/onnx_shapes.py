@@ -19,8 +19,6 @@ _NO_END = (1 << 31) - 1
 
 def keep(step, flow):
     """Identity, Dropout, Cast, CastLike."""
-    if step.operator == "Dropout" and step.argument(2) is not None and step.arguments[2].any():
-        raise ModelError(f"{step.title}: must be exported for inference, not for training")
     if step.operator in ("Identity", "Dropout"):
         return flow
     if step.operator == "CastLike":

@@ -209,6 +209,29 @@ def test_integer_arithmetic(rng, tmp_path):
     refused(b.save(tmp_path, kinds=[TensorProto.INT32]), "'odd'", "Cast to float")
 
 
+def test_random_constant(rng, tmp_path):
+    """Dropout while training draws a number for each value, of a constant too."""
+    b = Builder([None, 12], opset=17)
+    b.node("Dropout", [np.ones(12, np.float32), np.array(0.5, np.float32), np.array(True)], name="odd")
+    b.node("Mul", ["x", b.last])
+    refused(b.save(tmp_path), "'odd'", "for inference")
+
+
+def test_constant_that_is_cut_by_pads(rng, tmp_path):
+    b = Builder([None, 12])
+    b.node("Pad", [np.ones(13, np.float32), np.array([-1, 0])], name="odd")
+    b.node("Mul", ["x", b.last])
+    refused(b.save(tmp_path), "'odd'", "less than 0")
+
+
+def test_local_function_in_place_of_an_operator(rng, tmp_path):
+    """Interpreters run ONNX' own operator, the inliner puts the function there."""
+    b = Builder([None, 12])
+    b("Relu")
+    own = helper.make_function("", "Relu", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 13)])
+    refused(b.save(tmp_path, functions=[own]), "local function Relu", "ONNX' own")
+
+
 @pytest.mark.parametrize("what", ["values", "constant"])
 @pytest.mark.parametrize("like", ["integers", "truth"])
 def test_cast_like_of_no_float(rng, tmp_path, what, like):
