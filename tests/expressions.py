@@ -198,9 +198,9 @@ def inputs(rng, e, every=1):
     return np.concatenate([[0.0], sizes, -sizes, near, -near])
 
 
-def check(e, rng, folder, every=1, dense=True):
+def check(e, rng, folder, every=1, dense=True, strict=False):
     """Compiles `e` of a dense layer's sums (or of the input), and compares. The functions of the stages, or None if it is
-    refused; AssertionError if it is wrong."""
+    refused; AssertionError if it is wrong. `strict`: it must be one function, also where its operators overflow on the way."""
     b = Builder(["n", 3 if dense else 1], opset=18)
     x = b("MatMul", np.array([[1], [2.0 ** -8], [2.0 ** -16]], np.float32)) if dense else "x"
     b.last = emit(b, e, x, {})
@@ -222,7 +222,7 @@ def check(e, rng, folder, every=1, dense=True):
         got = run_network(network, given)[:, 0].astype(float)
         want = reference(path, given).reshape(len(x), -1)[:, 0].astype(float)
         want = np.broadcast_to(want, x.shape)
-        wrong = _wrong(e, x, got, want, one_stage=len(functions) == (1 if dense else 2), rng=rng)
+        wrong = _wrong(e, x, got, want, one_stage=len(functions) == (1 if dense else 2), strict=strict, rng=rng)
     if wrong.size:
         at = wrong[0]
         raise AssertionError(f"{show(e)} as {functions}: of {x[at]:.9g}: {got[at]:.9g}, not {want[at]:.9g}; {wrong.size} wrong")
@@ -237,30 +237,31 @@ def _lost(e, x, rng):
     return np.fmax.reduce([np.abs(np.broadcast_to(value(e, x, lose) - exact, x.shape)) for _ in range(6)])
 
 
-def _wrong(e, x, got, want, one_stage, rng):
+def _wrong(e, x, got, want, one_stage, strict, rng):
     """Where the result is not what it must be: the reference, as exact as it is, in bfloat16."""
     exact = np.broadcast_to(value(e, x), x.shape).astype(float)
     bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     ends = [end.view(np.float32).astype(float) for end in (bits, bits + np.uint32(0x10000))]
     noise = np.fmax.reduce([np.abs(want - exact), *(_lost(e, at, rng) for at in (x, *ends))])
     noise = np.where(noise <= 2.0 ** -11 * np.maximum(1, np.maximum(np.abs(x), np.abs(want))), noise, 0)
+    allowed = noise
     if one_stage:
         # The core's function is a straight line between two bfloat16, or next to one.
         spread = np.abs(np.broadcast_to(value(e, ends[0]) - value(e, ends[1]), x.shape))
         allowed = 2.0 ** -7 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isfinite(spread), spread, 0) / 2 + noise
-    else:
-        # Every result on the way is rounded; what that may do is tried.
-        def disturb(values):
-            return values * (1 + 2.0 ** -7 * rng.choice([-1, -0.5, 0, 0.5, 1], values.shape)) if np.ndim(values) else values
-        tried = np.array([np.broadcast_to(value(e, disturb(x), disturb), x.shape) for _ in range(40)])
-        spread = tried.max(axis=0) - tried.min(axis=0)
-        allowed = 2.0 ** -6 * np.fmax(np.abs(want), np.abs(exact)) + 3 * np.where(np.isnan(spread), np.inf, spread) + noise
+    if not strict:
+        # Every result on the way is rounded, or its scale in the weights; what that may do is tried.
+        error, times = (2.0 ** -8, 1) if one_stage else (2.0 ** -7, 3)
         largest = np.abs(x)
 
-        def measure(values):
-            np.fmax(largest, np.abs(np.broadcast_to(values, x.shape)), out=largest)
+        def disturb(values):
+            if np.ndim(values):
+                values = values * (1 + error * rng.choice([-1, -0.5, 0, 0.5, 1], values.shape))
+            np.fmax(largest, np.abs(values), out=largest)
             return values
-        value(e, x, measure)
+        tried = np.array([np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)])
+        spread = times * (tried.max(axis=0) - tried.min(axis=0))
+        allowed = allowed + 2.0 ** -6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
         allowed = np.where(largest > 1e37, np.inf, allowed)
     # Where binary32 overflows on the way, the exact value counts, if there is one.
     want = np.where(np.isinf(want) & np.isfinite(exact), exact, want)

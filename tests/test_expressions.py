@@ -46,9 +46,10 @@ def formula_of(e):
 @pytest.mark.parametrize("name", FORMS)
 def test_written_out(rng, tmp_path, name):
     for e in FORMS[name]:
-        found = check(e, rng, tmp_path, every=32)
+        lossy = (name, e[0]) in (("clip", "Sub"), ("hard_sigmoid", "Min"))      # what binary32 loses there is too much
+        found = check(e, rng, tmp_path, every=32, strict=not lossy)
         assert found is not None
-        if (name, e[0]) not in (("clip", "Sub"), ("hard_sigmoid", "Min")):      # what binary32 loses there is too much
+        if not lossy:
             assert found[0].startswith(name) and len(found) == 1
 
 
