@@ -10,7 +10,8 @@ from sim.ports import simulate
 
 async def traffic(ports, rng, *, width, ratio, pace):
     words, complete = [], 0
-    for cycle in range(300):
+    while complete < 20:
+        cycle = ports.cycle
         if rng.random() < 0.02:
             ports.set(i_valid=0)
             await ports.reset()
@@ -26,10 +27,9 @@ async def traffic(ports, rng, *, width, ratio, pace):
             words = []
             complete += 1
         await ports.tick()
-    return complete
 
 
 @pytest.mark.parametrize("pace", [0.5, 1])
 @pytest.mark.parametrize("width, ratio", [(8, 1), (5, 2), (16, 2), (3, 3), (8, 4), (4, 8)])
 def test_random(width, ratio, pace):
-    assert simulate(Assembler(width=width, ratio=ratio), traffic, seed=seed(), width=width, ratio=ratio, pace=pace) > 8
+    simulate(Assembler(width=width, ratio=ratio), traffic, seed=seed(), width=width, ratio=ratio, pace=pace)

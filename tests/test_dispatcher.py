@@ -41,7 +41,8 @@ def random_instruction(rng, number, config, *, space, density, control):
     return word
 
 
-async def traffic(ports, rng, *, config, count, ends, ready, space, density, control):
+async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
+    """Random instructions. Nothing ends, unless nothing moves, before operations of `least` units have run at the same time."""
     todo = [random_instruction(rng, number, config, space=space, density=density, control=control) for number in range(count)]
     layouts = Dispatcher(config=config).layouts
     todo.append({**random_instruction(rng, count, config, space=space, density=0, control=1), "halt": 1})
@@ -77,7 +78,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         for unit in UNITS:
             # A unit ends its operations in order.
             mine = [slot for slot, (number, owner) in sorted(running.items(), key=lambda entry: entry[1][0]) if owner == unit]
-            if mine and rng.random() < ends:
+            if mine and (together >= least or idle > 50) and rng.random() < ends:
                 done[unit] = mine[0]
             ports.set(**{f"{unit}_done": unit in done, f"{unit}_done_slot": done.get(unit, rng.randrange(config.window)),
                          f"{unit}__ready": rng.random() < ready})
@@ -142,7 +143,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             assert given == count and not running and not handed and not any(expected.values())
             return together
         idle = 0 if moved else idle + 1
-        assert idle < 200, f"nothing moves: {given} given, {running} running"
+        assert idle < 1000, f"nothing moves: {given} given, {running} running"
         await ports.tick()
 
 
@@ -153,5 +154,6 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)], ids=lambda case: f"space{case['space']}")
 def test_random(window, case):
     config = Config(n=4, window=window, **PLAIN)
-    together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, **case)
-    assert together >= 4 or case["space"] < 200 or window == 4, "units do not work side by side"
+    least = 4 if case["space"] == 200 and window > 4 else 0
+    together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, least=least, **case)
+    assert together >= least, "units do not work side by side"

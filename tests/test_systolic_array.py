@@ -32,10 +32,10 @@ def run(simulator, n, stages, count, **options):
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
-    assert run(simulator, 2, 3, 60, quick=True)["compared"] > 150
+    assert run(simulator, 2, 3, 60, quick=True)["compared"] > 60
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n, stages", [(4, 3), (8, 1), (8, 3), (8, 8), (16, 3)])
 def test_volume(n, stages):
-    assert run("verilator", n, stages, 500)["compared"] > 2000
+    assert run("verilator", n, stages, 500)["compared"] > 500
