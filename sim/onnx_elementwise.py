@@ -101,6 +101,9 @@ def function(step, flow):
     return apply_function(step, flow, operator)
 
 
+_STEEPEST = 8       # slope up to which what two terms have in common may cancel out: a hundredth of bfloat16's last place
+
+
 def _sloped(step, flow):
     """PRelu."""
     slope = step.arguments[1]
@@ -110,9 +113,12 @@ def _sloped(step, flow):
         raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(flow)}")
     if np.unique(slope).size == 1:
         return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
-    # One slope for each channel: x * slope + relu(x) * (1 - slope).
     flow = everything(step, flow)
     slope = slope.astype(np.float64)
+    if np.abs(slope).max() > _STEEPEST:         # relu(x) - slope * relu(-x): a stage more, and nothing cancels out
+        below = apply_spec(step, affine(step, flow, scale=np.array(-1.0)), ("relu", ()))
+        return _of_tensors(replace(step, arguments=[apply_spec(step, flow, ("relu", ())), affine(step, below, scale=-slope)]), "Add")
+    # One slope for each channel: x * slope + relu(x) * (1 - slope).
     return _of_tensors(replace(step, arguments=[affine(step, flow, scale=slope), affine(step, apply_spec(
         step, flow, ("relu", ())), scale=1 - slope)]), "Add")
 

@@ -382,3 +382,15 @@ def test_first_position_only(rng, tmp_path):
         b("Slice", *cut) if isinstance(cut, list) else b(cut, kernel_shape=[1, 1], strides=[4, 4])
         b("Tanh")
         check_graph(b.save(tmp_path), images(rng, size=6), stages=2)
+
+
+@pytest.mark.parametrize("steepest", [2, 8.5, 1e4, 1e30])
+def test_steep_slopes(tmp_path, steepest):
+    """Where x is positive, PRelu is x, however steep it is below 0."""
+    b = Builder(["batch", 4])
+    slopes = np.array([0.25, 1, -3, steepest], np.float32)
+    b("PRelu", slopes)
+    path = b.save(tmp_path)
+    x = np.repeat(np.float32([[1000], [-0.5], [0.0078125], [0]]), 4, axis=1)
+    got, want = run_graph(load_network(path), x), np.where(x > 0, x, x * slopes)
+    assert (np.abs(got - want) <= 2.0 ** -8 * np.abs(want)).all(), (got, want)
