@@ -39,7 +39,7 @@ def as_chain(output):
             return None
         with np.errstate(all="ignore"):
             bias = None if node.bias is None else np.asarray(node.bias, np.float32)
-            layers.append(Dense(node.name, _rounded(tap.weights[0, 0]), bias, node.function[0]))
+            layers.append(Dense(node.name, _checked(tap.weights[0, 0], node.title), bias, node.function[0]))
         node = tap.source
     return tuple(layers[::-1])
 
@@ -48,8 +48,18 @@ def _rounded(weights):
     return round_bfloat16(np.asarray(weights, np.float32))
 
 
-def _terms(tap, names):
-    weights = [_rounded(tap.weights)]
+def _checked(weights, title):
+    """Rounded weights. Where a finite one becomes infinite, it times 0 is no number, which it is in ONNX."""
+    rounded = _rounded(weights)
+    if (np.isinf(rounded) & np.isfinite(weights)).any():
+        largest = np.abs(weights[np.isfinite(weights)]).max()
+        raise ModelError(f"{title}: its weights, with the constants that they are multiplied by, reach {largest:.4g}, which is "
+                         "infinite in bfloat16")
+    return rounded
+
+
+def _terms(tap, names, title):
+    weights = [_checked(tap.weights, title)]
     if tap.exact:
         # Both parts have the same sign, so that infinity times one and infinity times the other add up to infinity.
         values = np.asarray(tap.weights, np.float32)
@@ -91,7 +101,7 @@ def as_graph(name, output, order, **facts):
         for number, part in enumerate(node.parts):
             stages.append(Stage(
                 name=_unique(node.name, stage_names), output=names[node], size=part.size, origin=part.origin,
-                terms=tuple(term for tap in part.taps for term in _terms(tap, names)),
+                terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title)),
                 bias=bias if bias is None or bias.ndim == 1 else bias[number], pool=node.pool,
                 function=make_function(node.function, node.title), softmax=bool(node.softmax),
                 times=None if node.times is None else names[node.times],

@@ -116,7 +116,7 @@ def fused(step, flow):
 
 def einsum(step, flow):
     """A matrix product in Einstein's notation, such as bk,kn->bn; either operand may come first."""
-    left, arrow, result = step.attributes["equation"].decode().replace(" ", "").partition("->")
+    left, arrow, result = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "").partition("->")
     terms = dict(zip(map(id, step.arguments), left.split(",")))
     weights = next((value for value in step.arguments if value is not flow), np.empty(0))
     values, matrix = terms[id(flow)], terms.get(id(weights), "")

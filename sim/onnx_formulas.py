@@ -59,7 +59,7 @@ def _power(step, base, exponent):
     count = exponent.parameter
     if count == 0.5:
         return formula("sqrt", base)
-    if count != int(count) or not 1 <= abs(count) <= _HIGHEST_POWER:
+    if not 1 <= abs(count) <= _HIGHEST_POWER or count != int(count):
         return None
     power = base if abs(count) == 1 else formula("power", base, parameter=int(abs(count)))
     return power if count > 0 else formula("divide", constant(1), power)

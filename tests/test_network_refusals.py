@@ -209,6 +209,27 @@ def test_integer_arithmetic(rng, tmp_path):
     refused(b.save(tmp_path, kinds=[TensorProto.INT32]), "'odd'", "Cast to float")
 
 
+@pytest.mark.parametrize("chain", [True, False])
+def test_weights_beyond_bfloat16(tmp_path, chain):
+    """ONNX gives 0 times 3e38 times 100 = 0; with the weights multiplied before it would be 0 times infinity."""
+    b = Builder([None, 3])
+    if not chain:
+        b("Sigmoid")
+    b("Gemm", np.full((3, 2), 100, np.float32), name="odd", alpha=3e38)
+    refused(b.save(tmp_path), "'odd'", "3e+40", "infinite in bfloat16")
+
+
+@pytest.mark.parametrize("node", [("Pow", np.array(np.inf, np.float32)), ("Einsum", np.ones((3, 2), np.float32))])
+def test_odd_constants_are_refused_in_words(tmp_path, node):
+    b = Builder([None, 3])
+    b(*node, name="odd", **({"equation": b"\xc7k,kn->bn"} if node[0] == "Einsum" else {}))
+    path = b.save(tmp_path)
+    refused(path, "'odd'")
+    with pytest.raises(ModelError) as caught:
+        load_network(path)
+    assert "Error)" not in str(caught.value)
+
+
 def test_random_constant(rng, tmp_path):
     """Dropout while training draws a number for each value, of a constant too."""
     b = Builder([None, 12], opset=17)
