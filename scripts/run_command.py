@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import textwrap
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -182,9 +183,12 @@ def _print_operators(as_json):
         print(json.dumps(groups))
         return
     table = figure_table("ONNX operators", ("group", "word"), ("operators", "word"))
+    screen = Console()
     for group, names in groups.items():
-        table.add_row(group, ", ".join(names))
-    print_table(Console(), table)
+        names = ", ".join(names)
+        # A row of a table in a pipe is one line, but not one of 500 letters.
+        table.add_row(group, names if screen.is_terminal else textwrap.fill(names, 80))
+    print_table(screen, table)
 
 
 def _explain(network, config, batch, as_json):

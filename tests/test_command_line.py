@@ -175,3 +175,9 @@ def test_unexpected_option():
     with pytest.raises(SystemExit) as ended:
         tpu.app(["generate", "--bogus"])
     assert ended.value.code == 2
+
+
+def test_operators_in_a_pipe():
+    """Their long lists are wrapped, where a row of other tables is one line."""
+    done = command("run", "--operators")
+    assert done.exit_code == 0 and max(map(len, done.output.splitlines())) <= 132, done.output
