@@ -150,7 +150,7 @@ async def words(ports, rng, *, config, count, kinds):
         word, pc = random_word(rng, config, sizes), rng.getrandbits(32)
         overrun, failed = rng.random() < 0.02, rng.random() < 0.02
         try:
-            opcode, fields = machine._decode(word, pc)
+            opcode, fields, _ = machine._decode(word, pc)
             cause = Fault.NONE
         except MachineFault as fault:
             cause = fault.cause

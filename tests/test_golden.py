@@ -2,7 +2,6 @@
 
 import random
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from seeds import seed
 
 from sim import golden
 from sim.golden import NAN, bfloat16
+from sim.network import Dense, Network
 
 ONE, TWO, INF, MINUS = 0x3F800000, 0x40000000, 0x7F800000, 0x80000000
 
@@ -299,15 +299,15 @@ def test_matmul_refuses():
 
 def test_run_network():
     def layer(weights, bias, function):
-        return SimpleNamespace(weights=np.array(weights, bfloat16), bias=bias, function=function)
+        return Dense("", np.array(weights, bfloat16), bias, function)
 
     first = layer([[1, 1], [2 ** -9, -1]], np.array([0, -5], np.float32), "relu")
     last = layer([[3], [7]], None, "none")
-    network = SimpleNamespace(layers=[first, last])
+    network = Network("two", 2, (first, last), input_shape=(2,))
     # First layer: 1 + 2^-9 rounds to 1 between the layers; 1 - 1 - 5 is cut by the ReLU.
     assert golden.run_network(network, np.array([[1, 1]], np.float32)) == 3
     # A last layer keeps binary32, and the input is rounded.
-    network = SimpleNamespace(layers=[first])
+    network = Network("one", 2, (first,), input_shape=(2,))
     result = golden.run_network(network, np.array([[1 + 2 ** -9, 1]], np.float32))
     assert result.dtype == np.float32 and result.tolist() == [[1 + 2 ** -9, 0]]
 
