@@ -7,7 +7,6 @@ from multiprocessing import get_context
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Builder, close, integers, reference, refused
 from onnx_mutations import bases, mutate
 from seeds import seed
