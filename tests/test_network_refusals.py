@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 from onnx_models import Builder, integers, refused
 from seeds import seed
 
-from sim.network import load_network
+from sim.network import ModelError, load_network
 
 
 @pytest.fixture
