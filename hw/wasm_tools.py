@@ -11,7 +11,6 @@ import importlib.util
 import logging
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import warnings
-from pathlib import Path
 from typing import Annotated
 
 import typer

@@ -6,7 +6,6 @@ stage of the golden model must lie within bfloat16's errors of what the draft sa
 """
 
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 import onnx

@@ -4,7 +4,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from seeds import seed
 
 from hw.config import PLAIN, Config
@@ -25,11 +24,6 @@ SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weigh
 MEMORY = 1 << 18
 BAD = 0x3F000       # where an erroneous bus has its bad addresses
 SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
-
-
-@pytest.fixture
-def rng(request):
-    return np.random.default_rng([seed(), *request.node.name.encode()])
 
 
 class Host:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from core_programs import check_hazards
-from core_runs import FULL, Host, MEMORY, PAUSED, SIZES, SLOW, SMALL, SMALLEST, TINY, rng, run  # noqa: F401
+from core_runs import FULL, Host, MEMORY, PAUSED, SIZES, SLOW, SMALL, SMALLEST, TINY, run
 from seeds import seed
 
 from hw import export

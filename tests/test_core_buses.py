@@ -2,7 +2,7 @@
 
 import pytest
 from core_programs import Case, Hazards, initialisation, revelation
-from core_runs import BAD, Host, MEMORY, SMALL, op, rng, run, same  # noqa: F401
+from core_runs import BAD, Host, MEMORY, SMALL, op, run, same
 
 from hw.isa import Opcode, Region
 from sim.machine import Machine

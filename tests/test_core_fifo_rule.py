@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from core_programs import Case, initialisation
-from core_runs import Host, TINY, op, rng, run  # noqa: F401
+from core_runs import Host, TINY, op, run
 from test_core import network_runs
 
 from hw.config import Config

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from core_programs import Case, check_hazards
-from core_runs import FULL, Host, PAUSED, SIZES, SLOW, SMALL, TINY, op, rng, run  # noqa: F401
+from core_runs import FULL, Host, PAUSED, SIZES, SLOW, SMALL, TINY, op, run
 
 from hw.config import Config
 from hw.isa import Format, Opcode, Region

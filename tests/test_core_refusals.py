@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from core_programs import Case, Hazards, initialisation
-from core_runs import FULL, Host, SMALL, TINY, op, rng, run, same  # noqa: F401
+from core_runs import FULL, Host, SMALL, TINY, op, run, same
 
 from hw.config import Config
 from hw.isa import FIELDS, TABLE_WORDS, Format, Opcode, Region, decode, encode

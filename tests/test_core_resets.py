@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from core_programs import Case, Hazards
-from core_runs import Host, SMALL, TINY, op, rng, run  # noqa: F401
+from core_runs import Host, SMALL, TINY, op, run
 
 from hw.config import Config
 from hw.isa import Opcode, Region

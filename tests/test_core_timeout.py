@@ -2,7 +2,7 @@
 
 import pytest
 from core_programs import Case, check_hazards, initialisation
-from core_runs import FULL, Host, SIZES, TINY, op, rng, run  # noqa: F401
+from core_runs import FULL, Host, SIZES, TINY, op, run
 
 from hw.config import Config
 from hw.isa import Opcode, Region

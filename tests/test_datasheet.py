@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from core_runs import Host, image_of, op, rng, run  # noqa: F401
+from core_runs import Host, image_of, op, run
 
 from hw.config import Config
 from hw.isa import Format, Function, Opcode, Region
