@@ -14,7 +14,7 @@ numbers are not looked at: the core has none.
 
 import numpy as np
 
-from .formula_ranges import evaluate
+from .formula_ranges import LARGEST, evaluate
 from .formulas import function_formula
 
 __all__ = ["agrees", "proves", "jump"]
@@ -64,34 +64,44 @@ def _numbers(patterns):
 
 def _points(formula, function, x):
     """`(agreement, error, blur, exact value)` at numbers x, as of :func:`_compared`."""
-    exact = function.exact(x)
-    found = evaluate(formula, x, x, overflow=True)
-    facts = _compared(found, function, exact, x)
-    # What overflow has made infinite, no number, or next to nothing.
-    gone = np.isnan(found.low)
-    spoilt = ~np.isfinite(found.low) | ~np.isfinite(found.high) | (facts[1] <= _NEXT_TO_NOTHING) & (facts[2] <= _NEXT_TO_NOTHING)
-    lost = np.flatnonzero(np.isfinite(x) & (gone | ~facts[0] & spoilt))
-    if lost.size:
-        wider = evaluate(formula, x[lost], x[lost])
-        for fact, again in zip(facts, _compared(wider, function, exact[lost], x[lost])):
-            fact[lost] = again
-        beyond = gone[lost] & ~np.isfinite(wider.low) & ~np.isfinite(wider.high)
-        for fact, value in zip(facts, (True, 0, 0)):
-            fact[lost[beyond]] = value
+    exact, parts = function.exact(x), {}
+    found = evaluate(formula, x, x, overflow=True, known=parts)
+    facts = right, error, blur = _compared(found, function, exact, x)
+    over = np.flatnonzero(np.isfinite(x) & _any(parts, lambda one: ~np.isfinite(one.low) | ~np.isfinite(one.high)))
+    if over.size:
+        wider = evaluate(formula, x[over], x[over])
+        again = _compared(wider, function, exact[over], x[over])
+        # What overflow has made infinite, no number, or next to nothing.
+        gone = np.isnan(found.low)
+        spoilt = ~np.isfinite(found.low) | ~np.isfinite(found.high) | (np.maximum(error, blur) <= _NEXT_TO_NOTHING)
+        lost = (gone | ~right & spoilt)[over]
+        beyond = gone[over] & ~np.isfinite(wider.low) & ~np.isfinite(wider.high)
+        error[over] = np.where(beyond, 0, np.where(lost, again[1], np.maximum(error[over], again[1])))
+        blur[over] = np.where(beyond, 0, np.where(lost, again[2], blur[over]))
+        right[over] = beyond | np.where(lost, again[0], right[over])
     return *facts, exact
+
+
+def _any(parts, condition):
+    """Where a condition is true of the Range of any part of a formula, but for its constants."""
+    return np.any([condition(one) for part, one in parts.items() if part.operation != "constant"], axis=0)
 
 
 def _closed(formula, other, x, error, blur, exact):
     """Whether the formula is the `other` one, to which it is close at the numbers x, between each two of these as well."""
     low, high = np.minimum(x[:, :-1], x[:, 1:]), np.maximum(x[:, :-1], x[:, 1:])
-    one, two = (evaluate(each, low, high, slopes=True) for each in (formula, other))
+    parts = {}
+    one, two = evaluate(formula, low, high, slopes=True, known=parts), evaluate(other, low, high, slopes=True)
+    # Where something overflows for some of the numbers alone, binary32 may do something else for these.
+    uneven = _any(parts, lambda one: (one.low < LARGEST) & (one.high > LARGEST) | (one.low < -LARGEST) & (one.high > -LARGEST))
     with np.errstate(all="ignore"):
         size = _size(exact)
         allowed = _RELATIVE * np.minimum(size[:, :-1], size[:, 1:]) + np.maximum(blur[:, :-1], blur[:, 1:]) + _SMALLEST
         together = np.maximum(one.high, two.high) - np.minimum(one.low, two.low) <= allowed
         bend = sum(each.slope[1] - each.slope[0] for each in (one, two))
         straight = np.maximum(error[:, :-1], error[:, 1:]) + (high - low) * bend / 4 <= allowed
-        return together | straight | _beyond(one.low, one.high, two.low, two.high) | np.isnan(one.low) & np.isnan(one.high)
+        beyond = _beyond(one.low, one.high, two.low, two.high) | np.isnan(one.low) & np.isnan(one.high)
+        return (together | straight) & ~uneven | beyond
 
 
 def proves(formula, function):

@@ -262,7 +262,8 @@ def _wrong(e, x, got, want, one_stage, strict, rng):
         tried = np.array([np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)])
         spread = times * (tried.max(axis=0) - tried.min(axis=0))
         allowed = allowed + 2.0 ** -6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
-        allowed = np.where(largest > 1e37, np.inf, allowed)
+        scale = max([1, *map(abs, constants(e))])          # it may stand before a sum in the weights
+        allowed = np.where(largest * scale > 1e37, np.inf, allowed)
     # Where binary32 overflows on the way, the exact value counts, if there is one.
     want = np.where(np.isinf(want) & np.isfinite(exact), exact, want)
     near = (np.abs(got - want) <= allowed + 2.0 ** -115) | np.isinf(allowed)

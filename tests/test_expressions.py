@@ -97,6 +97,8 @@ NEAR = {
         "Sub", ("Exp", ("Tanh", "x")), ("Exp", ("Tanh", "x"))))),
     "bump beyond what saturates": ("gelu", ("Where", ("Greater", "x", -3.76e33), (
         "Where", ("Less", "x", -3.759e33), 35.0, FORMS["gelu"][0]), FORMS["gelu"][0])),
+    "bump where a square does not overflow": ("tanh", ("Add", ("Tanh", "x"), (
+        "Exp", ("Mul", -7.8e-44, ("Pow", ("Sub", "x", 7.90358474e+24), 2.0))))),
     "logarithm that overflows": ("none", ("Log", ("Exp", "x"))),
 }
 
