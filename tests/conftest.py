@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import seeds
 from _pytest.runner import runtestprotocol
+from command import write_idx
 
 
 def pytest_addoption(parser):
@@ -52,3 +53,11 @@ def seed():
 def rng(request):
     """numpy's generator, of the seed and the test's name."""
     return np.random.default_rng([seeds.seed(), *request.node.name.encode()])
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Ten images of 4 x 4 in IDX files."""
+    rng = np.random.default_rng(3)
+    return write_idx(tmp_path_factory.mktemp("idx"), rng.integers(0, 256, (10, 4, 4), np.uint8),
+                     rng.integers(0, 3, 10).astype(np.uint8))

@@ -2,10 +2,17 @@
 
 import numpy as np
 
-from sim.golden import round_bfloat16
+from hw.config import Config
+from hw.isa import Region
+from sim.compiler import compile_network
+from sim.golden import round_bfloat16, run_network
 from sim.graph import Graph, Pool, Stage, Tensor, Term, span
+from sim.machine import Machine
 
-__all__ = ["random_graph", "random_values"]
+__all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
+
+#: The core on which the shipped networks run; tests share its model.
+SHARED = Config(n=8, table_lanes=0, softmax=False)
 
 
 def random_values(random, shape, scale=1.0):
@@ -79,3 +86,24 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
     tensors["y"] = Tensor("y", outputs)
     made.append(Stage("dense", "y", (Term(source.name, weights),), bias=random.normal(size=outputs).astype(np.float32)))
     return Graph("random", tensors, "x", "y", tuple(made))
+
+
+def execute(program, config, samples, random):
+    """Results by the instruction-level model; what the core must not rely on is filled with noise."""
+    def noise(size):
+        return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
+
+    regions = {Region.MODEL: bytearray(program.model), Region.INPUT: bytearray(program.pack_input(samples)),
+               Region.OUTPUT: noise(program.output_bytes), Region.SCRATCH: noise(program.scratch_bytes)}
+    machine = Machine(config, regions)
+    machine.buffer[:] = random.integers(0, 1 << 16, machine.buffer.shape)
+    machine.run()
+    return program.unpack_output(regions[Region.OUTPUT])[:len(samples)]
+
+
+def check(graph, config, batch, random, samples=None):
+    x = random_values(random, (samples or batch, graph.input_size))
+    program = compile_network(graph, config, batch)
+    got, want = execute(program, config, x, random), run_network(graph, x)
+    assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
+    return program

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from seeds import seed
-from test_tpu import SHIPPED, write_model
+from command import SHIPPED, write_model
 
 import sim
 from hw.boards import BOARDS

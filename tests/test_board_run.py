@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from stand_in_board import StandInBoard
-from test_tpu import refused, tpu, write_idx, write_model
+from command import refused, tpu, write_idx, write_model
 
 from hw.config import PLAIN, Config
 from sim.serial_link import LinkError, SerialLink

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from core_programs import Case, initialisation
 from core_runs import Host, TINY, op, run
-from test_core import network_runs
+from core_networks import network_runs
 
 from hw.config import Config
 from hw.isa import Opcode, Region

@@ -13,7 +13,7 @@ from hw.isa import TABLE_ENTRIES, TABLE_WORDS
 from sim.functions import Function, Table, lookup
 from sim.golden import multiply, to_bfloat16
 from sim.vectors import Block, simulate
-from test_functions import OTHERS, ROUNDED
+from activation_functions import OTHERS, ROUNDED
 
 EVERY = np.arange(1 << 16, dtype=np.uint32)
 LATENCY = FunctionTable.latency

@@ -5,19 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from activation_functions import OTHERS, ROUNDED
 from seeds import seed
 
 from hw.isa import TABLE_ENTRIES
 from sim.functions import NONE, RELU, Function, apply, errors, is_steady, lookup
 from sim.golden import bfloat16, round_bfloat16
 
-#: Functions whose every value is correctly rounded, and those with a larger error, but still of at most one unit.
-ROUNDED = [Function("leaky_relu"), Function("leaky_relu", (0.2,)), Function("clip", (0, 6)), Function("clip", (-1, 1)),
-           Function("clip", (-3,)), Function("clip", (0.001, 0.002)), Function("tanh"), Function("gelu"), Function("gelu_tanh"),
-           Function("hard_sigmoid"), Function("hard_sigmoid", (1 / 6, 0.5)), Function("hard_swish"), Function("elu"),
-           Function("elu", (2,)), Function("abs"), Function("erf")]
-OTHERS = [Function("sigmoid"), Function("silu"), Function("mish"), Function("selu"), Function("softplus"), Function("softsign"),
-          Function("exp")]
 #: All bfloat16 as binary32 bits, as the cells make them: without subnormals.
 EVERY = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
 EVERY &= np.where(EVERY & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))

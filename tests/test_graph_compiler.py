@@ -3,38 +3,16 @@
 import numpy as np
 import pytest
 
-from graphs import random_graph, random_values
+from graphs import check, random_graph, random_values
 from hw.config import PLAIN, Config
-from hw.isa import Opcode, Region
+from hw.isa import Opcode
 from sim.compiler import CompileError, compile_network
 from sim.functions import Function
-from sim.golden import bfloat16, run_network
+from sim.golden import bfloat16
 from sim.graph import Graph, Pool, Stage, Tensor, Term
 from sim.graph_schedule import _loops
-from sim.machine import Machine
 
 FULL = {"table_lanes": 2}
-
-
-def execute(program, config, samples, random):
-    """Results by the instruction-level model; what the core must not rely on is filled with noise."""
-    def noise(size):
-        return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
-
-    regions = {Region.MODEL: bytearray(program.model), Region.INPUT: bytearray(program.pack_input(samples)),
-               Region.OUTPUT: noise(program.output_bytes), Region.SCRATCH: noise(program.scratch_bytes)}
-    machine = Machine(config, regions)
-    machine.buffer[:] = random.integers(0, 1 << 16, machine.buffer.shape)
-    machine.run()
-    return program.unpack_output(regions[Region.OUTPUT])[:len(samples)]
-
-
-def check(graph, config, batch, random, samples=None):
-    x = random_values(random, (samples or batch, graph.input_size))
-    program = compile_network(graph, config, batch)
-    got, want = execute(program, config, x, random), run_network(graph, x)
-    assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
-    return program
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx_models import Builder, check_graph, reference, weights
 from seeds import seed
-from test_graph_compiler import check
+from graphs import check
 
 from hw.config import Config
 from sim.graph import span

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphs import random_graph, random_values
+from graphs import SHARED, random_graph, random_values
 from hw.config import Config
 from sim.compiler import CompileError
 from sim.data import load_digits, preprocess
@@ -16,8 +16,6 @@ from sim.network import load_network
 from sim.run import run_samples
 from sim.shipped import SHIPPED
 
-#: For the shipped networks; tests/test_timing.py shares its model.
-SHARED = Config(n=8, table_lanes=0, softmax=False)
 SMALL = Config(n=4, unified_buffer_depth=256, accumulator_depth=64, table_lanes=2, softmax=False)
 FUNCTIONS = ("none", "relu", Function("tanh"), Function("leaky_relu", (0.1,)), Function("gelu"), Function("clip", (0.0, 6.0)))
 

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from test_tpu import tpu as run_tpu
+from command import tpu as run_tpu
 from typer.testing import CliRunner
 
 from hw.boards import BOARDS

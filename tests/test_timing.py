@@ -10,7 +10,7 @@ from sim.network import load_network
 from sim.run import count_batch
 from sim.shipped import SHIPPED
 from sim.vector_port import VectorPort
-from test_graph_rtl import SHARED
+from graphs import SHARED
 
 UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onnx_models import Builder, weights
-from test_tpu import SMALL, digits, refused, tpu  # noqa: F401
+from command import SMALL, refused, tpu
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def convolutional(tmp_path_factory):
     return build.save(tmp_path_factory.mktemp("cnn"))
 
 
-def test_explain(convolutional, digits):  # noqa: F811
+def test_explain(convolutional, digits):
     arguments = ("run", *SMALL, "--pooling", "--model", convolutional, "--images", 10, "--explain")
     plan = json.loads(tpu(*arguments, "--json").stdout)
     assert [layer["name"] for layer in plan["layers"]] == ["first", "second"]
@@ -45,7 +45,7 @@ def dense(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["convolutional", "dense"])
-def test_layers(kind, request, digits):  # noqa: F811
+def test_layers(kind, request, digits):
     path = request.getfixturevalue(kind)
     done = tpu("run", *SMALL, "--pooling", "--model", path, "--data", digits, "--images", 4, "--layers", "--json")
     assert done.returncode == 0, done.stderr
@@ -70,5 +70,5 @@ def test_explain_a_dense_network():
     assert "dense, relu" in done.stdout and "802,816" in done.stdout
 
 
-def test_a_core_without_pooling(convolutional, digits):  # noqa: F811
+def test_a_core_without_pooling(convolutional, digits):
     refused(tpu("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits), "needs a core with pooling", "--pooling")
