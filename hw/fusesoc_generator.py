@@ -1,17 +1,20 @@
 """FuseSoC generator `tpu`: parameters of a core -> its Verilog (see `tpu.core`)."""
 
 import sys
+import types
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)   # this checkout, installed or not
+sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
+package.__path__ = [str(Path(__file__).resolve().parents[1])]   # this checkout, installed or not
+del sys.path[0]                                               # where it holds names of Python's own modules
 
 try:
     from fusesoc.capi2.generator import Generator
 
-    from hw.config import Config
-    from hw.export import to_verilog
-    from hw.verilog_header import source
-    from hw.yosys import YosysError
+    from amaranth_tpu.hw.config import Config
+    from amaranth_tpu.hw.tools.yosys import YosysError
+    from amaranth_tpu.hw.verilog.export import to_verilog
+    from amaranth_tpu.hw.verilog.header import source
 except ModuleNotFoundError as error:
     sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")
 

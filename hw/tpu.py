@@ -4,30 +4,30 @@ from amaranth import Cat, ClockDomain, DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from .accumulators import Accumulators
-from .activation_unit import ActivationUnit
-from .assembler import Assembler
-from .axi import axi4_lite_signature, axi4_read_signature, axi4_write_signature
-from .axi_reader import AxiReader
-from .axi_writer import AxiWriter
-from .control_registers import ControlRegisters
-from .decoder import Decoder
-from .dispatcher import Dispatcher
-from .fetch_unit import FetchUnit
-from .hierarchy import instantiate
-from .isa import Fault, Region
-from .matmul_unit import MatmulUnit
-from .operations import activate_layout, matmul_layout, pass_layout, transfer_layout
-from .read_unit import ReadUnit
-from .registers import ADDRESS_WIDTH, IDENTIFIER, STALLS, VERSION
-from .result_units import ResultUnits
-from .run_control import RunControl
-from .store_unit import StoreUnit
-from .systolic_array import SystolicArray
-from .transaction_id import TransactionId
-from .unified_buffer import UnifiedBuffer
-from .weight_fifo import WeightFifo
-from .weight_gate import WeightGate
+from .activation.activation_unit import ActivationUnit
+from .activation.result_units import ResultUnits
+from .array.accumulators import Accumulators
+from .array.systolic_array import SystolicArray
+from .array.unified_buffer import UnifiedBuffer
+from .array.weight_fifo import WeightFifo
+from .bus.axi import axi4_lite_signature, axi4_read_signature, axi4_write_signature
+from .bus.axi_reader import AxiReader
+from .bus.axi_writer import AxiWriter
+from .bus.read_unit import ReadUnit
+from .bus.store_unit import StoreUnit
+from .bus.transaction_id import TransactionId
+from .bus.weight_gate import WeightGate
+from .control.control_registers import ControlRegisters
+from .control.decoder import Decoder
+from .control.dispatcher import Dispatcher
+from .control.fetch_unit import FetchUnit
+from .control.run_control import RunControl
+from .lib.hierarchy import instantiate
+from .lib.width_converter import Assembler
+from .matmul.matmul_unit import MatmulUnit
+from .spec.isa import Fault, Region
+from .spec.operations import activate_layout, matmul_layout, pass_layout, transfer_layout
+from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, STALLS, VERSION
 
 __all__ = ["Tpu"]
 

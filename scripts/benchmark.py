@@ -1,6 +1,6 @@
 """Measures the core and its simulation. The tables of the README come from here, each by the command that stands beside it.
 
-`python -m scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's options.
+`python -m amaranth_tpu.scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's options.
 """
 
 import json
@@ -16,22 +16,22 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from hw.boards import BOARDS
-from hw.config import PRESETS, Config
-from hw.export import to_verilog
-from sim.compiler import compile_network
-from sim.data import load_digits, preprocess
-from sim.golden import bfloat16, run_network
-from sim.network import load_network
-from sim.run import HostImage, core_simulation, run_samples
-from sim.shipped import SHIPPED
-from sim.tools import build_directory
-from sim.whole_runs import bare_clock
+from amaranth_tpu.hw.boards import BOARDS
+from amaranth_tpu.hw.config import PRESETS, Config
+from amaranth_tpu.hw.fpga.devices import largest_cores
+from amaranth_tpu.hw.fpga.targets import PARTS, RESOURCES
+from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.data.digits import load_digits, preprocess
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.host.batches import bare_clock
+from amaranth_tpu.sim.host.inference import HostImage, core_simulation, run_samples
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.rtl.simulators import build_directory
 
-from .devices import largest_cores
-from .report import spinner
-from .tables import markdown_table, replace_section
-from .targets import PARTS, RESOURCES
+from .show.markdown import markdown_table, replace_section
+from .show.terminal import spinner
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
                   help="Makes the tables of the README: prints them, or puts them into it with --write.")
@@ -53,7 +53,7 @@ def run_command(n, batch, *words):
 
 def _tpu(*words):
     """What `tpu` with these words prints with `--json`. Ends the process if the command fails."""
-    done = subprocess.run([sys.executable, "-m", "scripts.tpu", *words, "--json"], cwd=_ROOT, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "--json"], cwd=_ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"tpu {' '.join(words)} failed with status {done.returncode}")
     return json.loads(done.stdout)

@@ -1,6 +1,6 @@
 """Measures the cell alone, between registers: size and clock of every number of stages. The datasheet's table comes from here.
 
-`python -m scripts.cell_table --write`, about ten minutes. A Lattice ECP5-85, speed grade 6, by the tools that come from PyPI: the
+`python -m amaranth_tpu.scripts.cell_table --write`, about ten minutes. A Lattice ECP5-85, speed grade 6, by the tools that come from PyPI: the
 Verilog that `tpu generate` would write for a cell, `synth_ecp5 -nowidelut`, nextpnr with five seeds.
 """
 
@@ -19,14 +19,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from rich.console import Console
 
-from hw.cell import STAGES, Cell, split_stages
-from hw.export import component_to_verilog
-from hw.yosys import YosysError, run_yosys
+from amaranth_tpu.hw.array.cell import STAGES, Cell, split_stages
+from amaranth_tpu.hw.fpga.multiplier_registers import move_registers
+from amaranth_tpu.hw.tools.yosys import YosysError, run_yosys
+from amaranth_tpu.hw.verilog.export import component_to_verilog
 
 from .datasheet import DATASHEET
-from .multiplier_registers import move_registers
-from .report import progress_bar
-from .tables import markdown_table, replace_section
+from .show.markdown import markdown_table, replace_section
+from .show.terminal import progress_bar
 
 __all__ = ["NextpnrError", "OTHERS", "ScanChain", "count", "main", "measure", "rows", "synthesize_cell"]
 
@@ -112,7 +112,7 @@ def synthesize_cell(cell, *, dsp=True):
 
     Raises
     ------
-    hw.yosys.YosysError
+    hw.tools.yosys.YosysError
     """
     design = component_to_verilog(ScanChain(cell), name="scan_chain")
     return run_yosys(_SCRIPT.format(options="" if dsp else "-nodsp"), {"design.v": design}, "netlist.json",

@@ -1,6 +1,6 @@
 """Writes the tables of the datasheet, `hw/README.md` and what it points to, from the hardware's own descriptions.
 
-`python -m scripts.datasheet` after a change to the registers, the instruction set or the configuration.
+`python -m amaranth_tpu.scripts.datasheet` after a change to the registers, the instruction set or the configuration.
 """
 
 from dataclasses import fields
@@ -8,20 +8,29 @@ from pathlib import Path
 
 import numpy as np
 
-from hw.boards import BOARDS
-from hw.cell import STAGES, split_stages
-from hw.config import PRESETS, Config
-from hw.isa import FIELD_DOCS, FIELDS, INSTRUCTION_WIDTH, OPCODE_DOCS, REGION_WRITABLE, Fault, Format, Function, Region
-from hw.registers import REGISTERS
-from hw.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
+from amaranth_tpu.hw.array.cell import STAGES, split_stages
+from amaranth_tpu.hw.boards import BOARDS
+from amaranth_tpu.hw.config import PRESETS, Config
+from amaranth_tpu.hw.spec.isa import (
+    FIELD_DOCS,
+    FIELDS,
+    INSTRUCTION_WIDTH,
+    OPCODE_DOCS,
+    REGION_WRITABLE,
+    Fault,
+    Format,
+    Function,
+    Region,
+)
+from amaranth_tpu.hw.spec.registers import REGISTERS
+from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
+from amaranth_tpu.sim.golden.functions import Function as Activation
+from amaranth_tpu.sim.golden.functions import errors, is_steady, lookup
+from amaranth_tpu.sim.golden.softmax import errors as softmax_errors
 
-from sim.functions import Function as Activation
-from sim.functions import errors, is_steady, lookup
-from sim.softmax import errors as softmax_errors
-
-from .core_tables import instruction_cycles, memories, ports
-from .tables import markdown_table, replace_section
-from .worked_example import worked_example
+from .publish.core_tables import instruction_cycles, memories, ports
+from .publish.worked_example import worked_example
+from .show.markdown import markdown_table, replace_section
 
 __all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "SECTIONS", "main"]
 

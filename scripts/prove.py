@@ -1,11 +1,11 @@
-"""Proves the arithmetic equal to SMT-LIB's theory of floating point: `python -m scripts.prove`, some minutes.
+"""Proves the arithmetic equal to SMT-LIB's theory of floating point: `python -m amaranth_tpu.scripts.prove`, some minutes.
 
-`python -m scripts.prove multiplier adder`     these blocks in all their pipelinings
-`python -m scripts.prove cell --stages 3,5`    some of them
-`python -m scripts.prove controls`             wrong specifications and wrong blocks, which must not be provable
-`python -m scripts.prove --write`              everything, and its tables into the datasheet
+`python -m amaranth_tpu.scripts.prove multiplier adder`     these blocks in all their pipelinings
+`python -m amaranth_tpu.scripts.prove cell --stages 3,5`    some of them
+`python -m amaranth_tpu.scripts.prove controls`             wrong specifications and wrong blocks, which must not be provable
+`python -m amaranth_tpu.scripts.prove --write`              everything, and its tables into the datasheet
 
-What a claim says and why the claims together say all is in `sim/claims.py`.
+What a claim says and why the claims together say all is in `sim/proofs/properties.py`.
 """
 
 import json
@@ -19,18 +19,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hw.export import component_to_rtlil
-from hw.multiplier import Multiplier
-from hw.yosys import YosysError, run_yosys
-from sim.claims import BLOCKS, specification
-from sim.faults import DropsSticky, FlushesLeastNormal, MarkSwitches, SwitchesLate
-from sim.replay import replay
-from sim.smt import Circuit, SolverError, solve
-from sim.tools import ToolError
+from amaranth_tpu.hw.arithmetic.multiplier import Multiplier
+from amaranth_tpu.hw.tools.yosys import YosysError, run_yosys
+from amaranth_tpu.hw.verilog.export import component_to_rtlil
+from amaranth_tpu.sim.proofs.mutants import DropsSticky, FlushesLeastNormal, MarkSwitches, SwitchesLate
+from amaranth_tpu.sim.proofs.properties import BLOCKS, specification
+from amaranth_tpu.sim.proofs.replay import replay
+from amaranth_tpu.sim.proofs.smt import Circuit, SolverError, solve
+from amaranth_tpu.sim.rtl.simulators import ToolError
 
 from .datasheet import PROOFS
-from .report import progress_bar
-from .tables import markdown_table, replace_section
+from .show.markdown import markdown_table, replace_section
+from .show.terminal import progress_bar
 
 __all__ = ["Counterexample", "Proof", "ProofError", "Job", "proofs", "controls", "run"]
 

@@ -1,4 +1,4 @@
-"""Checks the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL: `python -m scripts.testfloat FILE`.
+"""Checks the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL: `python -m amaranth_tpu.scripts.testfloat FILE`.
 
 TestFloat knows subnormals and many NaNs, the core does not, so results are flushed and NaNs made canonical. Where an operand
 is subnormal, the file's result is for a number that the core does not see; the result is then the golden model's.
@@ -12,10 +12,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from hw.adder import LATENCIES, Adder
-from hw.multiplier import LEADS, Multiplier
-from sim import golden
-from sim.vectors import Block, SideBySide
+from amaranth_tpu.hw.arithmetic.adder import LATENCIES, Adder
+from amaranth_tpu.hw.arithmetic.multiplier import LEADS, Multiplier
+from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.rtl.streams import Block, SideBySide
 
 __all__ = ["Result", "VectorError", "read_vectors", "check_file"]
 

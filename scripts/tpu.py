@@ -8,16 +8,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hw.config import PRESETS, ConfigError
-from hw.export import to_verilog
-from hw.verilog_header import package_version, source
-from hw.yosys import YosysError
+from amaranth_tpu.hw.config import PRESETS, ConfigError
+from amaranth_tpu.hw.tools.yosys import YosysError
+from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.hw.verilog.header import package_version, source
 
-from .command_line import (Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder,
-                           write_whole)
-from .core_options import CoreChoice, takes_core
-from .report import show_synthesis, spinner
-from .run_command import EXAMPLES, run
+from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder, write_whole
+from .cli.core_options import CoreChoice, takes_core
+from .cli.run_command import EXAMPLES, run
+from .show.terminal import show_synthesis, spinner
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -75,7 +74,7 @@ app.command(epilog=EXAMPLES)(takes_core()(run))
 
 
 def _targets():
-    from .targets import target_names
+    from amaranth_tpu.hw.fpga.targets import target_names
     return target_names()
 
 
@@ -103,10 +102,9 @@ def synth(core: CoreChoice,
     Exit status 0 says that it fits, that memories and multipliers are where they should be, that there is no latch and,
     for a board, that its clock is met. A bitstream that misses the clock is written, but with an error.
     """
-    from sim.tools import build_directory
-
-    from .fpga import implement
-    from .targets import find_target
+    from amaranth_tpu.hw.fpga.implement import implement
+    from amaranth_tpu.hw.fpga.targets import find_target
+    from amaranth_tpu.sim.rtl.simulators import build_directory
 
     place = find_target(target)
     config = core.config(place.board.preset if place.board else "default")
@@ -128,15 +126,14 @@ def synth(core: CoreChoice,
 
 def main():
     """Runs the command; an expected error is one line and exit status 1."""
-    from sim.board import BoardError
-    from sim.compiler import CompileError
-    from sim.data import DataError
-    from sim.network import ModelError
-    from sim.runner import SimulationError, ToolError
-    from sim.serial_link import LinkError
-
-    from .synthesis import SynthesisError
-    from .targets import TargetError
+    from amaranth_tpu.hw.fpga.synthesis import SynthesisError
+    from amaranth_tpu.hw.fpga.targets import TargetError
+    from amaranth_tpu.sim.compiler.compile import CompileError
+    from amaranth_tpu.sim.data.digits import DataError
+    from amaranth_tpu.sim.frontend.load import ModelError
+    from amaranth_tpu.sim.host.board import BoardError
+    from amaranth_tpu.sim.host.serial_link import LinkError
+    from amaranth_tpu.sim.rtl.runner import SimulationError, ToolError
 
     run_app(app, (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError, SynthesisError,
                   LinkError, BoardError, RunFailed, OSError))

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-import seeds
 from _pytest.runner import runtestprotocol
+
+import seeds
 from command import write_idx
 
 

@@ -3,10 +3,10 @@
 from amaranth_boards import ulx3s
 
 from ..config import ConfigError
-from ..export import component_to_verilog
-from ..serial_system import SerialSystem
-from ..uart import bit_step
+from ..verilog.export import component_to_verilog
 from .ecp5_pll import pll_instance, pll_settings
+from .serial_system import SerialSystem
+from .uart import bit_step
 
 __all__ = ["PINS", "PLATFORMS", "verilog", "constraints"]
 

@@ -6,9 +6,12 @@ pins, so that `bench.sv` fits.
 """
 
 import sys
+import types
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[3])      # this checkout, installed or not
+sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
+package.__path__ = [str(Path(__file__).resolve().parents[3])]   # this checkout, installed or not
+del sys.path[0]                                               # where it holds names of Python's own modules
 
 try:
     from fusesoc.capi2.generator import Generator
@@ -18,7 +21,7 @@ try:
     from litex.soc.interconnect.axi import AXIInterface, AXILiteInterface
     from migen import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
 
-    from hw.config import Config, ConfigError
+    from amaranth_tpu.hw.config import Config, ConfigError
 except ModuleNotFoundError as error:
     sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH, with "
              "litex installed: pip install litex")

@@ -6,21 +6,24 @@ at the status and compares every result with the golden model's.
 """
 
 import sys
+import types
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[3])      # this checkout, installed or not
+sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
+package.__path__ = [str(Path(__file__).resolve().parents[3])]   # this checkout, installed or not
+del sys.path[0]                                               # where it holds names of Python's own modules
 
 try:
     import numpy as np
     from fusesoc.capi2.generator import Generator
 
-    from hw.config import Config
-    from hw.registers import IDENTIFIER, REGISTER
-    from sim.compiler import CompileError, compile_network
-    from sim.golden import bfloat16, run_network
-    from sim.network import Dense, Network
-    from sim.run import HostImage
-    from sim.runner import write_image
+    from amaranth_tpu.hw.config import Config
+    from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER
+    from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+    from amaranth_tpu.sim.frontend.load import Dense, Network
+    from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+    from amaranth_tpu.sim.host.inference import HostImage
+    from amaranth_tpu.sim.rtl.runner import write_image
 except ModuleNotFoundError as error:
     sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")
 

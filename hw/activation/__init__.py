@@ -1,0 +1,1 @@
+"""From accumulators to the unified buffer: pooling, functions, softmax."""

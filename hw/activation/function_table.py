@@ -1,0 +1,234 @@
+"""The function table: any function of a binary32, for a few lanes at a time; and a multiplier beside it."""
+
+from types import SimpleNamespace
+
+from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from ..arithmetic.float_formats import EXPONENT_MAX, QUIET_NAN, Bfloat16
+from ..arithmetic.multiplier import Multiplier
+from ..lib.hierarchy import instantiate
+from ..lib.memories import NO_COLLISIONS
+from ..spec.isa import TABLE_ENTRIES, TABLE_WORDS
+
+__all__ = ["FunctionPair", "FunctionTable"]
+
+#: Binades of either sign in the table.
+_BINADES = 16
+
+
+def _shared():
+    """What all lanes have in common."""
+    return {"enable": 1, "multiply": 1, "first": 8, "linear_low": 2, "linear_high": 2, "write": 1,
+            "word": exact_log2(TABLE_WORDS), "data": 16}
+
+
+def _lanes(lanes):
+    """What each lane has."""
+    return {"x": In(16 * lanes), "between": In(12 * lanes), "w": In(16 * lanes), "keep": In(lanes), "o": Out(16 * lanes)}
+
+
+class FunctionPair(wiring.Component):
+    """One or two lanes of the function table, with memories of their own, which have a port for each.
+
+    Parameters and members as of :class:`FunctionTable`.
+    """
+
+    latency = 7
+
+    def __init__(self, *, lanes):
+        if lanes not in (1, 2):
+            raise ValueError(f"lanes must be 1 or 2, not {lanes!r}")
+        self.lanes = lanes
+        super().__init__({
+            **{name: In(width) for name, width in _shared().items()}, **_lanes(lanes),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        memories = [Memory(shape=16, depth=TABLE_ENTRIES, init=[], attrs=NO_COLLISIONS) for _ in range(2)]
+        m.submodules.values, m.submodules.slopes = memories
+        # What is written waits for its address, which comes the same way as that of what is read.
+        writes, second, data = Signal(), Signal(), Signal(16)
+        with m.If(self.enable):
+            m.d.sync += [writes.eq(self.write), second.eq(self.word[-1]), data.eq(self.data)]
+        for lane in range(self.lanes):
+            reads = [memory.read_port() for memory in memories]
+            # The first port writes as well.
+            taken = (self.write, self.word[:-1]) if lane == 0 else (Const(0), Const(0, len(self.word) - 1))
+            address = self._look_up(m, lane, *(read.data for read in reads), *taken)
+            for read in reads:
+                m.d.comb += [read.addr.eq(address), read.en.eq(self.enable & ~writes if lane == 0 else self.enable)]
+            if lane == 0:
+                # While all waits, it is written again.
+                for memory, chosen in zip(memories, (~second, second)):
+                    write = memory.write_port()
+                    m.d.comb += [write.addr.eq(address), write.en.eq(writes & chosen), write.data.eq(data)]
+        return m
+
+    def _look_up(self, m, lane, value, slope, write, place):
+        """One lane; returns the address of the table's entry, whose words follow one cycle later."""
+        x, keep = Signal(Bfloat16), self.keep[lane]
+        m.d.comb += x.as_value().eq(self.x.word_select(lane, 16))
+
+        def step(name, **values):
+            """Names what a step of the work hands to the next, behind a register."""
+            signals = {}
+            for key, value in values.items():
+                signals[key] = Signal.like(value, name=f"{name}_{lane}_{key}", reset_less=True)
+                with m.If(self.enable):
+                    m.d.sync += signals[key].eq(value)
+            return SimpleNamespace(**signals)
+
+        # Which entry, and how far the exponent is from the table's.
+        distance = Signal(signed(9))
+        below, above = distance < 0, ~distance[8] & distance[4:8].any()
+        binade = Signal(4)
+        m.d.comb += [
+            distance.eq(x.exponent - self.first),
+            binade.eq(Mux(below, 0, Mux(above, _BINADES - 1, distance[:4]))),
+        ]
+        at = step(
+            "at", address=Mux(write, place, Cat(x.fraction, binade, x.sign)), distance=distance, below=below, above=above,
+            between=self.between.word_select(lane, 12), zero=x.exponent == 0,
+            nan=(x.exponent == EXPONENT_MAX) & x.fraction.any(), sign=x.sign, keep=keep, multiply=self.multiply)
+
+        # While the memories are read: by how much the exponent is to be raised, if at all; and how far to go on from the entry,
+        # which is nothing where the function is flat, and for a product.
+        low, high = self.linear_low.bit_select(at.sign, 1), self.linear_high.bit_select(at.sign, 1)
+        linear, inside = (at.below & low) | (at.above & high), ~(at.below | at.above)
+        shift = Signal(signed(9))
+        m.d.comb += shift.eq(Mux(linear, Mux(at.above, at.distance - (_BINADES - 1), at.distance), 0))
+        wait = step("wait", shift=shift, between=Mux((inside | linear) & ~at.multiply, at.between, 0),
+                    zero=at.zero & at.below & low, nan=at.nan, keep=at.keep, multiply=at.multiply)
+        found = step("found", value=value, slope=slope, **vars(wait))
+
+        # A product goes the rest of the way like an entry with nothing to add.
+        entry, product = Signal(Bfloat16), self._product(m, lane)
+        rest, gain = Signal(signed(4)), Signal(signed(12))
+        exponent, significand = Signal(signed(10)), Signal(12)
+        m.d.comb += [
+            entry.as_value().eq(found.value),
+            Cat(gain, rest).eq(found.slope),
+            exponent.eq(entry.exponent + found.shift),
+            significand.eq(Cat(Const(0, 4), entry.fraction, Const(1, 1)) + rest),
+        ]
+        gained = step(
+            "gained", gain=(gain * found.between) >> 9, keep=found.keep,
+            sign=Mux(found.multiply, product.sign, entry.sign),
+            exponent=Mux(found.multiply, product.exponent, exponent).as_signed(),
+            significand=Mux(found.multiply, Cat(Const(0, 4), product.fraction, Const(1, 1)), significand),
+            zero=~found.multiply & (found.zero | (entry.exponent == 0)),
+            nan=Mux(found.multiply, (product.exponent == EXPONENT_MAX) & product.fraction.any(), found.nan))
+
+        total = Signal(signed(16))
+        m.d.comb += total.eq(Cat(Const(0, 2), gained.significand) + gained.gain)
+        moved = step("moved", total=total, keep=gained.keep, sign=gained.sign, exponent=gained.exponent, zero=gained.zero,
+                     nan=gained.nan)
+
+        # 1 is bit 13: from one bit less to two bits more normalise the significand.
+        total = moved.total
+        fraction, up = Signal(8), Signal(signed(3))
+        with m.If(total[14]):
+            m.d.comb += [fraction.eq(total[6:14]), up.eq(1)]
+        with m.Elif(total[13]):
+            m.d.comb += fraction.eq(total[5:13])
+        with m.Elif(total[12]):
+            m.d.comb += [fraction.eq(total[4:12]), up.eq(-1)]
+        with m.Else():
+            m.d.comb += [fraction.eq(total[3:11]), up.eq(-2)]
+        exponent = Signal(signed(10))
+        m.d.comb += exponent.eq(moved.exponent + up)
+        normal = step("normal", exponent=exponent, fraction=fraction, sign=moved.sign, nan=moved.nan, keep=moved.keep,
+                      zero=moved.zero | total[15] | ~total[11:15].any())
+
+        rounded = Signal(17)
+        m.d.comb += rounded.eq(Cat(normal.fraction[1:], normal.exponent) + normal.fraction[0])
+        raised = step("raised", exponent=rounded[7:].as_signed(), fraction=rounded[:7], sign=normal.sign, nan=normal.nan,
+                      keep=normal.keep, zero=normal.zero)
+
+        zero = raised.zero | (raised.exponent <= 0)
+        infinite = ~raised.exponent[9] & (raised.exponent[8] | raised.exponent[:8].all())
+        o = Signal(Bfloat16)
+        with m.If(raised.nan):
+            m.d.comb += o.as_value().eq(QUIET_NAN >> 16)
+        with m.Else():
+            m.d.comb += [
+                o.sign.eq(raised.sign),
+                o.exponent.eq(Mux(infinite, EXPONENT_MAX, raised.exponent[:8]) & ~zero.replicate(8)),
+                o.fraction.eq(raised.fraction & ~(zero | infinite).replicate(7)),
+            ]
+        m.d.comb += self.o.word_select(lane, 16).eq(o.as_value() & raised.keep.replicate(16))
+        return at.address
+
+    def _product(self, m, lane):
+        """`x * w` three cycles later, rounded to bfloat16; infinities and the NaN have no low bits and never round."""
+        multiplier = Multiplier(lead=3)
+        m.submodules[f"multiplier_{lane}"] = EnableInserter(self.enable)(multiplier)
+        product, exact = Signal(Bfloat16), multiplier.o.as_value()
+        m.d.comb += [
+            multiplier.x.as_value().eq(self.x.word_select(lane, 16)),
+            multiplier.w.as_value().eq(self.w.word_select(lane, 16)),
+            product.as_value().eq(exact[16:] + (exact[15] & (exact[:15].any() | exact[16]))),
+        ]
+        return product
+
+
+class FunctionTable(wiring.Component):
+    """`lanes` lanes that read a function from a table, or multiply.
+
+    An operand is a binary32: `x` is its upper half, and `between` its next 12 bits. Let s, E and M be sign, biased exponent and
+    fraction of `x`, t = `between` / 4096. Without `multiply`, `o` is the NaN for a NaN, and else follows from an entry of the
+    table, [s, e - first, M], where e is E brought into the 16 binades from `first` on. Its value is a bfloat16, v; its slope is
+    two signed numbers, r in sixteenths and g in eighths of the last place of v, r in the upper 4 bits, g in the lower 12. The
+    significand of v, with 7 bits of fraction, becomes that of v + r + g t, where g t is cut off behind 6 bits of fraction of a
+    last place; normalised, by one bit down or up to two bits up, it is rounded to nearest, ties away from 0. What is less than a
+    quarter of the least number of v's binade gives a zero, and so does a v of exponent 0.
+
+    If E is below the binades and bit s of `linear_low` is 1, or above and that of `linear_high` is, the exponent is raised by
+    E - e, and E = 0 gives a zero; where it is not, t is 0. An exponent at or below 0 gives a zero, at or above 255 an infinity,
+    all with the sign of v.
+
+    With `multiply`, `o` is `x * w`, rounded to nearest, ties to even, with subnormals flushed. Where `keep` is 0, `o` is +0.
+
+    One vector a cycle, `latency` cycles later; nothing moves while `enable` is 0. With `write`, `data` becomes the word `word` of
+    the table, of which all values come before all slopes, and what is looked up in the same cycle means nothing. The table has no
+    reset.
+
+    Parameters
+    ----------
+    lanes : int
+        1, or an even number.
+
+    Members
+    -------
+    x, w, o : 16 lanes
+        bfloat16, lane 0 lowest.
+    between : 12 lanes
+        How far an operand is from `x` on the way to the next bfloat16, away from 0.
+    keep : lanes
+        Lanes that have a result.
+    first, linear_low, linear_high
+        As of LOAD_TABLE; constant while anything is on its way.
+    """
+
+    latency = FunctionPair.latency
+
+    def __init__(self, *, lanes):
+        self.lanes = lanes
+        super().__init__({
+            **{name: In(width) for name, width in _shared().items()}, **_lanes(lanes),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        each = min(2, self.lanes)
+        for pair in range(self.lanes // each):
+            instantiate(m, platform, lambda: FunctionPair(lanes=each), name=f"pair_{pair}", module="tpu_function_pair",
+                        **{name: getattr(self, name) for name in _shared()},
+                        **{name: getattr(self, name).word_select(pair, width * each)
+                           for name, width in (("x", 16), ("between", 12), ("w", 16), ("keep", 1), ("o", 16))})
+        return m

@@ -1,0 +1,126 @@
+"""Vectors through the function table, a few lanes at a time; and the table's words on their way into it."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from ..spec.isa import TABLE_WORDS
+from ..spec.operations import Task
+from .function_table import FunctionTable
+
+__all__ = ["FunctionUnit"]
+
+
+class FunctionUnit(wiring.Component):
+    """Applies the table's function to vectors, `lanes` lanes a cycle, or multiplies them by the operand, in order.
+
+    A vector is taken every n / lanes cycles, in a cycle with `ready`, `i_valid` and `advance`. Its lanes come out in `group`, the
+    lowest first, from the eighth cycle after on, while `valid` is 1; `last` marks the last of them. Nothing moves while `advance`
+    is 0. `busy` : something is in the unit.
+
+    The operand and what goes with it is taken with `take`, while the unit is not `busy`. A vector with the task LOAD_TABLE is
+    ignored; instead of it the operand's lanes go into the table, one a cycle. With the last of them `loaded` is 1,
+    and `loaded_tag` the vector's.
+
+    Parameters
+    ----------
+    n : int
+        Lanes of a vector.
+    lanes : int
+        Lanes at a time: a power of two up to n.
+    tag : layout
+        What comes out with a vector's groups.
+
+    Members
+    -------
+    i_vector, i_between, i_keep, i_task, i_tag : the vector, as of :class:`.FunctionTable`; lanes without `keep` become +0.
+    operand, load, first, linear_low, linear_high, word : what `take` takes; all but the operand with `load` only. `word` counts
+    vectors.
+    """
+
+    def __init__(self, *, n, lanes, tag):
+        self.n = n
+        self.lanes = lanes
+        self._settings = {"first": 8, "linear_low": 2, "linear_high": 2, "word": exact_log2(TABLE_WORDS // n)}
+        super().__init__({
+            "advance": In(1), "busy": Out(1),
+            "ready": Out(1), "i_valid": In(1), "i_vector": In(16 * n), "i_between": In(12 * n), "i_keep": In(n),
+            "i_task": In(Task), "i_tag": In(tag),
+            "valid": Out(1), "last": Out(1), "group": Out(16 * lanes), "tag": Out(tag),
+            "take": In(1), "load": In(1), "operand": In(16 * n), "loaded": Out(1), "loaded_tag": Out(tag),
+            **{name: In(width) for name, width in self._settings.items()},
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes, groups = self.lanes, self.n // self.lanes
+        m.submodules.table = table = FunctionTable(lanes=lanes)
+
+        operand = Signal(16 * self.n, reset_less=True)
+        # Like the table, they are not reset.
+        settings = {name: Signal(width, name=f"set_{name}", reset_less=True) for name, width in self._settings.items()}
+        with m.If(self.take & self.load):
+            m.d.sync += [register.eq(getattr(self, name)) for name, register in settings.items()]
+
+        # The vector that is there, its present group lowest; of a LOAD_TABLE, `lane` is the one of the group.
+        there, task = Signal(), Signal(Task)
+        vector, between = Signal(16 * self.n, reset_less=True), Signal(12 * self.n, reset_less=True)
+        keep = Signal(self.n)
+        tag = Signal.like(self.tag)
+        group, lane = Signal(range(groups)), Signal(range(lanes))
+        loading, next_group, last = Signal(), Signal(), Signal()
+        m.d.comb += [
+            loading.eq(task == Task.LOAD_TABLE),
+            next_group.eq(there & (~loading | (lane == lanes - 1))),
+            self.ready.eq(~there | last),
+            self.loaded.eq(self.advance & there & loading & last),
+            self.loaded_tag.eq(tag),
+        ]
+        with m.If(self.advance):
+            with m.If(next_group):
+                m.d.sync += [vector.eq(vector >> 16 * lanes), between.eq(between >> 12 * lanes), keep.eq(keep >> lanes),
+                             operand.eq(operand >> 16 * lanes)]
+                m.d.sync += group.eq(group + 1)
+            # `last`, known beforehand: all that comes before waits for it.
+            m.d.sync += last.eq(Mux(loading, Cat(lane, group) == self.n - 2, group == groups - 2))
+            with m.If(there & loading):
+                m.d.sync += lane.eq(lane + 1)
+            with m.If(self.ready):
+                m.d.sync += [there.eq(self.i_valid), vector.eq(self.i_vector), between.eq(self.i_between), keep.eq(self.i_keep),
+                             task.eq(self.i_task), tag.eq(self.i_tag),
+                             last.eq((groups == 1) & (self.i_task != Task.LOAD_TABLE))]
+        with m.If(self.take):
+            m.d.sync += operand.eq(self.operand)
+
+        m.d.comb += [
+            table.enable.eq(self.advance),
+            table.x.eq(vector[:16 * lanes]),
+            table.between.eq(between[:12 * lanes]),
+            table.w.eq(operand[:16 * lanes]),
+            table.keep.eq(keep[:lanes]),
+            table.multiply.eq(task == Task.MULTIPLY),
+            table.write.eq(there & loading),
+            table.word.eq(Cat(lane, group, settings["word"])),
+            table.data.eq(operand.word_select(lane, 16)),
+            *(getattr(table, name).eq(settings[name]) for name in ("first", "linear_low", "linear_high")),
+            self.group.eq(table.o),
+        ]
+
+        # What goes with the groups in the table.
+        layout = data.StructLayout({"valid": 1, "last": 1, "tag": tag.shape()})
+        under_way = Signal()
+        stages = [Signal(layout, name=f"stage_{index}") for index in range(table.latency + 1)]
+        m.d.comb += [
+            stages[0].valid.eq(there & ~loading),
+            stages[0].last.eq(last),
+            stages[0].tag.eq(tag),
+            self.valid.eq(stages[-1].valid),
+            self.last.eq(stages[-1].last),
+            self.tag.eq(stages[-1].tag),
+            self.busy.eq(there | under_way),
+        ]
+        with m.If(self.advance):
+            m.d.sync += [stage.eq(previous) for previous, stage in zip(stages, stages[1:])]
+            m.d.sync += under_way.eq(Cat(stage.valid for stage in stages[:-1]).any())
+        return m

@@ -1,0 +1,241 @@
+"""The softmax unit: accumulators -> exp(x - max) / sum of them, over rows of any width -> unified buffer."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for, exact_log2
+
+from ..arithmetic.exponential import Exponential
+from ..arithmetic.float_formats import QUIET_NAN
+from ..arithmetic.reciprocal import Reciprocal
+from ..arithmetic.row_distance import RowDistance
+from ..spec.isa import Format
+
+__all__ = ["SoftmaxUnit"]
+
+#: Fraction bits of the sum of the exponentials, and what the reciprocal leaves away of them.
+_SUM_FRACTION, _SUM_UNUSED = 32, 16
+
+
+class SoftmaxUnit(wiring.Component):
+    """Executes SOFTMAX operations in order, one at a time.
+
+    Element j = t n + c of row r is lane c of accumulator row `acc + t rows1_stride + r`, t < `rows1`; the last of these holds
+    values in `lanes` lanes. Its result goes to lane c of vector `row + t buffer_stride + r`, or, as binary32, to the place of lane c
+    in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
+
+    Numbers pass one a cycle, and a row of N elements is read three times: for its maximum, for the sum of exp(x - maximum), and
+    for the results. That takes 2 N + n tiles + 21 cycles, and another 13 at the end of an operation; a cycle more for each factor
+    of two in the sum from 2 on; and more while `grant` is 0. From a maximum of 8,192 on, the last two readings take a
+    cycle more for each element and binade (:class:`.RowDistance`).
+
+    Parameters
+    ----------
+    n : int
+        Lanes.
+    activate : layout
+        :func:`hw.spec.operations.activate_layout`, with `softmax`.
+
+    Members
+    -------
+    i : stream of operations, each taken when it has ended; `done`, `done_slot` : the operation with this slot has ended.
+    acc_row, acc_read, sums : to the accumulators.
+    write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
+    moves : an operation goes on.
+    """
+
+    def __init__(self, *, n, activate):
+        self.n = n
+        tag = activate["tag"].shape
+        super().__init__({
+            "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
+            "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1), "moves": Out(1),
+        })
+
+    def elaborate(self, platform):
+        top, m = Module(), Module()
+        op = self.i.payload
+
+        # Everything in `m` stands still while a distance takes its time, then while a vector waits.
+        advance, written = Signal(), Signal()
+        top.submodules.moving = EnableInserter(advance)(m)
+        top.submodules.distance = distance = RowDistance()
+        top.d.comb += [
+            self.write.eq(written & ~distance.busy),
+            advance.eq((~written | self.grant) & ~distance.busy),
+            distance.advance.eq(advance),
+            self.acc_read.eq(advance),
+            self.moves.eq(self.i.valid & (~written | self.grant)),
+        ]
+
+        # What is known of an element, from its issue on; the sums are there at stage 1, x at stage 3.
+        element = data.StructLayout({name: 1 for name in ("search", "first", "place", "sum", "last", "out", "keep", "done")})
+        m.submodules.exponential = exponential = Exponential()
+        powered = 3 + distance.latency + exponential.latency
+        stages = [Signal(element, name=f"element_{index}") for index in range(powered + 3)]
+        m.d.sync += [after.eq(before) for before, after in zip(stages, stages[1:])]
+
+        width = _SUM_FRACTION + 16 + exact_log2(self.n)
+        m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
+
+        lane, index = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
+        # One of two lanes, behind the memory; one of all of them, or the maximum.
+        x = Signal(32, reset_less=True)
+        chosen = [self.sums.word_select(c, 32) & lane[c].replicate(32) for c in range(self.n)]
+        pairs = [Signal(32, name=f"pair_{index}", reset_less=True) for index in range(self.n // 2)]
+        m.d.sync += [pair.eq(a | b) for pair, a, b in zip(pairs, chosen[::2], chosen[1::2])]
+        m.d.sync += x.eq(reduce(or_, pairs, Value.cast(distance.maximum) & stages[2].place.replicate(32)))
+        m.d.comb += [
+            distance.x.eq(x),
+            distance.search.eq(stages[3].search),
+            distance.first.eq(stages[3].first),
+            distance.place.eq(stages[3].place),
+            distance.measure.eq(stages[3].sum | stages[3].out),
+            exponential.d.eq(distance.d),
+            exponential.beyond.eq(distance.beyond),
+        ]
+
+        # The sum, which starts from 0 with every row. What is less than its last place is cut off each term.
+        term = Cat(Const(0, _SUM_FRACTION - 16), exponential.power)
+        for bit in reversed(range(5)):
+            term = Mux(exponential.halvings[bit], term >> (1 << bit), term)[:_SUM_FRACTION]
+        term_held, total = Signal(_SUM_FRACTION, reset_less=True), Signal(width, reset_less=True)
+        infinite = Signal(reset_less=True)
+        with m.If(exponential.halvings[5:].any()):
+            m.d.sync += term_held.eq(0)
+        with m.Else():
+            m.d.sync += term_held.eq(term)
+        at_sum = stages[powered + 1]
+        with m.If(at_sum.place):
+            m.d.sync += [total.eq(0), infinite.eq(distance.infinite)]
+        with m.Elif(at_sum.sum):
+            m.d.sync += total.eq(total + term_held)
+        m.d.comb += [reciprocal.total.eq(total[_SUM_UNUSED:]), reciprocal.start.eq(stages[-1].sum & stages[-1].last)]
+
+        # The result: 0.25 to 1 from the product, hence one place to normalise. The product is not exact, so a tie means nothing.
+        product, exponent = Signal(32, reset_less=True), Signal(10, reset_less=True)
+        m.d.sync += [
+            product.eq(exponential.power * reciprocal.quotient),
+            exponent.eq(142 - reciprocal.places - exponential.halvings),
+        ]
+        upper = product[31]
+        significant = Mux(upper, product[23:31], product[22:30])
+        rounded = Signal(17)
+        m.d.comb += rounded.eq((Cat(significant, exponent) + Cat(Const(1, 8), upper))[1:])
+        normal = ~rounded[16] & rounded[7:16].any()
+        value = Mux(at_sum.keep, Mux(infinite, QUIET_NAN >> 16, Mux(normal, rounded[:15], 0)), 0)
+        self._write(m, op, at_sum, value, index, written)
+        return top
+
+    def _issue(self, m, op, element, summed, soon):
+        """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the lane a
+        cycle later, a bit for each, none while no element was issued; and the index of the row."""
+        lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.rows1.shape(), reset_less=True)
+        acc = Signal.like(op.acc, reset_less=True)
+        chosen = Signal(self.n, reset_less=True)
+        index, next_index = Signal.like(op.acc, reset_less=True), Signal.like(op.rows)
+        pads = Signal(reset_less=True)
+        last_lane, last_tile, last_value, last, last_row = (Signal() for _ in range(5))
+        running = Signal()
+        m.d.comb += [
+            self.acc_row.eq(acc),
+            last_lane.eq(lane[-1]),
+            last_tile.eq(tile == op.rows1),
+            last_value.eq(last_tile & (lane == op.lanes)),
+            # Results are written as whole vectors.
+            last.eq(Mux(element.out, last_tile & last_lane, last_value)),
+            element.last.eq(last),
+            element.keep.eq(~pads),
+            element.done.eq(last & last_row),
+            next_index.eq(index + 1),
+            last_row.eq(next_index == op.rows),
+        ]
+        with m.If(~running):
+            m.d.sync += [lane.eq(1), tile.eq(1), pads.eq(0), acc.eq(op.acc + index), chosen.eq(0)]
+        with m.Else():
+            m.d.sync += [lane.eq(lane + 1), pads.eq(pads | last_value), chosen.eq(Cat(lane == 1, chosen))]
+            with m.If(last_lane):
+                m.d.sync += [lane.eq(1), tile.eq(tile + 1), acc.eq(acc + op.rows1_stride)]
+
+        first = Signal(reset_less=True)
+        with m.FSM(name="softmax"):
+            with m.State("IDLE"):
+                m.d.sync += index.eq(0)
+                with m.If(self.i.valid):
+                    m.next = "ROW"
+            with m.State("ROW"):
+                m.d.sync += first.eq(1)
+                m.next = "SEARCH"
+            with m.State("SEARCH"):
+                m.d.comb += [running.eq(1), element.search.eq(1), element.first.eq(first)]
+                m.d.sync += first.eq(0)
+                with m.If(last):
+                    m.next = "PLACE"
+            with m.State("PLACE"):
+                m.d.comb += element.place.eq(1)
+                m.d.sync += first.eq(1)
+                with m.If(first):
+                    m.next = "SUM"
+            with m.State("SUM"):
+                m.d.comb += [running.eq(1), element.sum.eq(1)]
+                with m.If(last):
+                    m.next = "SUMMED"
+            with m.State("SUMMED"):
+                with m.If(summed):
+                    m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                with m.If(soon):
+                    m.next = "OUT"
+            with m.State("OUT"):
+                m.d.comb += [running.eq(1), element.out.eq(1)]
+                with m.If(last):
+                    m.d.sync += index.eq(next_index)
+                    m.next = "ROW"
+                    with m.If(last_row):
+                        m.next = "DRAIN"
+            with m.State("DRAIN"):
+                with m.If(self.done):
+                    m.next = "IDLE"
+        return chosen, index
+
+    def _write(self, m, op, element, value, index, written):
+        """Puts one result after the other into vectors, and these into the unified buffer."""
+        slot = Signal(range(self.n), reset_less=True)
+        fresh, half = Signal(reset_less=True), Signal(reset_less=True)
+        binary32 = op.format == Format.BINARY32
+        tile = Signal.like(op.row)      # the tile's first vector in this row
+        row, vector = Signal.like(op.row), Signal(16 * self.n, reset_less=True)
+        full, last_vector = Signal(), Signal()
+        m.d.comb += [
+            full.eq(slot == self.n - 1),
+            self.row.eq(row),
+            self.vector.eq(vector),
+            self.i.ready.eq(self.done),
+            self.done_slot.eq(op.tag.slot),
+        ]
+        m.d.sync += [
+            written.eq(element.out & full),
+            last_vector.eq(element.done),
+            self.done.eq(written & last_vector),
+            row.eq(tile + half),
+        ]
+        with m.If(element.place):
+            m.d.sync += [tile.eq(op.row + Mux(binary32, index << 1, index)), slot.eq(binary32), fresh.eq(1), half.eq(0)]
+        with m.Elif(element.out):
+            # A binary32 takes two places, of which the lower one stays 0.
+            m.d.sync += [slot.eq(slot + 1 + binary32), fresh.eq(full)]
+            with m.If(full):
+                m.d.sync += [slot.eq(binary32), half.eq(binary32 & ~half)]
+                with m.If(~binary32 | half):
+                    m.d.sync += tile.eq(tile + op.buffer_stride)
+        for lane in range(self.n):
+            place = vector.word_select(lane, 16)
+            with m.If(element.out & fresh & (slot != lane)):
+                m.d.sync += place.eq(0)
+            with m.Elif(element.out & (slot == lane)):
+                m.d.sync += place.eq(value)
+        return m

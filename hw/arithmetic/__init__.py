@@ -1,0 +1,1 @@
+"""Numbers: how they are written, multiplied, added and compared."""

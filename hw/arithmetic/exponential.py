@@ -1,0 +1,83 @@
+"""2**-t, and so exp(-d), of a fixed-point number, by three small tables and a multiplier."""
+
+from math import e, log2
+
+from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Exponential", "DISTANCE_BITS", "DISTANCE_FRACTION", "EXPONENT_FRACTION", "LOG2_E", "LOG2_E_FRACTION", "POWERS",
+           "FINE_POWERS", "FINEST_LOSSES"]
+
+#: Bits of a distance `d`, of which 12 are fraction. exp(-d) of the largest, 128, is less than the least normal number.
+DISTANCE_BITS, DISTANCE_FRACTION = 19, 12
+#: log2(e), with as many bits as a hard multiplier takes.
+LOG2_E_FRACTION = 17
+LOG2_E = round(log2(e) * 2 ** LOG2_E_FRACTION)
+#: Bits of the fraction of `t = d * log2(e)`: four address each table.
+EXPONENT_FRACTION = 12
+
+
+def _unsigned_fraction(value):
+    return min(0xFFFF, round(0x10000 * value))
+
+
+#: 2**-(i / 16), 16 fraction bits; what should be 1 is a unit less.
+POWERS = tuple(_unsigned_fraction(2 ** (-i / 16)) for i in range(16))
+#: 2**-(i / 256), 16 fraction bits; the upper four are all ones.
+FINE_POWERS = tuple(_unsigned_fraction(2 ** (-i / 256)) for i in range(16))
+#: What 2**-(i / 4096) takes from a fine power, 16 fraction bits: taken from the middle one, which is wrong by a unit at most.
+FINEST_LOSSES = tuple(round(0x10000 * 2 ** (-7.5 / 256) * (1 - 2 ** (-i / 4096))) for i in range(16))
+
+
+class Exponential(wiring.Component):
+    """exp(-d) as `power * 2**-halvings`.
+
+    One number a cycle, `latency` cycles later; no flow control. With C = `LOG2_E`, all numbers unsigned integers:
+
+    * `t = (d * C + 2**16) >> 17`, `halvings = t >> 12`, `f = t[11:8]`, `g = t[7:4]`, `h = t[3:0]`,
+    * `power = POWERS[f] * (FINE_POWERS[g] - FINEST_LOSSES[h]) >> 16`.
+
+    Members
+    -------
+    d : 19, in
+        Distance, 12 fraction bits.
+    beyond : 1, in
+        The distance is more than fits; there will be 128 halvings or more, whatever `d` is.
+    power : 16, out
+        0.5 to 1, 16 fraction bits; the top bit is always 1.
+    halvings : 8, out
+    """
+
+    latency = 4
+
+    def __init__(self):
+        super().__init__({"d": In(DISTANCE_BITS), "beyond": In(1), "power": Out(16), "halvings": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+
+        # The lowest bit of d stays out of the product, which then has 18 bits on either side; it joins in the rounding.
+        product, low, beyond = Signal(36, reset_less=True), Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [product.eq(self.d[1:] * LOG2_E), low.eq(self.d[0]), beyond.eq(self.beyond)]
+
+        shift = DISTANCE_FRACTION + LOG2_E_FRACTION - EXPONENT_FRACTION
+        half = 1 << shift - 1
+        rounded = Signal(37)
+        t = Signal(20, reset_less=True)
+        m.d.comb += rounded.eq(Cat(Const(0, 1), product) + Mux(low, half + LOG2_E, half))
+        m.d.sync += t.eq(Cat(rounded[shift:shift + 19], rounded[-1] | beyond))
+
+        coarse, fine = Signal(16, reset_less=True), Signal(12, reset_less=True)
+        power, halvings = Signal(16, reset_less=True), [Signal(8, name=f"halvings_{i}", reset_less=True) for i in range(2)]
+        whole = Signal(32)
+        m.d.comb += whole.eq(coarse * Cat(fine, Const(0xF, 4)))
+        m.d.sync += [
+            coarse.eq(Array(POWERS)[t[8:12]]),
+            fine.eq(Array(value & 0xFFF for value in FINE_POWERS)[t[4:8]] - Array(FINEST_LOSSES)[t[0:4]]),
+            halvings[0].eq(t[12:]),
+            power.eq(whole[16:]),
+            halvings[1].eq(halvings[0]),
+        ]
+        m.d.comb += [self.power.eq(power), self.halvings.eq(halvings[1])]
+        return m

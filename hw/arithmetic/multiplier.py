@@ -1,0 +1,109 @@
+"""The multiplier of a cell: bfloat16 times bfloat16, exact in binary32."""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .float_formats import EXPONENT_MAX, Bfloat16, Binary32
+
+__all__ = ["LEADS", "Multiplier"]
+
+#: Registers that a multiplier can have.
+LEADS = range(4)
+
+#: The steps that end in a register, by lead.
+_REGISTERED = {
+    0: (),
+    1: ("product",),
+    2: ("product", "output"),
+    3: ("operand", "product", "output"),
+}
+
+
+class Multiplier(wiring.Component):
+    """Multiplies two bfloat16 into a binary32.
+
+    `o` is `ftz(rne(x * w))`: subnormal operands and results count as zeros of the same sign, overflow gives an
+    infinity, and every NaN is 0x7FC00000. There is nothing to round: a product has 16 significant bits, so the low
+    8 bits of its fraction are always 0.
+
+    One product a cycle, `lead` cycles after its operands. There is no flow control and no reset: what comes out in the
+    first `lead` cycles means nothing.
+
+    Parameters
+    ----------
+    lead : int
+        Registers, 0 to 3: first behind the significands' multiplier, then behind the whole, then in front of the former, so that
+        a hard multiplier has registers on both sides.
+
+    Members
+    -------
+    x : Bfloat16, in
+    w : Bfloat16, in
+    o : Binary32, out
+    """
+
+    def __init__(self, *, lead):
+        if not isinstance(lead, int) or lead not in LEADS:
+            raise ValueError(f"lead must be an integer from 0 to 3, not {lead!r}")
+        self.lead = lead
+        super().__init__({
+            "x": In(Bfloat16),
+            "w": In(Bfloat16),
+            "o": Out(Binary32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+
+        def step(name, **values):
+            """Names what a step of the work hands to the next, behind a register if there is one."""
+            signals = {}
+            for key, value in values.items():
+                signals[key] = Signal.like(value, name=f"{name}_{key}", reset_less=True)
+                m.d["sync" if name in _REGISTERED[self.lead] else "comb"] += signals[key].eq(value)
+            return SimpleNamespace(**signals)
+
+        s = step("operand", x=self.x, w=self.w)
+        x, w = s.x, s.w
+
+        # A zero exponent field means zero, whatever the fraction says.
+        x_zero, w_zero = x.exponent == 0, w.exponent == 0
+        x_max, w_max = x.exponent == EXPONENT_MAX, w.exponent == EXPONENT_MAX
+        x_nan, w_nan = x_max & x.fraction.any(), w_max & w.fraction.any()
+        special = x_max | w_max
+
+        # While the significands are multiplied, the exponent is worked out for both of their product's forms, 1.* and 1*.*. It
+        # is 128 less than `low`, or than `high`, so what is out of range shows in the upper two bits.
+        one = Const(1, 1)
+        exponents = Signal(10)
+        low, high = exponents[1:], Signal(8)
+        m.d.comb += [exponents.eq(Cat(one, x.exponent) + Cat(one, w.exponent)), high.eq(low + 1)]
+        under, over = low[7:] == 0b00, low[7:] == 0b11
+        under_low = (low[7:] == 0b01) & ~low[:7].any()
+        over_high = (low[7:] == 0b10) & low[1:7].all()
+        zero = under | ~special & (x_zero | w_zero)
+        infinite = over | over_high & low[0] | special
+        s = step("product",
+                 significand=Cat(x.fraction, one) * Cat(w.fraction, one),
+                 low=Mux(zero, 0, low[:8] ^ 0x80), high=Mux(zero, 0, high ^ 0x80),
+                 zero=zero, under_low=under_low, over_high=over_high, infinite=infinite,
+                 sign=x.sign ^ w.sign,
+                 nan=x_nan | w_nan | (x_max & w_zero) | (w_max & x_zero))
+
+        # Everything but the fraction's top bit is 0 in zeros, infinities and the NaN alike.
+        carry = s.significand[15]
+        clear = s.zero | s.infinite | Mux(carry, s.over_high, s.under_low)
+        fraction = Mux(carry, s.significand[:15], s.significand[:14] << 1)
+        s = step("output",
+                 fraction=Mux(clear, Cat(Const(0, 14), s.nan), fraction),
+                 exponent=Mux(carry, s.high, s.low) | s.infinite.replicate(8),
+                 sign=s.sign & ~s.nan)
+        m.d.comb += [
+            self.o.fraction.eq(Cat(Const(0, 8), s.fraction)),
+            self.o.exponent.eq(s.exponent),
+            self.o.sign.eq(s.sign),
+        ]
+        return m

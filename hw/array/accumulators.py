@@ -1,0 +1,113 @@
+"""The accumulators: binary32 rows whose sums go back in at the top of the columns, and the biases they start from."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from ..lib.hierarchy import instantiate
+from ..lib.memories import NO_COLLISIONS
+
+__all__ = ["AccumulatorColumn", "Accumulators"]
+
+
+def _control(depth, bias_depth):
+    """What moves from column to column, one cycle each."""
+    row, bias = bits_for(depth - 1), bits_for(bias_depth - 1)
+    return {"read_row": row, "start": 1, "bias_row": bias, "write": 1, "write_row": row}
+
+
+class AccumulatorColumn(wiring.Component):
+    """The sums and biases of one column. Control comes in at `*_i` and goes to the next column one cycle later."""
+
+    def __init__(self, *, depth, bias_depth, latency):
+        self.depth = depth
+        self.bias_depth = bias_depth
+        self.latency = latency
+        self.control = _control(depth, bias_depth)
+        super().__init__({
+            **{f"{name}_i": In(width) for name, width in self.control.items()},
+            **{f"{name}_o": Out(width) for name, width in self.control.items()},
+            "top": Out(32), "bottom": In(32),
+            "out_row": In(bits_for(depth - 1)), "out_read": In(1), "out": Out(32),
+            "bias_write": In(1), "bias_write_row": In(bits_for(bias_depth - 1)), "bias_data": In(32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        for name in self.control:
+            m.d.sync += getattr(self, f"{name}_o").eq(getattr(self, f"{name}_i"))
+
+        m.submodules.sums = sums = Memory(shape=32, depth=self.depth, init=[], attrs=NO_COLLISIONS)
+        write, read, out = sums.write_port(), sums.read_port(), sums.read_port()
+        m.submodules.biases = biases = Memory(shape=32, depth=self.bias_depth, init=[], attrs=NO_COLLISIONS)
+        bias_write, bias_read = biases.write_port(), biases.read_port()
+        m.d.comb += [
+            write.addr.eq(self.write_row_i),
+            write.en.eq(self.write_i),
+            write.data.eq(self.bottom),
+            read.addr.eq(self.read_row_i),
+            read.en.eq(1),
+            bias_read.addr.eq(self.bias_row_i),
+            bias_read.en.eq(1),
+            out.addr.eq(self.out_row),
+            out.en.eq(self.out_read),
+            self.out.eq(out.data),
+            bias_write.addr.eq(self.bias_write_row),
+            bias_write.en.eq(self.bias_write),
+            bias_write.data.eq(self.bias_data),
+        ]
+        top = Signal(32, reset_less=True)
+        m.d["sync" if self.latency == 2 else "comb"] += top.eq(Mux(self.start_o, bias_read.data, read.data))
+        m.d.comb += self.top.eq(top)
+        return m
+
+
+class Accumulators(wiring.Component):
+    """`depth` rows of `n` binary32 sums and `bias_depth` rows of biases.
+
+    Column c works c cycles after column 0, in step with the array: the control moves from column to column, so neither
+    sums nor results need skewing. `top[0]` comes `latency` cycles after `read_row`; `bottom[0]` is written in the cycle of
+    `write`. The third port reads whole rows: `out` comes one cycle after `out_read` and stays.
+
+    Parameters
+    ----------
+    n : int
+        Columns.
+    depth : int
+        Rows of sums.
+    bias_depth : int
+        Rows of biases.
+    latency : int
+        1, or 2 with a register between the memory and the array.
+    """
+
+    def __init__(self, *, n, depth, bias_depth, latency):
+        self.n = n
+        self.latency = latency
+        self.depth = depth
+        self.bias_depth = bias_depth
+        super().__init__({
+            **{name: In(width) for name, width in _control(depth, bias_depth).items()},
+            "top": Out(32 * n), "bottom": In(32 * n),
+            "out_row": In(bits_for(depth - 1)), "out_read": In(1), "out": Out(32 * n),
+            "bias_write": In(1), "bias_write_row": In(bits_for(bias_depth - 1)), "bias_data": In(32 * n),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
+        for c in range(self.n):
+            right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in control.items()}
+            instantiate(m, platform, lambda: AccumulatorColumn(
+                            depth=self.depth, bias_depth=self.bias_depth, latency=self.latency),
+                        name=f"column_{c}", module="tpu_accumulator_column",
+                        **{f"{name}_i": value for name, value in control.items()},
+                        **{f"{name}_o": value for name, value in right.items()},
+                        top=self.top.word_select(c, 32), bottom=self.bottom.word_select(c, 32),
+                        out_row=self.out_row, out_read=self.out_read, out=self.out.word_select(c, 32),
+                        bias_write=self.bias_write, bias_write_row=self.bias_write_row,
+                        bias_data=self.bias_data.word_select(c, 32))
+            control = right
+        return m

@@ -1,0 +1,107 @@
+"""One cell of the systolic array."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arithmetic.adder import Adder
+from ..arithmetic.multiplier import Multiplier
+
+__all__ = ["Cell", "STAGES", "split_stages"]
+
+#: Numbers of pipeline stages that a cell can have.
+STAGES = range(1, 10)
+
+
+def split_stages(stages):
+    """`(lead, latency)` of a cell with this many pipeline stages: registers on the product's side, and on the sum's.
+
+    Lead stages cost nothing a row: operands run ahead of the sums by `lead` cycles once for the whole array. The sum's side is
+    the longer one, though, so that most stages have to go there for speed.
+    """
+    lead = {1: 0, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2, 7: 2, 8: 3, 9: 3}[stages]
+    return lead, stages - lead
+
+
+class Cell(wiring.Component):
+    """One cell of a weight-stationary systolic array.
+
+    Activations pass to the right and sums pass down; the cell adds `ftz(rne(x * weight))` to each sum that passes, as
+    `ftz(rne(sum + product))` in binary32. With `lead` and `latency` from :func:`split_stages`::
+
+        x_o(t + 1) = x_i(t)    w_o(t + 1) = w_i(t)    switch_o(t + 1) = switch_i(t)    mark_o(t + 2) = mark_i(t)
+        sum_o(t + lead + latency) = sum_i(t + lead) + x_i(t) * active(t)
+
+    The next weight comes in behind the running one. The weights of a row of cells travel right as a stream, and a mark
+    behind them at half their speed, so that it meets word c of the stream at column c: where `mark_i` is high, the cell
+    takes `w_i` as its shadow weight. `switch_i` makes the shadow weight the active one from the next cycle on, so it comes
+    one cycle before the first `x` of a tile. If both come in the same cycle, the switch takes the shadow weight from before
+    the mark.
+
+    Inside the array there is no handshake, only data; every cycle does one multiplication and one addition. Reset clears
+    marks and switches only, since numbers mean nothing until someone counts them.
+
+    Parameters
+    ----------
+    stages : int
+        Pipeline stages, 1 to 9.
+
+    Members
+    -------
+    x_i, x_o : 16
+        Activations, bfloat16.
+    w_i, w_o : 16
+        Stream of weights, bfloat16.
+    mark_i, mark_o : 1
+        Take `w_i` as the next weight.
+    switch_i, switch_o : 1
+        Use the next weight from the next cycle on.
+    sum_i, sum_o : 32
+        Sums, binary32.
+    """
+
+    def __init__(self, *, stages):
+        if not isinstance(stages, int) or isinstance(stages, bool) or stages not in STAGES:
+            raise ValueError(f"stages must be an integer from 1 to 9, not {stages!r}")
+        self.stages = stages
+        self.lead, self.latency = split_stages(stages)
+        super().__init__({
+            "x_i": In(16), "x_o": Out(16),
+            "w_i": In(16), "w_o": Out(16),
+            "mark_i": In(1), "mark_o": Out(1),
+            "switch_i": In(1), "switch_o": Out(1),
+            "sum_i": In(32), "sum_o": Out(32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.multiplier = multiplier = Multiplier(lead=self.lead)
+        m.submodules.adder = adder = Adder(latency=self.latency, canonical_b=True)
+
+        x = Signal(16, reset_less=True)
+        w = Signal(16, reset_less=True)
+        shadow = Signal(16, reset_less=True)
+        active = Signal(16, reset_less=True)
+        mark = Signal()
+        m.d.sync += [
+            x.eq(self.x_i),
+            w.eq(self.w_i),
+            mark.eq(self.mark_i),
+            self.mark_o.eq(mark),
+            self.switch_o.eq(self.switch_i),
+        ]
+        with m.If(self.mark_i):
+            m.d.sync += shadow.eq(self.w_i)
+        with m.If(self.switch_i):
+            m.d.sync += active.eq(shadow)
+
+        m.d.comb += [
+            self.x_o.eq(x),
+            self.w_o.eq(w),
+            multiplier.x.eq(self.x_i),
+            multiplier.w.eq(active),
+            adder.a.eq(self.sum_i),
+            adder.b.eq(multiplier.o),
+            self.sum_o.eq(adder.o),
+        ]
+        return m

@@ -1,0 +1,100 @@
+"""The unified buffer: operands and results, one bfloat16 vector a row."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from ..lib.hierarchy import instantiate
+from ..lib.memories import NO_COLLISIONS
+
+__all__ = ["UnifiedBufferLane", "UnifiedBuffer"]
+
+
+class UnifiedBufferLane(wiring.Component):
+    """One lane: a two-port memory, and the delay after which the next lane reads the same address.
+
+    Parameters
+    ----------
+    depth : int
+        Rows.
+    skew : int
+        Cycles between this lane's read and the next lane's, at least 1.
+    """
+
+    def __init__(self, *, depth, skew):
+        self.depth = depth
+        self.skew = skew
+        address = bits_for(depth - 1)
+        super().__init__({
+            "address_i": In(address), "address_o": Out(address), "x": Out(16),
+            "port_address": In(address), "port_write": In(1), "port_i": In(16), "port_read": In(1), "port_o": Out(16),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[], attrs=NO_COLLISIONS)
+        operand = memory.read_port()
+        write, read = memory.write_port(), memory.read_port()
+        m.d.comb += [
+            operand.en.eq(1),
+            operand.addr.eq(self.address_i),
+            self.x.eq(operand.data),
+            # One physical port: it writes or it reads, at one address.
+            write.addr.eq(self.port_address),
+            write.en.eq(self.port_write),
+            write.data.eq(self.port_i),
+            read.addr.eq(self.port_address),
+            read.en.eq(self.port_read),
+            self.port_o.eq(read.data),
+        ]
+        previous = self.address_i
+        for stage in range(self.skew):
+            delayed = Signal(len(self.address_i), name=f"address_{stage}", reset_less=True)
+            m.d.sync += delayed.eq(previous)
+            previous = delayed
+        m.d.comb += self.address_o.eq(previous)
+        return m
+
+
+class UnifiedBuffer(wiring.Component):
+    """`depth` rows of `n` bfloat16, with two ports.
+
+    The operand port feeds the systolic array. The *address* is skewed, not the data: lane r reads r * `skew` cycles after
+    lane 0, which costs one address register a lane and cycle instead of a triangle of data registers. `x[0]` comes one
+    cycle after `address`. The other port moves whole vectors; `port_o` comes one cycle after `port_read` and stays.
+
+    Parameters
+    ----------
+    n : int
+        Lanes.
+    depth : int
+        Rows.
+    skew : int
+        Cycles from one lane's operand to the next one's: the latency of a cell.
+    """
+
+    def __init__(self, *, n, depth, skew):
+        self.n = n
+        self.depth = depth
+        self.skew = skew
+        address = bits_for(depth - 1)
+        super().__init__({
+            "address": In(address), "x": Out(16 * n),
+            "port_address": In(address), "port_write": In(1), "port_i": In(16 * n),
+            "port_read": In(1), "port_o": Out(16 * n),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        address = self.address
+        for r in range(self.n):
+            following = Signal(len(address), name=f"address_{r}")
+            instantiate(m, platform, lambda: UnifiedBufferLane(depth=self.depth, skew=self.skew),
+                        name=f"lane_{r}", module="tpu_unified_buffer_lane",
+                        address_i=address, address_o=following, x=self.x.word_select(r, 16),
+                        port_address=self.port_address, port_write=self.port_write, port_i=self.port_i.word_select(r, 16),
+                        port_read=self.port_read, port_o=self.port_o.word_select(r, 16))
+            address = following
+        return m

@@ -1,0 +1,134 @@
+"""The weight FIFO: tiles from host memory, shifted into the array behind the running tile."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from ..lib.hierarchy import instantiate
+from ..lib.memories import NO_COLLISIONS
+
+__all__ = ["WeightFifoLane", "WeightFifo"]
+
+
+class WeightFifoLane(wiring.Component):
+    """One lane: the weights of one row of the array, and the delay after which the next lane does the same.
+
+    A `step` reads the next word; the lane keeps its own read position. `w`, `mark` and `switch` come one cycle after
+    `step_i`, `mark_i` and `switch_i`; `step_o` ... `last_o` come `skew` cycles after them.
+    """
+
+    def __init__(self, *, depth, skew):
+        self.depth = depth
+        self.skew = skew
+        super().__init__({
+            "step_i": In(1), "mark_i": In(1), "switch_i": In(1), "last_i": In(1),
+            "step_o": Out(1), "mark_o": Out(1), "switch_o": Out(1), "last_o": Out(1),
+            "w": Out(16), "mark": Out(1), "switch": Out(1),
+            "write_address": In(bits_for(depth - 1)), "write": In(1), "write_data": In(16),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[], attrs=NO_COLLISIONS)
+        write, read = memory.write_port(), memory.read_port()
+        # The step moves the address a cycle later, which is when the next word is read.
+        position, stepped = Signal(range(self.depth)), Signal()
+        m.d.comb += [
+            write.addr.eq(self.write_address),
+            write.en.eq(self.write),
+            write.data.eq(self.write_data),
+            read.addr.eq(position + stepped),
+            read.en.eq(1),      # without a mark, nobody takes the word
+            self.w.eq(read.data),
+        ]
+        m.d.sync += [
+            stepped.eq(self.step_i),
+            position.eq(read.addr),
+            self.mark.eq(self.mark_i),
+            self.switch.eq(self.switch_i),
+        ]
+        for name in ("step", "mark", "switch", "last"):
+            chain = Signal(self.skew, name=f"{name}_chain")
+            m.d.sync += chain.eq((chain << 1) | getattr(self, f"{name}_i"))
+            m.d.comb += getattr(self, f"{name}_o").eq(chain[-1])
+        return m
+
+
+class WeightFifo(wiring.Component):
+    """Holds `tiles` tiles of n x n bfloat16 and shifts the next one into the array while the present one computes.
+
+    Vectors come in through `write`, n of them a tile, vector c for column c; there is no back-pressure: `freed` says when
+    a tile has left, and who writes keeps count. When `coming` is 1, the array holds a complete tile in its shadow
+    registers from the next cycle on; `switch` then makes it the running one, for the row that the unified buffer reads one
+    cycle later, and only the next one is `coming` then. A tile takes n cycles to shift in (`shifting`), and the next starts in
+    the cycle of `switch`: one tile every n cycles.
+
+    Parameters
+    ----------
+    n : int
+        Rows and columns of a tile.
+    tiles : int
+        Tiles, a power of two.
+    skew : int
+        Cycles between two rows of the array.
+    """
+
+    def __init__(self, *, n, tiles, skew):
+        self.n = n
+        self.tiles = tiles
+        self.skew = skew
+        super().__init__({
+            "write": In(1), "write_data": In(16 * n), "freed": Out(1),
+            "shifting": Out(1), "coming": Out(1), "switch": In(1),
+            "w": Out(16 * n), "marks": Out(n), "switches": Out(n),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        n, depth = self.n, self.tiles * self.n
+
+        write_address = Signal(range(depth))
+        tile_written = Signal()
+        m.d.comb += tile_written.eq(self.write & (write_address[:bits_for(n - 1)] == n - 1))
+        with m.If(self.write):
+            m.d.sync += write_address.eq(write_address + 1)
+
+        # `available`: there is a tile, and the one before it has been read.
+        count, available = Signal(range(self.tiles + 1)), Signal()
+        remaining, under_way, loaded = Signal(range(n)), Signal(), Signal()
+        first, last = Signal(), Signal()
+        step = Signal()
+        m.d.comb += [
+            self.shifting.eq(step),
+            first.eq(available & (~loaded | self.switch)),
+            last.eq(remaining == 1),
+            step.eq(first | under_way),
+            self.coming.eq(loaded | last),
+        ]
+        m.d.sync += [
+            count.eq(count + tile_written - first),
+            available.eq(((count != 0) | tile_written) & (last | (~under_way & ~first))),
+        ]
+        with m.If(self.switch):
+            m.d.sync += loaded.eq(0)
+        with m.If(first):
+            m.d.sync += [remaining.eq(n - 1), under_way.eq(1)]
+        with m.Elif(under_way):
+            m.d.sync += remaining.eq(remaining - 1)
+        with m.If(last):
+            m.d.sync += [under_way.eq(0), loaded.eq(1)]
+
+        moving = {"step": step, "mark": first, "switch": self.switch, "last": last}
+        for r in range(n):
+            down = {name: Signal(name=f"{name}_{r}") for name in moving}
+            instantiate(m, platform, lambda: WeightFifoLane(depth=depth, skew=self.skew),
+                        name=f"lane_{r}", module="tpu_weight_fifo_lane",
+                        **{f"{name}_i": value for name, value in moving.items()},
+                        **{f"{name}_o": value for name, value in down.items()},
+                        w=self.w.word_select(r, 16), mark=self.marks[r], switch=self.switches[r],
+                        write_address=write_address, write=self.write, write_data=self.write_data.word_select(r, 16))
+            moving = down
+        m.d.comb += self.freed.eq(moving["last"])
+        return m

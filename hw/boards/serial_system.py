@@ -1,0 +1,90 @@
+"""A core that needs nothing but a serial line: with its memory and a bridge to both, whatever the board."""
+
+from amaranth import ClockSignal, Module, Mux, ResetSignal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect
+from amaranth.utils import exact_log2
+
+from ..lib.hierarchy import instantiate
+from ..spec.serial_protocol import REGISTERS_BASE
+from ..tpu import Tpu
+from .board_memory import BoardMemory
+from .serial_bridge import SerialBridge
+
+__all__ = ["SerialSystem"]
+
+
+class SerialSystem(wiring.Component):
+    """The core, block RAM as its host memory from address 0 on, and a bridge to the memory and the core's registers.
+
+    It can be exported, not simulated in Amaranth: the core brings clock domains of its own.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+    memory : int
+        Bytes; a power of two.
+    clock : int
+        Hz.
+    step : int
+        From :func:`hw.boards.uart.bit_step`.
+    silence : int
+        Cycles without a byte after which the bridge gives up a frame.
+
+    Members
+    -------
+    rx, tx : the serial line.
+    busy, failed : of the bridge.
+    irq : of the core.
+    """
+
+    def __init__(self, config, *, memory, clock, step, silence):
+        self.config = config
+        self.memory = memory
+        self.clock = clock
+        self.step = step
+        self.silence = silence
+        super().__init__({"rx": In(1), "tx": Out(1), "busy": Out(1), "failed": Out(1), "irq": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        core = instantiate(m, platform, lambda: Tpu(config), name="core", module="tpu", domain=None)
+        m.submodules.memory = memory = BoardMemory(
+            size=self.memory, address_width=config.address_width, data_width=config.bus_width, always_ready=True)
+        m.submodules.bridge = bridge = SerialBridge(
+            step=self.step, silence=self.silence, identity={"memory": self.memory, "clock": self.clock})
+        connect(m, core.m_axi_read, memory.read)
+        connect(m, core.m_axi_write, memory.write)
+        m.d.comb += [
+            core.aclk.eq(ClockSignal()),
+            core.aresetn.eq(~ResetSignal()),
+            bridge.rx.eq(self.rx),
+            self.tx.eq(bridge.tx),
+            self.busy.eq(bridge.busy),
+            self.failed.eq(bridge.failed),
+            self.irq.eq(core.irq),
+        ]
+
+        # The bridge has one access on its bus at a time: the answer that is there is the one that it waits for.
+        bus, top = bridge.bus, exact_log2(REGISTERS_BASE)
+        for channel in ("aw", "ar"):
+            m.d.comb += getattr(bus, f"{channel}ready").eq(Mux(
+                getattr(bus, f"{channel}addr")[top], getattr(core.s_axil, f"{channel}ready"), getattr(memory.lite, f"{channel}ready")))
+        m.d.comb += bus.wready.eq(Mux(bus.awaddr[top], core.s_axil.wready, memory.lite.wready))
+        for target, chosen in ((core.s_axil, bus.awaddr[top]), (memory.lite, ~bus.awaddr[top])):
+            m.d.comb += [
+                target.awaddr.eq(bus.awaddr[:top]), target.awvalid.eq(bus.awvalid & chosen),
+                target.wdata.eq(bus.wdata), target.wstrb.eq(bus.wstrb), target.wvalid.eq(bus.wvalid & chosen),
+                target.bready.eq(bus.bready),
+                target.araddr.eq(bus.araddr[:top]), target.arvalid.eq(bus.arvalid & chosen),
+                target.rready.eq(bus.rready),
+            ]
+        m.d.comb += [
+            bus.bvalid.eq(core.s_axil.bvalid | memory.lite.bvalid),
+            bus.bresp.eq(Mux(bus.awaddr[top], core.s_axil.bresp, memory.lite.bresp)),
+            bus.rvalid.eq(core.s_axil.rvalid | memory.lite.rvalid),
+            bus.rresp.eq(Mux(bus.araddr[top], core.s_axil.rresp, memory.lite.rresp)),
+            bus.rdata.eq(Mux(bus.araddr[top], core.s_axil.rdata, memory.lite.rdata)),
+        ]
+        return m

@@ -1,0 +1,1 @@
+"""AXI, and what moves data between host memory and chip."""

@@ -1,0 +1,1 @@
+"""From words in host memory to operations of the units: fetch, decode, dispatch, run, registers."""

@@ -1,0 +1,195 @@
+"""Dispatch: finds what each instruction has to wait for, and hands it to its unit. The hazards are interlocked here."""
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..spec.operations import activate_layout, matmul_layout, transfer_layout
+from .decoder import Unit, decoded_layout, footprint_layout
+from .operation_queue import OperationQueue
+from .scoreboard import Scoreboard
+
+__all__ = ["Dispatcher", "UNITS"]
+
+#: The units, with their operation's name in :func:`hw.control.decoder.decoded_layout`, in the order of `Unit`.
+UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmul": "matmul", "activate": "activate"}
+
+
+#: What instructions share.
+_SPACES = ("host", "buffer", "acc", "bias")
+
+
+class Dispatcher(wiring.Component):
+    """Holds up to `window` instructions in flight, in the order of the program for each unit.
+
+    A new instruction is compared with those of other units in flight, one a cycle, and placed four cycles after the last.
+    It waits, in its unit's queue, for those that touch what it touches, where one of the two writes; an operation leaves
+    the queue when they have all ended. A MATMUL is handed over before that, so that its loops stand ready: `blocked`
+    tells the unit which slots still wait. Instructions of one unit keep their order and need no comparison. SYNC and HALT
+    wait for all.
+
+    Members
+    -------
+    i : decoded instructions.
+    <unit>, <unit>_done, <unit>_done_slot : a stream of operations to each unit, and its answer.
+    halted : HALT was reached and all has ended.
+    accepted : an instruction was dispatched. `at_end` : SYNC or HALT waits. `waits` : the units (one bit each, in the order
+    of `UNITS`) that the MATMUL in `held_slot` waits for, while `held`. `matmul_queued` : a MATMUL is not yet handed over.
+    """
+
+    queue_depth = 4
+
+    def __init__(self, *, config):
+        self.config = config
+        self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config),
+                        "activate": activate_layout(config)}
+        slot = range(config.window)
+        super().__init__({
+            "i": In(stream.Signature(decoded_layout(config))),
+            **{unit: Out(stream.Signature(self.layouts[kind])) for unit, kind in UNITS.items()},
+            **{f"{unit}_done": In(1) for unit in UNITS},
+            **{f"{unit}_done_slot": In(slot) for unit in UNITS},
+            "halted": Out(1), "accepted": Out(1), "at_end": Out(1), "waits": Out(len(UNITS)), "matmul_queued": Out(1),
+            "blocked": Out(self.config.window), "held": In(1), "held_slot": In(slot),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        slots = self.config.window
+        m.submodules.scoreboard = board = Scoreboard(slots=slots)
+        m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
+        write, read = footprints.write_port(), footprints.read_port(domain="comb")
+
+        # What ends on the bus ends here a cycle later.
+        ends, bus_ends, late, any_late = Signal(slots), Signal(slots), Signal(slots), Signal()
+        for unit in UNITS:
+            of_unit = bus_ends if unit in ("load", "weights", "store") else ends
+            with m.If(getattr(self, f"{unit}_done")):
+                m.d.comb += of_unit.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
+        m.d.comb += board.ended.eq(ends | late)
+        m.d.sync += [late.eq(bus_ends), any_late.eq(self.load_done | self.weights_done | self.store_done)]
+
+        # Each occupied slot in turn: look for it, read its footprint, compare the places, judge. Then take a free slot. Slots
+        # of the same unit are passed over, except for the first.
+        footprint = self.i.p.footprint
+        slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
+        own = Signal(slots)
+        m.d.comb += own.eq(Array(slots_of.values())[footprint.unit.as_value()])
+        idle = Signal(init=1)       # between two instructions
+        left, to_scan, waits_for = Signal(slots), Signal(slots), Signal(slots)
+        reading, comparing, judging = Signal(), Signal(), Signal()
+        read_slot, compared_slot, judged_slot = (Signal(range(slots), name=f"{step}_slot") for step in ("read", "compared", "judged"))
+        m.d.comb += [to_scan.eq(Mux(idle, board.occupied, left)), read.addr.eq(read_slot)]
+        for s in reversed(range(slots)):
+            with m.If(to_scan[s]):
+                m.d.sync += read_slot.eq(s)
+        other = Signal.like(read.data)
+        m.d.sync += [
+            left.eq(to_scan & (to_scan - 1) & ~own),
+            reading.eq(self.i.valid & to_scan.any()), comparing.eq(reading), judging.eq(comparing),
+            compared_slot.eq(read_slot), judged_slot.eq(compared_slot), other.eq(read.data),
+        ]
+        conflict = Signal(len(_SPACES))
+        for i, space in enumerate(_SPACES):
+            a, b = footprint[space], other[space]
+            relevant = (footprint.unit != other.unit) & ((a.writes & (b.reads | b.writes)) | (a.reads & b.writes))
+            if space == "host":
+                relevant &= footprint.region == other.region
+            flags = Signal(3, name=f"{space}_flags")
+            m.d.sync += flags.eq(Cat(relevant, a.first <= b.last, b.first <= a.last))
+            m.d.comb += conflict[i].eq(flags.all())
+
+        free = Signal(range(slots))
+        for s in reversed(range(slots)):
+            with m.If(~board.occupied[s]):
+                m.d.sync += free.eq(s)
+
+        # A cycle ahead: whether all slots have been compared, whose the instruction is, whether there is room for it, and whether
+        # it waits for nobody. The instruction has then been there for a cycle, room only grows until something is placed, and
+        # those who are waited for become fewer.
+        compared, mine, room, clear = Signal(), Signal(len(UNITS)), Signal(), Signal()
+        is_sync, is_halt = Signal(), Signal()
+        rooms = Array([Signal(name=f"{unit}_room") for unit in UNITS])
+        none, placed, accept = Signal(), Signal(), Signal()
+        alone = Signal()        # no more than one slot was occupied
+        is_control = footprint.unit == Unit.CONTROL
+        m.d.sync += [
+            alone.eq((board.occupied & (board.occupied - 1)) == 0),
+            compared.eq(self.i.valid & ~placed & Mux(idle, ~board.occupied.any(), ~left.any() & ~reading & ~comparing)),
+            mine.eq(Cat(footprint.unit.as_value() == index for index in range(len(UNITS)))),
+            room.eq(~is_control & ~board.occupied.all() & rooms[footprint.unit.as_value()]),
+            clear.eq(~(waits_for & board.occupied).any() & ~(judging & conflict.any())),
+            is_sync.eq(self.i.valid & ~placed & is_control & ~self.i.p.halt),
+            is_halt.eq(self.i.valid & ~placed & is_control & self.i.p.halt),
+        ]
+        m.d.comb += [
+            none.eq(~board.occupied.any() | (alone & any_late)),
+            self.at_end.eq(is_sync | is_halt),
+            self.halted.eq(is_halt & none),
+            accept.eq(compared & room),
+            placed.eq(accept | (is_sync & none)),
+            self.i.ready.eq(placed),
+            self.accepted.eq(accept),
+            board.allocate.eq(accept),
+            board.slot.eq(free),
+            board.waits_for.eq(waits_for & board.occupied),
+            board.clear.eq(clear),
+            write.en.eq(accept),
+            write.addr.eq(free),
+            write.data.eq(footprint),
+        ]
+        m.d.sync += idle.eq(placed | (idle & ~self.i.valid))
+        with m.If(idle):
+            m.d.sync += waits_for.eq(0)
+        with m.Elif(judging & conflict.any()):
+            m.d.sync += waits_for.bit_select(judged_slot, 1).eq(1)
+
+        for index, (unit, kind) in enumerate(UNITS.items()):
+            shape = self.layouts[kind]
+            queue = m.submodules[f"{unit}_queue"] = OperationQueue(payload=shape, slot=free.shape(), depth=self.queue_depth)
+            entry = Signal(shape, name=f"{unit}_entry")
+            out = getattr(self, unit)
+            m.d.comb += [
+                entry.eq(self.i.p[kind]),
+                entry.tag.slot.eq(free),
+                rooms[index].eq(queue.w_rdy),
+                queue.w_payload.eq(entry),
+                queue.w_slot.eq(free),
+            ]
+            if unit == "matmul":
+                m.d.comb += [
+                    queue.w_en.eq(accept & mine[index]),
+                    out.payload.eq(queue.r_payload),
+                    out.valid.eq(queue.r_rdy),
+                    queue.r_en.eq(queue.r_rdy & out.ready),
+                    self.matmul_queued.eq(queue.r_rdy),
+                ]
+            else:
+                # What a unit is offered stands in registers, and leaves the queue a cycle later; where nothing is before it,
+                # and nothing to wait for, it comes at once.
+                at_once, offered = Signal(name=f"{unit}_at_once"), Signal(name=f"{unit}_offered")
+                m.d.comb += [
+                    at_once.eq(accept & mine[index] & clear & ~queue.r_rdy & ~out.valid),
+                    queue.w_en.eq(accept & mine[index] & ~at_once),
+                    queue.r_en.eq(offered),
+                ]
+                m.d.sync += offered.eq(0)
+                with m.If(out.valid):
+                    m.d.sync += out.valid.eq(~out.ready)
+                with m.Elif(queue.r_rdy):
+                    ready = ~board.blocked.bit_select(queue.r_slot, 1)
+                    m.d.sync += [out.payload.eq(queue.r_payload), out.valid.eq(ready), offered.eq(ready)]
+                with m.Else():
+                    m.d.sync += [out.payload.eq(entry), out.valid.eq(at_once)]
+            with m.If(accept):
+                m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine[index])
+
+        m.d.comb += self.blocked.eq(board.blocked)
+        # For the counters: two cycles old.
+        pending = Signal(slots)
+        m.d.sync += [
+            pending.eq(Mux(self.held, Array(board.waiting)[self.held_slot], 0)),
+            *(self.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(UNITS)),
+        ]
+        return m

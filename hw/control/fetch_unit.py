@@ -1,0 +1,112 @@
+"""Instruction fetch."""
+
+from amaranth import Cat, Module, Mux, ResetSignal, Signal
+from amaranth.lib import fifo, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import bits_for, exact_log2
+
+from ..bus.burst_splitter import BurstSplitter, burst_request
+from ..lib.width_converter import Assembler
+from ..spec.isa import INSTRUCTION_WIDTH
+from ..spec.operations import instruction_layout
+
+__all__ = ["FetchUnit"]
+
+
+class FetchUnit(wiring.Component):
+    """Prefetches instructions from `pc` on, which it takes over in reset, `group` at a time.
+
+    Nothing outside the first `size` bytes of the region at `base` is read: past its end comes one instruction with
+    `overrun` set, and at once if the first one is not aligned to the bus.
+
+    Parameters
+    ----------
+    address_width, bus_width : int
+        Bits.
+    instruction_bytes : int
+        Distance between two instructions; what exceeds an instruction is ignored.
+    """
+
+    depth = 8
+    group = 4
+
+    def __init__(self, *, address_width, bus_width, instruction_bytes):
+        self.bus_width = bus_width
+        self.instruction_bytes = instruction_bytes
+        self._address_width = address_width
+        super().__init__({
+            "base": In(address_width), "size": In(32), "pc": In(32),
+            "request": Out(stream.Signature(burst_request(address_width))),
+            "data_valid": In(1), "data_error": In(1), "data": In(bus_width),
+            "o": Out(stream.Signature(instruction_layout())),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        step, beats = exact_log2(self.instruction_bytes), 8 * self.instruction_bytes // self.bus_width
+        m.submodules.splitter = splitter = BurstSplitter(
+            address_width=self._address_width, bus_bytes=self.bus_width // 8, beats_width=bits_for(self.group * beats))
+        m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=beats)
+        m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
+        connect(m, splitter.o, flipped(self.request))
+
+        # What is left of the region from `address` on: `groups` and a `tail` of instructions. In two cycles of
+        # reset it follows the registers, so that long sums are ready when the run begins.
+        address = Signal(self._address_width, reset_less=True)
+        present_pc = Signal(32, reset_less=True)
+        rest = Signal(33)
+        groups, tail = Signal(32 - step - exact_log2(self.group), reset_less=True), Signal(range(self.group), reset_less=True)
+        full = Signal(reset_less=True)      # there are groups
+        # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
+        ahead = Signal(range(self.depth + 1))
+        count = Signal(range(self.group + 1))
+        aligned, asked, taken = Signal(), Signal(), Signal()
+        available = Signal(32 - step)
+        m.d.comb += [
+            aligned.eq(~(self.base | self.pc)[:exact_log2(self.bus_width // 8)].any()),
+            rest.eq(self.size - self.pc),
+            available.eq(Mux(aligned & ~rest[32], rest[step:32], 0)),
+            count.eq(Mux(full, self.group, tail)),
+            splitter.i.valid.eq((ahead <= self.depth - self.group) & (count != 0)),
+            splitter.i.p.address.eq(address),
+            splitter.i.p.beats.eq(count << exact_log2(beats)),
+            asked.eq(splitter.i.valid & splitter.i.ready),
+            taken.eq(words.r_rdy & self.o.ready),
+        ]
+        m.d.sync += ahead.eq(ahead + Mux(asked, count, 0) - taken)
+        with m.If(ResetSignal()):
+            m.d.sync += [
+                address.eq(self.base + self.pc),
+                present_pc.eq(self.pc),
+                Cat(tail, groups).eq(available),
+                full.eq(groups != 0),
+            ]
+        with m.Elif(asked):
+            m.d.sync += address.eq(address + (self.group << step))
+            with m.If(full):
+                m.d.sync += [groups.eq(groups - 1), full.eq(groups != 1)]
+            with m.Else():
+                m.d.sync += tail.eq(0)
+
+        # A word with a beat that the bus could not read goes on as `failed`: it matters only if it is to be executed.
+        earlier_failed, failed = Signal(), Signal()
+        m.d.comb += failed.eq(earlier_failed | self.data_error)
+        with m.If(assembler.o_valid):
+            m.d.sync += earlier_failed.eq(0)
+        with m.Elif(self.data_error):
+            m.d.sync += earlier_failed.eq(1)
+
+        m.d.comb += [
+            assembler.i_valid.eq(self.data_valid | self.data_error),
+            assembler.i.eq(self.data),
+            words.w_en.eq(assembler.o_valid),
+            words.w_data.eq(Cat(assembler.o[:INSTRUCTION_WIDTH], failed)),
+            words.r_en.eq(self.o.ready),
+            Cat(self.o.p.word, self.o.p.failed).eq(words.r_data),
+            self.o.p.pc.eq(present_pc),
+            self.o.p.overrun.eq(~words.r_rdy),
+            self.o.valid.eq(words.r_rdy | ((ahead == 0) & (count == 0))),
+        ]
+        with m.If(taken):
+            m.d.sync += present_pc.eq(present_pc + self.instruction_bytes)
+        return m

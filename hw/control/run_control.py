@@ -1,0 +1,117 @@
+"""The life of a run: start, end, fault, interrupt, and the counters that account for each of its cycles."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..spec.isa import Fault
+from ..spec.registers import STALLS
+
+__all__ = ["RunControl"]
+
+
+class State(enum.Enum, shape=2):
+    """Of a run: none; waiting for the bus managers to come to rest; going on."""
+
+    IDLE = 0
+    QUIET = 1
+    RUN = 2
+
+
+class RunControl(wiring.Component):
+    """Starts and ends runs, and counts.
+
+    Outside a run all units are held in reset (`running` is 0) and the bus managers drain. A start waits until they are
+    `quiet`. A run ends with `halted`, with a fault, or by `reset`. With no `progress` for `timeout` cycles, a run ends
+    with the fault TIMEOUT, whatever it waits for.
+
+    Members
+    -------
+    start, reset, acknowledge : commands. `timeout` : cycles.
+    quiet, progress, halted : from the core. `fault`, `cause`, `pc` : from the core; `present_pc` : for a timeout.
+    running : the units may work. `active`, `done`, `faulted`, `pending` : status; `fault_cause`, `fault_pc`.
+    busy : a row entered the array in this cycle; else the reason of `stall`, one bit each in the order of `STALLS`, the
+    lowest counts. `cycles`, `busy_cycles`, `stall_cycles` : the counters; `read_beat`, `write_beat` and their counters. All
+    that is counted, and `progress`, is a cycle old, so no block's path ends in a counter.
+    """
+
+    def __init__(self):
+        super().__init__({
+            "start": In(1), "reset": In(1), "acknowledge": In(1), "timeout": In(32),
+            "quiet": In(1), "progress": In(1), "halted": In(1),
+            "fault": In(1), "cause": In(Fault), "pc": In(32), "present_pc": In(32),
+            "running": Out(1), "active": Out(1), "done": Out(1), "faulted": Out(1), "pending": Out(1),
+            "fault_cause": Out(Fault), "fault_pc": Out(32),
+            "busy": In(1), "stall": In(len(STALLS)), "read_beat": In(1), "write_beat": In(1),
+            "cycles": Out(32), "busy_cycles": Out(32), "stall_cycles": Out(32).array(len(STALLS)),
+            "read_beats": Out(32), "write_beats": Out(32),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        silent = Signal(32)
+        fail = Signal()
+
+        state = Signal(State)
+        moved, counting, busy, stall = Signal(), Signal(), Signal(), Signal(len(STALLS))
+        read_beat, write_beat = Signal(), Signal()
+        m.d.sync += [
+            moved.eq(self.progress),
+            counting.eq(self.active),
+            busy.eq(self.busy),
+            stall.eq(self.stall),
+            read_beat.eq(self.read_beat),
+            write_beat.eq(self.write_beat),
+        ]
+        with m.If(counting):
+            m.d.sync += self.cycles.eq(self.cycles + 1)
+            reasons = ((self.read_beats, read_beat), (self.write_beats, write_beat), (self.busy_cycles, busy), *(
+                (counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(self.stall_cycles)))
+            for counter, counts in reasons:
+                with m.If(counts):
+                    m.d.sync += counter.eq(counter + 1)
+
+        with m.If(self.acknowledge):
+            m.d.sync += self.pending.eq(0)
+
+        # A cycle old too: the comparison is long.
+        expired = Signal()
+        m.d.comb += self.active.eq(state != State.IDLE)
+        m.d.sync += [
+            silent.eq(Mux(moved | ~self.active, 0, silent + 1)),
+            expired.eq(self.active & (silent >= self.timeout) & silent.any()),
+        ]
+        with m.Switch(state):
+            with m.Case(State.IDLE):
+                with m.If(self.start & ~self.faulted):
+                    m.d.sync += [
+                        state.eq(Mux(self.quiet, State.RUN, State.QUIET)),
+                        self.running.eq(self.quiet),
+                        self.done.eq(0),
+                        *(counter.eq(0) for counter in (
+                            self.cycles, self.busy_cycles, self.read_beats, self.write_beats, *self.stall_cycles)),
+                    ]
+            with m.Case(State.QUIET):
+                with m.If(expired):
+                    m.d.comb += fail.eq(1)
+                with m.Elif(self.quiet):
+                    m.d.sync += [state.eq(State.RUN), self.running.eq(1)]
+            with m.Case(State.RUN):
+                with m.If(self.fault | expired):
+                    m.d.comb += fail.eq(1)
+                with m.Elif(self.halted):
+                    m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.done.eq(1), self.pending.eq(1)]
+
+        with m.If(fail):
+            m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.faulted.eq(1), self.pending.eq(1)]
+            with m.If(self.running & self.fault):
+                m.d.sync += [self.fault_cause.eq(self.cause), self.fault_pc.eq(self.pc)]
+            with m.Else():
+                m.d.sync += [self.fault_cause.eq(Fault.TIMEOUT), self.fault_pc.eq(self.present_pc)]
+        with m.If(self.reset):
+            m.d.sync += [
+                state.eq(State.IDLE), self.running.eq(0),
+                self.done.eq(0), self.faulted.eq(0), self.pending.eq(0),
+                self.fault_cause.eq(Fault.NONE), self.fault_pc.eq(0),
+            ]
+        return m

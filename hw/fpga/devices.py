@@ -1,0 +1,63 @@
+"""The largest core that fits each FPGA."""
+
+from ..config import from_preset
+from .implement import implement
+from .targets import PARTS, RESOURCES, Target
+
+__all__ = ["largest_cores"]
+
+#: No cell is smaller, where the multipliers are made of LUTs.
+_LUTS_A_CELL = 500
+
+
+def _sizes(part):
+    """Sizes that the multipliers do not rule out, the largest first."""
+    cells = part.dsp or part.lut // _LUTS_A_CELL
+    return [n for n in (128, 64, 32, 16, 8, 4, 2) if n * n <= cells]
+
+
+def largest_cores(names, folder, *, preset="tiny", progress=None, implement=implement):
+    """Synthesizes ever smaller cores, from the largest that a part has multipliers for, until one fits.
+
+    Parts that Yosys does not tell apart share their netlists.
+
+    Parameters
+    ----------
+    names : list of str
+        Of :data:`hw.fpga.targets.PARTS`.
+    folder : pathlib.Path
+        For the tools' files.
+    preset : str
+        Whose buffers, in rows, and whose cells the cores have.
+    progress : callable or None
+        Gets texts.
+
+    Returns
+    -------
+    list of dict
+        `part`; `n` of the largest core that fits, or None; `used` by it, or by the smallest that there is; `available`;
+        `next`: what the next size would take at least.
+    """
+    needs = {}
+
+    def need(part, n):
+        key = part.family, part.synthesis, n
+        if key not in needs:
+            config = from_preset(preset, n=n)
+            report = implement(config, Target(part.name, part), folder / f"{part.name}-n{n}",
+                               progress=lambda text: progress and progress(f"n = {n} for {part.name}: {text}"))
+            needs[key] = {resource: report[resource] for resource in RESOURCES}
+        return needs[key]
+
+    results = []
+    for part in map(PARTS.get, names):
+        sizes = _sizes(part)
+        larger = {"dsp": (2 * sizes[0]) ** 2}
+        for n in sizes:
+            used = need(part, n)
+            fits = all(count <= part.available[resource] for resource, count in used.items())
+            if fits:
+                break
+            larger = used
+        results.append({"part": part.name, "n": n if fits else None, "used": used, "available": part.available, "next": larger})
+    return results

@@ -1,0 +1,191 @@
+"""From a configuration to an FPGA: synthesis, place and route, bitstream, and a report that says what does not hold."""
+
+import json
+import time
+from dataclasses import asdict
+
+from amaranth_tpu.sim.rtl.simulators import lock
+
+from ..array.cell import STAGES
+from ..verilog.export import to_verilog
+from .area_picture import area_picture
+from .netlist import AROUND
+from .place_and_route import core_clock, critical_path, need_tools, place_and_route, used
+from .scan_chain import on_scan_chain
+from .synthesis import SynthesisError, synthesize
+from .targets import RESOURCES
+
+__all__ = ["advice", "implement", "shortcomings"]
+
+#: Blocks whose memories have to be in block RAM when they are not tiny, and the depth from which they are not.
+_IN_BLOCK_RAM = {"unified_buffer": "unified_buffer_depth", "accumulators": "accumulator_depth"}
+_TINY_DEPTH = 128
+
+#: What an earlier run may have left; the tools' own files go when a tool runs again.
+_RESULTS = ("report.json", "area.svg", "latches.txt", "netlist.json", "stat.json", "nextpnr.log", "timing.json", "pins",
+            "routed", "top.bit", "top.bin", "top.fs")
+
+
+def _design(config, target, pnr):
+    """Verilog text and its top module."""
+    if target.board:
+        return target.board.to_verilog(config), "top"
+    core = to_verilog(config)
+    return (core + on_scan_chain(core), "top") if pnr else (core, "tpu")
+
+
+def _sum(blocks):
+    return {resource: sum(counts[resource] for counts in blocks.values()) for resource in RESOURCES}
+
+
+def _lacks(counts, target):
+    """What the part has too little of: {resource: text}."""
+    return {resource: f"{counts[resource]:,} {resource.upper()} of {available:,}"
+            for resource, available in target.part.available.items() if counts.get(resource, 0) > available}
+
+
+def shortcomings(report, config, target):
+    """What a report shows that must not be: one text for each, the gravest first."""
+    found = []
+
+    def count(block, resource):
+        return report["blocks"].get(block, {}).get(resource, 0)
+
+    for block, depth in _IN_BLOCK_RAM.items():
+        if getattr(config, depth) >= _TINY_DEPTH and count(block, "bram") < config.n:
+            found.append(f"{count(block, 'bram')} block RAMs for the {config.n} memories of {block}: "
+                         f"the others are in LUTs or flip-flops")
+    if target.part.dsp and count("array", "dsp") < config.n ** 2:
+        found.append(f"{count('array', 'dsp')} DSPs for the {config.n ** 2} multipliers of the array: the others are in LUTs")
+    lacks = _lacks(report["total"], target)
+    if lacks:
+        found.append(f"n = {config.n} does not fit {target.part.name}: it takes {', '.join(lacks.values())}")
+    if report["met"] is False:
+        found.append(f"missed: {report['fmax_mhz']:.1f} MHz < {report['clock_mhz']:.1f} MHz")
+    return found
+
+
+def _ways_to_fit(report, config, lacks):
+    """Ways to make a core smaller: options that can be enough, by what the blocks that they concern take."""
+    ways = {"smaller buffers (--unified-buffer-depth, --accumulator-depth)": (("unified_buffer", "accumulators"), ("bram",))}
+    if config.pooling or config.table_lanes or config.softmax:
+        ways["fewer functions (--no-pooling, --no-softmax, --table-lanes 0)"] = (("activation",), RESOURCES)
+
+    def savings(resource, way):
+        blocks, resources = ways[way]
+        return sum(report["blocks"].get(block, {}).get(resource, 0) for block in blocks) if resource in resources else 0
+
+    found = [way for way in ways if any(savings(resource, way) for resource in lacks)]
+    most = {resource: sum(savings(resource, way) for way in found) for resource in lacks}
+    enough = all(report["total"][resource] - most[resource] <= report["available"][resource] for resource in lacks)
+    return (["a smaller --n"] if config.n > 2 else []) + (found if enough else [])
+
+
+def advice(report, config, target):
+    """What to try, where a core is too large or slower than what was aimed at: one text for each."""
+    found = []
+    if lacks := _lacks(report["total"], target):
+        ways = _ways_to_fit(report, config, lacks)
+        found += [f"try {way}" for way in ways]
+        found.append("try a larger part (--target)" + ("" if ways else ": no core is small enough for this one"))
+    if report["fmax_mhz"] and report["fmax_mhz"] < report["clock_mhz"]:
+        reached = f"{report['fmax_mhz']:.1f} MHz reached, {report['clock_mhz']:.1f} MHz aimed at"
+        if config.cell_stages < STAGES[-1]:
+            found.append(f"{reached}: a cell of more stages is faster (--cell-stages, now {config.cell_stages}, "
+                         f"at most {STAGES[-1]})")
+        else:
+            found.append(f"{reached}: try --across-blocks, or another --seed")
+    return found
+
+
+def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1, progress=None):
+    """Makes a core for a target in `folder`, which keeps the tools' logs, `report.json` and `area.svg`.
+
+    A board's design is its whole top. A part alone gets the core `tpu`: synthesized as it is, and for place and route
+    between two shift registers (see :mod:`hw.fpga.scan_chain`), which `lut` and `ff` leave out.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+    target : hw.fpga.targets.Target
+    folder : pathlib.Path
+    pnr : bool
+        Place and route, and a bitstream, after Yosys.
+    across_blocks : bool
+        With `pnr`: let Yosys optimise across blocks; the counts by block are then only roughly right.
+    seed : int
+        Of place and route.
+    progress : callable or None
+        Gets texts: what is being done.
+
+    Returns
+    -------
+    dict
+        `target`, `part`, `board`, `n`, `config`; `lut`, `ff`, `dsp`, `bram` of the design, `total` with what is around it,
+        `available` of the part; `fits`; `blocks`: {block: {resource: count}}; `placed`: whether the counts are nextpnr's
+        (a block `placement` holds what nextpnr added) or Yosys'; `fmax_mhz`, `clock_mhz`, `met` (None without place and
+        route; `met` is judged on boards only, whose clock is fixed); `critical_path` as of :func:`critical_path`;
+        `registers_for_memories`; `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors` and `advice`:
+        texts of :func:`shortcomings` and :func:`advice`.
+
+    Raises
+    ------
+    SynthesisError
+        When place and route is impossible for the family, or the netlist has a latch.
+    sim.rtl.simulators.ToolError
+        When a tool is missing, fails or does not end.
+    """
+    kind = target.family.place_and_route
+    if pnr and kind is None:
+        raise SynthesisError(f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; "
+                             f"leave out --pnr")
+    if pnr:
+        need_tools(kind)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder / "synth.lock", timeout=1):
+        return _implement(config, target, folder.resolve(), pnr, across_blocks, seed, progress or (lambda text: None))
+
+
+def _implement(config, target, folder, pnr, across_blocks, seed, progress):
+    for name in _RESULTS:
+        (folder / name).unlink(missing_ok=True)
+    started, times = time.perf_counter(), {}
+
+    def stage(name):
+        times[name] = round(time.perf_counter() - started - sum(times.values()), 1)
+
+    def tool_progress(tool, phase):
+        progress(f"{tool}: {phase}" if phase else tool)
+
+    progress("generating Verilog")
+    verilog, top = _design(config, target, pnr)
+    stage("generate")
+    blocks, memories, layout = synthesize(verilog, target, folder, top=top, flat=pnr, across_blocks=across_blocks,
+                                          progress=tool_progress)
+    stage("yosys")
+    report = {
+        "target": target.name, "part": target.part.name, "board": target.board and target.board.name, "n": config.n,
+        "config": asdict(config), "across_blocks": across_blocks, "seed": seed, "placed": False, "blocks": blocks,
+        "registers_for_memories": memories,
+        "available": target.part.available, "total": _sum(blocks), "fmax_mhz": None, "clock_mhz": target.clock_mhz, "met": None,
+        "critical_path": [], "bitstream": None,
+    }
+    if pnr and not _lacks(report["total"], target):
+        constraints = target.board and target.board.constraints()
+        measured, bitstream = place_and_route(target, folder, constraints=constraints, seed=seed, progress=tool_progress)
+        stage("nextpnr")
+        placed = used(measured, target.family.place_and_route)
+        blocks["placement"] = {resource: placed.get(resource, count) - count for resource, count in report["total"].items()}
+        clock = core_clock(measured, target.clock_mhz)
+        report |= {"placed": True, "total": _sum(blocks), "bitstream": str(bitstream),
+                   "fmax_mhz": clock["achieved"], "clock_mhz": clock["constraint"],
+                   "met": clock["achieved"] >= clock["constraint"] if target.board else None,
+                   "critical_path": critical_path(measured, clock["name"], layout)}
+    own = {block: counts for block, counts in blocks.items() if target.board or block != AROUND}
+    report |= {"blocks": own, **_sum(own), "fits": not _lacks(report["total"], target), "stage_seconds": times,
+               "seconds": round(time.perf_counter() - started, 1)}
+    report |= {"errors": shortcomings(report, config, target), "advice": advice(report, config, target)}
+    (folder / "area.svg").write_text(area_picture(report))
+    report |= {"picture": str(folder / "area.svg"), "logs": sorted(str(path) for path in folder.glob("*.log"))}
+    (folder / "report.json").write_text(json.dumps(report, indent=1))
+    return report

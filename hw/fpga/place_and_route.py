@@ -1,0 +1,112 @@
+"""nextpnr and the packers: a netlist becomes a bitstream, with what was used and how fast it is."""
+
+import json
+import re
+
+from .run_tool import fpga_tool, need
+
+__all__ = ["place_and_route", "need_tools", "critical_path", "core_clock", "used"]
+
+_TIMEOUT = 4 * 3600
+_PACK_TIMEOUT = 900
+
+_PACKERS = {"ecp5": "ecppack", "ice40": "icepack", "himbaechel-gowin": "gowin_pack"}
+
+#: What nextpnr's report counts, by family of nextpnr.
+_COUNTED = {
+    "ecp5": {"lut": ("TRELLIS_COMB",), "ff": ("TRELLIS_FF",), "dsp": ("MULT18X18D",), "bram": ("DP16KD",)},
+    "ice40": {"lut": ("ICESTORM_LC",), "dsp": ("ICESTORM_DSP",), "bram": ("ICESTORM_RAM",)},
+    "himbaechel-gowin": {"lut": ("LUT4", "ALU"), "ff": ("DFF",), "dsp": ("MULT9X9", "MULT18X18"), "bram": ("BSRAM",)},
+}
+
+#: What the tools add to the name of a net or a register to name a cell: `_LUT4_Z_2`, `$CCU2_COMB0`.
+_ADDED = re.compile(r"(?:_(?:LUT[1-6]|CCU2C|TRELLIS_FF|TRELLIS_DPR16X4|DP16KD|MULT18X18D|SB_\w+?|DFF\w*?|ALU|MUX2_LUT\d)"
+                    r"(?=_|\$|$)|\$(?:CCU2|DPRAM|RAMW|glb|nextpnr)).*$")
+
+
+def used(report, kind):
+    """{resource: count} of nextpnr's report."""
+    table = report["utilization"]
+    return {resource: sum(table.get(name, {"used": 0})["used"] for name in names) for resource, names in _COUNTED[kind].items()}
+
+
+def core_clock(report, clock_mhz):
+    """The core's clock: `name`, `achieved` and `constraint` in MHz.
+
+    Of several clocks the core's is the one that was asked for `clock_mhz`; if no clock was, the one that misses most.
+    """
+    clocks = [{"name": name, **clock} for name, clock in report["fmax"].items()]
+    asked = [clock for clock in clocks if abs(clock["constraint"] - clock_mhz) < 0.02 * clock_mhz]
+    return min(asked or clocks, key=lambda clock: clock["achieved"] / clock["constraint"])
+
+
+def critical_path(report, clock, layout):
+    """Steps of the slowest path from register to register of a clock.
+
+    Returns
+    -------
+    list of dict
+        `kind` ("clk-to-q", "routing", "logic", "setup"), `from` and `to` (names of the design), `from_cell` and `to_cell`
+        (names of the tools, with the pin), `net` or None, `block` that the step ends in, `delay_ns`.
+    """
+    paths = [path["path"] for path in report["critical_paths"]
+             if all(path[end].endswith(f"edge {clock}") for end in ("from", "to"))]
+    steps = []
+    block = None
+    for step in max(paths, key=lambda path: sum(step["delay"] for step in path), default=()):
+        ends = [step[end]["cell"] for end in ("from", "to")]
+        if not ends[1].startswith("$"):
+            block = layout.block_of(ends[1])
+        steps.append({
+            "kind": step["type"], "from": _design_name(ends[0], layout), "to": _design_name(ends[1], layout),
+            "from_cell": f"{ends[0]}.{step['from']['port']}", "to_cell": f"{ends[1]}.{step['to']['port']}",
+            "net": step.get("net"), "block": block, "delay_ns": round(step["delay"], 3)})
+    return steps
+
+
+def _design_name(cell, layout):
+    return _ADDED.sub("", cell).removeprefix(f"{layout.chain['tpu']}.") or cell
+
+
+def need_tools(kind):
+    """Raises a ToolError if what :func:`place_and_route` calls is not installed."""
+    need(f"nextpnr-{kind}")
+    need(_PACKERS[kind])
+
+
+def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
+    """Runs nextpnr and the packer on `netlist.json` in `folder`.
+
+    Parameters
+    ----------
+    constraints : str or None
+        Pins and clocks of a board, in the format of its family's tools.
+
+    Returns
+    -------
+    report : dict
+        nextpnr's own.
+    bitstream : pathlib.Path
+
+    Raises
+    ------
+    sim.rtl.simulators.ToolError
+        When a tool is missing, fails or does not end.
+    """
+    kind, part = target.family.place_and_route, target.part
+    pins = part.pins if constraints is None else constraints
+    pin_options, routed, pack, bitstream = {
+        "ecp5": (["--lpf", "pins"] if pins else ["--lpf-allow-unconstrained"], ["--textcfg", "routed"],
+                 ["--compress", "routed", "top.bit"], "top.bit"),
+        "ice40": (["--pcf", "pins"] if pins else ["--pcf-allow-unconstrained"], ["--asc", "routed"],
+                  ["routed", "top.bin"], "top.bin"),
+        "himbaechel-gowin": (["--vopt", "cst=pins"], ["--write", "routed"],
+                             ["-d", part.name.upper(), "-o", "top.fs", "routed"], "top.fs"),
+    }[kind]
+    (folder / "pins").write_text(pins)
+    fpga_tool(f"nextpnr-{kind}", [
+        *part.options, "--json", "netlist.json", *pin_options, *routed, "--freq", f"{target.clock_mhz:g}", "--seed", str(seed),
+        "--timing-allow-fail", "--report", "timing.json", "-q", "-l", "nextpnr.log",
+    ], folder=folder, makes="routed", log="nextpnr.log", timeout=_TIMEOUT, progress=progress)
+    fpga_tool(_PACKERS[kind], pack, folder=folder, makes=bitstream, timeout=_PACK_TIMEOUT, progress=progress)
+    return json.loads((folder / "timing.json").read_text()), folder / bitstream

@@ -1,0 +1,1 @@
+"""Matrix multiplication: from one MATMUL to the rows of its tile passes."""

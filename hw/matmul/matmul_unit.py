@@ -1,0 +1,125 @@
+"""The matrix multiply unit's sequencer: MATMUL operations in, controls of buffers and accumulators out."""
+
+from amaranth import Module, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from ..lib.delay_line import DelayLine
+from ..lib.skid_buffer import RegisterQueue
+from .pass_generator import PassGenerator
+from .row_issuer import RowIssuer
+
+__all__ = ["MatmulUnit"]
+
+
+class MatmulUnit(wiring.Component):
+    """Executes MATMUL operations in order, overlapping each with the next.
+
+    A row that is issued in cycle t reads the unified buffer in t, its sums enter the array in t + 1 + `lead`, read from the
+    accumulators `read_latency` cycles before, and are written back in t + 1 + `lead` + n * `latency` (column 0; column c
+    follows c cycles later). An operation is `done` a cycle before its last sum is written in the last column: nobody who
+    waits for it reads sooner than two cycles after `done`.
+
+    Parameters
+    ----------
+    n, lead, latency : int
+        Of the array; see :func:`hw.array.cell.split_stages`.
+    read_latency : int
+        Of the accumulators; at most 1 + `lead`.
+    matmul, pass_ : layouts
+        :func:`hw.spec.operations.matmul_layout` and :func:`hw.spec.operations.pass_layout`.
+
+    Members
+    -------
+    i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
+    blocked, held, head_slot : see :class:`hw.matmul.row_issuer.RowIssuer`.
+    coming, switch : from and to the weight FIFO. `address` : to the unified buffer.
+    read_row, start, bias_row, write, write_row : to the accumulators.
+    issued : a row entered the array in this cycle. `idle` : no operation is here.
+    waits_weights, waits_sums : why the next pass does not begin.
+    """
+
+    def __init__(self, *, n, lead, latency, read_latency, matmul, pass_):
+        self.n = n
+        self.lead = lead
+        self.latency = latency
+        self.read_latency = read_latency
+        self.matmul = matmul
+        self.pass_ = pass_
+        self.slot_shape = matmul["tag"].shape["slot"].shape
+        super().__init__({
+            "i": In(stream.Signature(matmul)), "done": Out(1), "done_slot": Out(self.slot_shape),
+            "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(self.slot_shape),
+            "coming": In(1), "switch": Out(1),
+            "address": Out(pass_["buffer"].shape),
+            "read_row": Out(pass_["acc"].shape), "start": Out(1), "bias_row": Out(pass_["bias"].shape),
+            "write": Out(1), "write_row": Out(pass_["acc"].shape),
+            "issued": Out(1), "idle": Out(1), "waits_weights": Out(1), "waits_sums": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.generator = generator = PassGenerator(matmul=self.matmul, pass_=self.pass_)
+        m.submodules.passes = passes = RegisterQueue(payload=self.pass_)
+        m.submodules.issuer = issuer = RowIssuer(pass_=self.pass_)
+        m.submodules.slots = slots = fifo.SyncFIFOBuffered(width=self.slot_shape, depth=4)
+        connect(m, generator.o, passes.i)
+        connect(m, passes.o, issuer.i)
+        m.d.comb += [
+            generator.i.payload.eq(self.i.payload),
+            generator.i.valid.eq(self.i.valid & slots.w_rdy),
+            self.i.ready.eq(generator.i.ready & slots.w_rdy),
+            slots.w_en.eq(self.i.valid & self.i.ready),
+            slots.w_data.eq(self.i.p.tag.slot),
+            issuer.blocked.eq(self.blocked),
+            self.held.eq(issuer.held),
+            self.head_slot.eq(issuer.head_slot),
+            issuer.coming.eq(self.coming),
+            self.switch.eq(issuer.switch),
+            self.waits_weights.eq(issuer.waits_weights),
+            self.waits_sums.eq(issuer.waits_sums),
+            self.issued.eq(issuer.row_valid),
+            self.address.eq(issuer.row.buffer),
+            self.idle.eq(~issuer.row_valid & ~passes.o.valid & ~generator.o.valid),
+        ]
+
+        # Accumulators are read later than operands: products take `lead` cycles longer than the memory alone.
+        sums = data.StructLayout({"row": issuer.row.acc.shape(), "bias": issuer.row.bias.shape(), "start": 1})
+        read = Signal(sums)
+        m.d.comb += [read.row.eq(issuer.row.acc), read.bias.eq(issuer.row.bias), read.start.eq(issuer.row.start)]
+        for stage in range(1 + self.lead - self.read_latency):
+            delayed = Signal(sums, name=f"read_{stage}", reset_less=True)
+            m.d.sync += delayed.eq(read)
+            read = delayed
+        m.d.comb += [self.read_row.eq(read.row), self.bias_row.eq(read.bias), self.start.eq(read.start)]
+
+        # Rows come back in the order and at the pace of their issue. The issuer hears of it `early` cycles before they are
+        # written: so many lie between its hearing and the first read of a pass that it lets go.
+        way = 1 + self.lead + self.n * self.latency
+        early = min(3 + self.lead - self.read_latency, way - 2)
+        returned = data.StructLayout({"row": issuer.row.acc.shape(), "first": 1, "last": 1, "last_pass": 1})
+        entering, leaving = Signal(returned), Signal(returned)
+        m.submodules.flight = flight = DelayLine(cycles=way - early, width=returned.size)
+        ended = Signal(early + self.n - 2)
+        m.d.comb += [
+            entering.row.eq(issuer.row.acc),
+            entering.first.eq(issuer.row.first),
+            entering.last.eq(issuer.row.last),
+            entering.last_pass.eq(issuer.row.last_pass),
+            flight.i_valid.eq(issuer.row_valid),
+            flight.i_data.eq(entering.as_value()),
+            leaving.as_value().eq(flight.o_data),
+            issuer.written_first.eq(flight.o_valid & leaving.first),
+            issuer.written_last.eq(flight.o_valid & leaving.last),
+            self.done.eq(ended[-1]),
+            self.done_slot.eq(slots.r_data),
+            slots.r_en.eq(self.done),
+        ]
+        writing, row = flight.o_valid, leaving.row
+        for stage in range(early):
+            delayed, delayed_row = Signal(name=f"writing_{stage}"), Signal.like(row, name=f"written_row_{stage}", reset_less=True)
+            m.d.sync += [delayed.eq(writing), delayed_row.eq(row)]
+            writing, row = delayed, delayed_row
+        m.d.comb += [self.write.eq(writing), self.write_row.eq(row)]
+        m.d.sync += ended.eq((ended << 1) | (flight.o_valid & leaving.last & leaving.last_pass))
+        return m

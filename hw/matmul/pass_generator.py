@@ -1,0 +1,79 @@
+"""The outer loops of a matrix multiplication: from one MATMUL to its passes."""
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["PassGenerator"]
+
+
+class PassGenerator(wiring.Component):
+    """Walks the loops `tiles1` and `tiles0` of a MATMUL; one pass a cycle while its consumer takes them.
+
+    Parameters
+    ----------
+    matmul, pass_ : layouts
+        :func:`hw.spec.operations.matmul_layout` and :func:`hw.spec.operations.pass_layout`.
+    """
+
+    def __init__(self, *, matmul, pass_):
+        self._copied = [name for name, _ in pass_ if name not in ("buffer", "acc", "bias", "end", "last", "slot")]
+        super().__init__({
+            "i": In(stream.Signature(matmul)),
+            "o": Out(stream.Signature(pass_)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        op = Signal.like(self.i.payload)
+        busy = Signal()
+        outer_buffer, outer_acc, bias = Signal.like(op.buffer), Signal.like(op.acc), Signal.like(op.bias)
+        left0 = Signal.like(op.tiles0)
+        last0, last1, single0 = Signal(), Signal(), Signal()
+
+        # `op.buffer`, `op.acc`, `op.tiles1` and `bias` are those of the present pass; `outer_*` those of the present t1.
+        m.d.comb += [
+            self.o.valid.eq(busy),
+            self.o.p.buffer.eq(op.buffer),
+            self.o.p.acc.eq(op.acc),
+            self.o.p.bias.eq(bias),
+            self.o.p.end.eq(op.acc + op.rows),
+            self.o.p.last.eq(last0 & last1),
+            self.o.p.slot.eq(op.tag.slot),
+            *(self.o.p[name].eq(op[name]) for name in self._copied),
+            self.i.ready.eq(~busy | (self.o.ready & last0 & last1)),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            with m.If(~last0):
+                m.d.sync += [
+                    left0.eq(left0 - 1),
+                    last0.eq(left0 == 2),
+                    op.buffer.eq(op.buffer + op.tiles0_stride),
+                    op.acc.eq(op.acc + op.tiles0_acc_stride),
+                    bias.eq(bias + 1),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    left0.eq(op.tiles0),
+                    last0.eq(single0),
+                    op.tiles1.eq(op.tiles1 - 1),
+                    last1.eq(op.tiles1 == 2),
+                    op.buffer.eq(outer_buffer + op.tiles1_stride),
+                    op.acc.eq(outer_acc + op.tiles1_acc_stride),
+                    bias.eq(op.bias),
+                    outer_buffer.eq(outer_buffer + op.tiles1_stride),
+                    outer_acc.eq(outer_acc + op.tiles1_acc_stride),
+                ]
+        with m.If(self.i.ready):
+            m.d.sync += [
+                busy.eq(self.i.valid),
+                op.eq(self.i.payload),
+                outer_buffer.eq(self.i.p.buffer),
+                outer_acc.eq(self.i.p.acc),
+                bias.eq(self.i.p.bias),
+                left0.eq(self.i.p.tiles0),
+                last0.eq(self.i.p.tiles0 == 1),
+                single0.eq(self.i.p.tiles0 == 1),
+                last1.eq(self.i.p.tiles1 == 1),
+            ]
+        return m

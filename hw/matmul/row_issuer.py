@@ -1,0 +1,150 @@
+"""The inner loops of a matrix multiplication: from passes to rows, one a cycle, when weights and sums are ready."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["RowIssuer"]
+
+
+class RowIssuer(wiring.Component):
+    """Issues the rows of each pass, and holds a pass back until its operation waits for no other unit, its tile is loaded and
+    its sums have left the array.
+
+    Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one, but after a pass of a
+    single row one cycle later. `switch` comes one cycle before the first row of a pass with new weights.
+
+    Sums that go on from what an earlier pass left must have been written before they are read again. The passes whose
+    rows are still in the array stand in a table of eight. A new pass that shares accumulator rows with one of them
+    waits until that one's first row is written, if it reaches each shared row no sooner than the older pass did, and
+    else until its last row is written. `written_first` and `written_last` report these moments, in order.
+
+    Parameters
+    ----------
+    pass_ : layout
+        :func:`hw.spec.operations.pass_layout`.
+
+    Members
+    -------
+    row_valid, row : a row enters the array: the vector `buffer`, the sums `acc` or, with `start`, the biases `bias`.
+    blocked : the operations, by slot, that wait for other units.
+    coming, switch : from and to the weight FIFO.
+    held, head_slot : the pass that is there, of the operation in this slot, waits for them.
+    waits_weights, waits_sums : why else it does not begin.
+    """
+
+    in_flight = 8
+
+    def __init__(self, *, pass_):
+        self.row_layout = data.StructLayout({
+            "buffer": pass_["buffer"].shape, "acc": pass_["acc"].shape, "bias": pass_["bias"].shape, "start": 1,
+            "first": 1, "last": 1, "last_pass": 1,
+        })
+        super().__init__({
+            "i": In(stream.Signature(pass_)),
+            "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(pass_["slot"].shape),
+            "coming": In(1), "switch": Out(1),
+            "row_valid": Out(1), "row": Out(self.row_layout),
+            "written_first": In(1), "written_last": In(1),
+            "waits_weights": Out(1), "waits_sums": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        head = self.i.p
+        go, last_row = Signal(), Signal()
+
+        # Passes in the array: a ring, filled at `newest`, whose first rows are written at `unwritten`, emptied at `oldest`.
+        size = self.in_flight
+        entries = [Signal(data.StructLayout({"low": len(head.acc), "high": len(head.rows)}), name=f"entry_{i}")
+                   for i in range(size)]
+        valid, unstarted = Signal(size), Signal(size)
+        newest, unwritten, oldest = (Signal(range(size), name=name) for name in ("newest", "unwritten", "oldest"))
+        blocks = Signal(2 * size)
+        for i, entry in enumerate(entries):
+            overlaps = (head.acc < entry.high) & (entry.low < head.end)
+            m.d.comb += [
+                blocks[i].eq(overlaps & unstarted[i]),
+                blocks[size + i].eq(overlaps & valid[i] & (head.acc > entry.low)),
+            ]
+            # The head, whether it begins now or not: what is not valid does not count.
+            with m.If((newest == i) & ~valid[i]):
+                m.d.sync += [entry.low.eq(head.acc), entry.high.eq(head.end)]
+        with m.If(go):
+            m.d.sync += [valid.bit_select(newest, 1).eq(1), unstarted.bit_select(newest, 1).eq(1), newest.eq(newest + 1)]
+        with m.If(self.written_first):
+            m.d.sync += [unstarted.bit_select(unwritten, 1).eq(0), unwritten.eq(unwritten + 1)]
+        with m.If(self.written_last):
+            m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
+
+        # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
+        # stale by still blocking, since new entries come with a new head.
+        conflict = Signal(2)
+        m.d.sync += conflict.eq(Cat(~head.start & blocks.word_select(part, size).any() for part in range(2)))
+
+        # The running pass.
+        active = Signal()
+        current = Signal.like(head)
+        row_buffer, outer_buffer = Signal.like(head.buffer), Signal.like(head.buffer)
+        acc = Signal.like(head.acc)
+        left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
+        first, final = Signal(), Signal()
+        # Known a cycle ahead, for a pass that stands at the head for the second cycle then: no pass runs, or its last row is
+        # issued; no unit is waited for; the table has a place; and the tile is there. Only sums may still keep it.
+        room, ready, ready_switch, loaded = Signal(init=1), Signal(), Signal(), Signal()
+        stands, waits, full = Signal(), Signal(), Signal()
+        m.d.comb += [
+            stands.eq(self.i.valid & ~go & (~active | final | (left == 2))),
+            waits.eq(self.blocked.bit_select(head.slot, 1)),
+            full.eq(valid.bit_select(newest, 1)),
+        ]
+        m.d.sync += [
+            ready.eq(stands & ~waits & ~full & (head.keep | self.coming)),
+            ready_switch.eq(stands & ~waits & ~full & ~head.keep & self.coming),
+            self.held.eq(stands & waits),
+            loaded.eq(self.coming & ~self.switch),
+        ]
+        m.d.comb += [
+            last_row.eq(active & final),
+            go.eq(ready & ~conflict.any()),
+            self.switch.eq(ready_switch & ~conflict.any()),
+            self.i.ready.eq(go),
+            self.head_slot.eq(head.slot),
+            self.waits_weights.eq(self.i.valid & room & ~self.held & ~head.keep & ~loaded),
+            self.waits_sums.eq(self.i.valid & room & ~self.held & ~self.waits_weights & ~go),
+            self.row_valid.eq(active),
+            self.row.buffer.eq(row_buffer),
+            self.row.acc.eq(acc),
+            self.row.bias.eq(current.bias),
+            self.row.start.eq(current.start),
+            self.row.first.eq(first),
+            self.row.last.eq(final),
+            self.row.last_pass.eq(current.last),
+        ]
+        with m.If(active):
+            m.d.sync += [first.eq(0), left.eq(left - 1), final.eq(left == 2), room.eq(final | (left == 2)), acc.eq(acc + 1)]
+            with m.If(left0 == 1):
+                m.d.sync += [
+                    left0.eq(current.rows0),
+                    row_buffer.eq(outer_buffer + current.rows1_stride),
+                    outer_buffer.eq(outer_buffer + current.rows1_stride),
+                ]
+            with m.Else():
+                m.d.sync += [left0.eq(left0 - 1), row_buffer.eq(row_buffer + current.rows0_stride)]
+        # Where the next pass may begin it stands here, whether it does or not.
+        with m.If(room):
+            m.d.sync += [
+                current.eq(head),
+                first.eq(1),
+                left.eq(head.rows),
+                final.eq(head.rows == 1),
+                left0.eq(head.rows0),
+                acc.eq(head.acc),
+                row_buffer.eq(head.buffer),
+                outer_buffer.eq(head.buffer),
+            ]
+        with m.If(go):
+            m.d.sync += [active.eq(1), room.eq(head.rows == 1)]
+        with m.Elif(last_row):
+            m.d.sync += active.eq(0)
+        return m

@@ -1,0 +1,1 @@
+"""What software and units see of the core: instructions, operations, registers, the serial protocol."""

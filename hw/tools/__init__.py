@@ -1,0 +1,1 @@
+"""Programs of others that hardware is made with."""

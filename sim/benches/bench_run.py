@@ -1,0 +1,71 @@
+"""cocotb bench for whole runs: memory is loaded by the simulator, batches are started and waited for, results dumped.
+
+No Python runs between a batch's start and its interrupt. See :func:`sim.host.batches.run_batches` for what goes in and out.
+"""
+
+import time
+
+import cocotb
+import numpy
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge
+
+from ..host.driver import CoreFault, CoreTimeout, Driver
+from ..rtl.runner import arguments, read_dump, report, tick
+from .axil import AxiLite
+
+PERIOD = 10
+
+
+async def prepare(dut):
+    """Starts the clock, resets, and returns a driver."""
+    for name in ("address", "last", "wdata", "write", "read", "dump"):
+        getattr(dut, f"bd_{name}").value = 0
+    dut.rst_n.value = 0
+    port = AxiLite(dut, dut.clk, irq=dut.irq, period=PERIOD)
+    Clock(dut.clk, PERIOD, "ns").start()
+    await ClockCycles(dut.clk, 3)   # after that of time 0, the two edges that the datasheet asks for
+    dut.rst_n.value = 1
+    await ClockCycles(dut.clk, 2)
+    return Driver(port)
+
+
+async def dump(dut, first, last):
+    """Makes the memory write its words from first to last to the file that the plusarg `dump` names."""
+    dut.bd_address.value, dut.bd_last.value, dut.bd_dump.value = first, last, 1
+    await RisingEdge(dut.clk)
+    dut.bd_dump.value = 0
+    await ClockCycles(dut.clk, 2)
+
+
+@cocotb.test()
+async def run(dut):
+    job = arguments()
+    driver = await prepare(dut)
+    result = {"identity": await driver.identify(), "batches": [], "fault": None}
+    batches = job["batches"]
+    started, first_cycle, ticked = time.perf_counter(), int(dut.cycle.value), time.monotonic()
+    for index, batch in enumerate(batches):
+        await driver.configure_regions(batch.get("regions", {}))
+        await driver.start(batch.get("pc", 0))
+        try:
+            await driver.wait(job["cycle_limit"])
+        except CoreFault as fault:
+            result["fault"] = {"cause": fault.cause.name, "pc": fault.pc, "batch": index}
+        except CoreTimeout:
+            result["fault"] = {"cause": "CYCLE_LIMIT", "pc": 0, "batch": index}
+        result["batches"].append(await driver.counters())
+        if result["fault"]:
+            break
+        if (now := time.monotonic()) > ticked + 0.1:
+            ticked = now
+            tick(index + 1, len(batches))
+    result["simulated_cycles"] = int(dut.cycle.value) - first_cycle
+    result["seconds"] = time.perf_counter() - started
+    result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
+    tick(len(batches), len(batches))
+    await dump(dut, *job["window"])
+    output = numpy.frombuffer(read_dump(job["dump"], job["beat_bytes"])[:job["outputs"]], numpy.uint8)
+    numpy.save(job["npy"], output)
+    result["protocol_errors"] = int(dut.errors.value)
+    report(result)

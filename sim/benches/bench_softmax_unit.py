@@ -1,0 +1,141 @@
+"""Bench of the softmax unit: random SOFTMAX operations on rows of every kind, a port that makes it wait; bits from the
+definition."""
+
+import cocotb
+import numpy as np
+
+from amaranth_tpu.hw.activation.softmax_unit import SoftmaxUnit
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Format
+from amaranth_tpu.hw.spec.operations import activate_layout
+
+from ..golden import arithmetic as golden
+from ..golden.softmax import softmax
+from ..rtl.ports import pack, play
+from ..rtl.runner import arguments, report
+from .bench_activation_unit import idle, tag
+
+SPECIALS = (0x00000000, 0x80000000, 0x00800000, 0x80800000, 0x7F7FFFFF, 0xFF7FFFFF, 0xFF800000, 0x3F800000)
+
+
+def sums(rng, count):
+    """Sums of one row, as bits: near each other or not, at any distance from 0; few rows hold infinities or NaN."""
+    spread = rng.choice((0, 1e-3, 1, 3, 10, 30, 90, 1e4, 1e37))
+    offset = rng.choice((0, 0, 1)) * rng.choice((-1, 1)) * 2.0 ** rng.randrange(-4, rng.choice((13, 26, 126)))
+    values = np.array([offset + rng.gauss(0, spread) for _ in range(count)]).astype(np.float32).view(np.uint32)
+    if rng.random() < 0.2:      # a few units in the last place from each other
+        values += np.array([rng.randrange(4) for _ in values], np.uint32) - (values & np.uint32(3))
+    special = rng.choice((0, 0, 0, 0.2, 1))
+    for index in range(count):
+        if rng.random() < special:
+            values[index] = rng.choice(SPECIALS) if rng.random() < 0.7 else rng.getrandbits(32)
+    if rng.random() < 0.1:
+        values[rng.randrange(count)] = rng.choice((0x7F800000, golden.NAN))
+    return [int(bits) for bits in golden.add(values, np.uint32(0x80000000))]
+
+
+def random_operation(rng, config, widest):
+    """One that the decoder would let through, on up to `widest` tiles; spans of rows may overlap."""
+    depth, buffer_depth = config.accumulator_depth, config.unified_buffer_depth
+    format_ = rng.choice(list(Format))
+    rows, tiles = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, rng.randrange(1, widest + 1)))
+    vectors = rows * (2 if format_ == Format.BINARY32 else 1)
+    tiles = min(tiles, buffer_depth // vectors)
+    steps = max(1, tiles - 1)
+    rows1_stride = min(rng.choice((0, rows, rng.randrange(depth))), (depth - rows) // steps)
+    buffer_stride = rng.randrange(vectors, max(vectors, (buffer_depth - vectors) // steps) + 1)
+    return {**idle(config), "softmax": 1, "tag": tag(rng, config), "format": format_, "rows": rows, "rows1": tiles,
+            "rows1_stride": rows1_stride, "buffer_stride": buffer_stride,
+            "lanes": rng.choice((config.n, 1, rng.randrange(1, config.n + 1))),
+            "acc": rng.randrange(depth - rows - (tiles - 1) * rows1_stride + 1),
+            "row": rng.randrange(buffer_depth - vectors - (tiles - 1) * buffer_stride + 1)}
+
+
+def filled(rng, operation, accumulators):
+    """Puts numbers into the accumulators, each row of the operation those of one kind, and returns its `(row, lanes)`, in order."""
+    n, tiles = len(accumulators[0]), operation["rows1"]
+    places = [[operation["acc"] + t * operation["rows1_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
+    for row in places:
+        fresh = sums(rng, n * tiles)
+        for t, place in enumerate(row):
+            accumulators[place] = fresh[t * n:][:n]
+    for r, row in enumerate(places):
+        count = n * (tiles - 1) + operation["lanes"]
+        values = np.array([accumulators[place] for place in row], np.uint32).reshape(1, -1)[:, :count]
+        results = np.zeros(n * tiles, np.uint16)
+        results[:count] = softmax(values)
+        for t, lanes in enumerate(results.reshape(tiles, n).tolist()):
+            first = operation["row"] + t * operation["buffer_stride"]
+            if operation["format"] == Format.BFLOAT16:
+                yield first + r, lanes
+            else:
+                wide = [half for lane in lanes for half in (0, lane)]
+                yield first + 2 * r, wide[:n]
+                yield first + 2 * r + 1, wide[n:]
+
+
+async def operations(ports, rng, *, config, count, widest, grants):
+    """`count` operations, each offered at once. The buffer takes a vector with probability `grants`. Returns the counts of
+    cycles, elements and vectors."""
+    n, layout = config.n, activate_layout(config)
+    accumulators = [[0] * n for _ in range(config.accumulator_depth)]
+    elements = vectors = 0
+    start = ports.cycle
+    due, read, held = [], None, False
+    for operation in (random_operation(rng, config, widest) for _ in range(count)):
+        due = list(filled(rng, operation, accumulators))
+        elements += operation["rows"] * (n * (operation["rows1"] - 1) + operation["lanes"])
+        vectors += len(due)
+        ports.set(i__valid=1, i__payload=pack(layout, **operation))
+        ended = False
+        while not ended:
+            grant = int(rng.random() < grants)
+            ports.set(grant=grant)
+            if read is not None:
+                ports.set(sums=accumulators[read])
+            await ports.settle()
+            write, ended = ports.get("write"), ports.get("done")
+            if write:
+                assert due, f"cycle {ports.cycle}: a vector too many"
+                found = ports.get("row"), ports.lanes("vector", n)
+                assert found == due[0], f"cycle {ports.cycle}: {operation} wrote {found}, not {due[0]}"
+            else:
+                assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
+            assert ended == (not due) == ports.get("i__ready"), f"cycle {ports.cycle}: done is {ended}, {len(due)} vectors are due"
+            assert not ended or ports.get("done_slot") == operation["tag"]["slot"]
+            held = write and not grant
+            if write and grant:
+                due.pop(0)
+            if ports.get("acc_read"):
+                read = ports.get("acc_row")
+            await ports.tick()
+    ports.set(i__valid=0)
+    for _ in range(40):
+        await ports.settle()
+        assert not ports.get("write") and not ports.get("done")
+        await ports.tick()
+    return ports.cycle - 40 - start, elements, vectors
+
+
+async def runs(ports, rng, *, count, widest, **sizes):
+    """At full speed; with waits, and a reset in the middle of an operation. Returns the count of elements."""
+    config = Config(**sizes)
+    elements = 0
+    for grants in (1, 0.5, 0.1):
+        operation = random_operation(rng, config, widest)
+        ports.set(i__valid=1, i__payload=pack(activate_layout(config), **operation), grant=1)
+        for _ in range(rng.randrange(1, 90)):
+            await ports.settle()
+            await ports.tick()
+        ports.set(i__valid=0)
+        await ports.reset()
+        elements += (await operations(ports, rng, config=config, count=count, widest=widest, grants=grants))[1]
+    return elements
+
+
+@cocotb.test()
+async def random_operations(dut):
+    job = arguments()
+    config = Config(**{name: value for name, value in job.items() if name not in ("count", "widest")})
+    component = SoftmaxUnit(n=config.n, activate=activate_layout(config))
+    report({"elements": await play(dut, component, runs, **job)})

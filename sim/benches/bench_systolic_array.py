@@ -1,0 +1,76 @@
+"""Bench of the systolic array: tiles shifted in behind running ones, rows of operands, sums; bits from the golden model."""
+
+import cocotb
+import numpy as np
+
+from amaranth_tpu.hw.array.cell import split_stages
+from amaranth_tpu.hw.array.systolic_array import SystolicArray
+
+from ..golden import arithmetic as golden
+from ..rtl.ports import bfloat16_bits, binary32_bits, play
+from ..rtl.runner import arguments, report
+
+
+def schedule(rng, n, tiles):
+    """Cycles, at row 0 of the array, of each tile's mark, its switch and its rows of operands.
+
+    As dense as the contract allows, with gaps now and then: a tile's mark comes from the cycle of the switch before it
+    on, its switch n cycles after the mark, and the first row one cycle after the switch.
+    """
+    mark, plan = rng.randrange(3), []
+    switch = mark + n + rng.choice((0, 0, 2))
+    for _ in range(tiles):
+        length = rng.choice((1, n, n, 2 * n + 1))
+        rows = [switch + 1 + row for row in range(length) if rng.random() < 0.9]
+        plan.append((mark, switch, rows))
+        mark = switch + rng.choice((0, 0, 0, 3))
+        switch = max(mark + n, switch + length) + rng.choice((0, 0, 0, 4))
+    return plan
+
+
+async def tiles(ports, rng, *, n, stages, count):
+    """Feeds `count` tiles and their rows, with noise wherever nothing is due. Returns the count of sums compared."""
+    lead, latency = split_stages(stages)
+    plan = schedule(rng, n, count)
+    words, marks, operands, starts, expected = {}, set(), {}, {}, {}
+    for mark, switch, rows in plan:
+        wild = rng.choice((0, 0, 0.1))
+        weights = [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(n)]
+        marks.add(mark)
+        words.update({mark + c: [weights[r][c] for r in range(n)] for c in range(n)})
+        for row in rows:
+            wild = rng.choice((0, 0, 0.1))
+            operands[row] = [bfloat16_bits(rng, wild) for _ in range(n)]
+            starts[row] = [binary32_bits(rng, wild) for _ in range(n)]
+            sums = np.array(starts[row], np.uint32)
+            for r in range(n):
+                sums = golden.multiply_accumulate(sums, np.uint32(operands[row][r]), np.array(weights[r], np.uint32))
+            expected[row] = sums.tolist()
+    switches = {switch for _, switch, _ in plan}
+
+    compared = 0
+    for cycle in range(max(expected) + lead + n + n * latency + 1):
+        there = [cycle - r * latency for r in range(n)]
+        above = [cycle - lead - c for c in range(n)]
+        ports.set(
+            w_i=[words[t][r] if t in words else rng.getrandbits(16) for r, t in enumerate(there)],
+            mark_i=[t in marks for t in there], switch_i=[t in switches for t in there],
+            x_i=[operands[t][r] if t in operands else rng.getrandbits(16) for r, t in enumerate(there)],
+            sums_i=[starts[t][c] if t in starts else rng.getrandbits(32) for c, t in enumerate(above)])
+        await ports.settle()
+        for c, found in enumerate(ports.lanes("sums_o", n)):
+            row = cycle - lead - c - n * latency
+            if row in expected:
+                right = expected[row][c]
+                assert found == right, f"cycle {cycle}: column {c} of the row of cycle {row} is {found}, not {right:#010x}"
+                compared += 1
+        await ports.tick()
+    assert compared == n * len(expected)
+    return compared
+
+
+@cocotb.test()
+async def random_tiles(dut):
+    job = arguments()
+    component = SystolicArray(n=job["n"], stages=job["stages"])
+    report({"compared": await play(dut, component, tiles, **job)})

@@ -1,0 +1,153 @@
+"""Bench of the weight FIFO: tiles in, and the weights that the cells of an array would then work with."""
+
+import cocotb
+
+from amaranth_tpu.hw.array.weight_fifo import WeightFifo
+
+from ..rtl.ports import play
+from ..rtl.runner import arguments, report
+
+
+class Cells:
+    """The weights of n x n cells, from the streams at the left edge: words move a column a cycle, marks one in two cycles.
+
+    A mark at column c takes the word there; a switch makes the taken word the running one, from before a mark of the
+    same cycle.
+    """
+
+    def __init__(self, n):
+        self.n = n
+        self.words, self.marks, self.switches = ([[] for _ in range(n)] for _ in range(3))
+        self.shadow, self.running = ([[None] * n for _ in range(n)] for _ in range(2))
+
+    def step(self, words, marks, switches):
+        """One cycle; returns the cells `(r, c)` that switched in it."""
+        switched = []
+        for r in range(self.n):
+            for history, value in ((self.words, words), (self.marks, marks), (self.switches, switches)):
+                history[r].append(value[r])
+            now = len(self.words[r]) - 1
+            for c in range(self.n):
+                if now >= c and self.switches[r][now - c]:
+                    self.running[r][c] = self.shadow[r][c]
+                    switched.append((r, c))
+                if now >= 2 * c and self.marks[r][now - 2 * c]:
+                    self.shadow[r][c] = self.words[r][now - c]
+        return switched
+
+
+async def traffic(ports, rng, *, n, tiles, skew, count, pace):
+    """Moves `count` tiles through the FIFO. `pace` is the probability that writer and reader do what they could.
+
+    Returns the cycles of the switches.
+    """
+    weights = [[[rng.getrandbits(16) for _ in range(n)] for _ in range(n)] for _ in range(count)]     # [tile][column][row]
+    cells, done = Cells(n), [[0] * n for _ in range(n)]
+    start = ports.cycle
+    written = freed = shifted = 0
+    last_read, switches, was_shifting = [], [], []
+    patience, loaded = 0, False
+    while min(map(min, done)) < count or freed < count:
+        cycle = ports.cycle - start
+        assert cycle < (count + 4) * (tiles * n + n * skew + 40 * n), f"stuck: {written} vectors written, {done} switched"
+
+        room = written % n or written // n - freed < tiles
+        write = written < count * n and room and rng.random() < pace
+        data = weights[written // n][written % n] if write else [rng.getrandbits(16) for _ in range(n)]
+        ports.set(write=write, write_data=data, switch=0)
+        await ports.settle()
+        switch = loaded and rng.random() < pace
+        if switch:
+            ports.set(switch=1)
+            await ports.settle()
+            assert len(switches) * n < written
+            switches.append(cycle)
+
+        # A complete tile waits for no more than the array.
+        was_shifting.append(ports.get("shifting"))
+        shifted += was_shifting[-1]
+        patience = patience + 1 if written // n > len(switches) and not loaded and not was_shifting[-1] else 0
+        assert patience <= 2, f"cycle {cycle}: a complete tile does not move"
+
+        marks, now = ports.lanes("marks", n), ports.lanes("switches", n)
+        for r in range(n):
+            right = int(cycle - 1 - r * skew in switches)
+            assert now[r] == right, f"cycle {cycle}: switch of row {r} is {now[r]}, not {right}"
+        for r, c in cells.step(ports.lanes("w", n), marks, now):
+            tile = done[r][c]
+            found, right = cells.running[r][c], weights[tile][c][r]
+            assert found == right, f"cycle {cycle}: weight {r}, {c} of tile {tile} is {found}, not {right:#06x}"
+            done[r][c] += 1
+        if marks[-1]:
+            last_read.append(cycle - 1 + n - 1)
+        if ports.get("freed"):
+            assert freed < len(last_read) and cycle >= last_read[freed], f"cycle {cycle}: freed while lane {n - 1} still reads"
+            freed += 1
+        written += write
+        loaded = ports.get("coming") == 1 and not switch
+        await ports.tick()
+    assert freed == count and len(switches) == count
+    assert shifted == count * n, f"{shifted} cycles of shifting for {count} tiles of {n}"
+    ports.set(write=0, switch=0)
+    return switches
+
+
+async def runs(ports, rng, *, n, tiles, skew, count):
+    """At full pace: a tile every n cycles while there are some. At random paces, with a reset between two runs."""
+    sizes = {"n": n, "tiles": tiles, "skew": skew}
+    for pace in (0.1, 0.5, 0.9):
+        await traffic(ports, rng, **sizes, count=count, pace=pace)
+        for _ in range(rng.randrange(3 * n)):            # part of a tile, perhaps shifting, then a reset
+            ports.set(write=rng.getrandbits(1), write_data=rng.getrandbits(16 * n), switch=0)
+            await ports.settle()
+            await ports.tick()
+        ports.set(write=0)
+        await ports.reset()
+        await ports.settle()
+        assert ports.get("coming") == 0 and ports.get("shifting") == 0 and not ports.get("marks")
+    switches = await traffic(ports, rng, **sizes, count=count, pace=1)
+    return {"distances": [after - before for before, after in zip(switches, switches[1:])]}
+
+
+async def stocked(ports, rng, *, n, tiles, skew):
+    """With a full FIFO, and a switch as soon as a tile is there, a tile comes every n cycles. Returns the distances."""
+    for _ in range(tiles * n):
+        ports.set(write=1, write_data=rng.getrandbits(16 * n), switch=0)
+        await ports.settle()
+        await ports.tick()
+    ports.set(write=0)
+    switches, loaded = [], False
+    for _ in range(tiles * n + 4 * n):
+        ports.set(switch=loaded)
+        await ports.settle()
+        if loaded:
+            switches.append(ports.cycle)
+        loaded = ports.get("coming") == 1 and not loaded
+        await ports.tick()
+    assert len(switches) == tiles
+    return [after - before for before, after in zip(switches, switches[1:])]
+
+
+async def first_tile(ports, rng, *, n, tiles, skew):
+    """Cycles from the last vector of a tile until it is `coming`, and until it has `freed` its place."""
+    for _ in range(n):
+        ports.set(write=1, write_data=rng.getrandbits(16 * n), switch=0)
+        await ports.settle()
+        await ports.tick()
+    ports.set(write=0)
+    seen = {"coming": [], "freed": []}
+    for cycle in range(1, 3 * n * (skew + 1)):
+        await ports.settle()
+        for name, cycles in seen.items():
+            if ports.get(name):
+                cycles.append(cycle)
+        await ports.tick()
+    assert len(seen["freed"]) == 1
+    return seen["coming"][0], seen["freed"][0]
+
+
+@cocotb.test()
+async def random_tiles(dut):
+    job = arguments()
+    component = WeightFifo(n=job["n"], tiles=job["tiles"], skew=job["skew"])
+    report(await play(dut, component, runs, **job))

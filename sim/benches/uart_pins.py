@@ -1,0 +1,75 @@
+"""A serial line at the pins of a simulated board, in cocotb."""
+
+from collections import deque
+
+import cocotb
+from cocotb.triggers import FallingEdge, Timer
+from cocotb.utils import get_sim_time
+
+__all__ = ["UartPins"]
+
+
+class UartPins:
+    """Transport for :class:`sim.host.serial_link.SerialLink`, bit by bit.
+
+    Parameters
+    ----------
+    to, back : handle
+        The pins: into the board, out of it.
+    bit : int
+        Nanoseconds of a bit, an even number.
+    second : int
+        Nanoseconds that pass for a second: a simulated board may run at another clock than it believes.
+
+    Attributes
+    ----------
+    sending, receiving : callables
+        What becomes of the bytes on the line: from a list to a list.
+    """
+
+    def __init__(self, to, back, *, bit, second):
+        self._to, self._back, self._bit, self._second = to, back, bit, second
+        self._got = deque()
+        self.sending = self.receiving = list
+        to.value = 1
+        cocotb.start_soon(self._listen())
+
+    async def _listen(self):
+        falling, half, bit = FallingEdge(self._back), Timer(self._bit // 2, "ns"), Timer(self._bit, "ns")
+        while True:
+            await falling
+            await half
+            byte = 0
+            for position in range(8):
+                await bit
+                byte |= int(self._back.value) << position
+            await bit
+            assert self._back.value == 1, "no stop bit"
+            self._got.extend(self.receiving([byte]))
+
+    async def send(self, data):
+        for byte in self.sending(list(data)):
+            # The start bit is 0, the stop bit 1; equal bits that follow each other are one wait.
+            bits, first = byte << 1 | 1 << 9, 0
+            for position in range(1, 11):
+                if position == 10 or bits >> position & 1 != bits >> first & 1:
+                    self._to.value = bits >> first & 1
+                    await Timer((position - first) * self._bit, "ns")
+                    first = position
+
+    def _after(self, seconds):
+        return get_sim_time("ns") + seconds * self._second
+
+    async def receive(self, count, seconds):
+        end = self._after(seconds)
+        while len(self._got) < count and get_sim_time("ns") < end:
+            await Timer(10 * self._bit, "ns")
+        return bytes(self._got.popleft() for _ in range(min(count, len(self._got))))
+
+    async def drop(self, seconds):
+        for _ in range(100):
+            self._got.clear()
+            await Timer(round(seconds * self._second), "ns")
+            if not self._got:
+                return True
+        return False

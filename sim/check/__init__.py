@@ -1,0 +1,1 @@
+"""Whether results are those of the model that was meant."""

@@ -1,0 +1,198 @@
+"""A run's results beside what ONNX interpreters make of the same samples, and whether rounding explains the difference.
+
+The samples go into the interpreter as they were given, in binary32. Its values must lie within binary32's errors of the draft in
+binary64, which the compiler rounds; so a model that was read wrongly is found however large bfloat16's own errors are. Every
+stage of the golden model must lie within bfloat16's errors of what the draft says for the same operands (:mod:`sim.check.reference`).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from ..data.printable import quoted
+from ..ir.graph import Graph
+from . import interpreters
+from .interpreters import InterpreterError, values_of
+from .reference import BINARY32, check_stages, run_draft
+
+__all__ = ["Comparison", "against_model", "chosen"]
+
+_MOST = 8                   # samples
+_SECONDS = 4.0              # that an interpreter may take for them, about
+_SECONDS_AT_LEAST = 20.0    # that it may take for one
+_FLOOR = 2e-4               # of an output's largest value; rounding of what the draft has already put together
+_UNITS = {TensorProto.FLOAT16: 2.0 ** -11, TensorProto.BFLOAT16: 2.0 ** -8}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """
+    Parameters
+    ----------
+    samples : int
+        That were compared; 0 if no interpreter could be asked.
+    interpreter : str or None
+        Which one, with its version.
+    output : str
+        The model's value that was compared.
+    largest, rms : float or None
+        Of the differences between the run's results and the interpreter's, with what of the model is left to the host.
+    scale : float or None
+        The root mean square of the interpreter's.
+    top_agreement : float or None
+        Of how many samples the largest result is the same one; None if there is only one result.
+    not_finite : int
+        Values that are no finite number in the interpreter, or in the run; they are left out of all the others.
+    reading : float or None
+        Largest difference between the interpreter and the draft, as a share of what binary32 explains. Where that is more than 1,
+        the interpreter of the package `onnx` is asked too, in binary32 and in binary64; one that agrees with the draft is enough.
+        None also if it is infinite.
+    rounding : float or None
+        Largest difference between a stage and its draft, as a share of what bfloat16 explains.
+    reason : str or None
+        Why no interpreter was asked.
+    error : str or None
+        What neither binary32 nor bfloat16 explains; one line.
+    """
+
+    samples: int
+    interpreter: str | None
+    output: str
+    largest: float | None = None
+    rms: float | None = None
+    scale: float | None = None
+    top_agreement: float | None = None
+    not_finite: int = 0
+    reading: float | None = None
+    rounding: float | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+def chosen(count):
+    """Numbers of the samples to compare, of `count`: a few, from all over them."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(int))
+
+
+def against_model(network, samples, results):
+    """Compares a run with the model that it is of.
+
+    Parameters
+    ----------
+    network : Network or Graph
+        As it was read from a file.
+    samples : float32 (count, size)
+        As they were given, not yet rounded to bfloat16.
+    results : float32 (count, results)
+        Of the run.
+
+    Returns
+    -------
+    Comparison
+    """
+    origin = network.origin
+    if origin is None:
+        return Comparison(0, None, "", reason="the network was not read from an ONNX file")
+    picked = chosen(min(len(samples), len(results)))
+    samples, results = np.asarray(samples, np.float32)[picked], np.asarray(results)[picked]
+    found = Comparison(0, None, origin.output.value)
+    reasons = []
+    for make in interpreters.available():
+        try:
+            found = _asked(make, network, samples, results)
+            break
+        except InterpreterError as error:
+            reasons.append(str(error))
+    else:
+        found = replace(found, reason="; ".join(reasons))
+    few = samples[:max(1, found.samples)]
+    worst = check_stages(network, few) if found.samples or _macs(network) <= 1e9 else None
+    if worst is None:
+        return found
+    found = replace(found, rounding=worst.share)
+    if worst.share > 1 and not found.error:
+        found = replace(found, error=(
+            f"{worst.title}: its results differ by up to {worst.difference:.3g} from what it makes of its operands, bfloat16 "
+            f"explains {worst.bound:.3g}; the compiler has got it wrong"))
+    return found
+
+
+def _macs(network):
+    if isinstance(network, Graph):
+        return sum(map(network.macs, network.stages))
+    return sum(layer.weights.size for layer in network.layers)
+
+
+def _asked(make, network, samples, results):
+    """The comparison with one interpreter. Raises InterpreterError."""
+    origin, output = network.origin, network.origin.output
+    interpreter = make(origin.path, [output.value])
+    seconds = _macs(network) * max(1, origin.batch or 1) / interpreter.speed
+    if seconds > _SECONDS_AT_LEAST:
+        raise InterpreterError(f"{interpreter.title}: would take about {seconds:.0f} s for one sample")
+    count = max(1, min(len(samples), int(_SECONDS / max(seconds, 1e-9))))
+    samples, results = samples[:count], output.finish(results[:count])
+    theirs, = values_of(interpreter, origin, samples, [results.shape[1]])
+    found = _figures(interpreter.title, output.value, theirs, results)
+    return _read_rightly(found, network, samples, theirs)
+
+
+def _figures(title, value, theirs, ours):
+    finite = np.isfinite(theirs) & np.isfinite(ours)
+    difference, there = np.where(finite, ours - np.where(finite, theirs, 0), 0), max(1, int(finite.sum()))
+    same = (theirs.argmax(axis=1) == ours.argmax(axis=1)).mean() if ours.shape[1] > 1 else None
+    return Comparison(
+        len(ours), title, value, largest=float(np.abs(difference).max(initial=0)), not_finite=int((~finite).sum()),
+        rms=float(np.sqrt((difference ** 2).sum() / there)),
+        scale=float(np.sqrt((np.where(finite, theirs, 0) ** 2).sum() / there)),
+        top_agreement=None if same is None else float(same))
+
+
+def _unit(path):
+    """The unit roundoff of the coarsest numbers that a model computes with."""
+    model = onnx.load(path, load_external_data=False)
+    kinds = {entry.type.tensor_type.elem_type for entry in model.graph.input} | {
+        tensor.data_type for tensor in model.graph.initializer} | {
+        attribute.i for node in model.graph.node for attribute in node.attribute if attribute.name == "to"}
+    return max([_UNITS[kind] for kind in kinds if kind in _UNITS], default=2.0 ** -24)
+
+
+def _read_rightly(found, network, samples, theirs):
+    """The comparison with what came of the draft."""
+    origin, output = network.origin, network.origin.output
+    unit = _unit(origin.path)
+    exact, bounds = run_draft(origin, samples, BINARY32(unit))
+    if output.last:         # of a softmax a difference in what goes in is the most that its logarithm can differ by, twice
+        away = 2 * bounds.max(axis=1, keepdims=True)
+        exact = output.finish(exact)
+        bounds = away + 1e-5 * np.abs(exact) if output.last == "log" else np.expm1(away) * exact + 1e-6
+    share, place = _share(exact, bounds, theirs, unit)
+    if share <= 1:
+        return replace(found, reading=share)
+    for make in (interpreters.onnx_reference, interpreters.onnx_reference_binary64):
+        try:        # an interpreter may be wrong, or binary32 too coarse for how the model computes it
+            wide = make is interpreters.onnx_reference_binary64
+            second, = values_of(make(origin.path, [output.value]), origin, samples, [exact.shape[1]],
+                                np.float64 if wide and origin.element in (TensorProto.FLOAT, *_UNITS) else None)
+        except InterpreterError:
+            continue
+        again = _share(exact, bounds, second, unit)[0]
+        if again <= 1:
+            return replace(found, reading=again)
+    sample, index = np.unravel_index(place, exact.shape)
+    return replace(found, reading=share if np.isfinite(share) else None, error=(
+        f"output {quoted(output.name)}: {found.interpreter} gives {theirs[sample, index]:.6g} for value {index} of "
+        f"sample {sample} of those compared, the compiler understood {exact[sample, index]:.6g}: the model was read wrongly"))
+
+
+def _share(exact, bounds, theirs, unit):
+    """The largest difference as a share of its bound, and where."""
+    size = np.abs(np.where(np.isfinite(theirs), theirs, 0))
+    bounds = bounds + max(_FLOOR, 16 * unit) * size.max(axis=0) + max(1e-6, unit) * size.max(initial=0)
+    known = np.isfinite(exact) & np.isfinite(bounds)
+    difference = np.where(known, np.abs(theirs - exact), 0)
+    share = np.where(np.isnan(difference), np.inf, difference) / np.maximum(bounds, 1e-300)
+    share = np.where(difference == 0, 0, share)
+    return float(share.max(initial=0)), int(share.argmax())

@@ -1,0 +1,183 @@
+"""ONNX interpreters that were not written here: onnxruntime where it is installed, and the one in the package `onnx`."""
+
+import contextlib
+import importlib.util
+import logging
+import warnings
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from ..frontend.values import inline
+
+__all__ = ["InterpreterError", "Interpreter", "available", "onnxruntime_of", "onnx_reference", "onnx_reference_binary64",
+           "values_of"]
+
+
+class InterpreterError(RuntimeError):
+    """An interpreter can't compute a model; one line that says why."""
+
+
+class Interpreter:
+    """One interpreter with one model.
+
+    Parameters
+    ----------
+    title : str
+        Its name and version.
+    compute : callable
+        From {input: array} to the list of the values that were asked for.
+    speed : float
+        Multiplications in a second, roughly and on one core, at worst.
+    """
+
+    def __init__(self, title, compute, speed):
+        self.title, self._compute, self.speed = title, compute, speed
+
+    def __call__(self, feeds):
+        """The values. Raises InterpreterError, whatever happened inside."""
+        with _as_refusal(self.title):
+            return self._compute(feeds)
+
+
+@contextlib.contextmanager
+def _as_refusal(title):
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:                  # its own kinds of errors, and whatever a strange model leads to
+        raise InterpreterError(f"{title}: {type(error).__name__}: {inline(error, 200)}") from None
+
+
+def _model(path, names):
+    """The model in a file, with these of its values as outputs."""
+    model = onnx.load(path)
+    outputs = {entry.name: entry for entry in model.graph.output}
+    del model.graph.output[:]
+    model.graph.output.extend(outputs.get(name) or onnx.ValueInfoProto(name=name) for name in names)
+    return model
+
+
+def onnxruntime_of(path, names):
+    """onnxruntime with a model; it raises InterpreterError if it is not installed or refuses the model."""
+    title = "onnxruntime"
+    with _as_refusal(title):
+        import onnxruntime
+        title = f"onnxruntime {onnxruntime.__version__}"
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        content = _model(path, names).SerializeToString()
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return Interpreter(title, lambda feeds: session.run(list(names), feeds), speed=5e8)
+
+
+def _evaluator(model, names, title):
+    from onnx.reference import ReferenceEvaluator
+    with _as_refusal(title):
+        logging.getLogger("onnx").setLevel(logging.CRITICAL)
+        evaluator = ReferenceEvaluator(model)
+    return Interpreter(title, lambda feeds: evaluator.run(list(names), feeds), speed=1e7)
+
+
+def onnx_reference(path, names):
+    """The interpreter of the package `onnx` with a model."""
+    title = f"onnx {onnx.__version__}"
+    with _as_refusal(title):
+        model = _model(path, names)
+    return _evaluator(model, names, title)
+
+
+def onnx_reference_binary64(path, names):
+    """The same with all that is binary32 in the model as binary64; so are its inputs to be."""
+    title = f"onnx {onnx.__version__} in binary64"
+    with _as_refusal(title):
+        model = _model(path, names)
+        _widen(model.graph, [node for function in model.functions for node in function.node])
+    return _evaluator(model, names, title)
+
+
+_NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def _wide(tensor):
+    if tensor.data_type not in _NARROW:
+        return tensor
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
+
+
+def _widen(graph, inner):
+    """Makes what is binary32, or less, binary64 in a graph, and in the nodes of local functions, in place."""
+    del graph.value_info[:]
+    for entry in (*graph.input, *graph.output):
+        if entry.type.tensor_type.elem_type in _NARROW:
+            entry.type.tensor_type.elem_type = TensorProto.DOUBLE
+    tensors = [_wide(tensor) for tensor in graph.initializer]
+    del graph.initializer[:]
+    graph.initializer.extend(tensors)
+    for node in (*graph.node, *inner):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                attribute.t.CopyFrom(_wide(attribute.t))
+            elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in _NARROW:
+                attribute.i = TensorProto.DOUBLE
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                value = np.array(helper.get_attribute_value(attribute), np.float64)
+                attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))
+
+
+def available():
+    """The interpreters to ask, the best first: functions of a model's path and the names of the values wanted."""
+    return [onnxruntime_of, onnx_reference] if importlib.util.find_spec("onnxruntime") else [onnx_reference]
+
+
+def values_of(interpreter, origin, samples, sizes, dtype=None):
+    """What an interpreter makes of samples.
+
+    Parameters
+    ----------
+    interpreter : Interpreter
+        That was made for some values of the model.
+    origin : sim.fusion.origin.Origin
+    samples : float32 (count, size)
+        They go in together if the model's batch is open, else as many at a time as it takes, the last ones filled up.
+    sizes : list of int
+        How many numbers each of the values has in a sample.
+    dtype : dtype
+        Of the input, if it is not the model's.
+
+    Returns
+    -------
+    list of binary64 (count, numbers in a sample)
+
+    Raises
+    ------
+    InterpreterError
+        Also if a value has other numbers than these.
+    """
+    inputs = samples.reshape(len(samples), *origin.sample).astype(dtype or helper.tensor_dtype_to_np_dtype(origin.element))
+    if origin.batch == 0:
+        parts = list(inputs)
+    elif origin.batch is None:
+        parts = [inputs]
+    else:       # filled up with samples that are there
+        rows = np.resize(np.arange(len(inputs)), -(-len(inputs) // origin.batch) * origin.batch)
+        parts = [inputs[rows[first:first + origin.batch]] for first in range(0, len(rows), origin.batch)]
+    found = [interpreter({origin.input: np.ascontiguousarray(part)}) for part in parts]
+    values = []
+    for index, size in enumerate(sizes):
+        arrays = [_numbers(part[index]) for part in found]
+        counts = [None if array is None else array.size // size if array.size % size == 0 else None for array in arrays]
+        if None in counts or sum(counts) < len(samples):
+            raise InterpreterError(f"{interpreter.title}: one of its values is not {size} numbers a sample")
+        values.append(np.concatenate([array.reshape(-1, size) for array in arrays])[:len(samples)])
+    return values
+
+
+def _numbers(value):
+    """A value in binary64, or None if it is not an array of numbers."""
+    value = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
+    return value.astype(np.float64) if value is not None and value.dtype.kind in "fiubV" else None

@@ -1,0 +1,252 @@
+"""What a model means, in binary64: its fused draft computed without any rounding, and how far rounding may lead from it.
+
+Two questions are told apart. Does the draft mean what the model means? Then the model's own values, in binary32, lie within
+what binary32 explains (:func:`run_draft`). Does every stage give what the draft says? Then what it makes of its operands, which
+are bfloat16, lies within what its own bfloat16 roundings explain (:func:`check_stages`), however many stages come before it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fusion.nodes import NO_FUNCTION, Input
+from ..fusion.origin import softmax
+from ..golden.arithmetic import activate, matmul, round_bfloat16
+from ..golden.functions import Function
+from ..golden.network import run_graph
+from ..ir.graph import Graph, span
+
+__all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_draft", "check_stages", "tensors_of"]
+
+_TINY = 2.0 ** -126
+_HUGE = 2.0 ** 126          # sums of which a part may be infinite in binary32
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How much rounding leads away, for one way to compute.
+
+    Parameters
+    ----------
+    weight : float
+        Largest relative error of a weight.
+    term : float
+        Error of a sum, relative to the sum of the magnitudes of its terms.
+    point : float
+        How far a function's argument may be moved, relative to it, where the function is not computed but looked up.
+    value, curve : float
+        Relative error of what a function gives; of one that is not made of straight lines, also error relative to 1 and to its
+        argument.
+    result : float
+        Relative error of what is written.
+    """
+
+    weight: float
+    term: float
+    point: float
+    value: float
+    curve: float
+    result: float
+
+
+def BINARY32(unit=2.0 ** -24):
+    """Of an interpreter that computes with this unit roundoff: some dozens of times what is likely for one operation, as errors
+    of many add up by chance and not all with the same sign."""
+    return Rounding(weight=0, term=64 * unit, point=0, value=64 * unit, curve=64 * unit, result=0)
+
+
+#: Of one stage of the core, at worst: weights and results rounded to bfloat16, binary32 sums, a function from a table.
+BFLOAT16 = Rounding(weight=1.01 * 2.0 ** -8, term=0, point=2.0 ** -8, value=2.0 ** -7, curve=0, result=1.01 * 2.0 ** -8)
+
+_STRAIGHT = ("relu", "leaky_relu", "clip", "abs")
+
+
+# One node
+
+def _windows(values, tap, size):
+    """The source's values for each position of the kernel, (ky, kx, (batch, height, width, channels)); outside are zeros."""
+    batch, height, width, channels = values.shape
+    need = [span(count, *sizes) for count, *sizes in zip(size, tap.stride, tap.kernel, tap.dilation)]
+    padded = np.zeros((batch, *need, channels))
+    source, target = [], []
+    for have, wanted, before in zip((height, width), need, tap.padding):
+        source.append(slice(max(0, -before), max(0, min(have, wanted - before))))
+        target.append(slice(max(0, before), max(0, before) + max(0, source[-1].stop - source[-1].start)))
+    padded[:, target[0], target[1]] = values[:, source[0], source[1]]
+    for ky in range(tap.kernel[0]):
+        for kx in range(tap.kernel[1]):
+            rows, columns = (slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride) for k, dilation, count, stride
+                             in zip((ky, kx), tap.dilation, size, tap.stride))
+            yield ky, kx, padded[:, rows, columns]
+
+
+def _sum(tap, values, size, change):
+    """A tap's sums of `change(values) * change(weights)`: (batch, height, width, channels)."""
+    groups, outputs = tap.groups, tap.weights.shape[3]
+    total = np.zeros((len(values), *size, outputs))
+    for ky, kx, part in _windows(change(values), tap, size):
+        weights = change(np.asarray(tap.weights[ky, kx], np.float64))
+        if groups == 1:
+            total += part @ weights
+        elif groups == outputs == part.shape[3]:
+            total += part * weights[0]
+        else:
+            part = part.reshape(-1, groups, weights.shape[0]).transpose(1, 0, 2)
+            weights = weights.reshape(-1, groups, outputs // groups).transpose(1, 0, 2)
+            total += (part @ weights).transpose(1, 0, 2).reshape(total.shape)
+    return total
+
+
+def _pooled(values, pool):
+    """The largest of every window."""
+    batch, height, width, channels = values.shape
+    result = np.full((batch, *pool.size, channels), -np.inf)
+    firsts = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]
+    for wy in range(pool.window[0]):
+        for wx in range(pool.window[1]):
+            y, x = firsts[0] + wy * pool.dilation[0], firsts[1] + wx * pool.dilation[1]
+            rows, columns = np.flatnonzero((y >= 0) & (y < height)), np.flatnonzero((x >= 0) & (x < width))
+            place = np.ix_(range(batch), rows, columns)
+            result[place] = np.maximum(result[place], values[np.ix_(range(batch), y[rows], x[columns])])
+    return result
+
+
+def _sums(node, part, number, tensors, errors, rounding):
+    """Sums of a part, their error bounds, and the sums of the magnitudes of their terms."""
+    bias = np.zeros(1) if node.bias is None else np.asarray(node.bias, np.float64)
+    bias = bias if bias.ndim == 1 else bias[number]
+    total, size = bias, np.abs(bias)
+    depth, weight, spread, least = 2, 0, 0, _TINY
+    for tap in part.taps:
+        values = tensors[tap.source]
+        magnitude = _sum(tap, values, part.size, np.abs)
+        total = total + _sum(tap, values, part.size, lambda array: array)
+        size = size + magnitude
+        weight = weight + magnitude * (rounding.weight ** 2 if tap.exact else rounding.weight)
+        depth += int(np.prod(tap.weights.shape[:3]))
+        least = least + depth * _TINY * (1 + np.abs(values).max(initial=0))      # flushed products and weights
+        if errors is not None and errors[tap.source].any():      # by chance: errors of many operands add up as their squares do
+            spread = spread + _sum(tap, errors[tap.source], part.size, np.square)
+    # The cells add in one order: at worst, each addition rounds all that came before it.
+    term = rounding.term or depth * 2.0 ** -24
+    error = np.hypot(np.sqrt(spread), weight + term * size + least)
+    total, error = (np.broadcast_to(array, np.broadcast_shapes(np.shape(total), np.shape(error))) for array in (total, error))
+    error = np.where(size < _HUGE, error, np.inf)
+    return total, np.where(np.isfinite(error), error, np.inf)
+
+
+def _function(function, values, errors, rounding):
+    """A function of values, and the error bounds that follow: also where it bends or jumps near one of them."""
+    if function == NO_FUNCTION:
+        return values, errors
+    exact = Function(*function).exact
+    result = exact(values)
+    away = errors if function[0] == "relu" else errors + rounding.point * np.abs(values)
+    error = np.maximum.reduce([np.abs(exact(values + part * away) - result) for part in (-1, -0.5, 0.5, 1)])
+    if function[0] != "relu":
+        error = error + rounding.value * np.abs(result) + 2 * _TINY
+    if function[0] not in _STRAIGHT:
+        error = error + rounding.curve * (1 + np.abs(values))
+    return result, np.where(np.isfinite(error), error, np.inf)
+
+
+def _node(node, tensors, errors, rounding, wide=False):
+    """What a node makes of tensors {node: (batch, height, width, channels)}, and how far rounding may lead from it."""
+    batch = len(tensors[node.parts[0].taps[0].source])
+    result, bounds = np.zeros((batch, *node.shape)), np.zeros((batch, *node.shape))
+    for number, part in enumerate(node.parts):
+        values, error = _sums(node, part, number, tensors, errors, rounding)
+        if node.pool:
+            values, error = _pooled(values, node.pool), _pooled(error, node.pool)
+        if node.softmax:
+            shape = values.shape
+            values = softmax(values.reshape(-1, shape[3])).reshape(shape)
+            error = values * (np.expm1(2 * error.max(axis=3, keepdims=True)) + rounding.value) + rounding.curve + 2 * _TINY
+        else:
+            values, error = _function(node.function, values, error, rounding)
+        if node.times is not None:
+            factor = tensors[node.times]
+            error = (error + rounding.result * np.abs(values)) * np.abs(factor)
+            error = error + (np.abs(values) * errors[node.times] if errors is not None else 0)
+            values = values * factor
+            error = error + (rounding.result or rounding.term) * np.abs(values)
+        (top, left), (height, width) = part.origin, values.shape[1:3]
+        result[:, top:top + height, left:left + width] = values
+        error = error + (2.0 ** -24 if wide else rounding.result) * np.abs(values) + (rounding.result > 0) * _TINY
+        bounds[:, top:top + height, left:left + width] = np.where(np.abs(values) < _HUGE, error, np.inf)
+    return result, bounds
+
+
+# Whole networks
+
+def _arranged(origin, samples):
+    first = next(node for node in origin.nodes if isinstance(node, Input))
+    samples = np.asarray(samples, np.float64).reshape(len(samples), -1)
+    ordered = samples if origin.input_order is None else samples[:, origin.input_order]
+    return first, ordered.reshape(-1, *first.shape)
+
+
+def run_draft(origin, samples, rounding):
+    """The results of a draft for float samples (count, size), and how far an interpreter that rounds so may be from each of them:
+    both binary64 (count, results). What can't be bounded, as it may leave the range of binary32, has an infinite bound."""
+    with np.errstate(all="ignore"):
+        first, values = _arranged(origin, samples)
+        tensors, errors = {first: values}, {first: np.zeros_like(values)}
+        for node in origin.nodes:
+            if node is not first:
+                tensors[node], errors[node] = _node(node, tensors, errors, rounding)
+        return tuple(array[origin.nodes[-1]].reshape(len(samples), -1)[:, origin.order] for array in (tensors, errors))
+
+
+def tensors_of(network, samples):
+    """{node of the draft: binary64 (count, height, width, channels)}: what the golden model has for samples (count, size)."""
+    first, _ = _arranged(network.origin, samples)
+    nodes = network.origin.nodes
+    rounded = round_bfloat16(np.asarray(samples, np.float32))
+    if isinstance(network, Graph):
+        _, kept = run_graph(network, rounded, keep=True)
+        kept[network.input] = network.arrange_input(rounded)
+        return {node: kept[name].astype(np.float64) for node, name in zip(nodes, network.tensors, strict=True)}
+    tensors, values = {first: rounded}, rounded
+    for node, layer in zip([node for node in nodes if node is not first], network.layers, strict=True):
+        values = activate(matmul(values, layer.weights, layer.bias), layer.function)
+        tensors[node] = values = values if layer is network.layers[-1] else round_bfloat16(values)
+    return {node: values.astype(np.float64).reshape(len(samples), *node.shape) for node, values in tensors.items()}
+
+
+@dataclass(frozen=True)
+class Breakout:
+    """The stage that lies farthest, for its bound, from what the draft makes of the same operands, and its largest violation.
+
+    Parameters
+    ----------
+    title : str
+        Of the operator.
+    share : float
+        Of the bound; more than 1 is a violation.
+    difference, bound : float
+    """
+
+    title: str
+    share: float
+    difference: float
+    bound: float
+
+
+def check_stages(network, samples):
+    """Every stage of the golden model against its draft, on the golden model's operands. Returns a :class:`Breakout`."""
+    worst = Breakout("", 0.0, 0.0, 0.0)
+    with np.errstate(all="ignore"):
+        tensors = tensors_of(network, samples)
+        for node in network.origin.nodes:
+            if isinstance(node, Input):
+                continue
+            last = node is network.origin.nodes[-1]
+            exact, bounds = _node(node, tensors, None, BFLOAT16, wide=last and node.times is None)
+            difference = np.abs(tensors[node] - exact)
+            difference = np.where(np.isnan(difference) & np.isfinite(exact), np.inf, difference)
+            share = np.where(np.isfinite(bounds) & np.isfinite(exact), difference / np.maximum(bounds, 1e-300), 0)
+            if share.size and share.max() > worst.share:
+                place = np.where(share > 1, difference, 0).argmax() if share.max() > 1 else share.argmax()
+                worst = Breakout(node.title, float(share.max()), float(difference.flat[place]), float(bounds.flat[place]))
+    return worst

@@ -1,0 +1,103 @@
+"""Where a tensor's vectors are in host memory, and how numpy arrays get there and back.
+
+A vector is `n` channels of one position. A tensor lies as `[sample][y][tile][x]`, in tiles of `n` channels, with margins of
+zeros that neighbours share: the columns behind a row are also those before the next one, and the rows below a sample are also those
+above the next. So what a padded convolution reads for any range of rows is one stretch of memory.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..golden.arithmetic import bfloat16
+from ..ir.graph import Tensor, span
+from .memory_map import tiles_of
+
+__all__ = ["Layout", "layout_of"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of one tensor for a batch, counted in positions from its first.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    n, batch : int
+    below, beside : int
+        Rows of zeros below every sample, columns of zeros behind every row.
+    lead : int
+        Zeros in front of the first sample.
+    """
+
+    tensor: Tensor
+    n: int
+    batch: int
+    below: int = 0
+    beside: int = 0
+    lead: int = 0
+
+    @property
+    def tiles(self):
+        return tiles_of(self.tensor.channels, self.n)
+
+    @property
+    def pitch(self):
+        """Positions from a tile's row to the next tile's."""
+        return self.tensor.width + self.beside
+
+    @property
+    def row(self):
+        """Positions from one y to the next."""
+        return self.tiles * self.pitch
+
+    @property
+    def sample(self):
+        """Positions from one sample to the next."""
+        return (self.tensor.height + self.below) * self.row
+
+    @property
+    def size(self):
+        """Positions in all."""
+        return self.lead + self.batch * self.sample
+
+    def position(self, sample, y, tile=0, x=0):
+        """Number of a position; y and x may lie in the margins."""
+        return self.lead + sample * self.sample + y * self.row + tile * self.pitch + x
+
+    def _positions(self):
+        return np.s_[:, :self.tensor.height, :, :self.tensor.width]
+
+    def pack(self, values):
+        """Bytes of bfloat16 (up to batch, height, width, channels); missing samples are zeros."""
+        values = np.asarray(values)
+        if values.dtype != bfloat16:
+            raise TypeError(f"samples must be bfloat16, not {values.dtype}")
+        if values.shape[1:] != self.tensor.shape or len(values) > self.batch:
+            raise ValueError(f"samples must be of shape (up to {self.batch}, {self.tensor.shape}), not {values.shape}")
+        padded = np.zeros((self.batch, *self.tensor.shape[:2], self.tiles * self.n), "<u2")
+        padded[:len(values), ..., :self.tensor.channels] = values.view(np.uint16)
+        whole = np.zeros((self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n), "<u2")
+        whole[self._positions()] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
+        return bytes(2 * self.n * self.lead) + whole.tobytes()
+
+    def unpack(self, data, dtype=np.dtype("<f4")):
+        """float32 (batch, height, width, channels) from the bytes of a tensor, one position being `n` binary32 or bfloat16."""
+        values = np.frombuffer(bytes(data[:dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n:]
+        whole = values.reshape(self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n)
+        values = whole[self._positions()].transpose(0, 1, 3, 2, 4)
+        return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., :self.tensor.channels])
+
+
+def layout_of(tensor, n, batch, terms):
+    """The layout that serves these (term, size of the sums) that read the tensor."""
+    below = beside = top = left = 0
+    for term, size in terms:
+        before = [max(0, padding) for padding in term.padding]
+        after = [max(0, span(count, stride, kernel, dilation) - padding - have)
+                 for count, stride, kernel, dilation, padding, have in zip(
+                     size, term.stride, term.kernel, term.dilation, term.padding, (tensor.height, tensor.width))]
+        top, left = max(top, before[0]), max(left, before[1])
+        below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
+    row = tiles_of(tensor.channels, n) * (tensor.width + beside)
+    return Layout(tensor, n, batch, below, beside, lead=top * row + left)

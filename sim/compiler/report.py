@@ -1,0 +1,252 @@
+"""What each layer or stage of a network costs and how exact it is: expected, measured in the RTL, against binary32 inference."""
+
+import copy
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+import onnx
+
+from amaranth_tpu.hw.spec.isa import Opcode, decode, encode
+from amaranth_tpu.hw.spec.registers import STALLS
+
+from ..check import interpreters
+from ..check.interpreters import InterpreterError, values_of
+from ..check.reference import tensors_of
+from ..fusion.nodes import Input
+from ..ir.graph import Graph
+from .memory_map import MemoryMap, tiles_of
+from .timing import MATMUL, simulate
+
+__all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "layer_errors", "first_stages"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer or stage over one batch. Layers overlap: while one drains, the next one's operands come. A layer has the cycles
+    in which the array took its rows, and those that it adds to the waiting; what it takes of the waiting of the layers before it
+    is not counted there any more. So the cycles of all layers are those of the run.
+
+    Parameters
+    ----------
+    name, kind : str
+    shape : (int, int, int)
+        Height, width and channels of its result.
+    tiling : str
+    macs : int
+        Useful multiplications.
+    compute_cycles : int
+        Cycles of its passes.
+    cycles, busy : int or None
+        Its own, and those of them in which the array took a row.
+    utilisation : float or None
+        Useful multiplications over cycles times cells.
+    read_beats, write_beats : int
+    stalls : dict or None
+        Cycles in which the array took no row, by reason. Only of a measured one.
+    """
+
+    name: str
+    kind: str
+    shape: tuple
+    tiling: str
+    macs: int
+    compute_cycles: int
+    cycles: int | None
+    busy: int | None
+    utilisation: float | None
+    read_beats: int
+    write_beats: int
+    stalls: dict | None = None
+
+    @property
+    def bound(self):
+        """What it takes most of its time for."""
+        if self.stalls:
+            reason, cycles = max(self.stalls.items(), key=lambda entry: entry[1])
+            if cycles > self.busy:
+                return reason
+        beats = self.read_beats + self.write_beats
+        return "bus" if beats > self.compute_cycles else "array"
+
+
+def _kind(stage):
+    """In words."""
+    parts = []
+    for term in stage.terms:
+        size = "x".join(map(str, term.kernel))
+        identity = term.kernel == (1, 1) and term.groups == stage.channels
+        name = "scale" if identity else "depthwise" if term.groups == stage.channels > 1 else "conv" if stage.size != (1, 1) \
+            else "dense"
+        parts.append(name if name in ("dense", "scale") else f"{name} {size}")
+    words = [" + ".join(dict.fromkeys(parts))]
+    if stage.pool:
+        words.append("max " + "x".join(map(str, stage.pool.window)))
+    function = stage.function if isinstance(stage.function, str) else stage.function.name
+    if function != "none":
+        words.append(function)
+    if stage.softmax:
+        words.append("softmax")
+    if stage.times:
+        words.append("product")
+    return ", ".join(words)
+
+
+def _tiling(plan, stage, config):
+    height, width = stage.result_size
+    columns = tiles_of(stage.channels, config.n)
+    parts = [f"{plan.samples} x {plan.rows}x{plan.columns} of {height}x{width}"]
+    if columns > 1:
+        parts.append(f"{columns} column tiles" + (f" by {plan.together}" if plan.together > 1 else ""))
+    if len(plan.blocks) > 1:
+        parts.append(f"{len(plan.blocks)} blocks")
+    return ", ".join(parts)
+
+
+def first_stages(program, count):
+    """The program of the first `count` layers: the same images, with the other layers' instructions left out."""
+    step = program.config.instruction_bytes
+    words, ops, left = [], [], [[0] for _ in range(5)]      # left: of each unit's first instructions, how many are still there
+    for number, op in enumerate(program.ops):
+        word = program.model[number * step:(number + 1) * step]
+        kept = _kept_weights(op, word, count) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] * (op.stage < count)
+        left[op.unit].append(left[op.unit][-1] + len(kept))
+        words += [word for _, word in kept]
+        ops += [op for op, _ in kept]
+    for index, op in enumerate(ops):
+        ops[index] = op = copy.copy(op)
+        op.waits = [(unit, left[unit][need]) for unit, need in op.waits]
+    words.append(encode(Opcode.HALT).to_bytes(step, "little"))
+    size = program.instructions * step
+    model = b"".join(words).ljust(size, b"\0") + program.model[size:]
+    return replace(program, model=model, instructions=len(words), ops=tuple(ops))
+
+
+def _kept_weights(op, word, count):
+    """Of a LOAD_WEIGHTS, what brings tiles of the first layers: `[(op, word)]`. Those come first, as in the image."""
+    tiles = sum(tiles for stage, tiles in op.parts if stage < count)
+    if not tiles:
+        return []
+    part = copy.copy(op)
+    part.rows = tiles
+    _, fields = decode(int.from_bytes(word, "little"))
+    return [(part, encode(Opcode.LOAD_WEIGHTS, **fields | {"rows": tiles}).to_bytes(len(word), "little"))]
+
+
+def _beats(program, number):
+    config = program.config
+    vectors = {Opcode.LOAD: 1, Opcode.LOAD_BIAS: 2}
+    mine = [op for op in program.ops if op.stage == number]
+    tiles = sum(count for op in program.ops if op.opcode is Opcode.LOAD_WEIGHTS for stage, count in op.parts if stage == number)
+    read = (sum(op.rows * vectors.get(op.opcode, 0) for op in mine) + tiles * config.n) * config.beats_per_vector
+    return (read + len(mine) * config.instruction_bytes // config.bus_bytes,
+            sum(op.rows for op in mine if op.opcode is Opcode.STORE) * config.beats_per_vector)
+
+
+def _described(program):
+    """Of each layer: `(name, kind, shape, tiling, useful multiplications of a sample, cycles of its passes)`."""
+    config, plan, batch = program.config, program.plan, program.batch
+    if not isinstance(program.memory, MemoryMap):
+        schedule = program.memory.schedule
+        return [(stage.name, _kind(given), (*stage.result_size, stage.channels), _tiling(part, stage, config),
+                 schedule.graph.macs(stage), sum(op.passes * max(op.rows, config.n) for op in program.ops
+                                                 if op.stage == number and op.unit == MATMUL))
+                for number, (stage, given, part) in enumerate(zip(schedule.stages, schedule.graph.stages, plan))]
+    return [(layer.name, "dense" + (f", {layer.function}" if layer.function != "none" else ""), (1, 1, layer.weights.shape[1]),
+             f"{len(plan.chunks)} x {plan.chunks[0]} rows, column tiles {'+'.join(map(str, plan.groups[number]))}",
+             layer.weights.size, prod(tiles_of(size, config.n) for size in layer.weights.shape) * max(batch, config.n))
+            for number, layer in enumerate(program.memory.network.layers)]
+
+
+def _layers(program, busy, waiting, reasons=None):
+    """Layers from what the first 1, 2, 3 ... of them take: cycles in which the array is busy, and the others by reason."""
+    config, own = program.config, []
+    for number in range(len(busy)):
+        before = waiting[number - 1] if number else {}
+        own.append({name: cycles - before.get(name, 0) for name, cycles in waiting[number].items()})
+    for number in range(len(own) - 1, 0, -1):       # what a layer takes of the waiting before it
+        for name, cycles in own[number].items():
+            if cycles < 0:
+                own[number][name], own[number - 1][name] = 0, own[number - 1][name] + cycles
+    layers = []
+    for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program)):
+        taken = busy[number] - (busy[number - 1] if number else 0)
+        cycles, macs = taken + sum(own[number].values()), program.batch * macs
+        layers.append(Layer(name, kind, shape, tiling, macs, compute, cycles, taken, macs / max(1, cycles) / config.n ** 2,
+                            *_beats(program, number), own[number] if reasons else None))
+    return layers
+
+
+def described_layers(program):
+    """Layers of which nothing is known that time has to do with: no cycles, no utilisation."""
+    return [Layer(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
+            for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))]
+
+
+def expected_layers(program):
+    """Layers by the timing model."""
+    runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(len(_described(program)))]
+    return _layers(program, [run.busy for run in runs], [{"": run.cycles - run.busy} for run in runs])
+
+
+def measured_layers(program, run):
+    """Layers in the RTL; `run(program, number, of how many)` gives the counters of a run of one batch, as
+    :meth:`sim.host.driver.Driver.counters` does."""
+    layers = len(_described(program))
+    counters = [run(first_stages(program, number), number, layers) for number in range(1, layers + 1)]
+    return _layers(program, [one["busy"] for one in counters],
+                   [{name: one[f"stall_{name}"] for name in STALLS} for one in counters], reasons=True)
+
+
+def layer_errors(network, samples):
+    """The golden model against binary32 inference by an ONNX interpreter, layer by layer.
+
+    Parameters
+    ----------
+    network : Network or Graph
+        As it was read from a file.
+    samples : float32 (count, size)
+
+    Returns
+    -------
+    dict, str
+        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale`
+        is the root mean square of the value itself, of finite values. Layers whose result is no value of the ONNX model are left out.
+
+    Raises
+    ------
+    sim.check.interpreters.InterpreterError
+        If none can compute the model.
+    """
+    origin = network.origin
+    values = {name for node in onnx.load(origin.path, load_external_data=False).graph.node for name in node.output}
+    nodes = [node for node in origin.nodes if node.value in values and not isinstance(node, Input)]
+    names = {stage.value: stage.name for stage in network.stages} if isinstance(network, Graph) else {}
+    if not nodes:
+        return {}, "none of its layers makes a value of the model"
+    theirs, title = _inferred(origin, nodes, samples)
+    ours = tensors_of(network, samples)
+    errors = {}
+    for node, value in zip(nodes, theirs):
+        mine = ours[node].transpose(0, 3, 1, 2).reshape(value.shape)
+        finite = np.isfinite(mine) & np.isfinite(value)
+        value, difference = value[finite], mine[finite] - value[finite]
+        errors[names.get(node.value, node.name)] = {
+            "value": node.value, "largest": float(np.abs(difference).max(initial=0)), "rms": _rms(difference), "scale": _rms(value)}
+    return errors, title
+
+
+def _rms(values):
+    return float(np.sqrt(np.square(values).sum() / max(1, values.size)))
+
+
+def _inferred(origin, nodes, samples):
+    """What an interpreter has for the nodes' values, each binary64 (count, values), and its name."""
+    reasons = []
+    for make in interpreters.available():
+        try:
+            interpreter = make(origin.path, [node.value for node in nodes])
+            return values_of(interpreter, origin, samples, [prod(node.shape) for node in nodes]), interpreter.title
+        except InterpreterError as error:
+            reasons.append(str(error))
+    raise InterpreterError("; ".join(reasons))

@@ -1,0 +1,69 @@
+"""The order of a program's instructions: weights in front of their use, and nothing that could begin behind what can't."""
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+from .residency import Op
+from .timing import MATMUL
+
+__all__ = ["with_weights", "ordered"]
+
+_MOST_TILES = 65_535            # in one LOAD_WEIGHTS
+_STARTING = 4                   # LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last
+
+
+def with_weights(ops, across=False):
+    """The instructions with LOAD_WEIGHTS put in front of the first that needs them, and the groups of tiles in the order
+    in which the image holds them: {(layer, column, columns): first tile}. `across`: one may bring tiles of several stages."""
+    image, size = {}, 0
+    result, current, end = [], None, None
+    started = 0
+    for op in ops:
+        if op.opcode is Opcode.LOAD and started < _STARTING:
+            current = None          # weights of one block only
+            started += 1
+        if op.tiles is not None:
+            *group, before, count = op.tiles
+            group = tuple(group)
+            if group not in image:
+                image[group] = size
+                size += op.group_tiles
+            first = image[group] + before
+            while count:
+                if current is None or first != end or current.rows == _MOST_TILES \
+                        or current.stage != op.stage and not across:
+                    current = Op(Opcode.LOAD_WEIGHTS, {"offset": first, "rows": 0})
+                    current.stage, current.parts = op.stage, []
+                    end = first
+                    result.append(current)
+                part = min(count, _MOST_TILES - current.rows)
+                current.rows += part
+                current.parts.append((op.stage, part))
+                first, end, count = first + part, end + part, count - part
+        result.append(op)
+    for op in result:
+        if op.opcode is Opcode.LOAD_WEIGHTS:
+            op.fields["rows"] = op.rows
+    return result, (image, size)
+
+
+def ordered(ops, timeline, eager):
+    """The instructions by the time at which they would begin if dispatch cost nothing.
+
+    Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use. At the
+    start, the first blocks of operands are asked for before the flood of weights that fills the FIFO.
+    """
+    keys = [(start, index) for index, start in enumerate(timeline.starts)]
+    loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
+    weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
+    for number, index in enumerate(weights[:_STARTING]):
+        if number + eager < len(loads):
+            keys[index] = max(keys[index], (keys[loads[number + eager]][0], loads[number + eager] + 0.5))
+    for before, index in zip(weights, weights[1:]):
+        keys[index] = max(keys[index], (keys[before][0], index))
+    later = max(keys)
+    for index in reversed(range(len(ops))):
+        if ops[index].unit == MATMUL:
+            later = min(later, (keys[index][0], index - 0.5))
+        elif ops[index].opcode is Opcode.LOAD_WEIGHTS:
+            keys[index] = later = min(keys[index], later)
+    return [ops[index] for index in sorted(range(len(ops)), key=lambda index: (keys[index], index))]

@@ -1,0 +1,293 @@
+"""How long a program takes, about: the units, the bus and the array, event by event, without any data.
+
+The compiler compares schedules with it and orders instructions by it; nothing that is right or wrong depends on it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
+from amaranth_tpu.hw.bus.weight_gate import WeightGate
+from amaranth_tpu.hw.control.dispatcher import Dispatcher
+from amaranth_tpu.hw.spec.isa import Function, Opcode
+
+from .vector_port import VectorPort
+
+__all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "HOST_LATENCY", "Timeline", "simulate", "estimate",
+           "turnaround"]
+
+#: Units, each of which works in order.
+LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = range(5)
+UNIT = {Opcode.LOAD: LOAD, Opcode.LOAD_BIAS: LOAD, Opcode.LOAD_WEIGHTS: WEIGHTS, Opcode.STORE: STORE,
+        Opcode.MATMUL: MATMUL, Opcode.ACTIVATE: ACTIVATE, Opcode.POOL: ACTIVATE, Opcode.MULTIPLY: ACTIVATE,
+        Opcode.LOAD_TABLE: ACTIVATE, Opcode.SOFTMAX: ACTIVATE}
+
+#: Cycles that host memory takes to answer, where nothing else is said: of estimates and of runs.
+HOST_LATENCY = 32
+
+_DISPATCH = 6           # cycles an instruction, and one more for each in flight
+_START, _END = 12, 8    # cycles around a run: start to fetch and decode, last completion to interrupt
+_OUTSTANDING, _LOADS = 32, 4    # bursts under way, and those of loads among them
+
+
+def turnaround(config):
+    """Cycles between two passes over the same accumulator rows."""
+    return config.n * config.latency + config.read_latency
+
+
+def results(op, config):
+    """Cycles that an instruction of the activation unit takes if nothing is in its way, and vectors that it writes."""
+    vectors = op.rows * (2 if op.wide else 1)
+    if op.opcode is Opcode.POOL:
+        made = op.fields["rows0"] * op.fields["rows1"]
+        return op.rows + (made if op.wide else 0), made * (2 if op.wide else 1)
+    if op.opcode is Opcode.SOFTMAX:
+        return op.rows, op.fields["rows"] * op.fields["tiles"] * (2 if op.wide else 1)
+    if op.opcode is Opcode.LOAD_TABLE:
+        return op.rows, 0
+    if op.fields.get("function") is Function.TABLE:
+        return vectors * (config.n // config.table_lanes) + 8, vectors
+    return vectors, vectors
+
+
+@dataclass
+class Timeline:
+    """`cycles` of the run, cycle in which each instruction began, and cycles in which the array was taken."""
+
+    cycles: int
+    starts: list
+    busy: int
+
+
+class _Run:
+    def __init__(self, ops, config, latency, ideal):
+        self.ops, self.config, self.latency, self.ideal = ops, config, latency, ideal
+        self.beats = config.beats_per_vector
+        self.wake = [0, _START + latency]
+        self.starts = [0] * len(ops)
+        self.queues = [deque() for _ in range(5)]
+        self.done = [[], [], [], [], []]            # completion times, by unit
+        self.free = [0] * 5
+        self.flight = []
+        self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
+        self.bus_free = _START + latency if ideal else 0
+        self.data_free = 0
+        self.bursts, self.load_bursts = deque(), deque()        # when the data of the bursts asked for has come
+        self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
+        self.load, self.load_bias = None, False     # vectors that the present load still has to ask for
+        self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
+        self.segments = deque()                     # tile counts at which a LOAD_WEIGHTS completes
+        self.arrivals = deque()
+        self.matmul, self.passes, self.pass_at = None, 0, None
+        self.array_free, self.shift_free, self.busy = 0, 0, 0
+        self.recent = deque()
+        self.turnaround = turnaround(config)
+        # Cycles from the last vector to what waits for the end of its instruction.
+        self.after = {ACTIVATE: 6 if ideal else 11, STORE: latency + 8}
+        self.port, self.writing, self.storing, self.port_wake = VectorPort(self.beats), False, False, None
+
+    def run(self):
+        limit = 0
+        while self.wake:
+            now = heappop(self.wake)
+            while self.wake and self.wake[0] == now:
+                heappop(self.wake)
+            while self.dispatch(now) | self.move(now) | self.begin(now) | self.array(now) | self.bus(now):
+                pass
+            limit = now
+        if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
+            raise AssertionError("the schedule does not come to its end")
+        return Timeline(limit + _END, self.starts, self.busy)
+
+    def at(self, time):
+        heappush(self.wake, time)
+        return True
+
+    def complete(self, unit, time):
+        self.done[unit].append(time)
+        heappush(self.flight, time)
+        self.at(time)
+
+    def dispatch(self, now):
+        if self.dispatched == len(self.ops) or now < self.next_dispatch:
+            return False
+        op = self.ops[self.dispatched]
+        flight = 0
+        if not self.ideal:
+            while self.flight and self.flight[0] <= now:
+                heappop(self.flight)
+            flight = self.dispatched - sum(map(len, self.done)) + len(self.flight)
+            if flight >= self.config.window or len(self.queues[op.unit]) >= Dispatcher.queue_depth:
+                return False
+            self.next_dispatch = now + _DISPATCH + flight
+            self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
+            self.at(self.next_dispatch)
+        self.queues[op.unit].append((self.dispatched, op))
+        self.dispatched += 1
+        return True
+
+    def ready(self, op, now):
+        for unit, need in op.waits:
+            done = self.done[unit]
+            if len(done) < need or done[need - 1] > now:
+                return False
+        return True
+
+    def begin(self, now):
+        progress = False
+        for unit in range(5):
+            queue = self.queues[unit]
+            if not queue or now < self.free[unit]:
+                continue
+            if unit == LOAD and self.load is not None or unit == MATMUL and self.matmul is not None \
+                    or unit == WEIGHTS and self.tiles_asked < self.tiles_wanted \
+                    or unit == ACTIVATE and self.writing or unit == STORE and self.storing:
+                continue
+            index, op = queue[0]
+            if not self.ready(op, now):
+                continue
+            queue.popleft()
+            self.starts[index] = now
+            progress = True
+            if unit == LOAD:
+                self.load_bias = op.opcode is Opcode.LOAD_BIAS
+                self.load = op.rows * (2 if self.load_bias else 1)
+            elif unit == WEIGHTS:
+                self.tiles_wanted += op.rows
+                self.segments.append(self.tiles_wanted)
+            elif unit == MATMUL:
+                self.matmul, self.passes = op, 0
+            elif self.ideal:
+                self.free[unit] = now + (op.rows * self.beats if unit == STORE else results(op, self.config)[0])
+                self.at(self.free[unit])
+                self.complete(unit, self.free[unit] + self.after[unit])
+            elif unit == STORE:
+                self.port.begin_store(op.rows)
+                self.storing = True
+            else:
+                self.port.begin_results(*results(op, self.config))
+                self.writing = True
+        return progress
+
+    def move(self, now):
+        """Results and stores through the vector port."""
+        wake, progress = self.port.advance(now), False
+        if self.writing and self.port.result_end is not None:
+            self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
+            self.writing, progress = False, True
+        if self.storing and self.port.store_end is not None:
+            self.complete(STORE, self.port.store_end + self.after[STORE])
+            self.storing, progress = False, True
+        if wake not in (None, self.port_wake):
+            self.at(wake)
+            self.port_wake = wake
+        return progress
+
+    def array(self, now):
+        op = self.matmul
+        if op is None:
+            return False
+        if self.pass_at is None:
+            start = max(now, self.array_free)
+            if not op.keep:
+                if not self.arrivals:
+                    return False
+                start = max(start, self.arrivals[0] + 2, self.shift_free)
+            acc = op.acc + self.passes % op.tiles0 * op.acc_stride
+            while self.recent and self.recent[0][0] + self.recent[0][2] + self.turnaround <= now:
+                self.recent.popleft()
+            for begun, base, rows in self.recent:
+                if base < acc + op.rows and acc < base + rows:
+                    start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
+            self.pass_at = start, acc
+            return self.at(start)
+        start, acc = self.pass_at
+        if now < start:
+            return False
+        self.pass_at = None
+        self.array_free = now + op.rows
+        self.busy += op.rows
+        if not op.keep:
+            self.arrivals.popleft()
+            self.tiles_taken += 1
+            self.shift_free = now + self.config.n
+        self.recent.append((now, acc, op.rows))
+        self.passes += 1
+        self.at(now + op.rows)
+        if self.passes == op.passes:
+            self.complete(MATMUL, now + op.rows + self.turnaround + self.config.n)
+            self.matmul = None
+        return True
+
+    def bus(self, now):
+        """Grants one burst: addresses go out one a cycle, data comes back in order, a beat a cycle."""
+        if now < self.bus_free:
+            return False
+        for bursts in (self.bursts, self.load_bursts):
+            while bursts and bursts[0] <= now:
+                bursts.popleft()
+        if len(self.bursts) >= _OUTSTANDING:
+            return False
+        n, depth = self.config.n, self.config.weight_fifo_depth
+        held = self.tiles_asked - self.tiles_taken
+        tiles = 0
+        if self.tiles_asked < self.tiles_wanted:
+            tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
+            tiles = tiles if held + tiles <= depth + 1 else 0
+        loads = self.load is not None and len(self.load_bursts) < _LOADS
+        if tiles and (not loads or held * n < min(WeightGate.cushion, depth * n // 2)):
+            for _ in range(tiles):
+                arrival = self.deliver(now, n)
+                self.tiles_asked += 1
+                self.arrivals.append(arrival)
+                while self.segments and self.segments[0] <= self.tiles_asked:
+                    self.segments.popleft()
+                    self.complete(WEIGHTS, arrival)
+        elif loads:
+            vectors = min(self.load, max(1, MAX_BURST // self.beats))
+            arrival = self.deliver(now, vectors)
+            if not self.load_bias:
+                self.port.load(arrival - vectors * self.beats, arrival)
+            self.load_bursts.append(arrival)
+            self.load -= vectors
+            if not self.load:
+                self.load = None
+                self.complete(LOAD, arrival + 2)
+        else:
+            return False
+        self.bursts.append(self.data_free)
+        self.at(self.data_free)
+        self.bus_free = now + 1
+        return self.at(self.bus_free)
+
+    def deliver(self, now, vectors):
+        """When the last beat of a burst comes."""
+        self.data_free = max(self.data_free, now + self.latency) + vectors * self.beats
+        return self.data_free
+
+
+def simulate(ops, config, latency=HOST_LATENCY, ideal=False):
+    """Timeline of the instructions in this order. `ideal` dispatches all at once, as if windows had no end, and has a port for
+    each who uses the vector port: what it says of when instructions begin makes the better order."""
+    return _Run(ops, config, latency, ideal).run()
+
+
+def estimate(ops, config, latency=HOST_LATENCY):
+    """Like an ideal :func:`simulate`, for programs of any length: an instruction is one event, the bus has no end."""
+    free, done, starts = [0] * 5, [[0], [0], [0], [0], [0]], []
+    settle = turnaround(config) + config.n
+    for op in ops:
+        start = max(free[op.unit], *(done[unit][need] for unit, need in op.waits), 0)
+        if op.unit == MATMUL:
+            cycles, delay = op.passes * max(op.rows, 0 if op.keep else config.n), settle
+        else:
+            cycles = op.rows * (config.beats_per_vector if op.unit != ACTIVATE else 2 if op.wide else 1)
+            delay = latency
+        if op.unit == WEIGHTS:
+            cycles = delay = 0
+            start = max(start, free[MATMUL] - 1)
+        starts.append(start)
+        free[op.unit] = start + cycles
+        done[op.unit].append(start + cycles + delay)
+    return Timeline(max(map(max, done)), starts, 0)

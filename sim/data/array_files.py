@@ -1,0 +1,125 @@
+"""Arrays in files, as numpy writes them: samples and labels to read, results to write."""
+
+import contextlib
+import io
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from .digits import DataError
+from .printable import printable, quoted
+from .samples import as_samples
+
+__all__ = ["read_samples", "read_labels", "read_array", "write_array"]
+
+_MAGIC = np.lib.format.MAGIC_PREFIX
+_MOST_BYTES = 1 << 32           # of an array in an archive, unpacked
+
+
+def read_samples(path, network, most=None):
+    """The samples in a `.npy` file, or in a `.npz` one by the name of the model's input: :class:`sim.data.samples.Samples`.
+
+    `(samples, count)`: of them at most `most`, and how many there are in the file. Raises DataError.
+    """
+    name = network.origin.input if network.origin else None
+    array = read_array(path, name)
+    try:
+        samples = as_samples(network, array, most)
+    except DataError as error:
+        raise DataError(f"{printable(path)}: {error}") from None
+    return samples, 1 if samples.alone else len(array)
+
+
+def read_labels(path, count, classes):
+    """int64 (count,) from a `.npy` file: for each sample of the file that goes with it, which result is to be the largest.
+
+    Raises DataError.
+    """
+    array = read_array(path, "labels")
+    if array.dtype.kind not in "iu" or array.shape != (count,):
+        raise DataError(f"{printable(path)}: must hold {count} integers, one a sample, of shape ({count},), not {array.dtype} of "
+                        f"shape {array.shape}")
+    wrong = np.flatnonzero((array < 0) | (array >= classes))
+    if len(wrong):
+        raise DataError(f"{printable(path)}: label {array[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to "
+                        f"{classes - 1}")
+    return array.astype(np.int64)
+
+
+def read_array(path, name=None):
+    """The array in a `.npy` file, or the one of this name in a `.npz` archive; whatever the file's header claims, no more memory
+    is taken than there is data. Raises DataError."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            archive = file.read(2) == b"PK"
+        return _from_archive(path, name) if archive else _from_file(path)
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(f"{printable(path)}: {error.strerror or error}") from None
+    except Exception as error:              # numpy's and zipfile's readers raise all sorts of things for damaged files
+        raise DataError(f"{printable(path)}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
+                        f"({type(error).__name__}: {printable(error, 100)})") from None
+
+
+def _from_file(path):
+    if path.stat().st_size == 0:
+        raise DataError(f"{printable(path)}: empty file; save an array with numpy.save")
+    with open(path, "rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise DataError(f"{printable(path)}: no .npy or .npz file; save an array with numpy.save")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)    # it reads nothing yet, and more than there is it refuses
+    except ValueError as error:
+        if "Python objects" not in str(error):
+            raise
+        raise DataError(f"{printable(path)}: holds Python objects, not numbers; save it as float32") from None
+    if array.dtype.hasobject or array.dtype.kind == "V":
+        raise DataError(f"{printable(path)}: holds {array.dtype}, not numbers; save it as float32")
+    return array
+
+
+def _from_archive(path, name):
+    with zipfile.ZipFile(path) as archive:
+        names = [entry.removesuffix(".npy") for entry in archive.namelist() if entry.endswith(".npy")]
+        if name not in names:
+            held = ", ".join(map(quoted, names[:10])) + (", ..." if len(names) > 10 else "")
+            raise DataError(f"{printable(path)}: holds no array {quoted(name)}; it has {held or 'none'}")
+        entry = archive.getinfo(f"{name}.npy")
+        if entry.file_size > _MOST_BYTES:
+            raise DataError(f"{printable(path)}: its array {quoted(name)} takes {entry.file_size} bytes, the most is "
+                            f"{_MOST_BYTES}; save it with numpy.save")
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder) / "array.npy"
+            with archive.open(entry) as packed, open(part, "wb") as plain:
+                while chunk := packed.read(1 << 20):
+                    plain.write(chunk)
+            return np.array(_from_file(part))
+
+
+def write_array(path, array):
+    """Writes a `.npy` file that is either whole or not there; a device or a pipe is written as it is, never replaced."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        try:
+            whole = io.BytesIO()                # numpy asks a file for its position, which a pipe does not have
+            np.save(whole, array, allow_pickle=False)
+            path.write_bytes(whole.getbuffer())
+        except OSError as error:
+            raise DataError(f"{printable(path)}: {error.strerror or error}") from None
+        return
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+        partial.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise DataError(f"{printable(path)}: {error.strerror or error}") from None
+        raise

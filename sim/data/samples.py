@@ -1,0 +1,138 @@
+"""Samples of any model: their shapes, their types, and random ones."""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from .digits import DataError
+
+__all__ = ["Samples", "as_rows", "as_samples", "random_samples", "takes_digits", "takes_integers"]
+
+_LARGEST = 2.0 ** 128 - 2.0 ** 119      # from here on a number is infinite in bfloat16
+
+
+@dataclass(frozen=True)
+class Samples:
+    """
+    Parameters
+    ----------
+    rows : float32 (count, values of a sample)
+    alone : bool
+        Whether it was one sample without an axis for several.
+    """
+
+    rows: np.ndarray
+    alone: bool = False
+
+
+def _sample_shape(network):
+    return tuple(network.input_shape) or (network.input_size,)
+
+
+def _element(network):
+    """The type of numbers that the model takes."""
+    if network.origin is None:
+        return np.dtype(np.float32)
+    from onnx import helper  # slow to import, and not needed for networks that come from elsewhere
+    return np.dtype(helper.tensor_dtype_to_np_dtype(network.origin.element))
+
+
+def as_rows(network, array):
+    """An array of samples as (count, values of a sample), with nothing copied.
+
+    Parameters
+    ----------
+    array : array
+        (count, *shape of a sample), (count, values of a sample), or one sample, if the model's input has no axis for several.
+
+    Returns
+    -------
+    array, bool
+        Whether it was one sample.
+
+    Raises
+    ------
+    DataError
+        For any other shape, with those that fit.
+    """
+    shape, size, array = _sample_shape(network), network.input_size, np.asarray(array)
+    alone = network.origin is not None and network.origin.batch == 0 and array.shape == shape
+    if alone or array.ndim and len(array) and array.shape[1:] in (shape, (size,)):
+        return array.reshape(-1, size), alone
+    fitting = dict.fromkeys([("count", *shape), ("count", size)])
+    if network.origin is not None and network.origin.batch == 0:
+        fitting[shape] = None
+    raise DataError(f"samples of shape {_shown(array.shape)} do not fit the model; it takes {' or '.join(map(_shown, fitting))}"
+                    + (", with a count of at least 1" if 0 in array.shape[:1] else ""))
+
+
+def _shown(shape):
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def as_samples(network, array, most=None):
+    """An array of samples, of which at most `most` are taken, as the model takes them.
+
+    Numbers of any type become float32, by way of the type of the model's input. NaNs, infinities and what is infinite in bfloat16
+    are refused: what ONNX makes of them differs from what the core does.
+
+    Parameters
+    ----------
+    array : array
+        Of numbers, of a shape that :func:`as_rows` takes.
+
+    Returns
+    -------
+    Samples
+
+    Raises
+    ------
+    DataError
+        If the shape does not fit, or a value does not: one line that says which.
+    """
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiub" and array.dtype != bfloat16:
+        raise DataError(f"samples must be numbers, best float32, not {array.dtype}")
+    rows, alone = as_rows(network, array)
+    rows, element = rows[:most], _element(network)
+    with np.errstate(all="ignore"):
+        values = rows.astype(np.float32)
+        if element.kind in "iub":
+            limits = (0, 1) if element.kind == "b" else (np.iinfo(element).min, np.iinfo(element).max)
+            _refuse(rows, (rows != np.rint(values)) | (values < limits[0]) | (values > limits[1]),
+                    f"is no {element}, which the model takes")
+        elif element.itemsize < 4:
+            values = rows.astype(element).astype(np.float32)
+        _refuse(rows, ~np.isfinite(rows), "is no finite number")
+        _refuse(rows, ~(np.abs(values) < _LARGEST), f"is too large for {'float16' if element == np.float16 else 'bfloat16'}")
+    return Samples(values, alone)
+
+
+def _refuse(rows, bad, why):
+    if bad.any():
+        sample, value = np.argwhere(bad)[0]
+        raise DataError(f"value {value} of sample {sample}, {rows[sample, value]}, {why}; {int(bad.sum())} such values in all")
+
+
+def random_samples(network, count, seed):
+    """Samples of a stated seed: normal numbers of mean 0 and deviation 1, or for a model that takes integers any of 0 to 255 that
+    its type has. Always the same first ones, whatever the count."""
+    element, shape = _element(network), (count, network.input_size)
+    random = np.random.default_rng(seed)
+    if element.kind not in "iub":
+        return as_samples(network, random.standard_normal(shape, np.float32))
+    most = 1 if element.kind == "b" else min(255, np.iinfo(element).max)
+    return as_samples(network, random.integers(0, most + 1, shape))
+
+
+def takes_digits(network):
+    """Whether a model takes images of 28 x 28 pixels."""
+    shape = tuple(size for size in _sample_shape(network) if size != 1)
+    return prod(shape) == 784 and shape in ((784,), (28, 28))
+
+
+def takes_integers(network):
+    """Whether a model's input is of an integer type."""
+    return _element(network).kind in "iub"

@@ -1,0 +1,1 @@
+"""Whether a formula of one number is a function of the core."""

@@ -1,0 +1,195 @@
+"""What a graph computes from the size of an open batch.
+
+Exporters read it off a tensor (Shape), pick it, join it with other numbers, and hand it to a Reshape. So it is no number here but
+a symbol: an entry of :class:`Sizes` is a number times a power of it. What keeps entries as they are, and arithmetic that is right
+for a batch of any size, is computed; whatever would make data, an index or a decision of it is refused.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from .constants import fold
+from .load import ModelError
+from .values import FLOATS, LIMIT, Flow
+
+__all__ = ["Sizes", "Repeated", "fold_open", "checked"]
+
+# Operators that only move entries: which of their inputs hold these.
+_MOVES = {
+    **dict.fromkeys(("Identity", "Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Split", "Expand",
+                     "Tile"), (0,)),
+    "Where": (1, 2)}
+
+_COMPARES = {"Equal": np.equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less,
+             "LessOrEqual": np.less_equal}
+_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMPARES)
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """A constant whose entries are `values` times the number of samples to the power of `powers`, an integer array."""
+
+    values: np.ndarray
+    powers: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """A constant that is the same for any number of samples: `values` has a size of 1 along the axis `batch`."""
+
+    values: np.ndarray
+    batch: int
+
+
+def _refused(step, why=""):
+    return ModelError(f"{step.title}: makes a value of the size of the batch, which is open{why}; that may only be part of a "
+                      f"shape; export the model with a fixed batch")
+
+
+def _settled(values, powers):
+    """The constant, if none of it depends on the batch any more."""
+    powers = np.where(values == 0, 0, np.broadcast_to(powers, values.shape))
+    return Sizes(values, powers) if powers.any() else values
+
+
+def _parts(value):
+    return (value.values, value.powers) if isinstance(value, Sizes) else (value, np.zeros(value.shape, np.int64))
+
+
+def fold_open(step, folder):
+    """Outputs, a list, of a :class:`sim.frontend.values.Step` of constants of which some are :class:`Sizes` or :class:`Repeated`.
+
+    Raises
+    ------
+    ModelError
+        If the result is not known for a batch of any size.
+    """
+    operator, arguments = step.operator, step.arguments
+
+    def folded(constants):
+        return fold(replace(step, arguments=constants), folder)
+
+    if operator in ("ConstantOfShape", "Expand") and isinstance(arguments[-1], Sizes):
+        return [_repeated(step, folded)]
+    if any(isinstance(value, Repeated) for value in arguments):
+        raise _refused(step)
+    if operator in ("Shape", "Size"):
+        return folded([arguments[0].values])
+    if operator == "Concat" or operator in _MOVES:
+        return _moved(step, range(len(arguments)) if operator == "Concat" else _MOVES[operator], folded)
+    if operator == "Cast":
+        return [_cast(step, folded)]
+    if operator in ("Floor", "Ceil"):
+        return [_whole(step, arguments[0])]
+    if operator == "Neg":
+        return [_settled(-arguments[0].values, arguments[0].powers)]
+    if operator == "ReduceProd" and len(arguments) == arguments[0].values.ndim == 1 and not (
+            step.attributes.get("noop_with_empty_axes", 0) or step.attributes.get("axes", [0]) != [0]):
+        keep = bool(step.attributes.get("keepdims", 1))
+        return [_settled(arguments[0].values.prod(keepdims=keep), arguments[0].powers.sum(keepdims=keep))]
+    if operator in ("Add", "Sub", "Mul", "Div"):
+        return [_arithmetic(step, *arguments)]
+    if operator in _COMPARES:
+        return [_COMPARES[operator](_order(step, *arguments), 0)]
+    raise _refused(step)
+
+
+def _moved(step, places, folded):
+    arguments = step.arguments
+    if any(isinstance(value, Sizes) for place, value in enumerate(arguments) if place not in places):
+        raise _refused(step)
+    parts = [_parts(value) if place in places else (value, value) for place, value in enumerate(arguments)]
+    return [_settled(values, powers) for values, powers in zip(folded([v for v, _ in parts]), folded([p for _, p in parts]))]
+
+
+def _whole(step, sizes):
+    if (sizes.values != np.floor(sizes.values)).any():
+        raise _refused(step)
+    return sizes
+
+
+def _cast(step, folded):
+    sizes = step.arguments[0]
+    kind = folded([sizes.values])[0].dtype
+    if kind not in (np.int32, np.int64, np.float32, np.float64):
+        raise _refused(step)
+    if step.attributes["to"] not in FLOATS:
+        _whole(step, sizes)
+    return Sizes(sizes.values.astype(kind), sizes.powers)
+
+
+def _both(step, one, two):
+    """Values and powers of two constants, in one shape."""
+    (a, p), (b, q) = _parts(one), _parts(two)
+    if prod(np.broadcast_shapes(a.shape, b.shape)) > LIMIT:
+        raise ModelError(f"{step.title}: makes more than {LIMIT} values of constants, which is too large")
+    return np.broadcast_arrays(a, p, b, q)
+
+
+def _arithmetic(step, one, two):
+    a, p, b, q = _both(step, one, two)
+    operator = step.operator
+    if operator == "Mul":
+        return _settled(a * b, p + q)
+    if operator == "Div":
+        # A quotient of integers is cut, so of what the batch is still part of there must be nothing to cut.
+        if (b == 0).any() or (p < q).any() or a.dtype.kind != "f" and ((p != q) & (a % np.where(b == 0, 1, b) != 0)).any():
+            raise _refused(step)
+        return _settled(a / b if a.dtype.kind == "f" else (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype),
+                        p - q)
+    if ((p != q) & (a != 0) & (b != 0)).any():
+        raise _refused(step)
+    return _settled(a + b if operator == "Add" else a - b, np.where(a != 0, p, q))
+
+
+def _order(step, one, two):
+    """-1, 0 or 1 where an entry is smaller, equal, or larger for every number of samples."""
+    a, p, b, q = _both(step, one, two)
+    one_larger = (p > q) & (a > 0) & (a > b) | (q > p) & (b < 0) & (b < a)
+    two_larger = (q > p) & (b > 0) & (b > a) | (p > q) & (a < 0) & (a < b)
+    if ((p != q) & ~one_larger & ~two_larger).any():
+        raise _refused(step, ", and so can't be compared")
+    return np.where(p == q, np.sign(a - b), np.where(one_larger, 1, -1))
+
+
+def _repeated(step, folded):
+    """ConstantOfShape and Expand to a shape of which one size is the batch."""
+    *constants, shape = step.arguments
+    axes = np.flatnonzero(shape.powers)
+    if len(axes) != 1 or shape.powers[axes[0]] != 1 or shape.values[axes[0]] != 1 or not all(
+            isinstance(value, np.ndarray) for value in constants):
+        raise _refused(step)
+    values, = folded([*constants, shape.values])
+    batch = int(axes[0]) + values.ndim - len(shape.values)
+    if values.shape[batch] != 1:
+        raise _refused(step)
+    return Repeated(values, batch)
+
+
+def checked(step):
+    """A step that a Flow goes into, with what is the same for each sample as the Flow's operators take it.
+
+    Raises
+    ------
+    ModelError
+        If the size of the batch would be data, or an index.
+    """
+    operator, arguments = step.operator, step.arguments
+    flow = next(value for value in arguments if isinstance(value, Flow))
+    for place, value in enumerate(arguments):
+        if isinstance(value, Sizes) and (operator not in ("Reshape", "Expand") or place != 1):
+            raise _refused(step)
+    return replace(step, arguments=[_beside(step, value, flow) if isinstance(value, Repeated) else value for value in arguments])
+
+
+def _beside(step, repeated, flow):
+    values = repeated.values
+    if values.ndim - repeated.batch != len(flow.dims) - flow.batch or flow.dims[flow.batch] != 1:
+        raise ModelError(f"{step.title}: joins samples with a constant that is repeated along another axis")
+    if step.operator in _ELEMENTWISE:
+        return values
+    if step.operator == "Concat" and values.ndim == len(flow.dims) and not values.any():
+        return flow.turned(np.full(values.shape, -1))
+    raise _refused(step)

@@ -1,0 +1,84 @@
+"""Constants of an ONNX model: tensors in the file or beside it, and what nodes make of them."""
+
+import warnings
+from math import prod
+
+import numpy as np
+from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, numpy_helper
+
+from ..golden.arithmetic import bfloat16
+from .load import ModelError
+from .values import FLOATS, FOLDABLE, INTEGERS, LIMIT, ONNX, common, inline, title, unsupported
+
+__all__ = ["read_constant", "fold"]
+
+
+def read_constant(tensor, what, folder):
+    """The array in a tensor, external ones being in `folder`; `what` is what a message calls it."""
+    # Whatever a damaged tensor makes onnx and numpy raise, the model is what is wrong.
+    try:
+        if external_data_helper.uses_external_data(tensor):
+            loaded = TensorProto()
+            loaded.CopyFrom(tensor)
+            with warnings.catch_warnings(action="ignore"):      # which repeat what is in the file
+                external_data_helper.load_external_data_for_tensor(loaded, str(folder))
+            tensor = loaded
+        if tensor.data_type not in (*FLOATS, *INTEGERS):
+            kinds = {number: kind for kind, number in TensorProto.DataType.items()}
+            raise ModelError(f"{what} has the type {kinds.get(tensor.data_type, tensor.data_type)}; supported are "
+                             f"float32, float64, float16, bfloat16 and integers")
+        return _plain(numpy_helper.to_array(tensor))
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{what} can't be read: {inline(error)}") from None
+
+
+def fold(step, folder):
+    """Outputs, a list, of a :class:`sim.frontend.values.Step` that only has constants."""
+    node, arguments, opset = step.node, step.arguments, step.opset
+    if node.op_type not in FOLDABLE or node.domain not in ONNX:
+        raise unsupported(node, "is not supported on constants")
+    if node.op_type == "Constant":
+        (key, value), = step.attributes.items()
+        if key == "value":
+            return [read_constant(value, title(node), folder)]
+        kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+        if key not in kinds:
+            raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
+        return [np.array(value, dtype=kinds[key])]
+    _check_size(step, [value for value in arguments if value is not None])
+    from onnx.reference import ReferenceEvaluator  # slow to import, and seldom needed
+    inputs = {name: value for name, value in zip(node.input, arguments) if name}
+    graph = helper.make_graph(
+        [node], "fold", [ValueInfoProto(name=name) for name in inputs],
+        [ValueInfoProto(name=name) for name in node.output if name])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    outputs = iter(ReferenceEvaluator(model).run(None, inputs))
+    return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]
+
+
+def _check_size(step, arguments):
+    """Refuses what would make far more numbers than the file has."""
+    size, operator = 0, step.operator
+    if operator in ("ConstantOfShape", "Expand", "Tile"):
+        size = prod(int(value) for value in arguments[-1].reshape(-1))
+        size *= 1 if operator == "ConstantOfShape" else arguments[0].size
+    elif operator == "Range":
+        first, end, stride = (float(value) for value in arguments)
+        if not stride:
+            raise ModelError(f"{step.title}: its step is 0")
+        size = (end - first) / stride
+    elif operator in ("Add", "Sub", "Mul", "Div", "Pow", "Where", "Max", "Min", "Sum", "And", "Or", "Mod", "Equal"):
+        size = prod(common(step, *arguments)[0])
+    elif operator in ("MatMul", "Gemm", "Einsum", "Gather"):
+        size = prod(max(value.shape, default=1) for value in arguments[:2])
+    elif operator == "Pad":
+        size = prod(length + 2 * int(np.abs(arguments[1]).max(initial=0)) for length in arguments[0].shape)
+    if size > LIMIT:
+        raise ModelError(f"{step.title}: makes {int(size)} values of constants, which is too large")
+
+
+def _plain(array):
+    """Small floats as float32, which holds them exactly and which every numpy function knows."""
+    return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array

@@ -1,0 +1,129 @@
+"""ONNX' matrix products."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from ..fusion.nodes import Joint, Linear, Part, Tap
+from .elementwise import affine, apply_function
+from .load import ModelError
+from .values import BatchFixed, Flow, limited, show, whole
+from .views import arranged, arrangement, in_place, tap
+
+__all__ = ["linear", "fused", "einsum"]
+
+
+def linear(step, flow):
+    """Gemm and MatMul of values and constant weights."""
+    gemm = step.operator in ("Gemm", "FusedGemm")
+    if not isinstance(step.arguments[0], Flow) or gemm and step.attributes.get("transA", 0):
+        raise ModelError(f"{step.title}: weights stand on the left, or a batch is transposed; only "
+                         f"values x weights is supported, with values (batch, K)")
+    if isinstance(step.arguments[1], Flow):
+        raise ModelError(f"{step.title}: multiplies two tensors; its weights must be constant")
+    weights = step.arguments[1].astype(np.float64)
+    if gemm and (weights.ndim != 2 or len(flow.dims) != 2):
+        raise ModelError(f"{step.title}: Gemm needs matrices, not {show(flow)} and {show(weights.shape)}")
+    if gemm and step.attributes.get("transB", 0):
+        weights = weights.T
+    vector = weights.ndim == 1
+    if weights.ndim == 0 or prod(weights.shape[:-2]) != 1 or not flow.dims:
+        raise ModelError(f"{step.title}: {show(flow)} and weights of {show(weights.shape)} are not values and one matrix")
+    extra = max(0, weights.ndim - max(2, len(flow.dims)))
+    weights = weights.reshape(-1, 1) if vector else weights.reshape(weights.shape[-2:])
+    inputs, outputs = weights.shape
+    if flow.batch == len(flow.dims) - 1:
+        _along_batch(step, flow, weights)
+    if flow.dims[-1] != inputs:
+        raise ModelError(f"{step.title}: {show(flow)} and weights of {show(weights.shape)} do not multiply")
+    if outputs == 0:
+        raise ModelError(f"{step.title}: has no outputs")
+    if gemm and step.attributes.get("alpha", 1.0) != 1.0:
+        weights = weights * step.attributes["alpha"]
+    result = _of_sample(step, flow, weights) if flow.size == inputs else _of_positions(step, flow, weights)
+    dims = flow.dims[:-1] if vector else (1,) * extra + flow.dims[:-1] + (outputs,)
+    result = replace(result, dims=dims, batch=None if flow.batch is None else flow.batch + extra)
+    beta = step.attributes.get("beta", 1.0)
+    if gemm and step.argument(2) is not None and beta != 0:
+        if isinstance(step.arguments[2], Flow):
+            raise ModelError(f"{step.title}: its bias must be constant")
+        addend = step.arguments[2].astype(np.float64)
+        result = affine(step, result, shift=addend if beta == 1.0 else addend * beta)
+        if result.dims != dims:
+            raise ModelError(f"{step.title}: its bias of {show(addend.shape)} does not fit its result of {show(dims)}")
+    return result
+
+
+def _along_batch(step, flow, weights):
+    """Refuses sums over samples; where the batch is open, the weights tell the only size that ONNX takes."""
+    text = f"{step.title}: adds up values of different samples: {show(flow)} times weights of {show(weights.shape)}"
+    if flow.is_open and len(weights) % flow.dims[-1] == 0:
+        raise BatchFixed(text, len(weights) // flow.dims[-1])
+    raise ModelError(text)
+
+
+def _of_sample(step, flow, weights):
+    """All values of a sample make all outputs: one position, whose kernel is as large as the source."""
+    sources = flow.source.sources if isinstance(flow.source, Joint) else (flow.source,)
+    taps, first = [], 0
+    for source in sources:
+        size = prod(source.shape)
+        there = np.flatnonzero((flow.index >= first) & (flow.index < first + size))
+        places = flow.index[there] - first
+        first += size
+        limited(step, size, weights.shape[1])
+        kernel = np.zeros((size, weights.shape[1]))
+        if len(np.unique(places)) == len(places):
+            kernel[places] = weights[there]
+        else:
+            np.add.at(kernel, places, weights[there])
+        taps.append(Tap(source, kernel.reshape(*source.shape, -1)))
+    node = Linear(**step.titles, shape=(1, 1, weights.shape[1]), parts=(Part(tuple(taps), (1, 1)),))
+    return flow.of(node, np.arange(weights.shape[1]).reshape(flow.dims[:-1] + (-1,)))
+
+
+def _of_positions(step, flow, weights):
+    """The last axis at each position of the others: a convolution with a kernel of 1 x 1."""
+    last = len(flow.dims) - 1
+    for seen, roles in arranged(flow, last=last):
+        one, size = _at_each(step, seen, weights)
+        if one is not None:
+            break
+    else:
+        flow, seen, roles = arrangement(step, flow, last=last)
+        one, size = _at_each(step, seen, weights)
+    node = Linear(**step.titles, shape=(*size, weights.shape[1]), parts=(Part((one,), size),))
+    return flow.of(node, in_place(whole(node), flow.dims, roles))
+
+
+def _at_each(step, seen, weights):
+    size = (len(seen.rows), len(seen.columns))
+    return tap(step, seen, weights[None, None], size), size
+
+
+def fused(step, flow):
+    """onnxruntime's optimiser: Gemm and what comes after it in one."""
+    function = step.attributes.get("activation", b"").decode("utf-8", "replace")
+    result = linear(step, flow)
+    if not function:
+        return result
+    # alpha and beta are those of the product; the function's own have a prefix.
+    own = {name: step.attributes[f"activation_{name}"] for name in ("alpha", "beta", "gamma")
+           if f"activation_{name}" in step.attributes}
+    return apply_function(replace(step, attributes=own), result, function)
+
+
+def einsum(step, flow):
+    """A matrix product in Einstein's notation, such as bk,kn->bn; either operand may come first."""
+    left, arrow, result = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "").partition("->")
+    terms = dict(zip(map(id, step.arguments), left.split(",")))
+    weights = next((value for value in step.arguments if value is not flow), np.empty(0))
+    values, matrix = terms[id(flow)], terms.get(id(weights), "")
+    inner, outer = values[-1:], result[-1:]
+    fits = (arrow and left.count(",") == 1 and len(values) == len({*values}) == len(flow.dims)
+            and result == values[:-1] + outer)
+    if not fits or outer in values or matrix not in (inner + outer, outer + inner):
+        raise ModelError(f"{step.title}: {left}{arrow}{result} is not values x weights")
+    weights = weights if matrix == inner + outer else weights.T
+    return linear(replace(step, arguments=[flow, weights]), flow)

@@ -1,0 +1,65 @@
+"""Local functions of an ONNX model, put in place of the nodes that call them."""
+
+from onnx import defs
+
+from ..data.printable import printable
+from .load import ModelError
+from .values import ONNX, inline, title
+
+__all__ = ["without_functions"]
+
+_MOST_NODES = 20_000        # of the graph that is made
+
+
+def without_functions(model):
+    """The model without local functions. Refused are those that call themselves, and those that would make a graph which has
+    nothing to do with the file's size any more."""
+    _count(model)
+    from onnx.inliner import inline_local_functions
+    try:
+        return inline_local_functions(model)
+    except Exception as error:              # whatever the library makes of a damaged function
+        raise ModelError(f"its local functions can't be inlined: {inline(error)}") from None
+
+
+def _key(domain, name, overload):
+    return "" if domain in ONNX else domain, name, overload
+
+
+def _count(model):
+    """Counts the nodes that there will be, without making them."""
+    functions = {}
+    for function in model.functions:
+        key = _key(function.domain, function.name, function.overload)
+        if key in functions:
+            raise ModelError(f"there are two local functions {_shown(key)}")
+        if not key[0] and defs.has(function.name):
+            raise ModelError(f"local function {_shown(key)} has the name of ONNX' own operator, which interpreters run instead; "
+                             "give it another name or domain")
+        functions[key] = function
+    sizes = {}
+
+    calls = {key: [_key(node.domain, node.op_type, node.overload) for node in function.node]
+             for key, function in functions.items()}
+    stack, entered = list(functions), set()
+    while stack:
+        key = stack[-1]
+        wanted = [other for other in calls[key] if other in functions and other not in sizes]
+        if key in sizes or not wanted:
+            sizes.setdefault(key, sum(sizes.get(other, 1) for other in calls[key]))
+            stack.pop()
+        elif key in entered:
+            raise ModelError(f"local function {_shown(key)} calls itself")
+        else:
+            entered.add(key)
+            stack += dict.fromkeys(wanted)
+    total = 0
+    for node in model.graph.node:
+        total += sizes.get(_key(node.domain, node.op_type, node.overload), 1)
+        if total > _MOST_NODES:
+            raise ModelError(f"{title(node)}: the local functions make more than {_MOST_NODES} nodes of the graph's "
+                             f"{len(model.graph.node)}; export the model without functions that double")
+
+
+def _shown(key):
+    return printable(".".join(filter(None, key)), 80)

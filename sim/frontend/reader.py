@@ -1,0 +1,348 @@
+"""The reader of ONNX files.
+
+The graph is followed from its output back to its one input. What is constant is computed; what only renames the order or
+the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`sim.fusion.nodes`), in binary64. These are joined
+to stages (:mod:`sim.fusion.fuse`), and only then are weights rounded to bfloat16 (:mod:`sim.fusion.lowering`). What can't be a stage is refused
+with a :class:`sim.frontend.load.ModelError` that names operator and node.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import helper
+
+from ..data.printable import printable, quoted
+from ..fusion.fuse import fuse
+from ..fusion.lowering import as_chain, as_graph
+from ..fusion.nodes import Input, Joint, Linear
+from ..fusion.origin import make_origin
+from .batch import Repeated, Sizes, checked, fold_open
+from .check import check_header, check_names, check_nodes, check_text
+from .check_ranges import check_ranges
+from .constants import fold, read_constant
+from .load import ModelError, Network
+from .local_functions import without_functions
+from .operators import apply
+from .values import (
+    FLOATS,
+    FOLDABLE,
+    FUSED,
+    INTEGERS,
+    LINEAR,
+    LOWEST,
+    ML,
+    MOST_VALUES,
+    ONNX,
+    PARTS,
+    SUPPORTED,
+    BatchFixed,
+    Flow,
+    Step,
+    inline,
+    show,
+    title,
+    unsupported,
+    whole,
+)
+from .views import Relayout, everything
+
+__all__ = ["read_network"]
+
+NO_BATCH = 0
+_KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
+_OTHER_DOMAINS = {*(("ai.onnx.ml", name) for name in ML), *(("com.microsoft", name) for name in FUSED)}
+
+
+def read_network(path, keep_softmax=False):
+    """See :func:`sim.frontend.load.load_network`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{printable(path)}: {error.strerror or error}; name an ONNX file") from None
+    try:
+        model = onnx.ModelProto.FromString(content)
+    except DecodeError:
+        raise ModelError(f"{printable(path)}: not an ONNX model, or a damaged or truncated one; export it again") from None
+    try:
+        if not model.HasField("graph") or not model.graph.node:
+            raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")
+        check_text(model)
+        opsets = check_header(model)
+        if model.functions:
+            model = without_functions(model)
+        check_names(model.graph, opsets, model.ir_version)
+        _check_operators(model.graph)
+        check_nodes(model.graph, opsets)
+        with np.errstate(all="ignore"):
+            return _network(model, path, keep_softmax)
+    except ModelError as error:
+        raise ModelError(inline(f"{path}: {error}", 600)) from None
+
+
+def _network(model, path, keep_softmax):
+    reader, result, softmax = _read(model, path.parent, keep_softmax)
+    order = result.index
+    node = fuse(result.source)
+    if isinstance(node, Input):
+        raise ModelError(f"there is no layer in it; at least one {' or '.join(LINEAR)} is needed")
+    node, order = _in_order(node, order)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    kind = metadata.get("preprocess")
+    input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
+    origin = make_origin(path, model.graph, sample=reader.shape, batch=reader.samples, flows=reader.flows,
+                         left_out=reader.left_out, node=node, order=order, input_order=input_order)
+    facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80), "origin": origin}
+    layers = as_chain(node)
+    if layers is not None and np.array_equal(order, np.arange(node.shape[2])):
+        return Network(name=printable(path.stem), input_size=prod(reader.shape), layers=layers, **facts)
+    return as_graph(printable(path.stem), node, order, input_order=input_order, **facts)
+
+
+def _in_order(node, order):
+    """A last layer that makes one vector, with its outputs in the order of the result."""
+    natural = np.arange(node.shape[2])
+    if node.shape[:2] != (1, 1) or np.array_equal(order, natural) or not np.array_equal(np.sort(order), natural) or \
+            node.softmax or node.times is not None or any(tap.groups > 1 for part in node.parts for tap in part.taps):
+        return node, order
+    parts = tuple(replace(part, taps=tuple(replace(tap, weights=tap.weights[..., order], select=None) for tap in part.taps))
+                  for part in node.parts)
+    bias = None if node.bias is None else node.bias[..., order]
+    return replace(node, parts=parts, bias=bias, value=None), natural
+
+
+def _read(model, folder, keep_softmax, layout=None, samples=None):
+    reader = _Reader(model, folder, layout, samples)
+    try:
+        return reader, *reader.read(keep_softmax)
+    except Relayout as better:
+        return _read(model, folder, keep_softmax, better, samples)
+    except ModelError as error:
+        # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with. Others have none.
+        again = NO_BATCH if reader.is_fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
+        if samples is None and again is not None:
+            try:
+                return _read(model, folder, keep_softmax, None, again)
+            except ModelError:
+                if isinstance(error, BatchFixed) and error.certain:
+                    raise
+        raise
+
+
+def _check_operators(graph):
+    """Refuses what can't be supported whatever goes into it: the first in the file's order, of the nodes needed."""
+    needed = {entry.name for entry in graph.output}
+    wanted = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            wanted.append(node)
+    for node in reversed(wanted):
+        if (node.domain, node.op_type) in _OTHER_DOMAINS:
+            continue
+        if node.domain not in ONNX:
+            raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
+        if node.op_type not in (*SUPPORTED, *PARTS, *FOLDABLE):
+            raise unsupported(node)
+
+
+class _Reader:
+    """Follows one graph. A model whose input has a batch of one takes one sample. One with a larger batch may be run on any
+    number of samples: each result depends on one of them only, and is what ONNX makes of it among as many as the model takes.
+
+    Parameters
+    ----------
+    samples : int or None
+        How many samples the model takes where its input leaves that open; NO_BATCH: the input has no batch, all of it is one
+        sample.
+    """
+
+    def __init__(self, model, folder, layout, samples):
+        self.graph, self.folder, self.layout, self.samples = model.graph, folder, layout, samples
+        self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+        self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.is_open = self.is_fixed = False            # the batch, as the input says
+        self.values = {}                # name -> np.ndarray or Flow; several outputs are several names
+        self.flows, self.left_out = {}, {}      # output -> (shape, whether a label); output -> what of it is left to the host
+        self.producers = {}
+        for node in self.graph.node:
+            for name in filter(None, node.output):
+                self.producers[name] = node
+        self.users = Counter(name for node in self.graph.node for name in set(node.input))      # that have not run yet
+        self.users.update(entry.name for entry in self.graph.output)
+        self.ended = set()              # names whose values nobody needs any more
+
+    @property
+    def order(self):
+        """The sample's value at each place of the input, or None if it is a vector."""
+        return self.layout and self.layout.order
+
+    def read(self, keep_softmax):
+        """`(Flow of the result, whether a Softmax behind it is left out)`."""
+        self.shape = self._read_input()
+        if not self.graph.output:
+            raise ModelError("the graph has no output")
+        results = []
+        for entry in self.graph.output:
+            flow = self._evaluate(entry.name)
+            if not isinstance(flow, Flow):
+                raise ModelError(f"output {quoted(entry.name)} does not depend on the input")
+            results.append(_without_softmax(flow, keep_softmax))
+            self.flows[entry.name] = flow.dims, flow.label
+            self.left_out[entry.name] = flow.source.softmax.replace("all", "softmax") if results[-1][1] else ""
+        first, _ = results[0]
+        # Logits, probabilities and labels of the same last layer are one result.
+        if any(flow.source is not first.source or not np.array_equal(flow.index, first.index) for flow, _ in results):
+            names = ", ".join(quoted(entry.name) for entry in self.graph.output)
+            raise ModelError(f"the graph has several outputs: {names}; export it with one")
+        producer = self.producers.get(self.graph.output[0].name)
+        if producer is not None:
+            first = self._result(Step(producer, [], {}, self.opset), first)
+        return first, any(softmax for _, softmax in results)
+
+    def _result(self, step, flow):
+        """What the last node makes, as values of one node."""
+        if flow.batch is not None and prod(flow.dims[:flow.batch]) != 1:
+            raise ModelError(f"{step.title}: moves the batch; of the result {show(flow)} it must be the first axis")
+        if (flow.index == LOWEST).any():
+            raise ModelError(f"{step.title}: the result is padded with the lowest number, which only MaxPool can read")
+        return everything(step, flow) if isinstance(flow.source, Joint) or (flow.index < 0).any() else flow
+
+    def _read_input(self):
+        inputs = [entry for entry in self.graph.input if entry.name not in self.initializers]
+        if len(inputs) != 1:
+            names = ", ".join(quoted(entry.name) for entry in inputs) or "none"
+            raise ModelError(f"the graph must have one input, not {len(inputs)} ({names})")
+        entry = inputs[0]
+        kind = entry.type.tensor_type
+        if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
+            raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
+        if not kind.HasField("shape") or not kind.shape.dim:
+            raise ModelError(f"input {quoted(entry.name)} has no shape; export the model with one")
+        dims = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
+        if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
+            raise ModelError(f"input {quoted(entry.name)} is empty: one of its sizes is 0")
+        shown = [str(d.dim_value) if d.HasField("dim_value") else printable(d.dim_param or "?", 40) for d in kind.shape.dim]
+        alone = len(dims) == 1 or self.samples == NO_BATCH
+        sample = dims if alone else dims[1:]
+        if None in sample:
+            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}): only the first size, the batch, "
+                             f"may be open; export the model with fixed sizes")
+        samples = 1 if alone else dims[0] or self.samples
+        if not alone:
+            self.is_open, self.is_fixed = dims[0] is None, (dims[0] or 0) > 1
+        if prod(sample) > MOST_VALUES:
+            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}); {MOST_VALUES} values of a sample "
+                             "are supported")
+        node = Input(name=entry.name, title=f"input {quoted(entry.name)}", value=entry.name, sample=tuple(sample),
+                     loose=self.layout is None, shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
+        index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
+        # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
+        self.values[entry.name] = Flow(tuple(sample) if alone else (1, *sample), node, index, batch=None if samples == 1 else 0,
+                                       samples=None if samples == 1 else samples, integer=kind.elem_type in INTEGERS)
+        return tuple(sample)
+
+    def fixed_by(self, error):
+        """How many samples ONNX takes, by a node that takes no other number, though the input leaves it open; else None."""
+        return error.batch if self.is_open and (error.certain or self._multiplied(error.node)) else None
+
+    def _multiplied(self, node):
+        """Whether what a node makes goes, value by value, into a matrix product, so that ONNX takes one size only."""
+        names = {node.output[0]}
+        for user in self.graph.node:            # each after those that it needs, or the model is not valid
+            if user.input and user.input[0] in names:
+                if user.op_type in ("Gemm", "MatMul", "FusedGemm"):
+                    return True
+                if user.op_type in _KEEPING:
+                    names.add(user.output[0])
+        return False
+
+    # Values, by name
+
+    def _evaluate(self, name):
+        """The value of this name, after those that it needs; iterative, since graphs may be deep."""
+        stack = [name]
+        while stack:
+            name = stack[-1]
+            if name in self.values or name in self.ended:
+                stack.pop()
+                continue
+            if name in self.initializers:
+                self.values[name] = read_constant(self.initializers[name], f"initialiser {quoted(name)}", self.folder)
+                continue
+            node = self.producers.get(name)
+            if node is None:
+                raise ModelError(self._missing(name))
+            wanted = [n for n in node.input if n and n not in self.values]
+            if node.domain == "ai.onnx.ml":         # the names of the classes may be strings
+                wanted = [n for n in wanted if n not in self.initializers]
+            if wanted:
+                stack += wanted
+                continue
+            self._run(node)
+            if name not in self.values:
+                raise ModelError(f"{title(node)}: its output {quoted(name)} is not supported")
+        return self.values[name]
+
+    def _missing(self, name):
+        users = [node for node in self.graph.node if name in node.input]
+        if not users:
+            return f"output {quoted(name)} is made by no node"
+        if any(tensor.values.name == name for tensor in self.graph.sparse_initializer):
+            return f"{title(users[0])}: {quoted(name)} is a sparse initialiser; store it as a plain one"
+        return f"{title(users[0])}: its input {quoted(name)} is missing: no initialiser, input or node has this name"
+
+    # Nodes
+
+    def _run(self, node):
+        arguments = [self.values.get(name) if name else None for name in node.input]
+        try:
+            with np.errstate(all="ignore"):
+                attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+                step = Step(node, arguments, attributes, self.opset)
+                check_ranges(step)
+                if any(isinstance(value, Flow) for value in arguments):
+                    result = apply(checked(step))
+                elif any(isinstance(value, (Sizes, Repeated)) for value in arguments):
+                    result = fold_open(step, self.folder)
+                else:
+                    result = fold(step, self.folder)
+        except (ModelError, Relayout):
+            raise
+        except Exception as error:          # of numpy or onnx: what does not go together in a way that nothing above knows of
+            raise ModelError(f"{title(node)}: can't be computed: {inline(error)} ({type(error).__name__})") from None
+        for name, value in zip(node.output, result):
+            if isinstance(value, Flow) and value.size > MOST_VALUES:
+                raise ModelError(f"{title(node)}: makes {value.size} values of a sample, {MOST_VALUES} are supported")
+            if name:
+                self.values[name] = value
+                _name(value, name)
+        for name in set(node.input):        # an index for each value of a large image is large, too
+            self.users[name] -= 1
+            if not self.users[name]:
+                self.values.pop(name, None)
+                self.ended.add(name)
+
+
+def _name(flow, name):
+    """Tells a node which value of the model it is, if its values are in their natural order."""
+    if isinstance(flow, Flow) and not flow.label and flow.source.value is None:
+        height, width, channels = flow.source.shape
+        natural = flow.batch in (0, None) and flow.dims[:1] == (1,) and (
+            flow.dims[1:] == (channels, height, width) or flow.dims[1:] == (channels,) and (height, width) == (1, 1))
+        if natural and np.array_equal(flow.index, whole(flow.source).reshape(-1)):
+            flow.source.value = name
+
+
+def _without_softmax(flow, keep):
+    """`(what a Softmax at the end is made of, True)`, if it is over all values of the result; else `(flow, False)`."""
+    node = flow.source
+    if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
+        return flow, False
+    complete = np.array_equal(np.sort(flow.index), np.arange(prod(node.shape)))
+    if not complete or node.softmax == "softmax" and node.shape[:2] != (1, 1):
+        return flow, False
+    return replace(flow, source=node.parts[0].taps[0].source), True

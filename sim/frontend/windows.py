@@ -1,0 +1,250 @@
+"""ONNX' operators that slide a window over a tensor, (batch, channels[, height], width): convolutions and pools."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..fusion.nodes import Linear, Part, Tap, identity
+from ..ir.graph import Pool, span
+from .elementwise import apply_function
+from .expressions import unknown
+from .load import ModelError
+from .values import LOWEST, Flow, limited, reduction, show, whole
+from .views import arrangement, copied, in_place, slide, tap, view
+
+__all__ = ["convolution", "pool", "reduce"]
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Where windows lie along y and x: (int, int) each, `end` being the padding below and to the right."""
+
+    kernel: tuple
+    stride: tuple
+    dilation: tuple
+    begin: tuple
+    end: tuple
+    size: tuple         # how many
+
+
+def _pixels(step, flow):
+    """The index (channel, y, x) of a tensor with one or two spatial axes, and how many it has."""
+    rank = len(flow.dims)
+    if rank not in (3, 4) or flow.batch not in (0, None) or flow.dims[0] != 1:
+        raise ModelError(f"{step.title}: its input of shape {show(flow)} is not (batch, channels, height, width) or "
+                         f"(batch, channels, width)")
+    return flow.index.reshape(flow.dims[1], 1 if rank == 3 else flow.dims[2], flow.dims[-1]), rank - 2
+
+
+def _windows(step, have, axes, kernel, ceil=False):
+    """The windows over `have` (height, width) that the attributes ask for: of a pool, if the kernel is not known from weights."""
+    pooled = kernel is None
+    def numbers(name, default):
+        values = step.integers(name) or default
+        if len(values) != len(default) or min(values) < 0:
+            raise ModelError(f"{step.title}: {name} {values} does not fit {axes} spatial axes")
+        return values
+
+    kernel = numbers("kernel_shape", kernel) if kernel is not None else step.integers("kernel_shape")
+    stride, dilation = numbers("strides", [1] * axes), numbers("dilations", [1] * axes)
+    pads = numbers("pads", [0] * (2 * axes))
+    if not kernel or len(kernel) != axes or min(*kernel, *stride, *dilation) < 1:
+        raise ModelError(f"{step.title}: kernel_shape {kernel}, strides {stride} or dilations {dilation} is missing, 0, or does "
+                         f"not fit {axes} spatial axes")
+    begin, end, size = [], [], []
+    mode = step.attributes.get("auto_pad", b"NOTSET").decode() or "NOTSET"
+    for axis in range(axes):
+        length, step_length = have[axis - axes], stride[axis]
+        reach = span(1, step_length, kernel[axis], dilation[axis])
+        if mode.startswith("SAME"):
+            count = -(-length // step_length)
+            total = (count - 1) * step_length + reach - length
+            if pooled and (dilation[axis] > 1 or total < 0):
+                raise ModelError(f"{step.title}: auto_pad {mode} with dilations, or where strides leave values out, which "
+                                 f"interpreters of ONNX read in different ways; write the pads out")
+            total = max(0, total)
+            before = total - total // 2 if mode == "SAME_LOWER" else total // 2
+            after = total - before
+        else:
+            before, after = (pads[axis], pads[axis + axes]) if mode == "NOTSET" else (0, 0)
+            if pooled and max(before, after) >= kernel[axis]:
+                raise ModelError(f"{step.title}: pads {pads} are not smaller than its window {kernel}: one could lie in the "
+                                 f"padding only")
+            room = length + before + after - reach
+            count = (-(-room // step_length) if ceil else room // step_length) + 1
+            if ceil and mode == "VALID" and room % step_length:
+                raise ModelError(f"{step.title}: auto_pad VALID with ceil_mode, which interpreters of ONNX read in different "
+                                 f"ways; write the pads out")
+            if ceil and (count - 1) * step_length >= length + before:
+                count -= 1                  # no window may start behind the end
+        if count < 1 or length + before + after < reach and not ceil:
+            raise ModelError(f"{step.title}: its window of {reach} does not fit into {length} values and a padding of {before} "
+                             f"and {after}")
+        begin, end, size = [*begin, before], [*end, after], [*size, count]
+
+    def two(values, missing):
+        return (missing, *values) if axes == 1 else tuple(values)
+    return _Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), two(end, 0), two(size, 1))
+
+
+def _result(flow, node, axes, channels=None):
+    """The flow of a node whose channels, in this order, are the result's."""
+    index = whole(node) if channels is None else whole(node)[channels]
+    return flow.of(node, index.reshape(1, *(index.shape if axes == 2 else (index.shape[0], index.shape[2]))))
+
+
+def convolution(step, flow):
+    if step.arguments[0] is not flow or any(isinstance(value, Flow) for value in step.arguments[1:3]):
+        raise ModelError(f"{step.title}: its weights must be constant")
+    weights = step.arguments[1].astype(np.float64)
+    index, axes = _pixels(step, flow)
+    groups = step.attributes.get("group", 1)
+    if (weights.ndim != axes + 2 or groups < 1 or weights.shape[1] * groups != len(index) or weights.shape[0] % groups
+            or not weights.size):
+        raise ModelError(f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input of "
+                         f"{show(flow)}")
+    kernel = step.integers("kernel_shape")
+    if kernel not in (None, list(weights.shape[2:])):
+        raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
+    at = _windows(step, index.shape[1:], axes, list(weights.shape[2:]))
+    weights = weights.reshape(*weights.shape[:2], *at.kernel).transpose(2, 3, 1, 0)
+    limited(step, *at.size, weights.shape[3])
+    bias = step.argument(2)
+    if bias is not None and bias.shape != (weights.shape[3],):
+        raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
+    one = _tap(step, flow, index, weights, at, groups)
+    node = Linear(**step.titles, shape=(*at.size, weights.shape[3]), parts=(Part((one,), at.size),),
+                  bias=None if bias is None else bias.astype(np.float64))
+    result = _result(flow, node, axes)
+    function = step.attributes.get("activation", b"").decode()
+    if len(step.arguments) > 3 and step.arguments[3] is not None:
+        raise ModelError(f"{step.title}: its fourth input is not supported; export the model without optimisation")
+    return apply_function(step, result, function) if function else result
+
+
+def _tap(step, flow, index, weights, at, groups):
+    geometry = {"stride": at.stride, "dilation": at.dilation, "padding": at.begin}
+    seen = view(flow, index)
+    one = None if seen is None else tap(step, seen, weights, at.size, groups, **geometry)
+    if one is None:
+        node = copied(step, flow, index)
+        one = Tap(node, weights, groups=groups, **geometry)
+    return one
+
+
+def _channelwise(step, flow, index):
+    """`(source, order of its channels)` for an operator that works on each channel by itself, at every position; a copy, unless
+    these are all positions of all channels."""
+    seen = view(flow, index)
+    if seen is not None and seen.complete:
+        return seen.source, seen.channels
+    node = copied(step, flow, index)
+    return node, np.arange(len(index))
+
+
+def pool(step, flow):
+    """MaxPool, AveragePool and their global forms."""
+    if len(step.node.output) > 1 and step.node.output[1]:
+        raise ModelError(f"{step.title}: its second output, where the largest were, is not supported")
+    index, axes = _pixels(step, flow)
+    if step.operator.startswith("Global"):
+        size = index.shape[1:]
+        at = _Windows(size, (1, 1), (1, 1), (0, 0), (0, 0), (1, 1))
+    else:
+        at = _windows(step, index.shape[1:], axes, None, ceil=bool(step.attributes.get("ceil_mode", 0)))
+    limited(step, *at.size, len(index))
+    if step.operator.endswith("MaxPool"):
+        index, at = _without_lowest(step, index, at)
+        source, channels = _channelwise(step, flow, index)
+        return _result(flow, _largest(step, source, at), axes, channels)
+    node, channels = _average(step, flow, index, at, bool(step.attributes.get("count_include_pad", 0)))
+    return _result(flow, node, axes, channels)
+
+
+def _without_lowest(step, index, at):
+    """The same windows over what a Pad with the lowest number has been put around."""
+    there = index != LOWEST
+    if there.all():
+        return index, at
+    rows, columns = np.flatnonzero(there.any((0, 2))), np.flatnonzero(there.any((0, 1)))
+    if not rows.size or not there[:, rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1].all():
+        raise ModelError(f"{step.title}: its input is padded with the lowest number inside, or nothing else is in it")
+    at = replace(at, begin=(at.begin[0] + int(rows[0]), at.begin[1] + int(columns[0])))
+    return index[:, rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1], at
+
+
+def _largest(step, source, at):
+    for have, count, stride, kernel, dilation, before in zip(source.shape, at.size, at.stride, at.kernel, at.dilation, at.begin):
+        reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
+        if not ((reads >= 0) & (reads < have)).any(axis=1).all():
+            raise ModelError(f"{step.title}: one of its windows lies in the padding only")
+    return Linear(**step.titles, shape=(*at.size, source.shape[2]), parts=(identity(source),),
+                  pool=Pool(at.kernel, at.size, at.stride, at.dilation, at.begin))
+
+
+def _counts(have, count, stride, kernel, dilation, before, after, padded):
+    """How many values each of `count` windows along one axis averages."""
+    reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation
+    low, high = (0, before + have + after) if padded else (before, before + have)
+    return ((reads >= low) & (reads < high)).sum(axis=1)
+
+
+def _average(step, flow, index, at, padded):
+    """`(node, order of its channels)`: moving averages, in one part for all windows that average as many values."""
+    seen = view(flow, index)
+    full = seen is not None and np.array_equal(np.sort(seen.channels), np.arange(seen.source.shape[2]))
+    counts = [_counts(*arguments, padded) for arguments in
+              zip(index.shape[1:], at.size, at.stride, at.kernel, at.dilation, at.begin, at.end)]
+    if not all(count.all() for count in counts):
+        raise ModelError(f"{step.title}: one of its windows lies in the padding only")
+    if not full or any(slide(seen, size, at.kernel, at.stride, at.dilation, begin) is None
+                       for size, _, begin in _pieces(at, counts)):
+        node = copied(step, flow, index)
+        seen = view(flow.of(node, whole(node)), whole(node))
+    channels = seen.source.shape[2]
+    parts = []
+    for size, origin, begin in _pieces(at, counts):
+        share = 1 / (float(counts[0][origin[0]]) * float(counts[1][origin[1]]))
+        one = Tap(seen.source, np.full((*at.kernel, 1, channels), share), groups=channels, exact=True,
+                  **slide(seen, size, at.kernel, at.stride, at.dilation, begin))
+        parts.append(Part((one,), size, origin))
+    return Linear(**step.titles, shape=(*at.size, channels), parts=tuple(parts)), seen.channels
+
+
+def _pieces(at, counts):
+    """(size, origin, padding) of every rectangle of windows with the same counts."""
+    cuts = [[0, *(np.flatnonzero(np.diff(count)) + 1).tolist(), len(count)] for count in counts]
+    for top, bottom in zip(cuts[0], cuts[0][1:]):
+        for left, right in zip(cuts[1], cuts[1][1:]):
+            yield ((bottom - top, right - left), (top, left),
+                   (at.begin[0] - top * at.stride[0], at.begin[1] - left * at.stride[1]))
+
+
+def reduce(step, flow):
+    """ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
+    if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):
+        return flow
+    axes, dims, batch = reduction(step, flow)
+    flow, seen, roles = arrangement(step, flow)
+    gone = [axis in axes for axis in roles]
+    size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
+    kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
+    at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
+    if step.operator == "ReduceMax":
+        if gone[0] and seen.source.shape[2] > 1:
+            return unknown(step)
+        node, channels = _largest(step, seen.source, at), seen.channels
+    else:
+        node, channels = _total(step, seen, at, gone[0])
+    result = flow.of(node, in_place(whole(node)[channels], flow.dims, roles))
+    return replace(result, dims=dims, batch=batch)
+
+
+def _total(step, seen, at, across):
+    have = seen.source.shape[2]
+    count = np.prod(at.kernel) * (have if across else 1)
+    share = 1.0 if step.operator == "ReduceSum" else 1 / float(count)
+    weights = np.full((*at.kernel, have, 1) if across else (*at.kernel, 1, have), share)
+    one = Tap(seen.source, weights, groups=1 if across else have, exact=True)
+    node = Linear(**step.titles, shape=(*at.size, weights.shape[3]), parts=(Part((one,), at.size),))
+    return node, np.arange(1) if across else seen.channels

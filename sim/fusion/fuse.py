@@ -1,0 +1,311 @@
+"""Joins nodes into what one stage can do.
+
+Nodes are taken in order, and each is put into the one whose result it works on, where nothing else needs that: scales and
+shifts into the weights and the bias before them, functions and pooling behind sums, residual additions as further sums. Scales
+and shifts for which there is nothing before go into the weights that come after.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from ..frontend.load import ModelError
+from ..ir.graph import span
+from .nodes import NO_FUNCTION, Affine, Linear, Part, Tap, Unknown
+
+__all__ = ["fuse", "in_order"]
+
+# Functions that keep the order of numbers, so that the largest may be found before them.
+_MONOTONE = ("none", "relu", "leaky_relu", "clip", "sigmoid", "tanh", "hard_sigmoid", "elu", "softplus", "softsign", "exp", "erf")
+
+
+_MOST_PARTS = 1024         # into which a scale and shift is cut
+
+
+def in_order(output):
+    """All nodes that this one needs and itself, each after those that it needs."""
+    order, entered, stack = {}, set(), [output]
+    while stack:
+        node = stack[-1]
+        if node not in entered:
+            entered.add(node)
+            stack += [source for source in node.sources if source not in order]
+        else:
+            order[stack.pop()] = None
+    return list(order)
+
+
+def fuse(output):
+    """The node that makes the same as this one, with as few nodes behind it as may be."""
+    order = in_order(output)
+    fusion = _Fusion(order, output)
+    for node in order:
+        fusion.take(node)
+    return fusion.settled(output)
+
+
+def _monotone(function):
+    name, parameters = function
+    return name in _MONOTONE and all(value >= 0 for value in parameters if name in ("leaky_relu", "elu", "hard_sigmoid"))
+
+
+def _range(function):
+    name, parameters = function
+    return {"none": (-np.inf, np.inf), "relu": (0.0, np.inf), "clip": parameters}.get(name)
+
+
+def bounds(low, high):
+    """The function that keeps numbers between two bounds."""
+    if (low, high) == (-np.inf, np.inf):
+        return NO_FUNCTION
+    return ("relu", ()) if (low, high) == (0, np.inf) else ("clip", (float(low), float(high)))
+
+
+def _compose(first, second):
+    """One function for two in succession, or None."""
+    if NO_FUNCTION in (first, second):
+        return second if first == NO_FUNCTION else first
+    one, two = _range(first), _range(second)
+    return bounds(*np.clip(one, *two).tolist()) if one and two else None
+
+
+def _spread(array, tap):
+    """(a, b, channels of the source) -> (a, b, channels that one output sees, outputs)."""
+    groups, outputs = tap.groups, tap.weights.shape[3]
+    return array.reshape(*array.shape[:2], groups, -1).transpose(0, 1, 3, 2).repeat(outputs // groups, axis=3)
+
+
+def _inside(tap, size):
+    """Whether only positions that the source has are read."""
+    return all(before <= 0 and span(count, stride, kernel, dilation) - before <= have
+               for have, count, stride, kernel, dilation, before
+               in zip(tap.source.shape, size, tap.stride, tap.kernel, tap.dilation, tap.padding))
+
+
+def _dense(tap, size):
+    """Whether every output sees every value of the source."""
+    return tap.kernel == tap.source.shape[:2] and size == (1, 1) and tap.padding == (0, 0) and tap.groups == 1
+
+
+class _Fusion:
+    def __init__(self, order, output):
+        self.made = {}                          # node -> what it has become
+        self.origin = {}                        # what it has become -> node, of scales and shifts
+        self.uses = Counter(source for node in order for source in node.sources)
+        self.uses[output] += 1
+        self.scaled = {node.source for node in order if isinstance(node, Affine)}
+
+    def take(self, node):
+        if isinstance(node, Unknown):
+            fault = node.fault or node
+            why = fault.why and fault.why()
+            why = f": {why}" if why else ""
+            raise ModelError(f"{fault.title}: is not supported by itself, and it is not part of a function that is{why}")
+        if isinstance(node, Linear) and node.softmax in ("log", "all"):
+            kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"
+            raise ModelError(f"{node.title}: nothing may come after {kind}, which is left to the host; remove it")
+        result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
+        self.made[node] = result
+        self.uses[result] = self.uses[node]
+        if isinstance(result, Affine):
+            self.origin[result] = node
+
+    def settled(self, node):
+        """What a node has become, as sums if it is a scale and a shift."""
+        result = self.made[node]
+        if not isinstance(result, Affine):
+            return result
+        scale, shift = (None if array is None else np.broadcast_to(array, result.shape) for array in (result.scale, result.shift))
+        cuts = [[0, result.shape[axis]] if _uniform(result) else _cuts((scale, shift), axis) for axis in (0, 1)]
+        corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
+        if len(corners) > _MOST_PARTS:
+            raise ModelError(f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of "
+                             f"them, and no dense layer stands next to it into which it could be folded")
+        channels, parts, bias = result.shape[2], [], []
+        for (top, bottom), (left, right) in corners:
+            weights = np.ones(channels) if scale is None else scale[top, left]
+            tap = Tap(result.source, weights.reshape(1, 1, 1, channels), padding=(-top, -left), groups=channels, exact=True)
+            parts.append(Part((tap,), (bottom - top, right - left), (top, left)))
+            bias.append(None if shift is None else shift[top, left])
+        bias = None if shift is None else np.stack(bias) if len(parts) > 1 else bias[0]
+        node = self.made[node] = Linear(**_common(result), parts=tuple(parts), bias=bias)
+        self.uses[node] = self.uses[result]
+        return node
+
+    def _alone(self, node):
+        return isinstance(node, Linear) and self.uses[node] == 1
+
+    # Scales and shifts
+
+    def _affine(self, node):
+        source = self.made[node.source]
+        last_but_one = self.uses[node] == 1 and node in self.scaled
+        if isinstance(source, Affine):
+            self._bypass(source)
+            scale, before = node.scale, source.shift
+            before = before if scale is None or before is None else before * scale
+            node = replace(node, source=source.source, shift=_sum(before, node.shift),
+                           scale=scale if source.scale is None else source.scale if scale is None else source.scale * scale)
+            source = node.source
+        else:
+            node = replace(node, source=source)
+        # In a chain of them the last one goes into the weights, once.
+        return node if last_but_one else self._into_sums(node, source)
+
+    def _into_sums(self, node, source):
+        """A scale and shift as part of the sums before it, if there are such; else as it is."""
+        scale, shift = node.scale, node.shift
+        if self._alone(source) and source.open and _uniform(node) and (
+                source.pool is None or scale is None or (scale > 0).all()):
+            bias = source.bias
+            if scale is not None:
+                source = replace(source, parts=tuple(_scaled(part, scale.reshape(-1)) for part in source.parts))
+                bias = None if bias is None else bias * scale.reshape(-1)
+            shift = None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])
+            return replace(source, bias=_sum(bias, shift), value=node.value)
+        return node
+
+    def _bypass(self, affine):
+        """Counts that a user of a scale and shift reads its source instead."""
+        self.uses[affine] -= 1
+        self.uses[affine.source] += self.uses[affine] > 0
+
+    def _absorb(self, tap, affine, part, single):
+        """A tap on `affine` as one on what it scales and shifts, and what that adds to the bias; None if it can't be."""
+        dense = _dense(tap, part.size)
+        scale, shift = affine.scale, affine.shift
+        if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):
+            return None
+        if shift is not None and not (single and _inside(tap, part.size)):
+            return None
+        weights, bias = tap.weights, None
+        if shift is not None:
+            if dense:
+                bias = np.broadcast_to(shift, affine.shape).reshape(-1) @ weights.reshape(-1, weights.shape[3])
+            else:
+                bias = (_spread(np.broadcast_to(shift, (1, 1, affine.shape[2])), tap) * weights).sum((0, 1, 2))
+        if scale is not None:
+            weights = _spread(np.broadcast_to(scale, scale.shape[:2] + affine.shape[2:]), tap) * weights
+        self._bypass(affine)
+        return replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None), bias
+
+    # Sums
+
+    def _linear(self, node):
+        bias, parts = node.bias, []
+        for part in node.parts:
+            taps = []
+            for tap in part.taps:
+                source = self.made[tap.source]
+                tap = replace(tap, source=source)
+                absorbed = self._absorb(tap, source, part, len(node.parts) == 1) if isinstance(source, Affine) else None
+                if absorbed:
+                    tap, more = absorbed
+                    bias = _sum(more, bias)
+                elif isinstance(source, Affine):
+                    tap = replace(tap, source=self.settled(self.origin[source]))
+                taps += self._through_concat(tap)
+            parts.append(replace(part, taps=tuple(taps)))
+        times = None if node.times is None else self.settled(node.times)
+        node = replace(node, parts=tuple(parts), bias=bias, times=times)
+        if len(parts) == 1 and len(taps) == 1 and taps[0].identity(parts[0].size) and bias is None:
+            return self._behind(taps[0].source, node) or node
+        return self._with_sums(node)
+
+    def _through_concat(self, tap):
+        """Taps on what a Concat joins, in place of one on the Concat. Its channels come from one of them each: were they sums,
+        like those of a residual addition, all that goes into these would be multiplied again in each layer."""
+        source = tap.source
+        if not (isinstance(source, Linear) and source.plain and source.bias is None and tap.kernel == (1, 1) and tap.groups == 1):
+            return [tap]
+        inner = source.parts[0].taps
+        if len(inner) < 2 or any(one.select is None or not one.in_place(source.shape[:2]) for one in inner):
+            return [tap]
+        if sum((one.select >= 0).astype(int) for one in inner).max() > 1:
+            return [tap]
+        taps = []
+        for one in inner:
+            weights = np.zeros((1, 1, one.source.shape[2], tap.weights.shape[3]))
+            there = np.flatnonzero(one.select >= 0)
+            np.add.at(weights[0, 0], one.select[there], tap.weights[0, 0, there])
+            taps.append(replace(tap, source=one.source, weights=weights, select=None))
+            self.uses[one.source] += 1
+        self.uses[source] -= 1
+        if self.uses[source] == 0:
+            self.uses.subtract(one.source for one in inner)
+        return taps
+
+    def _behind(self, source, node):
+        """A node that only does something with the results of another one, in that one's stage; None if it can't be."""
+        if node.times is not None and not self._takes_product(source) and self._takes_product(node.times):
+            source, node = node.times, replace(node, times=source)      # a product, so either may be the other's factor
+        if not self._alone(source) or source.softmax or source.times is not None:
+            return None
+        changes = {}
+        if node.pool:
+            if source.pool or len(source.parts) > 1 or not _monotone(source.function):
+                return None
+            changes["pool"] = node.pool
+        if node.function != NO_FUNCTION:
+            changes["function"] = _compose(source.function, node.function)
+            if changes["function"] is None:
+                return None
+        if node.softmax:
+            if not source.open or source.pool:
+                return None
+            changes["softmax"] = node.softmax
+        if node.times is not None:
+            if not source.plain:            # the core multiplies sums alone
+                return None
+            changes["times"] = node.times
+        return replace(source, **changes, shape=node.shape, value=node.value)
+
+    def _takes_product(self, node):
+        return self._alone(node) and node.plain
+
+    def _with_sums(self, node):
+        """A sum of several with the sums that are added, in place of their results."""
+        if len(node.parts) > 1:
+            return node
+        taps, bias, name = [], node.bias, None
+        for tap in node.parts[0].taps:
+            source = tap.source
+            if not (tap.diagonal(node.parts[0].size) and self._alone(source) and source.plain):
+                taps.append(tap)
+                continue
+            scale = tap.weights.reshape(-1)
+            taps += _scaled(source.parts[0], scale).taps
+            bias = _sum(bias, None if source.bias is None else source.bias * scale)
+            name = name or source.name
+        return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, name=name or node.name)
+
+
+def _scaled(part, scale):
+    if (scale == 1).all():
+        return part
+    return replace(part, taps=tuple(replace(tap, weights=tap.weights * scale, select=None) for tap in part.taps))
+
+
+def _sum(one, two):
+    return two if one is None else one if two is None else one + two
+
+
+def _uniform(affine):
+    """Whether it is the same at every position."""
+    return all(array is None or array.shape[:2] == (1, 1) for array in (affine.scale, affine.shift))
+
+
+def _cuts(arrays, axis):
+    """Where arrays (y, x, channel) change along an axis, with both ends."""
+    changes = [0, next(array.shape[axis] for array in arrays if array is not None)]
+    for array in arrays:
+        if array is not None:
+            rest = tuple({0, 1, 2} - {axis})
+            changes += (np.flatnonzero((np.diff(array, axis=axis) != 0).any(axis=rest)) + 1).tolist()
+    return sorted(set(changes))
+
+
+def _common(node):
+    return {key: getattr(node, key) for key in ("name", "title", "shape", "value", "loose")}

@@ -1,0 +1,110 @@
+"""Rounds fused nodes and writes them down: as a :class:`sim.frontend.load.Network` if they are a chain of dense layers, else as a
+:class:`sim.ir.graph.Graph`."""
+
+import numpy as np
+
+from ..data.printable import printable
+from ..frontend.load import Dense, ModelError
+from ..golden.arithmetic import round_bfloat16
+from ..golden.functions import Function
+from ..ir.graph import Graph, Stage, Tensor, Term
+from .fuse import in_order
+from .nodes import NO_FUNCTION, Input
+
+__all__ = ["as_chain", "as_graph", "make_function"]
+
+_MOST_CHOICES = 1 << 26, 1 << 27        # weights of a node, of a network, that are 1 or 0 and only choose channels
+
+
+def make_function(function, title):
+    """The function of a stage, from its name and parameters; `title` is that of what asks for it."""
+    try:
+        made = Function(*function)
+        if not made.is_table:
+            return made.name
+        made.table()
+    except ValueError as error:
+        raise ModelError(f"{title}: {error}") from None
+    return made
+
+
+def as_chain(output):
+    """The layers, if they are a chain of dense ones with no function but ReLU; else None."""
+    layers, node = [], output
+    while not isinstance(node, Input):
+        tap = node.parts[0].taps[0]
+        if (len(node.parts) > 1 or len(node.parts[0].taps) > 1 or node.pool or node.softmax or node.times is not None
+                or node.function not in (NO_FUNCTION, ("relu", ())) or node.shape[:2] != (1, 1) or tap.source.shape[:2] != (1, 1)
+                or tap.exact or tap.groups != 1 or tap.kernel != (1, 1) or tap.padding != (0, 0)):
+            return None
+        with np.errstate(all="ignore"):
+            bias = None if node.bias is None else np.asarray(node.bias, np.float32)
+            layers.append(Dense(node.name, _checked(tap.weights[0, 0], node.title), bias, node.function[0]))
+        node = tap.source
+    return tuple(layers[::-1])
+
+
+def _rounded(weights):
+    return round_bfloat16(np.asarray(weights, np.float32))
+
+
+def _checked(weights, title):
+    """Rounded weights. Where a finite one becomes infinite, it times 0 is no number, which it is in ONNX."""
+    rounded = _rounded(weights)
+    if (np.isinf(rounded) & np.isfinite(weights)).any():
+        largest = np.abs(weights[np.isfinite(weights)]).max()
+        raise ModelError(f"{title}: its weights, with the constants that they are multiplied by, reach {largest:.4g}, which is "
+                         "infinite in bfloat16")
+    return rounded
+
+
+def _terms(tap, names, title):
+    weights = [_checked(tap.weights, title)]
+    if tap.exact:
+        # Both parts have the same sign, so that infinity times one and infinity times the other add up to infinity.
+        values = np.asarray(tap.weights, np.float32)
+        first = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        rest = _rounded(np.where(np.isfinite(values), values - first, 0))
+        weights = [_rounded(first), rest] if (rest != 0).any() else weights
+    return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups) for part in weights]
+
+
+def _unique(wanted, taken):
+    """A name that is not taken yet; `taken` is {name: how often it has been wanted}."""
+    name = wanted
+    while name in taken:
+        taken[wanted] += 1
+        name = f"{wanted}_{taken[wanted]}"
+    taken[name] = 1
+    return name
+
+
+def as_graph(name, output, order, **facts):
+    """The graph of a node and all that it needs; `order` is the position in the output's tensor of every value of the result, and
+    `facts` are those of the graph that come from the model."""
+    tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
+    nodes, copied = in_order(output), 0
+    source = next((node for node in nodes if isinstance(node, Input)), None)
+    for node in nodes:
+        names[node] = _unique(printable(node.value or node.name, 80), taken)
+        height, width, channels = node.shape
+        tensors[names[node]] = Tensor(names[node], channels, height, width)
+        if node is source:
+            continue
+        own = sum(tap.weights.size for part in node.parts for tap in part.taps if tap.select is not None)
+        copied += own
+        if own > _MOST_CHOICES[0] or copied > _MOST_CHOICES[1]:
+            raise ModelError(f"{node.title}: joins or copies so many channels that {own} weights are needed for that alone, "
+                             f"{copied} up to here; put a dense layer or a 1 x 1 convolution right behind it")
+        with np.errstate(all="ignore"):
+            bias = None if node.bias is None else np.asarray(node.bias, np.float32) + np.float32(0)     # no -0
+        for number, part in enumerate(node.parts):
+            stages.append(Stage(
+                name=_unique(node.name, stage_names), output=names[node], size=part.size, origin=part.origin,
+                terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title)),
+                bias=bias if bias is None or bias.ndim == 1 else bias[number], pool=node.pool,
+                function=make_function(node.function, node.title), softmax=bool(node.softmax),
+                times=None if node.times is None else names[node.times],
+                value=node.value if part is node.parts[-1] else None))
+    order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order
+    return Graph(name, tensors, names[source], names[output], tuple(stages), output_order=order, **facts)

@@ -1,0 +1,172 @@
+"""What a reader of models makes, an operation at a time, before anything is fused: nodes, in binary64.
+
+A node makes one tensor of the graph to be, indexed (y, x, channel). :mod:`sim.fusion.fuse` joins nodes into what one stage can do,
+:mod:`sim.fusion.lowering` rounds them and writes them down as a :class:`sim.ir.graph.Graph`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.graph import Pool
+
+__all__ = ["Node", "Input", "Joint", "Unknown", "Affine", "Linear", "Part", "Tap", "NO_FUNCTION", "identity", "per_channel"]
+
+#: A function is a name and the tuple of its parameters, as :class:`sim.golden.functions.Function` takes them.
+NO_FUNCTION = ("none", ())
+
+
+@dataclass(eq=False, kw_only=True)
+class Node:
+    """
+    Parameters
+    ----------
+    name : str
+        Of the model's node, for messages and reports.
+    title : str
+        How a message names it.
+    shape : (int, int, int)
+        (height, width, channels).
+    value : str or None
+        The model's value, (batch, channels[, height, width]), that this is.
+    loose : bool
+        Whether the values are the input's, each for itself, so that a better layout of the input is one of these as well.
+    """
+
+    name: str
+    title: str
+    shape: tuple[int, int, int]
+    value: str | None = None
+    loose: bool = False
+
+    sources = ()
+
+
+@dataclass(eq=False, kw_only=True)
+class Input(Node):
+    """The input of the model, which has this shape there, without the batch."""
+
+    sample: tuple[int, ...]
+
+
+@dataclass(eq=False, kw_only=True)
+class Joint(Node):
+    """All values of several nodes, one node after the other, as a vector; only a dense layer can read it."""
+
+    sources: tuple[Node, ...]
+
+
+@dataclass(eq=False, kw_only=True)
+class Unknown(Node):
+    """What no stage can make, but which may be part of something that one can.
+
+    Parameters
+    ----------
+    truth : bool
+        Whether it is true or false, not numbers.
+    fault : Unknown or None
+        The first on the way to it that no stage can make, if that is not itself.
+    why : function or None
+        Why it is no function that a stage can make, if there is something to say.
+    """
+
+    truth: bool = False
+    fault: "Unknown | None" = None
+    why: object = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Affine(Node):
+    """`source * scale + shift`; both are None or arrays that broadcast to the shape, (1, 1, channels) if they are the same
+    everywhere."""
+
+    source: Node
+    scale: np.ndarray | None = None
+    shift: np.ndarray | None = None
+
+    @property
+    def sources(self):
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class Tap:
+    """A :class:`sim.ir.graph.Term` in the making. If `exact`, weights that bfloat16 can't hold become a sum of two. If all that it
+    does is to choose channels, `select` is the source's channel for each of its own, or -1."""
+
+    source: Node
+    weights: np.ndarray
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    groups: int = 1
+    exact: bool = False
+    select: np.ndarray | None = None
+
+    @property
+    def kernel(self):
+        return self.weights.shape[:2]
+
+    def in_place(self, size):
+        """Whether sums of this size have at each position what is made of the source's values there, and all of it is read."""
+        return (self.kernel == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
+                and self.source.shape[:2] == size)
+
+    def diagonal(self, size):
+        """Whether every value is only scaled, and stays where it is, in sums of this size."""
+        return self.exact and self.groups == self.source.shape[2] == self.weights.shape[3] and self.in_place(size)
+
+    def identity(self, size):
+        """Whether every value stays what and where it is, in sums of this size."""
+        return self.diagonal(size) and bool((self.weights == 1).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Sums of `size` (height, width) that are written from `origin` on."""
+
+    taps: tuple[Tap, ...]
+    size: tuple[int, int]
+    origin: tuple[int, int] = (0, 0)
+
+
+@dataclass(eq=False, kw_only=True)
+class Linear(Node):
+    """Sums, and what can come after them in one stage; see :class:`sim.ir.graph.Stage`. `bias` is (channels,) or (parts, channels),
+    `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out."""
+
+    parts: tuple[Part, ...]
+    bias: np.ndarray | None = None
+    pool: Pool | None = None
+    function: tuple = NO_FUNCTION
+    softmax: str = ""
+    times: Node | None = None
+
+    @property
+    def sources(self):
+        taps = tuple(tap.source for part in self.parts for tap in part.taps)
+        return taps if self.times is None else (*taps, self.times)
+
+    @property
+    def open(self):
+        """Whether its result is still a sum, or the largest of sums."""
+        return self.function == NO_FUNCTION and not self.softmax and self.times is None
+
+    @property
+    def plain(self):
+        """Whether it is sums alone, of one part."""
+        return self.open and self.pool is None and len(self.parts) == 1
+
+
+def identity(source):
+    """The part that only copies a node."""
+    channels = source.shape[2]
+    tap = Tap(source, np.ones((1, 1, 1, channels)), groups=channels, exact=True, select=np.arange(channels))
+    return Part((tap,), source.shape[:2])
+
+
+def per_channel(array, shape):
+    """An array of this shape (height, width, channels), as (1, 1, channels) if that says it all."""
+    array = np.broadcast_to(array, shape)
+    first = array[:1, :1]
+    return first.copy() if np.array_equal(np.broadcast_to(first, shape), array, equal_nan=True) else array

@@ -1,0 +1,1 @@
+"""The definition of every bit: arithmetic, functions, networks, instructions."""

@@ -1,0 +1,206 @@
+"""The definition of the numerics: what every cell, every matrix multiplication and every network gives, bit for bit.
+
+Operands are bfloat16, sums are binary32, rounding is to nearest with ties to even, every subnormal operand or result
+is a zero of the same sign, every NaN is 0x7FC00000. The functions on bit patterns (`multiply`, `add`, ...) take ints or
+arrays of unsigned ints; those on values (`matmul`, `run_network`, ...) take arrays of `ml_dtypes.bfloat16` and float32.
+"""
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+__all__ = ["bfloat16", "NAN", "NAN_BFLOAT16", "multiply", "add", "multiply_accumulate", "to_bfloat16", "relu",
+           "round_bfloat16", "activate", "matmul", "matmuls", "run_network"]
+
+#: The only NaN, as binary32 and as bfloat16 bits.
+NAN, NAN_BFLOAT16 = 0x7FC00000, 0x7FC0
+
+_TINY = np.float32(2.0 ** -126)     # the least normal number
+_BLOCK = 1 << 16                    # sums in one block of `matmul`: 256 KiB, so that they stay in the cache
+
+
+def _quiet():
+    """Overflow, underflow and invalid operations are part of the definition, so numpy must not warn of them."""
+    return np.errstate(all="ignore")
+
+
+def _flush(values, scratch=None, mask=None):
+    """Replaces, in place, every subnormal by a zero of its sign. (NaN * 0 is NaN.)"""
+    scratch = np.abs(values, out=scratch)
+    mask = np.greater_equal(scratch, _TINY, out=mask)
+    return np.multiply(values, mask, out=values)
+
+
+def _float32(bits):
+    """A fresh float32 array of these bit patterns, flushed."""
+    with _quiet():
+        return _flush(np.array(bits, dtype=np.uint32, ndmin=1).view(np.float32)).reshape(np.shape(bits))
+
+
+def _bits(values):
+    """Bit patterns of float32 values after flushing, every NaN the same. Overwrites `values`."""
+    with _quiet():
+        values = _flush(np.atleast_1d(values)).reshape(np.shape(values))
+    bits = np.where(np.isnan(values), np.uint32(NAN), np.asarray(values).view(np.uint32))
+    return bits if bits.ndim else bits[()]
+
+
+def _widen(bits):
+    """bfloat16 bits -> the same number's binary32 bits."""
+    return np.asarray(bits, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
+
+
+def multiply(x, w):
+    """Product of two bfloat16 as binary32; bits -> bits. Exact, unless it leaves the range of exponents."""
+    with _quiet():
+        return _bits(np.asarray(_float32(_widen(x)) * _float32(_widen(w))))
+
+
+def add(a, b):
+    """Sum of two binary32; bits -> bits."""
+    with _quiet():
+        return _bits(np.asarray(_float32(a) + _float32(b)))
+
+
+def multiply_accumulate(acc, x, w):
+    """One cell, once: binary32 `acc` + bfloat16 `x` * bfloat16 `w`, the product rounded and flushed on the way."""
+    return add(acc, multiply(x, w))
+
+
+def to_bfloat16(value):
+    """Binary32 -> bfloat16, bits -> bits: flushed, then rounded. Too large becomes infinite, as IEEE-754 has it.
+
+    A subnormal operand is flushed first, so it never rounds up to the least normal number.
+    """
+    bits = _bits(_float32(value)).astype(np.uint32)
+    even = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)      # NAN comes out as NAN_BFLOAT16
+    return rounded.astype(np.uint16)
+
+
+def relu(value):
+    """max(value, +0), bits -> bits: NaN stays NaN, -0 and everything below becomes +0, the rest is untouched."""
+    bits = np.asarray(value, dtype=np.uint32)
+    nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    return np.where(nan, np.uint32(NAN), np.where(bits >> np.uint32(31), np.uint32(0), bits))[()]
+
+
+def round_bfloat16(values):
+    """float32 array -> bfloat16 array by :func:`to_bfloat16`."""
+    values = np.ascontiguousarray(values, dtype=np.float32)
+    return np.asarray(to_bfloat16(values.view(np.uint32))).view(bfloat16)
+
+
+def activate(sums, function):
+    """The activation function `"none"` or `"relu"` on float32 sums."""
+    if function == "none":
+        return sums
+    if function == "relu":
+        return np.asarray(relu(np.ascontiguousarray(sums).view(np.uint32))).view(np.float32)
+    raise ValueError(f"activation function must be none or relu, not {function!r}")
+
+
+def _least_bit(values, fraction_bits):
+    """q so that every finite value is a multiple of 2**q; None if all are 0. Values are flushed."""
+    magnitudes = np.abs(values)
+    magnitudes = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
+    return int(np.frexp(magnitudes.min())[1]) - 1 - fraction_bits if magnitudes.size else None
+
+
+def _never_subnormal(x, w, start):
+    """Whether no product or sum can be subnormal: all are multiples of a number that is normal itself."""
+    bit_x, bit_w, bit_start = _least_bit(x, 7), _least_bit(w, 7), _least_bit(start, 23)
+    least = [] if bit_start is None else [bit_start]
+    if bit_x is not None and bit_w is not None:
+        least.append(bit_x + bit_w)
+    return min(least, default=0) >= -126
+
+
+def matmul(x, w, bias=None):
+    """`bias + x @ w`, summed over k = 0, 1, 2 ... in this order, as the cells of a column do.
+
+    Parameters
+    ----------
+    x : bfloat16 (batch, K)
+    w : bfloat16 (K, N)
+    bias : float32 (N,) or (batch, N), or None for +0
+        What the sums start from; (batch, N) goes on from earlier sums.
+
+    Returns
+    -------
+    float32 (batch, N)
+    """
+    x, w = np.asarray(x), np.asarray(w)
+    if x.dtype != bfloat16 or w.dtype != bfloat16:
+        raise TypeError(f"operands must be bfloat16, not {x.dtype} and {w.dtype}")
+    if x.ndim != 2 or w.ndim != 2 or x.shape[1] != w.shape[0]:
+        raise ValueError(f"shapes {x.shape} and {w.shape} do not multiply")
+    batch, width = x.shape[0], w.shape[1]
+    bias = np.zeros(width, np.float32) if bias is None else np.asarray(bias)
+    if bias.dtype != np.float32 or bias.shape not in ((width,), (batch, width)):
+        raise ValueError(f"bias must be float32 of shape ({width},) or ({batch}, {width}), "
+                         f"not {bias.dtype} {bias.shape}")
+    with _quiet():
+        # One row of each per k. The longer side is the inner one, where numpy is fast.
+        inner = _flush(np.ascontiguousarray(x.T.astype(np.float32)))
+        outer = _flush(np.ascontiguousarray(w.astype(np.float32)))
+        start = _flush(np.array(np.broadcast_to(bias, (batch, width)).T, order="C"))
+        flush = not _never_subnormal(inner, outer, bias)
+        swap = width > batch
+        if swap:
+            inner, outer, start = outer, inner, np.ascontiguousarray(start.T)
+        result = np.empty(start.shape, np.float32)
+        step = max(16, _BLOCK // max(1, outer.shape[1]))
+        for first in range(0, inner.shape[1], step):
+            part = np.ascontiguousarray(inner[:, first:first + step])
+            sums = start[:, first:first + step].copy()
+            product, scratch, mask = np.empty_like(sums), np.empty_like(sums), np.empty(sums.shape, bool)
+            for k in range(part.shape[0]):
+                np.multiply(outer[k, :, None], part[k], out=product)
+                if flush:
+                    _flush(product, scratch, mask)
+                np.add(sums, product, out=sums)
+                if flush:
+                    _flush(sums, scratch, mask)
+            result[:, first:first + step] = sums
+    result.view(np.uint32)[np.isnan(result)] = NAN
+    return result if swap else np.ascontiguousarray(result.T)
+
+
+def matmuls(x, w, start):
+    """Many small :func:`matmul` at once, bit for bit: one for each group, of few inputs and outputs.
+
+    Parameters
+    ----------
+    x : bfloat16 (batch, positions, groups, K)
+    w : bfloat16 (positions, K, groups, N)
+    start : float32 (batch, groups, N)
+        Sums go on from here, over K at each position.
+    """
+    with _quiet():
+        operands, weights = _flush(x.astype(np.float32)), _flush(w.astype(np.float32))
+        sums = _flush(np.array(start))
+        for position in range(weights.shape[0]):
+            for k in range(weights.shape[1]):
+                product = _flush(operands[:, position, :, k, None] * weights[position, k])
+                sums = _flush(np.add(sums, product, out=sums))
+    sums.view(np.uint32)[np.isnan(sums)] = NAN
+    return sums
+
+
+def run_network(network, x):
+    """Results, float32 (batch, N), of a network for float32 or bfloat16 inputs, (batch, K) or (batch, *shape of a sample).
+
+    That is a :class:`sim.frontend.load.Network`, or a :class:`sim.ir.graph.Graph`, whose model is :mod:`sim.golden.network`.
+
+    Inputs and what one layer hands to the next are rounded to bfloat16; the last layer's results stay binary32. Raises
+    :class:`sim.data.digits.DataError` for samples of another shape.
+    """
+    from ..data.samples import as_rows  # these stand on this module
+    values, _ = as_rows(network, x)
+    if hasattr(network, "stages"):
+        from .network import run_graph
+        return run_graph(network, values)
+    for layer in network.layers:
+        values = values if values.dtype == bfloat16 else round_bfloat16(values)
+        values = activate(matmul(values, layer.weights, layer.bias), layer.function)
+    return values

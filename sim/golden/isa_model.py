@@ -1,0 +1,261 @@
+"""Instruction-level model of the core: executes the same programs, bit for bit, and refuses the same bad ones."""
+
+import functools
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import FIELDS, REGION_WRITABLE, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, exists
+
+from .arithmetic import activate, bfloat16, matmul, multiply, to_bfloat16
+from .functions import Table, lookup
+from .progress import Progress, touched
+from .softmax import softmax
+
+__all__ = ["Machine", "MachineFault"]
+
+_ACTIVATION = {Function.NONE: "none", Function.RELU: "relu"}
+_COUNTS = ("rows", "rows0", "rows1", "tiles", "tiles0", "tiles1", "window0", "window1")
+
+
+def _height(format):
+    """Vectors that a result takes."""
+    return 2 if format is Format.BINARY32 else 1
+
+
+class MachineFault(Exception):
+    """The end of a run before HALT: `cause` (Fault) and `pc`, the offset in region MODEL of the instruction."""
+
+    def __init__(self, cause, pc):
+        super().__init__(f"{cause.name} at pc {pc:#x}")
+        self.cause, self.pc = cause, pc
+
+
+class Machine:
+    """One core without its timing: every instruction has its effect at once, if it can ever end in the core.
+
+    An instruction is checked before it has any effect, in the order ILLEGAL, LENGTH, ADDRESS, as the decoder of the core does;
+    what went before it has happened, unless it waits for what would have come behind. A program that the core cannot end
+    gives TIMEOUT (:mod:`sim.golden.progress`); then what could end has happened. Unlike the core it fetches nothing ahead, and every
+    bus answers.
+
+    Attributes
+    ----------
+    regions : dict Region -> bytearray
+        Host memory. Regions that are missing are empty.
+    buffer, sums, bias : arrays of bits
+        Unified buffer (uint16), accumulators and bias rows (uint32), all `n` lanes wide.
+    table : sim.golden.functions.Table
+        Function table.
+    executed : int
+        Instructions of the last run, HALT included.
+    """
+
+    def __init__(self, config, regions=None):
+        self.config = config
+        self.regions = regions if regions is not None else {}
+        self.buffer = np.zeros((config.unified_buffer_depth, config.n), np.uint16)
+        self.sums = np.zeros((config.accumulator_depth, config.n), np.uint32)
+        self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
+        self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
+        self.executed = 0
+        self._tiles = []                                                # FIFO of arrays of tiles, oldest first
+        self._tile = np.zeros((config.n, config.n), np.uint16)          # what the array holds, [row, column]
+
+    def run(self, pc=0):
+        """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault."""
+        self._tiles, self.executed = [], 0
+        model, step = self.regions.get(Region.MODEL, b""), self.config.instruction_bytes
+        progress = Progress(self.config)
+        while True:
+            if pc % self.config.bus_bytes or pc + step > len(model):
+                raise MachineFault(Fault.ADDRESS, pc)
+            opcode, fields, last = self._decode(int.from_bytes(model[pc:pc + 32], "little"), pc)
+            self.executed += 1
+            if opcode in (Opcode.HALT, Opcode.SYNC):
+                passes = progress.at_rest
+            else:
+                act = functools.partial(getattr(self, "_" + opcode.name.lower()), **fields)
+                passes = progress.dispatch(opcode, fields, touched(opcode, fields, last, self._host_bytes(opcode, fields)), act)
+            if not passes:      # the next one is decoded, while this one stands in front of the dispatcher
+                raise MachineFault(Fault.TIMEOUT, pc if opcode is Opcode.HALT else pc + step)
+            if opcode is Opcode.HALT:
+                return
+            pc += step
+
+    # Checks
+
+    def _decode(self, word, pc):
+        try:
+            opcode, fields = decode(word)
+            if "function" in fields:
+                fields["function"] = Function(fields["function"])
+            if "format" in fields:
+                fields["format"] = Format(fields["format"])
+            if not (exists(self.config, opcode) and exists(self.config, fields.get("function"))):
+                raise ValueError("not in this core")
+            if "region" in fields:
+                fields["region"] = Region(fields["region"])
+        except ValueError:
+            raise MachineFault(Fault.ILLEGAL, pc) from None
+        if "lanes" in fields and not 1 <= fields["lanes"] <= self.config.n:
+            raise MachineFault(Fault.ILLEGAL, pc)
+        if any(fields.get(name) == 0 for name in _COUNTS):
+            raise MachineFault(Fault.LENGTH, pc)
+        last = self._last_places(opcode, fields)
+        if not (self._host_is_inside(opcode, fields) and self._exist(last, fields)):
+            raise MachineFault(Fault.ADDRESS, pc)
+        return opcode, fields, last
+
+    def _host_is_inside(self, opcode, fields):
+        if "region" not in fields:
+            return True
+        region, offset = fields["region"], fields["offset"]
+        return (offset % self.config.bus_bytes == 0
+                and offset + self._host_bytes(opcode, fields) <= len(self.regions.get(region, b""))
+                and (opcode is not Opcode.STORE or REGION_WRITABLE[region]))
+
+    def _host_bytes(self, opcode, fields):
+        n = self.config.n
+        return fields.get("rows", 0) * {Opcode.LOAD_BIAS: 4 * n, Opcode.LOAD_WEIGHTS: 2 * n * n}.get(opcode, 2 * n)
+
+    def _last_places(self, opcode, fields):
+        """The last place that is touched of the buffer, of the accumulators, of the biases and of the table, by field."""
+        def spread(*counts, stride="_stride"):
+            return sum((fields[count] - 1) * fields[count + stride] for count in counts)
+
+        last = {name: fields[name] for name, _ in FIELDS[opcode] if name in ("buffer", "acc", "bias", "operand", "word")}
+        wide = _height(fields.get("format"))
+        if opcode is Opcode.MATMUL:
+            last["buffer"] += spread("tiles0", "tiles1", "rows0", "rows1")
+            last["acc"] += spread("tiles0", "tiles1", stride="_acc_stride") + fields["rows0"] * fields["rows1"] - 1
+            last["bias"] = last["bias"] + fields["tiles0"] - 1 if fields["start"] else 0
+        elif opcode is Opcode.SOFTMAX:
+            last["buffer"] += (fields["tiles"] - 1) * fields["buffer_stride"] + fields["rows"] * wide - 1
+            last["acc"] += (fields["tiles"] - 1) * fields["acc_stride"] + fields["rows"] - 1
+        elif opcode is Opcode.POOL:
+            last["buffer"] += (fields["rows1"] - 1) * fields["buffer_stride"] + fields["rows0"] * wide - 1
+            last["acc"] += spread("rows0", "rows1", "window0", "window1")
+        else:
+            for name in last:
+                last[name] += fields["rows"] * {"buffer": wide, "word": self.config.n}.get(name, 1) - 1
+        return last
+
+    def _exist(self, last, fields):
+        depth = {"buffer": len(self.buffer), "acc": len(self.sums), "bias": len(self.bias), "operand": len(self.buffer),
+                 "word": TABLE_WORDS}
+        return all(row < depth[name] for name, row in last.items()) and fields.get("word", 0) % self.config.n == 0
+
+    # Instructions
+
+    def _read(self, opcode, region, offset, rows, dtype):
+        data = memoryview(self.regions[region])[offset:offset + self._host_bytes(opcode, {"rows": rows})]
+        return np.frombuffer(data, dtype).reshape(-1, self.config.n)
+
+    def _load(self, region, offset, rows, buffer):
+        self.buffer[buffer:buffer + rows] = self._read(Opcode.LOAD, region, offset, rows, "<u2")
+
+    def _load_bias(self, region, offset, rows, bias):
+        self.bias[bias:bias + rows] = self._read(Opcode.LOAD_BIAS, region, offset, rows, "<u4")
+
+    def _load_weights(self, region, offset, rows):
+        n = self.config.n
+        vectors = self._read(Opcode.LOAD_WEIGHTS, region, offset, rows, "<u2")
+        self._tiles.append(vectors.reshape(rows, n, n).swapaxes(1, 2).copy())
+
+    def _store(self, region, offset, rows, buffer):
+        data = self.buffer[buffer:buffer + rows].astype("<u2").tobytes()
+        self.regions[region][offset:offset + len(data)] = data
+
+    def _take_tiles(self, count):
+        """The next tiles, (count, n, n)."""
+        taken = []
+        while count:
+            head = self._tiles[0][:count]
+            taken.append(head)
+            count -= len(head)
+            self._tiles[0] = self._tiles[0][len(head):]
+            if not len(self._tiles[0]):
+                self._tiles.pop(0)
+        self._tile = taken[-1][-1]
+        return np.concatenate(taken)
+
+    def _matmul(self, start, keep, buffer, rows0, rows0_stride, rows1, rows1_stride, tiles0, tiles0_stride,
+                tiles0_acc_stride, tiles1, tiles1_stride, tiles1_acc_stride, acc, bias):
+        rows = rows0 * rows1
+        operands = (buffer + rows1_stride * np.arange(rows1)[:, None] + rows0_stride * np.arange(rows0)).ravel()
+        # Passes one after the other are the definition. When all the passes of the outer loop add up in the same
+        # rows, and those of the inner one in rows of their own, one long matmul gives the same sums in less time.
+        fused = (not keep and not tiles0_stride and not tiles1_acc_stride and (tiles1 == 1 or not start)
+                 and (tiles0 == 1 or tiles0_acc_stride >= rows))
+        if fused:
+            columns, groups = tiles0, [(tiles1, 0, 0)]
+        else:
+            columns, groups = 1, [(1, t1, t0) for t1 in range(tiles1) for t0 in range(tiles0)]
+        for depth, t1, t0 in groups:
+            tiles = self._tile[None] if keep else self._take_tiles(depth * columns)
+            self._add_passes(
+                operands + t1 * tiles1_stride + t0 * tiles0_stride, tiles1_stride, tiles.reshape(depth, columns, -1),
+                acc + t1 * tiles1_acc_stride + t0 * tiles0_acc_stride, tiles0_acc_stride,
+                self.bias[bias + t0:bias + t0 + columns] if start else None)
+
+    def _add_passes(self, operands, operand_stride, tiles, acc, acc_stride, bias):
+        """acc[c] (+)= sum over d of buffer[operands + d * stride] @ tiles[d, c], in the order of d."""
+        n, (depth, columns), rows = self.config.n, tiles.shape[:2], len(operands)
+        x = self.buffer[(operands[:, None] + operand_stride * np.arange(depth)).ravel()].reshape(rows, depth * n)
+        w = tiles.reshape(depth, columns, n, n).transpose(0, 2, 1, 3).reshape(depth * n, columns * n)
+        places = (acc + acc_stride * np.arange(columns) + np.arange(rows)[:, None]).ravel()
+        first = np.broadcast_to(bias.reshape(1, -1), (rows, columns * n)) if bias is not None \
+            else self.sums[places].reshape(rows, columns * n)
+        sums = matmul(x.view(bfloat16), np.ascontiguousarray(w).view(bfloat16),
+                      np.ascontiguousarray(first).view(np.float32))
+        self.sums[places] = np.ascontiguousarray(sums).view(np.uint32).reshape(-1, n)
+
+    def _activate(self, function, format, rows, lanes, buffer, acc):
+        self._write_results(self.sums[acc:acc + rows], function, format, lanes, buffer + _height(format) * np.arange(rows))
+
+    def _pool(self, function, format, rows0, lanes, buffer, acc, rows0_stride, rows1, rows1_stride, buffer_stride,
+              window0, window0_stride, window1, window1_stride):
+        outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
+        first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
+        # In the order of sign and magnitude: as integers, negative numbers turned round.
+        largest = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32)
+        for place in sorted({w1 * window1_stride + w0 * window0_stride for w1 in range(window1) for w0 in range(window0)}):
+            values = self.sums[first + place].view(np.int32)
+            largest = np.maximum(largest, np.where(values < 0, values ^ 0x7FFFFFFF, values))
+        sums = np.where(largest < 0, largest ^ 0x7FFFFFFF, largest).view(np.uint32)
+        places = (buffer + outer * buffer_stride + _height(format) * inner).ravel()
+        self._write_results(sums, function, format, lanes, places)
+
+    def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
+        n = self.config.n
+        height = _height(format)
+        for row in range(rows):     # a later row writes over an earlier one
+            count = n * (tiles - 1) + lanes
+            values = np.zeros(n * tiles, np.uint32)
+            values[:count] = softmax(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
+            values = (values << np.uint32(16)).reshape(tiles, n)
+            places = buffer + row * height + np.arange(tiles) * buffer_stride
+            self._write_results(values, Function.NONE, format, n, places)
+
+    def _write_results(self, sums, function, format, lanes, places):
+        """Function, rounding and lanes of sums (rows, n); row r goes to buffer[places[r]], a later one over an earlier one."""
+        if function is Function.TABLE:
+            values = lookup(sums, self.table).astype(np.uint32) << np.uint32(16)
+        else:
+            values = np.asarray(activate(np.ascontiguousarray(sums).view(np.float32), _ACTIVATION[function])).view(np.uint32)
+        values = np.where(np.arange(self.config.n) < lanes, values, np.uint32(0))
+        if format is Format.BINARY32:
+            halves = values.astype("<u4").view("<u2").reshape(len(values), 2, -1)
+            self.buffer[np.stack([places, places + 1], axis=1)] = halves
+        else:
+            self.buffer[places] = to_bfloat16(values)
+
+    def _multiply(self, rows, lanes, buffer, acc, operand):
+        for row in range(rows):
+            values = to_bfloat16(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
+            self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, values, np.uint16(0))
+
+    def _load_table(self, linear_low, linear_high, rows, first, buffer, word):
+        words = self.table.words.copy()
+        words[word:word + rows * self.config.n] = self.buffer[buffer:buffer + rows].ravel()
+        self.table = Table(first, linear_low, linear_high, words)

@@ -1,0 +1,129 @@
+"""The golden model of a graph of stages; see :mod:`sim.golden.arithmetic` for what one sum is."""
+
+import numpy as np
+
+from ..ir.graph import span
+from .arithmetic import activate, bfloat16, matmul, matmuls, round_bfloat16
+from .functions import apply
+from .softmax import softmax
+
+__all__ = ["run_graph", "run_stage", "patches", "pool_max"]
+
+_BLOCK = 1 << 23            # operands gathered at a time
+_NARROW = 4                 # outputs of a group up to which groups are taken together
+
+
+def patches(values, term, size):
+    """What a term multiplies: bfloat16 (batch, height, width, kernel positions, channels of the source), in order of ky, kx."""
+    batch, height, width, channels = values.shape
+    need = [span(count, stride, kernel, dilation)
+            for count, stride, kernel, dilation in zip(size, term.stride, term.kernel, term.dilation)]
+    padded = np.zeros((batch, *need, channels), values.dtype)
+    source, target = [], []
+    for have, wanted, before in zip((height, width), need, term.padding):
+        source.append(slice(max(0, -before), max(0, min(have, wanted - before))))
+        target.append(slice(max(0, before), max(0, before) + source[-1].stop - source[-1].start))
+    padded[:, target[0], target[1]] = values[:, source[0], source[1]]
+    parts = []
+    for ky in range(term.kernel[0]):
+        for kx in range(term.kernel[1]):
+            rows = slice(ky * term.dilation[0], ky * term.dilation[0] + (size[0] - 1) * term.stride[0] + 1, term.stride[0])
+            columns = slice(kx * term.dilation[1], kx * term.dilation[1] + (size[1] - 1) * term.stride[1] + 1, term.stride[1])
+            parts.append(padded[:, rows, columns])
+    return np.stack(parts, axis=3)
+
+
+def _sums(stage, tensors):
+    """float32 (batch, height, width, channels): the bias and all the terms, in order."""
+    batch = len(tensors[stage.terms[0].source])
+    rows = batch * stage.size[0] * stage.size[1]
+    start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
+    sums = np.array(np.broadcast_to(start, (rows, stage.channels)))
+    for term in stage.terms:
+        gathered = patches(tensors[term.source], term, stage.size)
+        gathered = gathered.reshape(rows, gathered.shape[3], term.groups, -1)
+        weights = term.weights.reshape(gathered.shape[1], gathered.shape[3], term.groups, -1)
+        parts = sums.reshape(rows, term.groups, -1)
+        if term.groups > 1 and weights.shape[3] <= _NARROW:
+            sums = matmuls(gathered, weights, parts).reshape(rows, stage.channels)
+            continue
+        results = [matmul(np.ascontiguousarray(gathered[:, :, g]).reshape(rows, -1),
+                          np.ascontiguousarray(weights[:, :, g]).reshape(-1, weights.shape[3]),
+                          np.ascontiguousarray(parts[:, g])) for g in range(term.groups)]
+        sums = np.stack(results, axis=1).reshape(rows, stage.channels)
+    return sums.reshape(batch, *stage.size, stage.channels)
+
+
+def _ordered(bits):
+    """Integers in the order of the binary32 numbers of these bits, and back again: -0 below +0, the NaN above all."""
+    return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
+
+
+def pool_max(sums, pool):
+    """The largest of every window, float32 (batch, height, width, channels)."""
+    batch, height, width, channels = sums.shape
+    keys = _ordered(np.ascontiguousarray(sums).view(np.int32))
+    result = np.full((batch, *pool.size, channels), np.iinfo(np.int32).min, np.int32)
+    positions = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]
+    for wy in range(pool.window[0]):
+        for wx in range(pool.window[1]):
+            y, x = positions[0] + wy * pool.dilation[0], positions[1] + wx * pool.dilation[1]
+            rows, columns = np.flatnonzero((y >= 0) & (y < height)), np.flatnonzero((x >= 0) & (x < width))
+            place = np.ix_(range(batch), rows, columns)
+            result[place] = np.maximum(result[place], keys[np.ix_(range(batch), y[rows], x[columns])])
+    return _ordered(result).view(np.float32)
+
+
+def run_stage(stage, tensors, binary32=False):
+    """What a stage writes, (batch, height, width, channels): bfloat16, or float32 if it is not to be rounded.
+
+    Parameters
+    ----------
+    tensors : dict of str to bfloat16 (batch, height, width, channels)
+    """
+    values = _sums(stage, tensors)
+    if stage.pool:
+        values = pool_max(values, stage.pool)
+    if stage.softmax:
+        bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, stage.channels))
+        values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(values.shape)
+    else:
+        values = activate(values, stage.function) if isinstance(stage.function, str) else apply(stage.function, values)
+    if stage.times:
+        factor = tensors[stage.times].astype(np.float32)
+        values = round_bfloat16(values).astype(np.float32) * factor
+    return values if binary32 else round_bfloat16(values)
+
+
+def _run(graph, x, keep):
+    tensors = {graph.input: graph.arrange_input(x)}
+    kept = {}
+    for stage in graph.stages:
+        part = run_stage(stage, tensors, binary32=graph.is_wide(stage))
+        tensor = graph.tensors[stage.output]
+        if part.shape[1:] == tensor.shape:
+            tensors[stage.output] = part
+        else:
+            whole = tensors.setdefault(stage.output, np.zeros((len(x), *tensor.shape), part.dtype))
+            (top, left), (height, width) = stage.origin, stage.result_size
+            whole[:, top:top + height, left:left + width] = part
+        if keep:
+            kept[stage.output] = tensors[stage.output]
+    return graph.arrange_output(tensors[graph.output].astype(np.float32)), kept
+
+
+def run_graph(graph, x, keep=False):
+    """Results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 samples (batch, input size).
+
+    With `keep`, `(results, {tensor: values})`: what every tensor holds, (batch, height, width, channels).
+    """
+    x = np.asarray(x)
+    x = x if x.dtype == bfloat16 else round_bfloat16(x)
+    largest = max(np.prod(stage.size) * sum(term.weights[..., 0].size * term.groups for term in stage.terms)
+                  for stage in graph.stages)
+    step = max(1, int(_BLOCK // largest))
+    parts = [_run(graph, x[first:first + step], keep) for first in range(0, len(x), step)]
+    results = np.concatenate([part for part, _ in parts])
+    if not keep:
+        return results
+    return results, {name: np.concatenate([kept[name] for _, kept in parts]) for name in parts[0][1]}

@@ -1,0 +1,129 @@
+"""Which instructions of a program come to their end: dispatch, queues, window, hazards and the room in the weight FIFO, without time.
+
+Whether an instruction can go on depends on what has ended, and never on when it did, so one order of events stands for all.
+"""
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+__all__ = ["Progress", "touched"]
+
+_LOAD, _WEIGHTS, _STORE, _MATMUL, _ACTIVATE = _UNITS = ("load", "weights", "store", "matmul", "activate")
+_UNIT = {Opcode.LOAD: _LOAD, Opcode.LOAD_BIAS: _LOAD, Opcode.LOAD_WEIGHTS: _WEIGHTS, Opcode.STORE: _STORE, Opcode.MATMUL: _MATMUL,
+         **dict.fromkeys((Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX, Opcode.MULTIPLY, Opcode.LOAD_TABLE), _ACTIVATE)}
+#: What the unit of an opcode does with the unified buffer, the accumulators and the biases: `r` reads, `w` writes.
+_USES = {
+    Opcode.LOAD: {"buffer": "w"}, Opcode.LOAD_BIAS: {"bias": "w"}, Opcode.STORE: {"buffer": "r"},
+    Opcode.MATMUL: {"buffer": "r", "acc": "w", "bias": "r"},
+    **dict.fromkeys((Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX), {"acc": "r", "buffer": "w"}),
+    Opcode.MULTIPLY: {"acc": "r", "buffer": "rw"}, Opcode.LOAD_TABLE: {"buffer": "r"},
+}
+#: Operations that wait in front of a unit, and passes that stand ready in the matmul unit, the one it works on among them.
+_QUEUE, _PASSES = 4, 3
+
+
+def touched(opcode, fields, last, host_bytes):
+    """The places that an instruction touches: {a region, `buffer`, `acc` or `bias`: (first, last, uses)}.
+
+    `last` has the last place of each field that names one, `host_bytes` is what the instruction moves from or to host memory.
+    """
+    spans = {space: (fields[space], last[space], uses) for space, uses in _USES.get(opcode, {}).items()
+             if space != "bias" or opcode is not Opcode.MATMUL or fields["start"]}
+    if "operand" in last:       # one span for what is read and what is written
+        spans["buffer"] = min(fields["buffer"], fields["operand"]), max(last["buffer"], last["operand"]), "rw"
+    if "region" in fields:
+        spans[fields["region"]] = (fields["offset"], fields["offset"] + host_bytes - 1, "w" if opcode is Opcode.STORE else "r")
+    return spans
+
+
+def _conflict(one, other):
+    return any(space in other and first <= other[space][1] and other[space][0] <= last and "w" in uses + other[space][2]
+               for space, (first, last, uses) in one.items())
+
+
+class _Operation:
+    """An instruction in flight. `waits_for` : those that must have ended before it begins. `passes` : that it has not begun."""
+
+    def __init__(self, unit, spans, passes, tiles, act):
+        self.unit, self.spans, self.passes, self.tiles, self.act = unit, spans, passes, tiles, act
+        self.waits_for, self.begun = set(), False
+
+
+class Progress:
+    """The instructions in flight of one run, each as far as it comes by what was dispatched until now.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+    """
+
+    def __init__(self, config):
+        self._window, self._depth = config.window, config.weight_fifo_depth
+        self._queues = {unit: [] for unit in _UNITS}
+        self._asked = self._coming = self._taken = 0    # tiles: of LOAD_WEIGHTS that are dispatched; that have begun; in use
+
+    @property
+    def at_rest(self):
+        """Nothing is in flight."""
+        return not any(self._queues.values())
+
+    def dispatch(self, opcode, fields, spans, act):
+        """Hands an instruction to its unit; whether there is, or will be, room for it in the window and the unit's queue.
+
+        `act` is called when its effect is due, before this returns or in a later call; never, if it cannot end.
+        """
+        unit = _UNIT[opcode]
+        flying = [operation for queue in self._queues.values() for operation in queue]
+        if len(flying) == self._window or not self._has_room(unit):
+            return False
+        passes = tiles = 0
+        if unit == _WEIGHTS:
+            self._asked += fields["rows"]
+            tiles = self._asked         # up to and with its own
+        elif unit == _MATMUL:
+            passes = fields["tiles0"] * fields["tiles1"]
+            tiles = 0 if fields["keep"] else passes
+        operation = _Operation(unit, spans, passes, tiles, act)
+        operation.waits_for = {other for other in flying if other.unit != unit and _conflict(spans, other.spans)}
+        self._queues[unit].append(operation)
+        self._advance()
+        return True
+
+    def _has_room(self, unit):
+        queue = self._queues[unit]
+        waiting = len(queue)
+        if unit == _WEIGHTS and queue and queue[0].begun:
+            # One is in the unit, and the next at its door, unless that one waits for another unit.
+            waiting -= 2 if waiting > 1 and not queue[1].waits_for else 1
+        elif unit == _MATMUL:
+            ready = 0
+            for operation in queue:
+                waiting -= ready < _PASSES
+                ready += operation.passes
+        return waiting < _QUEUE
+
+    def _advance(self):
+        before = None
+        while before != (before := (self._taken, sum(map(len, self._queues.values())))):
+            for queue in self._queues.values():
+                while queue and not queue[0].waits_for and self._ends(queue[0]):
+                    ended = queue.pop(0)
+                    for other in self._queues.values():
+                        for operation in other:
+                            operation.waits_for.discard(ended)
+
+    def _ends(self, operation):
+        """Lets the first of a unit do what it can; whether it ends."""
+        if operation.unit == _WEIGHTS:
+            if not operation.begun:
+                operation.begun, self._coming = True, operation.tiles
+                operation.act()
+            # One tile has left the FIFO for the array, where it stands behind the one in use.
+            return operation.tiles <= self._taken + 1 + self._depth
+        if operation.tiles:
+            count = min(operation.tiles, self._coming - self._taken)
+            self._taken += count
+            operation.tiles -= count
+            operation.passes -= count
+        if not operation.tiles:
+            operation.act()
+        return not operation.tiles

@@ -1,0 +1,138 @@
+"""Whole runs of the core: a memory image in, batch after batch, results and counters out."""
+
+import asyncio
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy
+
+from ..rtl.runner import SimulationError, read_dump, write_image
+from ..rtl.simulators import ToolError, build_directory, execute, find_verilator, lock, tail
+from .driver import Driver, Script
+
+__all__ = ["run_batches", "bare_clock"]
+
+_RTL = Path(__file__).resolve().parents[1] / "rtl"
+
+
+def _plan(simulation, run, image, outputs, memory):
+    """Image, plusargs and output window of a whole run."""
+    beat = simulation.parameters["BUS_WIDTH"] // 8
+    first, size = outputs
+    if first % beat:
+        raise ValueError(f"outputs start at {first}, which is not a multiple of the bus beat of {beat} bytes")
+    if max(len(image), first + size) > simulation.parameters["MEMORY_BYTES"]:
+        raise ValueError(f"the run needs {max(len(image), first + size)} bytes of host memory, "
+                         f"the simulation has {simulation.parameters['MEMORY_BYTES']}")
+    write_image(run / "memory.hex", image, beat)
+    plusargs = {"memory": run / "memory.hex", "dump": run / "dump.hex", **(memory or {})}
+    window = [first // beat, max(first // beat, -(-(first + size) // beat) - 1)]
+    return beat, plusargs, window
+
+
+def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None,
+                seed=None):
+    """Runs batches on the core, one after the other, with `sim/benches/bench_run.py`.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        From :meth:`Simulation.of_core`.
+    image : bytes
+        Host memory from address 0 on.
+    batches : list of dict
+        For each run: `regions`, a dict from a region's name to `[base, size]`, of which only what changes need be
+        named; `pc`, 0 without it.
+    outputs : (int, int)
+        First byte and count of the memory that is read back at the end.
+    memory : dict
+        Plusargs of `axi_memory`: latency, pauses, faults.
+    cycle_limit : int
+        Cycles after which a batch is given up.
+
+    Returns
+    -------
+    dict
+        `batches` (counters of each), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`,
+        `simulated_cycles`, `seconds` (wall time of the runs alone), `cycles_per_second`, `identity`, `output`
+        (numpy bytes), `waves`.
+    """
+    runs = build_directory() / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="batches-", dir=runs) as name:
+        run = Path(name)
+        beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
+        result = simulation.run(
+            "amaranth_tpu.sim.benches.bench_run", plusargs=plusargs, timeout=timeout, progress=progress, seed=seed,
+            arguments={"batches": batches, "window": window, "cycle_limit": cycle_limit, "beat_bytes": beat,
+                       "outputs": outputs[1], "dump": str(run / "dump.hex"), "npy": str(run / "output.npy")})
+        result["output"] = numpy.load(run / "output.npy")
+    return result
+
+
+def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600):
+    """The same as :func:`run_batches`, with the verilated model clocked by a bare C++ loop: what cocotb is measured by.
+
+    Returns
+    -------
+    dict
+        `simulated_cycles`, `seconds`, `cycles_per_second`, `protocol_errors`, `output`.
+    """
+    if simulation.simulator != "verilator":
+        raise ValueError("only a verilated model can be clocked by a bare loop")
+    program = _build_bare_clock(simulation)
+    runs = build_directory() / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bare-", dir=runs) as name:
+        run = Path(name)
+        beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
+        script = Script()
+        driver = Driver(script)
+
+        async def write_script():
+            for batch in batches:
+                await driver.configure_regions(batch.get("regions", {}))
+                await driver.start(batch.get("pc", 0))
+                await script.interrupt(cycle_limit)
+                await driver.counters()
+
+        asyncio.run(write_script())
+        (run / "script").write_text("\n".join(script.lines) + "\n")
+        with open(run / "log", "w") as log:
+            try:
+                status = execute([str(program), str(run / "script"), *map(str, window),
+                                 *(f"+{key}={value}" for key, value in plusargs.items())],
+                                 cwd=run, env=dict(os.environ), log=log, timeout=timeout)
+            except TimeoutError as error:
+                raise SimulationError(f"bare clock: {error}") from None
+        lines = (run / "log").read_text().splitlines()
+        if status or not lines or not lines[-1].startswith("{"):
+            raise SimulationError(f"bare clock ended with status {status}: {tail(run / 'log', 3)}")
+        result = json.loads(lines[-1])
+        result["output"] = numpy.frombuffer(read_dump(run / "dump.hex", beat)[:outputs[1]], numpy.uint8)
+    result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
+    return result
+
+
+def _build_bare_clock(simulation, timeout=300):
+    place, tool = simulation.build(), find_verilator()
+    source = _RTL / "bare_clock.cpp"
+    program = place / ("bare_clock-" + hashlib.sha256(source.read_bytes()).hexdigest()[:12])
+    if program.exists():
+        return program
+    with lock(place.with_name(place.name + ".lock"), timeout):
+        if not program.exists():
+            partial = program.with_suffix(".partial")
+            objects = [*place.glob("*.a"), *place.glob("verilated*.o")]
+            include = [f"-I{place}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
+            with open(place / "bare_clock.log", "w") as log:
+                status = execute(["g++", "-std=gnu++17", "-O2", *include, str(source), "-o", str(partial), "-Wl,--start-group",
+                                 *map(str, objects), "-Wl,--end-group", "-pthread"], cwd=place, env=dict(os.environ), log=log,
+                                 timeout=timeout)
+            if status:
+                raise ToolError(f"building the bare clock loop failed (log: {place / 'bare_clock.log'})")
+            partial.rename(program)
+    return program

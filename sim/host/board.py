@@ -1,0 +1,127 @@
+"""A network and its samples on a board: the same compiler, memory layout and driver as in simulation, over a serial line."""
+
+import time
+from dataclasses import fields
+
+import numpy as np
+
+from amaranth_tpu.hw.array.cell import STAGES, split_stages
+from amaranth_tpu.hw.config import Config
+
+from ..compiler.compile import CompileError, compile_network
+from ..golden.arithmetic import bfloat16, run_network
+from .driver import CoreFault, CoreTimeout, Driver
+from .inference import HostImage, summarize
+
+__all__ = ["BoardError", "Board"]
+
+_BATCHES = (128, 64, 32, 16, 8, 4, 2, 1)
+
+
+class BoardError(RuntimeError):
+    """What is at the other end is not what this driver can work with; one line."""
+
+
+def _config(found):
+    """The configuration of a core, from its registers."""
+    for stages in STAGES:
+        if split_stages(stages) == (found["lead"], found["latency"]):
+            break
+    else:
+        raise BoardError(f"the core's cells have {found['lead']} lead stages and a latency of {found['latency']}, which no core "
+                         "of this version has")
+    sizes = {field.name: found[field.name] for field in fields(Config) if field.name in found}
+    return Config(**sizes, cell_stages=stages, bus_width=8 * found["bus_bytes"])
+
+
+class Board:
+    """A core behind a serial line; made by :meth:`connect`.
+
+    Attributes
+    ----------
+    config : Config
+        Of the core, by its registers.
+    memory : int
+        Bytes of host memory.
+    clock : int
+        Hz.
+    """
+
+    def __init__(self, link, config, memory, clock):
+        self._link, self._driver = link, Driver(link.registers)
+        self.config, self.memory, self.clock = config, memory, clock
+
+    @classmethod
+    async def connect(cls, link):
+        """Finds out what is there. Raises BoardError, or LinkError if nothing is."""
+        bridge = await link.identify()
+        try:
+            found = await Driver(link.registers).identify()
+        except RuntimeError as error:
+            raise BoardError(str(error)) from None
+        return cls(link, _config(found), bridge["memory"], bridge["clock"])
+
+    def compile(self, network, count, batch=None):
+        """The program for batches of `batch` samples, or of as many as there is memory for, and at most 128.
+
+        Raises
+        ------
+        CompileError
+            When core or memory are too small.
+        """
+        for size in [batch] if batch else sorted({min(count, size) for size in _BATCHES}, reverse=True):
+            least = size * (2 * network.input_size + 4 * network.output_size)
+            if least > self.memory and size > 1 and not batch:
+                continue
+            program = compile_network(network, self.config, size)
+            needed = HostImage(program, np.zeros((size, network.input_size), bfloat16)).size
+            if needed <= self.memory:
+                return program
+        raise CompileError(
+            f"the board's memory is too small: batches of {size} need {needed:,} bytes ({len(program.model):,} of program and "
+            f"weights, {program.input_bytes:,} of inputs, {program.output_bytes:,} of outputs, {program.scratch_bytes:,} between "
+            f"layers, in pages of 4,096), there are {self.memory:,}; take "
+            + ("smaller batches or a smaller model" if size > 1 else "a smaller model"))
+
+    async def run(self, network, program, samples, progress=lambda done, total: None):
+        """Runs bfloat16 samples (count, inputs) in batches. Returns a :class:`sim.host.inference.Result`.
+
+        `progress` is called with `(done, total)` bytes on the line.
+        """
+        hosts = [HostImage(program, samples[first:first + program.batch]) for first in range(0, len(samples), program.batch)]
+        regions = hosts[0].batches[0]["regions"]  # the same for each: batch after batch uses the same memory
+        (inputs, input_bytes), (outputs, output_bytes) = regions["INPUT"], regions["OUTPUT"]
+        total = len(program.model) + len(hosts) * (input_bytes + output_bytes)
+        done = 0
+
+        def part(bytes_done, size):
+            nonlocal done
+            progress(done + bytes_done, total)
+            if bytes_done == size:
+                done += size
+
+        started = time.perf_counter()
+        if not await self._driver.reset():
+            raise BoardError("the core's bus does not come to rest: its memory owes answers; press the board's reset button")
+        await self._driver.configure_regions(regions)
+        await self._link.write(0, program.model, part)
+        logits, counters, fault = [], [], None
+        for index, host in enumerate(hosts):
+            await self._link.write(inputs, host.bytes[inputs:inputs + input_bytes], part)
+            await self._driver.start()
+            try:
+                await self._driver.wait(64 * (program.compute_cycles + program.read_beats) + 1_000_000)
+            except CoreFault as error:
+                fault = {"cause": error.cause.name, "pc": error.pc, "batch": index}
+            except CoreTimeout:
+                fault = {"cause": "CYCLE_LIMIT", "pc": 0, "batch": index}
+            counters.append(await self._driver.counters())
+            logits.append(host.results(await self._link.read(outputs, output_bytes, part)))
+            if fault:
+                await self._driver.reset()
+                break
+        seconds = time.perf_counter() - started
+        logits = np.concatenate(logits)
+        expected = run_network(network, samples[:len(logits)].astype(bfloat16))
+        return summarize(program, self.config, logits, expected, counters, seconds=seconds, cycles_per_second=self.clock,
+                         protocol_errors=0, fault=fault, waves=None)

@@ -1,0 +1,137 @@
+"""Talks to a core through its registers, whatever carries them: a bench, a recording, or a bridge to a board."""
+
+from amaranth_tpu.hw.spec.isa import Fault, Region
+from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, STALLS, VERSION
+
+__all__ = ["Driver", "CoreFault", "CoreTimeout", "Script"]
+
+_COUNTERS = ("cycles", "busy", *(f"stall_{name}" for name in STALLS), "read_beats", "write_beats")
+
+
+class CoreFault(RuntimeError):
+    """A run ended early: why (`cause`, a :class:`hw.spec.isa.Fault`), at which instruction (`pc`), and whether the bus has come to rest
+    since (`quiet`). If it has not, what the run stored may still land in memory."""
+
+    def __init__(self, cause, pc, quiet=True):
+        super().__init__(f"fault {cause.name} at pc {pc:#x}" + ("" if quiet else "; the bus still owes answers"))
+        self.cause, self.pc, self.quiet = cause, pc, quiet
+
+
+class CoreTimeout(RuntimeError):
+    """A run did not end within the cycles that it was given."""
+
+
+def _field(register, name, value):
+    first, width, _ = REGISTER[register].fields[name]
+    return value >> first & (1 << width) - 1
+
+
+class Driver:
+    """One core.
+
+    Parameters
+    ----------
+    port : object
+        With async `read(offset)` and `write(offset, value)`. If it also has async `interrupt(cycles)`, which waits for
+        `irq` and returns whether it came, waiting costs no register accesses; else the status is polled.
+    """
+
+    def __init__(self, port):
+        self._port = port
+
+    async def read(self, name):
+        """The value of a register."""
+        return await self._port.read(REGISTER[name].offset)
+
+    async def write(self, name, value):
+        """Sets a register."""
+        register = REGISTER[name]
+        if register.access == "ro":
+            raise ValueError(f"register {name} cannot be written")
+        await self._port.write(register.offset, value)
+
+    async def identify(self):
+        """What was built, as a dict of register and field names. Raises RuntimeError if no core answers."""
+        if (found := await self.read("id")) != IDENTIFIER:
+            raise RuntimeError(f"no core here: the identification register reads {found:#010x}, not {IDENTIFIER:#010x}")
+        version = await self.read("version")
+        if version >> 16 != VERSION >> 16:
+            raise RuntimeError(f"a core of version {version >> 16}, this driver knows {VERSION >> 16}")
+        config = await self.read("config")
+        sizes = {"version": version, **{name: _field("config", name, config) for name in REGISTER["config"].fields}}
+        features = await self.read("features")
+        sizes |= {name: _field("features", name, features) for name in REGISTER["features"].fields}
+        for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth"):
+            sizes[name] = await self.read(name)
+        return sizes
+
+    async def configure_regions(self, regions):
+        """Places regions: a :class:`hw.spec.isa.Region` or its name to `(base, size)`. Others stay as they are."""
+        for region, (base, size) in regions.items():
+            name = (region if isinstance(region, Region) else Region[region]).name.lower()
+            await self.write(f"{name}_base_low", base & 0xFFFFFFFF)
+            await self.write(f"{name}_base_high", base >> 32)
+            await self.write(f"{name}_size", size)
+
+    async def start(self, pc=0):
+        """Starts a run at an offset in region MODEL, with the interrupt enabled."""
+        await self.write("pc", pc)
+        await self.write("interrupt", 0b11)
+        await self.write("control", 0b01)
+
+    async def status(self):
+        """Fields of the status register."""
+        value = await self.read("status")
+        return {name: _field("status", name, value) for name in REGISTER["status"].fields}
+
+    async def wait_for_quiet(self, polls=1000):
+        """Waits until no bus transaction is outstanding, for so many reads of the status at most; returns whether none is."""
+        for _ in range(polls):
+            if (await self.status())["quiet"]:
+                return True
+        return False
+
+    async def wait(self, cycles, polls=1000):
+        """Waits for the end of a run. Raises CoreFault if it ended early, after the bus came to rest or `polls` reads of the status,
+        and CoreTimeout if it did not end within `cycles`."""
+        if hasattr(self._port, "interrupt"):
+            await self._port.interrupt(cycles)
+            status = await self.status()
+        else:
+            status = await self.status()
+            while status["running"] and await self.read("cycles") < cycles:
+                status = await self.status()
+        if status["fault"]:
+            cause, pc = Fault(await self.read("fault_cause")), await self.read("fault_pc")
+            raise CoreFault(cause, pc, await self.wait_for_quiet(polls))
+        if not status["done"]:
+            raise CoreTimeout(f"the run did not end within {cycles} cycles")
+
+    async def counters(self):
+        """Counters of the last run: `cycles`, `busy`, `stall_*` (all sum to `cycles`), `read_beats`, `write_beats`."""
+        return {name: await self.read(name) for name in _COUNTERS}
+
+    async def reset(self):
+        """Ends any run and clears status and fault; regions and other settings stay. Returns whether the bus has come to rest: only
+        then is memory as the run leaves it."""
+        await self.write("control", 0b10)
+        await self.write("interrupt", 0b10)
+        return await self.wait_for_quiet()
+
+
+class Script:
+    """A port that writes down what it is asked: `w offset value`, `r offset`, `i cycles` (wait for the interrupt)."""
+
+    def __init__(self):
+        self.lines = []
+
+    async def read(self, offset):
+        self.lines.append(f"r {offset}")
+        return 0
+
+    async def write(self, offset, value):
+        self.lines.append(f"w {offset} {value}")
+
+    async def interrupt(self, cycles):
+        self.lines.append(f"i {cycles}")
+        return True

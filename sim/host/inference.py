@@ -1,0 +1,234 @@
+"""A network and its samples through the core: compile, lay out host memory, simulate, compare with the golden model."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.registers import STALLS
+
+from ..compiler.compile import compile_network
+from ..compiler.timing import HOST_LATENCY
+from ..data.samples import as_rows, as_samples
+from ..golden.arithmetic import bfloat16, round_bfloat16, run_network
+from ..golden.isa_model import Machine, MachineFault
+from ..rtl.runner import Simulation
+from ..rtl.verilog_cache import verilog_of
+from .batches import run_batches
+
+__all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "run_samples", "count_batch", "summarize"]
+
+#: What a network can run on: the RTL in a simulator, the instruction-level model, and the golden model alone.
+SIMULATORS = ("verilator", "icarus", "model", "golden")
+
+_PAGE = 4096
+
+
+def _page(size):
+    return -(-size // _PAGE) * _PAGE
+
+
+class HostImage:
+    """Host memory for a sequence of runs of one program: its bytes, the regions of each run, and where results appear.
+
+    The samples are cut into batches; the last one is filled up with zeros. Each batch has an INPUT and an OUTPUT region
+    of its own, in order; MODEL and SCRATCH are shared.
+    """
+
+    def __init__(self, program, samples):
+        self.program = program
+        self.count = len(samples)
+        batches = [samples[first:first + program.batch] for first in range(0, len(samples), program.batch)]
+        model, scratch = _page(len(program.model)), _page(program.scratch_bytes)
+        input_, output = _page(program.input_bytes), _page(program.output_bytes)
+        inputs = model + scratch
+        self.outputs = inputs + len(batches) * input_, len(batches) * output
+        self.bytes = b"".join([
+            program.model.ljust(inputs, b"\0"),
+            *(program.pack_input(batch).ljust(input_, b"\0") for batch in batches)])
+        self.size = sum(self.outputs)
+        self._output_step = output
+        self.batches = [{"regions": {
+            "MODEL": [0, len(program.model)],
+            "SCRATCH": [model, program.scratch_bytes],
+            "INPUT": [inputs + index * input_, program.input_bytes],
+            "OUTPUT": [self.outputs[0] + index * output, program.output_bytes],
+        }} for index in range(len(batches))]
+
+    def results(self, data):
+        """float32 (samples, outputs) from the bytes of the output window."""
+        size, step = self.program.output_bytes, self._output_step
+        parts = [self.program.unpack_output(bytes(data[first:first + size])) for first in range(0, len(data), step)]
+        return np.concatenate(parts)[:self.count]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave.
+
+    Parameters
+    ----------
+    logits, expected : float32 (samples, outputs)
+        By what ran it and by the golden model. A Softmax that was left out of the network is not in them.
+    mismatched_bits : int or None
+        Bits in which they differ; None if the golden model alone ran.
+    cycles, busy : int or None
+        Of all batches together; `stalls` maps each reason to cycles, and with `busy` sums to `cycles`. None, as all of the
+        figures of time below, of models that know no time.
+    utilisation : float or None
+        Useful multiply-accumulates over cycles times cells.
+    batches : list of dict
+        The counters of each.
+    cycles_per_second : float or None
+        Simulated; of a board, its clock.
+    seconds : float
+        Wall time of the simulated runs; of a board's, with all that goes over its serial line.
+    protocol_errors : int or None
+        Violations of AXI's rules.
+    fault : dict or None
+        `cause`, `pc` and `batch` of the fault that ended the runs early.
+    """
+
+    logits: np.ndarray
+    expected: np.ndarray
+    mismatched_bits: int | None
+    cycles: int | None
+    busy: int | None
+    stalls: dict | None
+    utilisation: float | None
+    batches: list
+    cycles_per_second: float | None
+    seconds: float
+    protocol_errors: int | None
+    fault: dict | None
+    waves: str | None
+
+
+def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, quick=False):
+    """The simulation of a core; memory is rounded up to a power of two, so that builds are shared."""
+    size = 1 << max(24, (memory_bytes - 1).bit_length())
+    return Simulation.of_core(verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves, quick=quick)
+
+
+def run_samples(network, config, samples, *, batch=None, simulator="verilator", memory=None, waves=False, progress=None,
+                program=None, timeout=3600, quick=False):
+    """Runs samples of a network in batches, and compares every bit with the golden model.
+
+    >>> import numpy as np
+    >>> from amaranth_tpu.hw.config import Config
+    >>> from amaranth_tpu.sim.frontend.load import load_network
+    >>> from amaranth_tpu.sim.host.inference import run_samples
+    >>> from amaranth_tpu.sim.models.shipped import SHIPPED
+    >>> network = load_network(SHIPPED["d"])
+    >>> images = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
+    >>> result = run_samples(network, Config(n=4), images, simulator="model")
+    >>> result.logits.shape, result.mismatched_bits
+    ((3, 10), 0)
+    >>> probabilities = network.origin.output.of(result.logits)     # with the Softmax at the end of the model
+    >>> bool(np.allclose(probabilities.sum(axis=1), 1))
+    True
+
+    Parameters
+    ----------
+    network : Network or Graph
+        From :func:`sim.frontend.load.load_network`.
+    config : Config
+        The core; not needed (None) for the golden model.
+    samples : array
+        Finite numbers of any type, (count, *shape of a sample) or (count, values of a sample), see
+        :func:`sim.data.samples.as_samples`; or any bfloat16 ones.
+    batch : int
+        Samples of a run; all of them without it.
+    simulator : str
+        One of `SIMULATORS`.
+    memory : dict
+        Plusargs of the host memory of the RTL: `latency` (cycles, without it `HOST_LATENCY`), pauses, faults.
+    progress : callable
+        Called with `(batches done, batches)`.
+    program : Program
+        To use instead of compiling.
+    quick : bool
+        As of :class:`sim.rtl.runner.Simulation`.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    sim.data.digits.DataError
+        If the samples do not fit the network.
+    """
+    if simulator not in SIMULATORS:
+        raise ValueError(f"simulator must be one of {', '.join(SIMULATORS)}, not {simulator!r}")
+    samples = np.asarray(samples)
+    samples = as_rows(network, samples)[0] if samples.dtype == bfloat16 else round_bfloat16(as_samples(network, samples).rows)
+    if simulator == "golden":
+        started = time.perf_counter()
+        expected = run_network(network, samples)
+        return Result(expected, expected, None, None, None, None, None, [], None, time.perf_counter() - started, None, None, None)
+    program = program or compile_network(network, config, batch or len(samples))
+    host = HostImage(program, samples)
+    expected = run_network(network, samples)
+    if simulator == "model":
+        return _run_model(program, host, expected, progress)
+    raw = _run_rtl(program, host, simulator=simulator, memory=memory, timeout=timeout, progress=progress, waves=waves,
+                   quick=quick)
+    return summarize(program, program.config, host.results(raw["output"]), expected, raw["batches"],
+                     cycles_per_second=raw["cycles_per_second"], seconds=raw["seconds"], protocol_errors=raw["protocol_errors"],
+                     fault=raw["fault"], waves=raw.get("waves"))
+
+
+def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=False, quick=False):
+    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, waves=waves, quick=quick)
+    return run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, timeout=timeout, progress=progress,
+                       memory={"latency": HOST_LATENCY, **(memory or {})},
+                       cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000)
+
+
+def _run_model(program, host, expected, progress=None):
+    """The batches on the instruction-level model, with the same images of host memory as the RTL has."""
+    started = time.perf_counter()
+    memory, fault = bytearray(host.bytes.ljust(host.size, b"\0")), None
+    for index, batch in enumerate(host.batches):
+        places = {Region[name]: place for name, place in batch["regions"].items()}
+        regions = {region: memory[base:base + size] for region, (base, size) in places.items()}
+        try:
+            Machine(program.config, regions).run()
+        except MachineFault as error:
+            fault = {"cause": error.cause.name, "pc": error.pc, "batch": index}
+        for region, (base, size) in places.items():
+            memory[base:base + size] = regions[region]
+        if progress:
+            progress(index + 1, len(host.batches))
+        if fault:
+            break
+    logits = host.results(memory[host.outputs[0]:])
+    return Result(logits, expected, _differing(logits, expected), None, None, None, None, [], None,
+                  time.perf_counter() - started, None, fault, None)
+
+
+def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, quick=False):
+    """The counters of a run of one batch of bfloat16 samples in the RTL, whatever it gives. Raises RuntimeError if it does not
+    come to its end."""
+    raw = _run_rtl(program, HostImage(program, samples), simulator=simulator, memory=memory, timeout=timeout, quick=quick)
+    if raw["fault"]:
+        raise RuntimeError(f"the core stopped with fault {raw['fault']['cause']} at pc {raw['fault']['pc']:#x}")
+    return raw["batches"][0]
+
+
+def _differing(one, two):
+    return int(np.bitwise_count(one.view(np.uint32) ^ two.view(np.uint32)).sum())
+
+
+def summarize(program, config, logits, expected, counters, **rest):
+    """The :class:`Result` of batches with these `counters`; `rest` are the fields that do not follow from them."""
+    cycles = sum(one["cycles"] for one in counters)
+    return Result(
+        logits=logits, expected=expected, mismatched_bits=_differing(logits, expected),
+        cycles=cycles, busy=sum(one["busy"] for one in counters),
+        stalls={name: sum(one[f"stall_{name}"] for one in counters) for name in STALLS},
+        # Padding of the last batch is not useful.
+        utilisation=program.useful_macs // program.batch * len(logits) / max(1, cycles * config.n ** 2),
+        batches=counters, **rest)

@@ -1,0 +1,164 @@
+"""The host's side of a board's serial line: requests and answers of :mod:`hw.spec.serial_protocol`, whatever carries the bytes."""
+
+import struct
+import zlib
+
+from amaranth_tpu.hw.spec.registers import REGISTER
+from amaranth_tpu.hw.spec.serial_protocol import (
+    ANSWER,
+    BRIDGE_IDENTIFIER,
+    BRIDGE_VERSION,
+    IDENTITY,
+    NOT_RECEIVED,
+    REGISTERS_BASE,
+    REQUEST,
+    Operation,
+    Status,
+)
+
+__all__ = ["LinkError", "SerialLink", "RegisterPort"]
+
+_HEAD = struct.Struct("<BBH")
+_TEXTS = {
+    Status.REFUSED: "the board knows no such request",
+    Status.BUS_ERROR: "there is nothing at such an address on the board",
+    Status.BUS_TIMEOUT: "the board's bus did not answer",
+    Status.LINE: "a byte reached the board damaged",
+    Status.LENGTH: "the board was asked for too much at a time",
+    Status.INCOMPLETE: "a part of the request did not reach the board",
+    Status.CHECKSUM: "the request reached the board damaged",
+}
+
+
+class LinkError(RuntimeError):
+    """A transfer failed, in one line. `status` is what the board said, None without an answer that could be read."""
+
+    def __init__(self, message, status=None):
+        super().__init__(message)
+        self.status = status
+
+
+class SerialLink:
+    """A board's memory and its core's registers, in frames with checksums.
+
+    One request is under way at a time. What the board says it did not get is sent again, up to `retries` times; so is a
+    request whose answer is missing or damaged, if doing it twice does no harm. After a failure the line is left silent for
+    long enough that the next transfer finds the board listening.
+
+    Parameters
+    ----------
+    transport : object
+        With async `send(data)`; async `receive(count, seconds)`, which gives what came within that time, at most `count`
+        bytes; async `drop(seconds)`, which drops what comes in until nothing has for so long, and returns False if that
+        took too long.
+    baud : int
+        Bits a second, ten for a byte.
+    timeout : float
+        Seconds that an answer may take, beyond what its bytes and those of the request take on the line.
+    silence : float
+        Seconds after which the board has given up a frame that does not go on.
+    retries : int
+        More attempts.
+    """
+
+    def __init__(self, transport, *, baud, timeout=1.0, silence=0.1, retries=2):
+        self._transport = transport
+        self._baud, self._timeout, self._silence, self._retries = baud, timeout, silence, retries
+        self._tag = 0
+        self._words = 1  # the most of a frame, until the board says more
+        self._settled = False
+        self.registers = RegisterPort(self)
+
+    async def identify(self):
+        """The words of :data:`hw.spec.serial_protocol.IDENTITY`, as a dict. Raises LinkError if no such board answers."""
+        data = await self._exchange(Operation.IDENTIFY, "identification", answer=len(IDENTITY))
+        found = dict(zip(IDENTITY, struct.unpack(f"<{len(IDENTITY)}I", data)))
+        if found["identifier"] != BRIDGE_IDENTIFIER:
+            raise LinkError(f"no amaranth-tpu there: it says that it is {found['identifier']:#010x}")
+        if found["version"] != BRIDGE_VERSION:
+            raise LinkError(f"the board speaks version {found['version']} of the serial protocol, this driver {BRIDGE_VERSION}")
+        self._words = found["words"]
+        return found
+
+    async def read(self, address, size, progress=None):
+        """`size` bytes from `address` on, both multiples of 4. `progress` is called with `(done, total)` bytes."""
+        data = b""
+        while len(data) < size:
+            words, place = min(self._words, (size - len(data)) // 4), address + len(data)
+            data += await self._exchange(Operation.READ, f"read of {4 * words} bytes at {place:#x}", place, count=words, answer=words)
+            if progress:
+                progress(len(data), size)
+        return data
+
+    async def write(self, address, data, progress=None, again=True):
+        """Writes `data` from `address` on, both multiples of 4. `again`: doing it twice does no harm."""
+        step = 4 * self._words
+        for first in range(0, len(data), step):
+            part, place = data[first:first + step], address + first
+            await self._exchange(Operation.WRITE, f"write of {len(part)} bytes at {place:#x}", place, part,
+                                 count=len(part) // 4, again=again)
+            if progress:
+                progress(first + len(part), len(data))
+
+    async def _exchange(self, operation, what, address=0, data=b"", *, count=0, answer=0, again=True):
+        """The data of the answer, of `answer` words. Raises LinkError."""
+        for attempt in range(self._retries + 1):
+            if not self._settled and not await self._transport.drop(self._silence):
+                raise LinkError(f"{what}: the line is never silent; is there something else at its other end?")
+            self._settled = False
+            self._tag = (self._tag + 1) % 256
+            body = _HEAD.pack(operation.value, self._tag, count) + address.to_bytes(4, "little") + data
+            frame = bytes([REQUEST]) + body + zlib.crc32(body).to_bytes(4, "little")
+            await self._transport.send(frame)
+            status, found = await self._answer(answer, len(frame))
+            if status is Status.OK:
+                self._settled = True
+                return found
+            if status not in NOT_RECEIVED and not (status is None and again):
+                break
+        tried = f" ({attempt + 1} attempts)" if attempt else ""
+        raise LinkError(f"{what}: {found if status is None else _TEXTS[status]}{tried}", status)
+
+    def _seconds(self, size):
+        """The time that `size` bytes take at most."""
+        return self._timeout + 10 * size / self._baud
+
+    async def _answer(self, words, sent):
+        """The status and the data of an answer of `words` words; of one that can't be read, None and why."""
+        head = await self._transport.receive(1 + _HEAD.size, self._seconds(sent + 1 + _HEAD.size))
+        if not head:
+            return None, f"no answer within {self._timeout:g} s"
+        if len(head) < 1 + _HEAD.size:
+            return None, "only a part of the answer came"
+        code, tag, count = _HEAD.unpack(head[1:])
+        if head[0] != ANSWER or count > max(self._words, words):
+            return None, "what came is no answer"
+        rest = await self._transport.receive(4 * count + 4, self._seconds(4 * count + 4))
+        if len(rest) < 4 * count + 4:
+            return None, "only a part of the answer came"
+        data, checksum = rest[:-4], rest[-4:]
+        if zlib.crc32(head[1:] + data) != int.from_bytes(checksum, "little"):
+            return None, "the answer came damaged"
+        if code not in [status.value for status in Status]:
+            return None, "what came is no answer"
+        status = Status(code)
+        # A request that was not understood may have another tag.
+        if status in NOT_RECEIVED:
+            return status, b""
+        if tag != self._tag or count != (words if status is Status.OK else 0):
+            return None, "an answer came to something else"
+        return status, data
+
+
+class RegisterPort:
+    """Port for :class:`sim.host.driver.Driver`: the core's registers over a :class:`SerialLink`."""
+
+    def __init__(self, link):
+        self._link = link
+
+    async def read(self, offset):
+        return int.from_bytes(await self._link.read(REGISTERS_BASE + offset, 4), "little")
+
+    async def write(self, offset, value):
+        # A start must not be repeated on suspicion.
+        await self._link.write(REGISTERS_BASE + offset, value.to_bytes(4, "little"), again=offset != REGISTER["control"].offset)

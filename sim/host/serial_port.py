@@ -1,0 +1,71 @@
+"""A serial port of this machine, for :class:`sim.host.serial_link.SerialLink`."""
+
+import contextlib
+import time
+
+from ..rtl.simulators import ToolError
+from .serial_link import LinkError
+
+__all__ = ["SerialPort"]
+
+
+class SerialPort:
+    """A port by its name (or a URL of pyserial); a context manager. What fails raises LinkError, in one line.
+
+    The methods are async as those of other transports are, and wait themselves.
+    """
+
+    #: Seconds that a request may take to leave this machine.
+    write_timeout = 10
+
+    def __init__(self, name, baud):
+        try:
+            import serial
+        except ImportError:
+            raise ToolError("pyserial, which opens serial ports, is missing; install it with: pip install pyserial") from None
+        self._name = name
+        with self._failures("could not be opened"):
+            self._port = serial.serial_for_url(name, baudrate=baud, timeout=0, write_timeout=self.write_timeout, exclusive=True)
+        # An FTDI bridge holds back short answers for 16 ms unless it is told not to.
+        with contextlib.suppress(Exception):
+            self._port.set_low_latency_mode(True)
+
+    @contextlib.contextmanager
+    def _failures(self, what):
+        import serial
+        try:
+            yield
+        except (OSError, ValueError) as error:  # SerialException is an OSError
+            reason = str(error).partition(self._name)[2].lstrip(":' ") or str(error)
+            if isinstance(error, serial.SerialTimeoutException):
+                reason = f"it took nothing for {self.write_timeout} s"
+            raise LinkError(f"serial port {self._name} {what}: {' '.join(reason.split())}") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._port.close()
+
+    async def send(self, data):
+        """Sends bytes."""
+        with self._failures("failed"):
+            self._port.write(data)
+            self._port.flush()
+
+    async def receive(self, count, seconds):
+        """At most `count` bytes, and what came within that time."""
+        data, end = b"", time.monotonic() + seconds
+        with self._failures("failed"):
+            while len(data) < count and (left := end - time.monotonic()) > 0:
+                self._port.timeout = left
+                data += self._port.read(count - len(data))
+        return data
+
+    async def drop(self, seconds):
+        """Drops what comes in, until nothing has for so long; False if something still does after ten times that."""
+        end = time.monotonic() + 10 * seconds
+        while time.monotonic() < end:
+            if not await self.receive(1 << 16, seconds):
+                return True
+        return False

@@ -1,0 +1,1 @@
+"""The compiler's intermediate form of a network."""

@@ -1,0 +1,205 @@
+"""The compiler's input for what is more than a chain of dense layers: tensors, and the stages that make them.
+
+A stage is all that happens between reading operands and writing a result: convolutions that add up in the same sums, their
+maximum over windows, a function, rounding, a product. Dense layers, pooling alone, residual additions, scales and
+shifts, concatenation and moving averages are stages with particular weights, so that there is one kind of thing to
+schedule. Indices of tensors are (y, x, channel); a vector is a tensor of 1 x 1 positions.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+__all__ = ["Tensor", "Term", "Pool", "Stage", "Graph", "span"]
+
+
+def span(count, stride, kernel, dilation):
+    """Positions from the first to the last that `count` windows read, along one axis."""
+    return (count - 1) * stride + (kernel - 1) * dilation + 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output: binary32)."""
+
+    name: str
+    channels: int
+    height: int = 1
+    width: int = 1
+
+    @property
+    def shape(self):
+        """(height, width, channels)."""
+        return self.height, self.width, self.channels
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A convolution that adds to a stage's sums: position (y, x) reads source positions `(y, x) * stride + (ky, kx) * dilation -
+    padding`. What lies outside of the source is +0.
+
+    Parameters
+    ----------
+    source : str
+        Tensor that is read.
+    weights : bfloat16 (kernel height, kernel width, channels of the source / groups, channels of the result)
+        Output channels are cut into `groups` equal parts; part g sees the g-th part of the source's channels.
+    stride, dilation, padding : (int, int)
+        Along y and x; padding above and to the left. Below and to the right there is as much as the stage's size asks for.
+    groups : int
+    """
+
+    source: str
+    weights: np.ndarray
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    groups: int = 1
+
+    @property
+    def kernel(self):
+        return self.weights.shape[:2]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Maximum over windows of sums: output (y, x) takes those at `(y, x) * stride + (wy, wx) * dilation - padding` that exist;
+    every window has at least one. `size` is (height, width) of the result."""
+
+    window: tuple[int, int]
+    size: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """`output[origin + (y, x)] = round(function(pool(bias + terms)))`, or that times `times`.
+
+    Every output channel is `bias + sum over the terms, over ky, over kx, over c`, in this order, whatever the size of
+    the array.
+
+    Parameters
+    ----------
+    name : str
+    output : str
+        Tensor that is written. Several stages may write parts of the same one.
+    terms : tuple of Term
+        At least one; all have the same output channels.
+    size : (int, int)
+        Height and width of the sums, before pooling.
+    bias : float32 (channels,) or None
+    pool : Pool or None
+    function : str or sim.golden.functions.Function
+        Applied after pooling.
+    softmax : bool
+        Over the channels, in place of a function.
+    times : str or None
+        Tensor of the result's shape: both factors are bfloat16, and the product is rounded again.
+    origin : (int, int)
+        Where in the output the result's position (0, 0) goes.
+    value : str or None
+        The ONNX value, (batch, channels, height, width) or (batch, channels), that this stage completes, for comparison.
+    """
+
+    name: str
+    output: str
+    terms: tuple[Term, ...]
+    size: tuple[int, int] = (1, 1)
+    bias: np.ndarray | None = None
+    pool: Pool | None = None
+    function: object = "none"
+    softmax: bool = False
+    times: str | None = None
+    origin: tuple[int, int] = (0, 0)
+    value: str | None = None
+
+    @property
+    def result_size(self):
+        """(height, width) of what is written."""
+        return self.pool.size if self.pool else self.size
+
+    @property
+    def sums_size(self):
+        """(height, width) of the sums that are needed: windows may leave some at the end out."""
+        if not self.pool:
+            return self.size
+        pool = self.pool
+        return tuple(min(have, span(count, stride, window, dilation) - padding) for have, count, stride, window, dilation, padding
+                     in zip(self.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding))
+
+    @property
+    def channels(self):
+        """Output channels."""
+        return self.terms[0].weights.shape[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network of stages, in an order in which they can run.
+
+    Parameters
+    ----------
+    name : str
+    tensors : dict of str to Tensor
+        Of the input, of every stage's output.
+    input, output : str
+        Names of tensors. The output is kept in binary32, unless a product is part of it.
+    stages : tuple of Stage
+    input_order : int array (height * width * channels,), or None
+        The value of the ONNX sample, flattened, at each (y, x, channel) of the input tensor. None: in order.
+    output_order : int array, or None
+        For each value of the ONNX result, flattened: which of the output tensor's, as (y, x, channel). None: in order.
+    softmax : bool
+        Whether the model ended in Softmax, which has been left out: the results are logits.
+    input_shape : tuple of int
+        Shape of one sample, as the model had it.
+    preprocess : str or None
+        What the model's metadata says under `preprocess`.
+    origin : sim.fusion.origin.Origin or None
+        The model's own input and outputs; None if the graph was not read from a file.
+    """
+
+    name: str
+    tensors: dict[str, Tensor]
+    input: str
+    output: str
+    stages: tuple[Stage, ...]
+    input_order: np.ndarray | None = field(default=None, repr=False)
+    output_order: np.ndarray | None = field(default=None, repr=False)
+    softmax: bool = False
+    input_shape: tuple[int, ...] = ()
+    preprocess: str | None = None
+    origin: object = field(default=None, repr=False)
+
+    @property
+    def input_size(self):
+        """Values in one sample."""
+        return int(np.prod(self.tensors[self.input].shape))
+
+    @property
+    def output_size(self):
+        """Values in one result."""
+        shape = self.tensors[self.output].shape
+        return int(np.prod(shape)) if self.output_order is None else len(self.output_order)
+
+    def arrange_input(self, samples):
+        """(batch, height, width, channels) from samples (batch, input size) in the model's order."""
+        samples = np.asarray(samples)
+        ordered = samples if self.input_order is None else samples[:, self.input_order]
+        return np.ascontiguousarray(ordered).reshape(-1, *self.tensors[self.input].shape)
+
+    def arrange_output(self, values):
+        """(batch, output size) in the model's order from (batch, height, width, channels)."""
+        flat = np.asarray(values).reshape(len(values), -1)
+        return np.ascontiguousarray(flat if self.output_order is None else flat[:, self.output_order])
+
+    def is_wide(self, stage):
+        """Whether what a stage writes is kept in binary32: the output, if no product is part of it."""
+        return stage.output == self.output and not any(other.times for other in self.stages if other.output == self.output)
+
+    def macs(self, stage):
+        """Multiplications that a stage needs for one sample; padding counts, as it does elsewhere, structural zeros do not."""
+        height, width = stage.sums_size
+        return sum(height * width * term.weights.size for term in stage.terms)

@@ -1,0 +1,214 @@
+"""What the arithmetic is claimed to give, in SMT-LIB's theory of floating point, and what numpy says of the same inputs.
+
+The specification is `acc' = ftz(rne(acc + ftz(rne(x * w))))`, with operands flushed too and one NaN. A bfloat16 is by
+definition the upper half of a binary32, and that is how it becomes a number here: Bitwuzla has binary32, but takes bfloat16
+for an experiment.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from amaranth_tpu.hw.arithmetic.adder import LATENCIES, Adder
+from amaranth_tpu.hw.arithmetic.multiplier import LEADS, Multiplier
+from amaranth_tpu.hw.array.cell import STAGES, Cell, split_stages
+
+from ..golden import arithmetic as golden
+
+__all__ = ["BLOCKS", "Block", "Claim", "specification"]
+
+_SPECIFICATION = """
+(define-fun ftz ((f Float32)) Float32 {ftz})
+(define-fun number ((bits (_ BitVec 32))) Float32 (ftz ((_ to_fp 8 24) bits)))
+(define-fun product ((x (_ BitVec 16)) (w (_ BitVec 16))) Float32
+  (ftz (fp.mul {rounding} (number (concat x #x0000)) (number (concat w #x0000)))))
+(define-fun sum ((a Float32) (b Float32)) Float32 (ftz (fp.add {rounding} a b)))
+(define-fun same ((bits (_ BitVec 32)) (f Float32)) Bool
+  (ite (fp.isNaN f) (= bits #x7fc00000) (= ((_ to_fp 8 24) bits) f)))
+"""
+_FTZ = "(ite (fp.isSubnormal f) (ite (fp.isNegative f) (_ -zero 8 24) (_ +zero 8 24)) f)"
+
+
+def specification(rounding="RNE", flush=True):
+    """SMT-LIB functions: `number` of bits, `product` of two bfloat16, `sum` of numbers, and if bits are the `same` number.
+
+    Only the defaults are right: `rounding` is one of SMT-LIB's modes, and without `flush` subnormals are kept.
+    """
+    return _SPECIFICATION.format(rounding=rounding, ftz=_FTZ if flush else "f")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`port` is `expected` in cycle `cycle` of every run, whatever registers hold in the beginning and inputs are in any cycle.
+
+    Parameters
+    ----------
+    text : str
+        The claim in words.
+    expected : str
+        A term: a number if `number`, else a bit vector. `run.x.0` is input `x` in cycle 0 of the run.
+    given : dict
+        `(port, cycle)` to the term that an input is.
+    assumption : str
+        A formula.
+    other : tuple
+        `(cycles, given)` of a second run, `other`, that begins with the same registers.
+    factors : tuple
+        Two terms whose `product` is in `expected`.
+    """
+
+    text: str
+    port: str
+    cycle: int
+    expected: str
+    number: bool = False
+    given: dict = field(default_factory=dict)
+    assumption: str = "true"
+    other: tuple | None = None
+    factors: tuple | None = None
+
+    @property
+    def decisive(self):
+        """`(port, cycle)` of the inputs that the claim names; none if it is about two runs."""
+        return tuple((port, int(cycle)) for port, cycle in re.findall(r"\brun\.(\w+)\.(\d+)", self.expected))
+
+    def after(self, start, widths):
+        """The claim about runs that have, in their first cycles, the inputs of the columns `start`."""
+        given = {(port, cycle): f"(_ bv{bits} {widths[port]})" for port, column in start.items()
+                 for cycle, bits in enumerate(column)}
+        other = self.other and (self.other[0], {**given, **self.other[1]})
+        return replace(self, given={**given, **self.given}, other=other)
+
+    def script(self, circuit, specification, multiplier=None):
+        """SMT-LIB text that can be satisfied only where the claim is wrong.
+
+        `multiplier`, the circuit of a multiplier without registers, has to be proven to give the `product`. It takes nothing
+        from the claim and adds nothing to it, but to be told so saves a solver most of its work.
+        """
+        parts = [circuit.script, specification]
+        if self.other:
+            parts.append(circuit.unroll("other", *self.other))
+        parts += [circuit.unroll("run", self.cycle, self.given), f"(assert {self.assumption})"]
+        if multiplier and self.factors:
+            x, w = self.factors
+            parts += [multiplier.script, multiplier.unroll("known", 0, {("x", 0): x, ("w", 0): w}),
+                      f"(assert (same {multiplier.output('known', 'o', 0)} (product {x} {w})))"]
+        found = circuit.output("run", self.port, self.cycle)
+        parts.append(f"(assert (not ({'same' if self.number else '='} {found} {self.expected})))")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block in all its pipelinings.
+
+    Parameters
+    ----------
+    name, parameter : str
+        Of the block, and of what says how it is pipelined.
+    values : sequence
+        Of the parameter.
+    make : callable
+        Value to component.
+    claims : callable
+        `(value, first)` to claims, whose first cycle that matters is `first`.
+    expect : callable
+        `(value, columns, port)` to what the golden model says of the port, an int a cycle, or None where inputs do not tell.
+    start : dict
+        Columns of inputs, of equal length, that bring the block into a state in which outputs depend on inputs only.
+    """
+
+    name: str
+    parameter: str
+    values: tuple
+    make: Callable
+    claims: Callable
+    expect: Callable
+    start: dict = field(default_factory=dict)
+
+
+# --- Multiplier and adder -----------------------------------------------------------------------------------------
+
+def _multiplier_claims(lead, first):
+    return [Claim("o is the product", "o", first + lead, f"(product run.x.{first} run.w.{first})", number=True)]
+
+
+def _multiplier_model(lead, columns, port):
+    return [None] * lead + [int(golden.multiply(x, w)) for x, w in zip(columns["x"], columns["w"])]
+
+
+def _adder_claims(pipelining, first):
+    latency, canonical = pipelining
+    canonical_b = f"(=> (fp.isNaN ((_ to_fp 8 24) run.b.{first})) (= run.b.{first} #x7fc00000))"
+    return [Claim("o is the sum", "o", first + latency, f"(sum (number run.a.{first}) (number run.b.{first}))", number=True,
+                  assumption=canonical_b if canonical else "true")]
+
+
+def _adder_model(pipelining, columns, port):
+    return [None] * pipelining[0] + [int(golden.add(a, b)) for a, b in zip(columns["a"], columns["b"])]
+
+
+# --- Cell ---------------------------------------------------------------------------------------------------------
+
+def _cell_claims(stages, first):
+    # An x uses the last weight that was marked before the last switch before it. The first claim says so where these three
+    # follow one another; the next two, that a cycle in between which neither marks nor switches changes nothing, whatever
+    # else happens in it. So they say it, one cycle added at a time, for every distance between the three.
+    lead, _ = split_stages(stages)
+    inputs = ("x_i", "w_i", "mark_i", "switch_i", "sum_i", "rst")
+    x = first + 2
+    last = x + stages
+    factors = f"run.x_i.{x}", f"run.w_i.{first}"
+
+    def after_one_more(cycles):
+        """From cycle `first` on, the run has in cycle c + 1 the inputs of cycle c of the other one."""
+        return {(port, cycle + 1): f"other.{port}.{cycle}" for port in inputs for cycle in range(first, cycles + 1)}
+
+    def unless_reset(port, *cycles):
+        return "(bvand " + " ".join([f"run.{port}.{first}", *(f"(bvnot run.rst.{first + cycle})" for cycle in cycles)]) + ")"
+
+    return [
+        Claim("sum_o is the sum of sum_i and of x_i times the weight that was marked", "sum_o", last,
+              f"(sum (number run.sum_i.{x + lead}) (product {' '.join(factors)}))", number=True, factors=factors,
+              given={("mark_i", first): "#b1", ("switch_i", first + 1): "#b1"}),
+        Claim("a cycle without a switch keeps the active weight", "sum_o", last - 1, f"(|dut_n sum_o| other.{last - 2})",
+              given={("switch_i", first): "#b0", **after_one_more(last - 2)}, other=(last - 2, {})),
+        Claim("a cycle without a mark keeps the next weight", "sum_o", last, f"(|dut_n sum_o| other.{last - 1})",
+              given={("mark_i", first): "#b0", **after_one_more(last - 1)},
+              other=(last - 1, {("switch_i", first): "#b1"})),
+        Claim("x_o is x_i", "x_o", first + 1, f"run.x_i.{first}"),
+        Claim("w_o is w_i", "w_o", first + 1, f"run.w_i.{first}"),
+        Claim("switch_o is switch_i", "switch_o", first + 1, unless_reset("switch_i", 0)),
+        Claim("mark_o is mark_i", "mark_o", first + 2, unless_reset("mark_i", 0, 1)),
+    ]
+
+
+def _cell_model(stages, columns, port):
+    lead, _ = split_stages(stages)
+    if port in ("x_o", "w_o"):
+        return [None, *columns[port.replace("_o", "_i")]]
+    kept = [1 - rst for rst in columns["rst"]]
+    if port == "switch_o":
+        return [None, *(a & b for a, b in zip(columns["switch_i"], kept))]
+    if port == "mark_o":
+        return [None, None, *(a & b & c for a, b, c in zip(columns["mark_i"], kept, kept[1:]))]
+    shadow = active = None
+    sums = [None] * stages
+    for x, w, mark, switch, total in zip(columns["x_i"], columns["w_i"], columns["mark_i"], columns["switch_i"],
+                                         columns["sum_i"][lead:]):
+        sums.append(None if active is None else int(golden.multiply_accumulate(total, x, active)))
+        active, shadow = shadow if switch else active, w if mark else shadow
+    return sums
+
+
+#: Two weights that differ in all but the format, marked; the first of them is switched to.
+_CELL_START = {"w_i": [0x3FC0, 0, 0xC040], "mark_i": [1, 0, 1], "switch_i": [0, 1, 0], "x_i": [0] * 3, "sum_i": [0] * 3,
+               "rst": [0] * 3}
+
+#: By name. The adder's pipelining is its latency and whether its second operand has one NaN only.
+BLOCKS = {block.name: block for block in (
+    Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_claims, _multiplier_model),
+    Block("adder", "latency", tuple((latency, canonical) for latency in LATENCIES for canonical in (False, True)),
+          lambda value: Adder(latency=value[0], canonical_b=value[1]), _adder_claims, _adder_model),
+    Block("cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_claims, _cell_model, _CELL_START),
+)}

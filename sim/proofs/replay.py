@@ -1,0 +1,77 @@
+"""Plays the inputs of a counterexample to a circuit's Verilog in Icarus."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from amaranth_tpu.hw.tools.yosys import run_yosys
+from amaranth_tpu.hw.verilog.export import component_to_rtlil
+
+from ..rtl.simulators import ToolError, icarus_version
+
+__all__ = ["replay"]
+
+_SCRIPT = """
+read_rtlil design.il
+hierarchy -check -top dut
+proc
+flatten
+opt_clean
+{changes}
+write_verilog -sv -noattr design.v
+"""
+
+_BENCH = """
+`timescale 1ns/1ns
+module bench;
+    reg clk = 0;
+{declarations}
+    dut dut({connections});
+    initial begin
+{steps}
+        $finish;
+    end
+endmodule
+"""
+
+
+def replay(circuit, columns):
+    """Outputs of a :class:`sim.proofs.smt.Circuit` for these inputs.
+
+    Parameters
+    ----------
+    columns : dict
+        Every input's name to ints, one a cycle.
+
+    Returns
+    -------
+    dict
+        Output name to ints, one a cycle and one after the last; None where a bit is unknown.
+
+    Raises
+    ------
+    ToolError
+        When Icarus is missing or fails.
+    """
+    icarus_version()
+    files = {"design.il": component_to_rtlil(circuit.component, name="dut")}
+    design = run_yosys(_SCRIPT.format(changes=circuit.changes), files, "design.v", timeout=120)
+    declarations = [f"    reg [{width - 1}:0] {name} = 0;" for name, width in circuit.inputs.items()]
+    declarations += [f"    wire [{width - 1}:0] {name};" for name, width in circuit.outputs.items()]
+    show = f'        #1 $display("{" ".join(["%b"] * len(circuit.outputs))}", {", ".join(circuit.outputs)});'
+    steps = []
+    for values in zip(*columns.values()):
+        steps += [f"        {name} = {circuit.inputs[name]}'d{value};" for name, value in zip(columns, values)]
+        steps += [show, "        clk = 1;", "        #1 clk = 0;"]
+    ports = ["clk", *circuit.inputs, *circuit.outputs]
+    bench = _BENCH.format(declarations="\n".join(declarations), connections=", ".join(f".{name}({name})" for name in ports),
+                          steps="\n".join([*steps, show]))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "design.sv").write_text(design + bench)
+        for command in (["iverilog", "-g2012", "-o", "run", "design.sv"], ["vvp", "run"]):
+            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+            if done.returncode:
+                raise ToolError(f"{command[0]} stopped with status {done.returncode}; it said: {done.stderr.strip()[:200]}")
+    rows = [[None if set(word) - {"0", "1"} else int(word, 2) for word in line.split()]
+            for line in done.stdout.splitlines() if line and line[0] in "01xz"]
+    return {name: [row[index] for row in rows] for index, name in enumerate(circuit.outputs)}

@@ -1,0 +1,198 @@
+"""Circuits in SMT-LIB, unrolled over cycles, and a solver with a time limit."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from amaranth.hdl import Shape
+from amaranth.lib.wiring import In
+
+from amaranth_tpu.hw.tools.yosys import run_yosys
+from amaranth_tpu.hw.verilog.export import component_to_rtlil
+
+__all__ = ["SolverError", "Answer", "Circuit", "solve"]
+
+_SCRIPT = """
+read_rtlil design.il
+hierarchy -check -top {name}
+setattr -unset init w:*
+proc
+flatten
+opt_clean
+{changes}
+dffunmap
+opt_clean
+write_smt2 -stbv design.smt2
+"""
+
+_SOLVER = Path(__file__).with_name("solver.py")
+#: Seconds that the solver's process may take beyond its own limit, which it does not look at all the time.
+_GRACE = 30
+
+
+class SolverError(RuntimeError):
+    """What goes into the solver is not understood, or it cannot run, or died; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`result` is `sat`, `unsat` or `unknown`; `values` maps the terms that were asked for to ints where it is `sat`.
+
+    `seconds` are the processor's, but those of the clock where the answer is `unknown`.
+    """
+
+    result: str
+    values: dict
+    seconds: float
+
+
+def solve(script, values=(), *, timeout):
+    """Decides an SMT-LIB script without `check-sat` and the like.
+
+    Parameters
+    ----------
+    values : sequence of str
+        Terms whose values are asked for.
+    timeout : float
+        Seconds; beyond them the answer is `unknown`.
+
+    Raises
+    ------
+    SolverError
+        When Bitwuzla is missing, does not understand the script, or dies.
+    """
+    if find_spec("bitwuzla") is None:
+        raise SolverError("the solver is missing; install it with: pip install bitwuzla")
+    values = list(values)
+    job = json.dumps({"script": script, "values": values, "seconds": timeout})
+    started = time.monotonic()
+    try:
+        done = subprocess.run([sys.executable, "-P", str(_SOLVER)], input=job, capture_output=True, text=True,
+                              timeout=timeout + _GRACE)
+    except subprocess.TimeoutExpired:
+        return Answer("unknown", {}, time.monotonic() - started)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise SolverError(f"the solver stopped with status {done.returncode}; it said: {said}")
+    answer = json.loads(done.stdout)
+    seconds = time.monotonic() - started if answer["result"] == "unknown" else answer["seconds"]
+    return Answer(answer["result"], dict(zip(values, answer["values"])), seconds)
+
+
+class Circuit:
+    """A component of the domain `sync` in SMT-LIB, by Yosys; initial values are left out.
+
+    Yosys describes one cycle: a state, which is the bits of all inputs and registers, what each output is in a state, and
+    what each register is in the next one. :meth:`unroll` puts cycles in a row.
+
+    Parameters
+    ----------
+    component : wiring.Component
+        Its members are flat.
+    changes : str
+        Yosys commands that change the design, a line each, when it is flat.
+    name : str
+        Tells circuits apart that stand in one script.
+
+    Members
+    -------
+    script : str
+        What Yosys wrote: to be put in front of what :meth:`unroll` gives.
+    inputs, outputs : dict
+        Port names to widths; `rst` is an input.
+
+    Raises
+    ------
+    SolverError
+        When Yosys' description is not understood.
+    """
+
+    def __init__(self, component, changes="", name="dut"):
+        self.component, self.changes, self.name = component, changes, name
+        self.inputs, self.outputs = {}, {}
+        for path, member, _ in component.signature.flatten(component):
+            ports = self.inputs if member.flow is In else self.outputs
+            ports["__".join(map(str, path))] = Shape.cast(member.shape).width
+        self.inputs["rst"] = 1
+        design = component_to_rtlil(component, name=name)
+        self.script = run_yosys(_SCRIPT.format(changes=changes, name=name), {"design.il": design}, "design.smt2", timeout=120)
+        self._read()
+
+    def _read(self):
+        """Finds out which bits of the state are which input or register, and what registers become."""
+        text, state = self.script, rf"\|{self.name}_s\|"
+        self._width = int(re.search(rf"^\(define-sort {state} \(\) \(_ BitVec (\d+)\)\)", text, re.M)[1])
+        places = {name: (int(high), int(low), sort == "Bool") for name, sort, high, low in re.findall(
+            rf"^\(define-fun (\S+) \(\(state {state}\)\) (Bool|\(_ BitVec \d+\)) (?:\(= )?\(\(_ extract (\d+) (\d+)\) state\)",
+            text, re.M)}
+        transition = text[text.index(f"(define-fun |{self.name}_t| "):]
+        registers = re.findall(rf"^  \(= (.*) \((\|{self.name}#\d+\|) next_state\)\) ;", transition, re.M)
+        # High bit to low bit and a term with the fields {run}, {cycle} and {before}, the cycle before.
+        self._parts = {}
+        for index, (value, name) in enumerate(registers):
+            high, low, boolean = places[name]
+            value = f"(ite {value} #b1 #b0)" if boolean else value
+            self.script += f"(define-fun {self.name}.{index} ((state |{self.name}_s|)) (_ BitVec {high - low + 1}) {value})\n"
+            self._parts[high] = low, f"({self.name}.{index} {{run}}.{{before}})"
+        for port, width in self.inputs.items():
+            definition = re.search(rf"^\(define-fun \|{self.name}_n {port}\| \(\(state {state}\)\) .*$", text, re.M)
+            for name in re.findall(rf"\((\|{self.name}#\d+\|) state\)", definition[0]):
+                high, low, _ = places[name]
+                self._parts[high] = low, f"((_ extract {width - 1} {width - 1 - high + low}) {{run}}.{port}.{{cycle}})"
+                width -= high - low + 1
+        # What is left is a bit of Yosys' own and the clock. Were it more, an input or a register would be held for ever.
+        left = self._width - sum(high - low + 1 for high, (low, _) in self._parts.items())
+        if len(registers) != transition.count("next_state)") or left != 2:
+            raise SolverError("Yosys describes a circuit in another way than expected; its version may be too new")
+        self.script += f"(declare-const {self.name}.start |{self.name}_s|)\n"
+
+    def _state(self, first):
+        """Terms, from high bits to low ones, of a state: the first, or one in a run."""
+        at, terms = self._width - 1, []
+        while at >= 0:
+            low, term = self._parts.get(at, (at, None))
+            if term is None or first and "{before}" in term:
+                term = f"((_ extract {at} {low}) {self.name}.start)"
+            terms.append(term)
+            at = low - 1
+        return terms
+
+    def unroll(self, run, cycles, given=None):
+        """Text that defines the cycles 0 to `cycles` of a run.
+
+        All runs begin with the same registers, which are free constants, and so are the inputs.
+
+        Parameters
+        ----------
+        run : str
+            Its name.
+        given : dict
+            `(port, cycle)` to a term that the input is in this cycle.
+        """
+        given = given or {}
+        lines = []
+        for cycle in range(cycles + 1):
+            for port, width in self.inputs.items():
+                name, sort = self.input(run, port, cycle), f"(_ BitVec {width})"
+                lines.append(f"(define-fun {name} () {sort} {given[port, cycle]})" if (port, cycle) in given
+                             else f"(declare-const {name} {sort})")
+            *terms, state = self._state(cycle == 0)
+            for term in reversed(terms):
+                state = f"(concat {term} {state})"
+            state = state.format(run=run, cycle=cycle, before=cycle - 1)
+            lines.append(f"(define-fun {run}.{cycle} () |{self.name}_s| {state})")
+        return "\n".join(lines) + "\n"
+
+    def input(self, run, port, cycle):
+        """The term, a bit vector, of an input in a cycle."""
+        return f"{run}.{port}.{cycle}"
+
+    def output(self, run, port, cycle):
+        """The term, a bit vector, of an output in a cycle."""
+        term = f"(|{self.name}_n {port}| {run}.{cycle})"
+        return f"(ite {term} #b1 #b0)" if self.outputs[port] == 1 else term

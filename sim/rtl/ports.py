@@ -1,0 +1,191 @@
+"""One bench for three simulators: a coroutine that knows a block's ports by name only.
+
+A bench is `async def bench(ports, rng, **sizes)`. In each cycle it sets inputs, awaits `ports.settle()`, gets outputs and
+awaits `ports.tick()`. :func:`simulate` runs it in Amaranth's simulator, :func:`play` inside a cocotb test. Names are those
+that :func:`hw.verilog.export.component_to_verilog` gives: paths joined by `__`; arrays are set and got as lists, and so are the
+lanes of a port that has several side by side, the first one lowest.
+"""
+
+import random
+import re
+
+from amaranth.hdl import Value
+from amaranth.lib.wiring import In
+
+__all__ = ["simulate", "play", "pack", "unpack", "bfloat16_bits", "binary32_bits"]
+
+
+class _Ports:
+    """What a bench sees of a block. `cycle` counts the ticks; more of them than `limit` are a failure."""
+
+    limit = 100_000
+
+    def __init__(self, handles):
+        self._handles = handles
+        self._arrays = {}
+        for name in handles:
+            if match := re.fullmatch(r"(.+)__(\d+)", name):
+                self._arrays[match[1]] = max(self._arrays.get(match[1], 0), int(match[2]) + 1)
+        self.cycle = 0
+
+    def set(self, **values):
+        """Sets inputs."""
+        for name, value in values.items():
+            if isinstance(value, (list, tuple)):
+                if name in self._arrays:
+                    for index, element in enumerate(value):
+                        self._write(self._handles[f"{name}__{index}"], int(element))
+                else:
+                    width = len(self._handles[name]) // len(value)
+                    self._write(self._handles[name], sum(int(lane) << width * index for index, lane in enumerate(value)))
+            else:
+                self._write(self._handles[name], int(value))
+
+    def get(self, name):
+        """An output as an int, or None while it has unknown bits; a list for an array."""
+        if name in self._arrays:
+            return [self._read(self._handles[f"{name}__{index}"]) for index in range(self._arrays[name])]
+        return self._read(self._handles[name])
+
+    def lanes(self, name, count):
+        """An output of `count` lanes as a list: each an int, or None while it has unknown bits."""
+        bits = self._bits(self._handles[name])
+        width = len(bits) // count
+        lanes = (bits[end - width:end] for end in range(len(bits), 0, -width))
+        return [int(lane, 2) if set(lane) <= {"0", "1"} else None for lane in lanes]
+
+    async def tick(self):
+        """Ends the cycle."""
+        self.cycle += 1
+        assert self.cycle <= self.limit, f"no end within {self.limit} cycles"
+        await self._tick()
+
+    async def reset(self):
+        """One cycle with the reset on."""
+        self._write(self._reset, 1)
+        await self.settle()
+        await self.tick()
+        self._write(self._reset, 0)
+
+
+# --- Amaranth's simulator -----------------------------------------------------------------------------------------
+
+class _AmaranthPorts(_Ports):
+    def __init__(self, component, context, domain):
+        super().__init__({"__".join(map(str, path)): Value.cast(value)
+                          for path, _, value in component.signature.flatten(component)})
+        self._context, self._reset = context, domain.rst
+
+    def _write(self, handle, value):
+        self._context.set(handle, value)
+
+    def _read(self, handle):
+        return self._context.get(handle)
+
+    def _bits(self, handle):
+        return f"{self._read(handle):0{len(handle)}b}"
+
+    async def settle(self):
+        pass
+
+    async def _tick(self):
+        await self._context.tick()
+
+
+def simulate(component, bench, *, seed, **sizes):
+    """Runs `bench` on a component in Amaranth's simulator, and returns what it returns."""
+    from amaranth.hdl import ClockDomain, Module
+    from amaranth.sim import Simulator
+
+    domain = ClockDomain("sync")
+    m = Module()
+    m.domains += domain
+    m.submodules.dut = component
+    results = []
+
+    async def testbench(context):
+        results.append(await bench(_AmaranthPorts(component, context, domain), random.Random(seed), **sizes))
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    return results[0]
+
+
+# --- cocotb -------------------------------------------------------------------------------------------------------
+
+class _CocotbPorts(_Ports):
+    def __init__(self, dut):
+        super().__init__({handle._name: handle for handle in dut if hasattr(handle, "value") and hasattr(handle, "set")})
+        self._clock, self._reset = dut.clk, dut.rst
+
+    def _write(self, handle, value):
+        handle.value = value
+
+    def _read(self, handle):
+        value = handle.value
+        return int(value.to_unsigned() if hasattr(value, "to_unsigned") else value) if value.is_resolvable else None
+
+    def _bits(self, handle):
+        return str(handle.value)
+
+    async def settle(self):
+        from cocotb.triggers import Timer
+        await Timer(1, "ns")
+
+    async def _tick(self):
+        await self.settle()
+        self._clock.value = 1
+        await self.settle()
+        self._clock.value = 0
+        await self.settle()
+
+
+async def play(dut, component, bench, **sizes):
+    """Runs `bench` on `dut`, the Verilog of `component`, after a reset with all inputs 0."""
+    import cocotb
+
+    ports = _CocotbPorts(dut)
+    dut.clk.value = 0
+    for path, member, _ in component.signature.flatten(component):
+        if member.flow is In:
+            ports.set(**{"__".join(map(str, path)): 0})
+    await ports.settle()
+    await ports.reset()
+    return await bench(ports, random.Random(cocotb.RANDOM_SEED), **sizes)
+
+
+# --- Values -------------------------------------------------------------------------------------------------------
+
+def pack(layout, **values):
+    """The bits, as an int, of a structure; all fields must be given."""
+    word = 0
+    for name, field in layout:
+        value = values.pop(name)
+        value = pack(field.shape, **value) if isinstance(value, dict) else int(getattr(value, "value", value))
+        assert 0 <= value < 1 << field.width, f"{name} = {value} does not fit {field.width} bits"
+        word |= value << field.offset
+    assert not values, f"no such field: {', '.join(values)}"
+    return word
+
+
+def unpack(layout, word):
+    """A dict of the fields, as ints, of a structure's bits."""
+    return {name: word >> field.offset & (1 << field.width) - 1 for name, field in layout}
+
+
+_SPECIALS = (0x0000, 0x0001, 0x007F, 0x0080, 0x00FF, 0x3F80, 0x7F7F, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF)
+
+
+def bfloat16_bits(rng, wild=0.0):
+    """Random bfloat16 of similar size, so that sums of products round; with probability `wild` special or any."""
+    if rng.random() < wild:
+        return rng.choice((rng.choice(_SPECIALS), rng.getrandbits(15))) | rng.getrandbits(1) << 15
+    return rng.getrandbits(1) << 15 | rng.randrange(123, 131) << 7 | rng.getrandbits(7)
+
+
+def binary32_bits(rng, wild=0.0):
+    """Random binary32, made the same way; the low half is often next to a tie of a rounding to bfloat16."""
+    low = rng.choice((0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, rng.getrandbits(16), rng.getrandbits(16)))
+    return bfloat16_bits(rng, wild) << 16 | low

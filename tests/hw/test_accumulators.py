@@ -1,0 +1,36 @@
+# amaranth: UnusedElaboratable=no
+"""The accumulators: sums, biases and whole rows, each column in its own time, in three simulators."""
+
+import functools
+
+import pytest
+
+from amaranth_tpu.hw.array.accumulators import Accumulators
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.benches.bench_accumulators import traffic
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+
+
+@pytest.mark.parametrize("latency", [1, 2])
+@pytest.mark.parametrize("n, depth, bias_depth", [(2, 4, 2), (2, 16, 8), (4, 8, 2), (4, 16, 4), (8, 32, 8)])
+def test_amaranth(n, depth, bias_depth, latency):
+    sizes = {"n": n, "depth": depth, "bias_depth": bias_depth, "latency": latency}
+    assert simulate(Accumulators(**sizes), traffic, seed=seed(), **sizes, cycles=400) > 400 * n
+
+
+SIZES = {"n": 4, "depth": 16, "bias_depth": 4, "latency": 2}
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(Accumulators(**SIZES), name="accumulators")
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="accumulators", quick=True)
+    result = simulation.run("amaranth_tpu.sim.benches.bench_accumulators", testcase="random_traffic", seed=seed(), timeout=120,
+                            arguments={**SIZES, "cycles": 1500})
+    assert result["compared"] > 6000

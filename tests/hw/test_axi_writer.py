@@ -1,0 +1,102 @@
+# amaranth: UnusedElaboratable=no
+"""The AXI write manager: bursts with their data, answers in order, and a flush that keeps promises without writing."""
+
+import pytest
+
+from amaranth_tpu.hw.bus.axi_writer import AxiWriter
+from amaranth_tpu.hw.bus.burst_splitter import burst_request
+from amaranth_tpu.sim.rtl.ports import pack, simulate
+from seeds import seed
+
+LAYOUT = burst_request(32)
+
+
+async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, held=0.0, strays=0.0, outstanding=4):
+    """Random bursts; `takes`, `answers` and `feeds` are probabilities of READY, BVALID and data, `flushes` of a flush, which then
+    holds with probability `held` in each cycle, and `strays` of an answer with another ID, or before the ID is settled."""
+    own, flush = rng.getrandbits(1), False
+    offer, word = None, None
+    addresses, beats, unanswered = [], [], 0    # AW due; W due: [data or None if it may stay unwritten, last]; answers due
+    waiting = 0                                 # beats of the present burst that wait for data
+    out, answered = {"aw": 0, "w": 0}, 0        # bursts of which the address, and the last beat, is out; those answered
+    shown = {"aw": None, "w": None}
+    draining, given_up, silent = False, 0, 0
+    for _ in range(cycles):
+        flush = rng.random() < (held if flush else flushes)
+        if offer is None and rng.random() < 0.7:
+            offer = {"address": rng.getrandbits(24) << 3, "beats": rng.randrange(1, 17), "last": 1}
+        if word is None and rng.random() < feeds:
+            word = rng.getrandbits(64)
+        ready = {"aw": rng.random() < takes, "w": rng.random() < takes}
+        answer = min(out.values()) > answered and rng.random() < answers
+        bad = rng.random() < 0.2
+        stray = not answer and rng.random() < strays
+        settled = not stray or rng.getrandbits(1)
+        ports.set(flush=flush, burst__valid=offer is not None, burst__payload=pack(LAYOUT, **offer) if offer else 0,
+                  data__valid=word is not None, data__payload=word or 0, bus__awready=ready["aw"], bus__wready=ready["w"],
+                  bus__bvalid=answer or stray, bus__bid=own ^ (stray and settled), bus__bresp=2 * bad, id=own, settled=settled)
+        await ports.settle()
+        now = ports.cycle
+        assert unanswered <= outstanding and ports.get("quiet") == (unanswered == 0)
+        assert ports.get("answered") == (answer and not draining), f"cycle {now}"
+        assert ports.get("error") == (answer and bad and not draining), f"cycle {now}"
+        assert ports.get("bus__bready") == 1
+
+        found = {"aw": (ports.get("bus__awaddr"), ports.get("bus__awlen") + 1),
+                 "w": (ports.get("bus__wdata"), ports.get("bus__wstrb"), ports.get("bus__wlast"))}
+        assert ports.get("bus__awvalid") == bool(addresses) and ports.get("bus__wvalid") == bool(beats), f"cycle {now}"
+        for name, due in (("aw", addresses), ("w", beats)):
+            if due:
+                assert shown[name] in (None, found[name]), f"cycle {now}: {name} changed before it was taken"
+                shown[name] = None if ready[name] else found[name]
+        if addresses:
+            assert found["aw"] == addresses[0]
+            assert (ports.get("bus__awsize"), ports.get("bus__awburst"), ports.get("bus__awid")) == (3, 1, own)
+        if beats:
+            data, last = beats[0]
+            assert found["w"][2] == last, f"cycle {now}: WLAST"
+            assert found["w"][1] == (0 if data is None else 0xFF), f"cycle {now}: WSTRB {found['w'][1]:#x}"
+            assert data is None or found["w"][0] == data, f"cycle {now}: WDATA"
+        take, give = ports.get("burst__ready") and offer is not None, ports.get("data__ready") and word is not None
+        assert not take or not draining, f"cycle {now}: a burst after a flush"
+        assert not give or not (flush or draining), f"cycle {now}: something new after a flush"
+
+        # What happens at the end of the cycle
+        room = waiting and (not beats or ready["w"])
+        assert give == bool(room and word is not None and not flush and not draining), f"cycle {now}: data {give}"
+        stand_in = draining and room
+        if take:
+            assert waiting == 0 and unanswered < outstanding
+        if addresses and ready["aw"]:
+            addresses.pop(0)
+            out["aw"] += 1
+        if beats and ready["w"]:
+            out["w"] += beats.pop(0)[1]
+        if give or stand_in:
+            beats.append([None if stand_in else word, int(waiting == 1)])
+            given_up += bool(stand_in)
+            waiting -= 1
+            word = None if give else word
+        if take:
+            addresses.append((offer["address"], offer["beats"]))
+            waiting, offer = offer["beats"], None
+        if flush:
+            draining = True
+        elif unanswered == 0:
+            draining = False
+        unanswered += take - answer
+        answered += answer
+        silent = 0 if take or give or stand_in or answer else silent + 1
+        assert silent < 2000 or not offer, "nothing moves"
+        await ports.tick()
+    assert answered > 20
+    return given_up
+
+
+@pytest.mark.parametrize("rates", [
+    dict(takes=1, answers=0.9, feeds=1), dict(takes=0.4, answers=0.3, feeds=0.4), dict(takes=0.9, answers=0.03, feeds=0.9),
+    dict(takes=0.5, answers=0.5, feeds=0.3, flushes=0.01), dict(takes=0.4, answers=0.5, feeds=0.9, flushes=0.02, held=0.95),
+    dict(takes=0.9, answers=0.4, feeds=0.9, strays=0.4)], ids=str)
+def test_random(rates):
+    given_up = simulate(AxiWriter(address_width=32, data_width=64, outstanding=4), traffic, seed=seed(), cycles=3000, **rates)
+    assert bool(given_up) == ("flushes" in rates)

@@ -1,0 +1,71 @@
+# amaranth: UnusedElaboratable=no
+"""Boards: their pins, their clock, and what can't be made."""
+
+import functools
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import amaranth_tpu.sim as sim
+from amaranth_tpu.hw.boards import BOARDS
+from amaranth_tpu.hw.boards.ecp5_pll import pll_settings
+from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError
+from amaranth_tpu.sim.rtl.simulators import find_verilator
+
+SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16, **PLAIN)
+
+
+@functools.cache
+def verilog(name):
+    return BOARDS[name].to_verilog(SMALL)
+
+
+@pytest.mark.parametrize("name, made", [*((name, "ulx3s-25f") for name in BOARDS),
+                                        *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)])
+def test_pins(name, made):
+    """The top's ports are the pins that the constraints place, whichever of the boards it is made for; they are those of the
+    ULX3S' schematics."""
+    board, verilog_ = BOARDS[name], verilog(made)
+    head = verilog_.partition("\nmodule top (\n")[2].partition(");")[0]
+    ports = [line.split("//")[0].split()[2].rstrip(",") for line in head.strip().splitlines()]
+    lines = board.constraints().splitlines()
+    sites = {line.split('"')[1]: line.split('"')[3] for line in lines if line.startswith("LOCATE")}
+    assert sorted(sites) == sorted(ports) and len(set(sites.values())) == len(sites)
+    assert {line.split('"')[1] for line in lines if line.startswith("IOBUF") and "IO_TYPE=LVCMOS33" in line} == set(ports)
+    assert (sites["clk25"], sites["uart_rx"], sites["uart_tx"], sites["led_0"]) == ("G2", "M1", "L4", "B2")
+    assert 'FREQUENCY PORT "clk25" 25 MHZ;' in lines
+    assert board.preset in PRESETS
+
+
+@pytest.mark.parametrize("mhz", [25, 50, 80, 90, 95, 100, 110, 125, 133, 150])
+def test_pll(mhz):
+    settings = pll_settings(25, mhz)
+    assert abs(settings.output_mhz / mhz - 1) < 0.005
+    assert 400 <= settings.oscillator_mhz <= 800
+    assert settings.input_mhz / settings.input_divider >= 10
+
+
+def test_impossible():
+    board = BOARDS["ulx3s-85f"]
+    for mhz in (2, 900):
+        with pytest.raises(ConfigError, match=f"PLL makes no {mhz} MHz from 25 MHz"):
+            replace(board, clock_mhz=mhz).to_verilog(SMALL)
+    with pytest.raises(ConfigError, match="40000000 baud"):
+        replace(board, baud=40_000_000).to_verilog(SMALL)
+
+
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+def test_lint(simulator, tmp_path):
+    """Not a word about a board's Verilog."""
+    (tmp_path / "top.v").write_text(verilog("ulx3s-25f"))
+    files = ["top.v", str(Path(sim.__file__).parent / "rtl" / "ehxplll.v")]
+    if simulator == "icarus":
+        command, environment = ["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", "top", "-o", "top.vvp", *files], os.environ
+    else:
+        tool = find_verilator()
+        command, environment = [tool.program, "--lint-only", "--top-module", "top", *files], os.environ | tool.environment
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0 and not done.stderr, done.stderr

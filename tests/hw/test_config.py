@@ -1,0 +1,76 @@
+"""The configuration: what it refuses, and what it derives."""
+
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_preset
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"n": 12}, "n must be a power of two from 2 to 128, not 12"),
+    ({"n": 1}, "n must be"),
+    ({"n": 256}, "n must be"),
+    ({"n": 4.0}, "n must be an integer"),
+    ({"cell_stages": 0}, "cell_stages must be 1 to 9, not 0"),
+    ({"cell_stages": 10}, "cell_stages"),
+    ({"unified_buffer_depth": 16}, "unified_buffer_depth must be a power of two from 32"),
+    ({"unified_buffer_depth": 3000}, "unified_buffer_depth"),
+    ({"accumulator_depth": 8}, "accumulator_depth"),
+    ({"bias_depth": 0}, "bias_depth"),
+    ({"weight_fifo_depth": 1}, "weight_fifo_depth"),
+    ({"bus_width": 512}, "bus_width must be a power of two from 32 to 256"),
+    ({"bus_width": 16}, "bus_width"),
+    ({"address_width": 31}, "address_width"),
+    ({"window": 2}, "window"),
+    ({"pooling": 2}, "pooling must be True or False, not 2"),
+    ({"softmax": None}, "softmax must be True or False, not None"),
+    ({"softmax": 1.0}, "softmax must be"),
+    ({"table_lanes": True}, "table_lanes must be an integer, not True"),
+    ({"bus_width": 0}, "bus_width"),
+    ({"table_lanes": 3}, "table_lanes must be 0 or a power of two up to n = 16, not 3"),
+    ({"table_lanes": 32}, "table_lanes"),
+    ({"table_lanes": -1}, "table_lanes"),
+])
+def test_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        Config(**changes)
+
+
+def test_frozen():
+    with pytest.raises(AttributeError):
+        Config().n = 8
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 32, 64, 128])
+def test_derived(n):
+    config = Config(n=n)
+    assert config.vector_width == 16 * n == 8 * config.vector_bytes
+    assert config.bus_width * config.beats_per_vector == config.vector_width
+    assert config.bus_width <= 1024
+    assert config.weight_fifo_depth * n >= 256
+    assert config.instruction_bytes % config.bus_bytes == 0 and config.instruction_bytes >= 32
+    assert config.lead + config.latency == config.cell_stages
+
+
+def test_presets():
+    assert PRESETS["default"] == Config() == Config(n=16, pooling=True, table_lanes=4, softmax=True)
+    assert PRESETS["plain"] == Config(**PLAIN) == Config(pooling=0, table_lanes=0, softmax=0)
+    for name in ("plain", "ulx3s-25f", "ulx3s-45f", "ulx3s-85f"):
+        assert (PRESETS[name].pooling, PRESETS[name].table_lanes, PRESETS[name].softmax) == (False, 0, False)
+
+
+def test_changed_presets():
+    """What follows from n follows from the new one, unless the preset or the caller says otherwise."""
+    for name in PRESETS:
+        assert from_preset(name) == PRESETS[name]
+    assert from_preset("tiny", n=2) == Config(n=2, unified_buffer_depth=1024, accumulator_depth=256)
+    assert from_preset("default", n=2).table_lanes == 2 and from_preset("plain", n=2).table_lanes == 0
+    assert from_preset("ulx3s-25f", n=8, bus_width=32, softmax=True) == Config(
+        n=8, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=256, bus_width=32, **PLAIN | {"softmax": True})
+    with pytest.raises(ConfigError, match="preset must be one of tiny, default, .*, not 'huge'"):
+        from_preset("huge")
+
+
+def test_features_are_booleans():
+    for value in (1, True):
+        assert Config(pooling=value, softmax=value).pooling is True
+    assert Config(softmax=0).softmax is False

@@ -1,0 +1,45 @@
+"""The whole core: how large `timeout` has to be, to the cycle, and that what the datasheet calls enough is."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.sim.golden.isa_model import Machine
+from core_programs import Case, check_hazards, initialisation
+from core_runs import FULL, SIZES, TINY, Host, op, run
+
+#: A row takes longer through the array than anything else in the core.
+DEEP = Config(**TINY, cell_stages=9)
+
+
+def enough(config):
+    """For the core itself, with a memory that answers faster."""
+    return config.n * (config.latency + 1) + 40
+
+
+def check_silence(rng, program, silence, latency):
+    """A run of `program` is silent for so many cycles, and no more: the least `timeout` is one more."""
+    host, machine = Host(rng), Machine(DEEP)
+    cases = [Case(rng, host, machine, program, timeout=timeout) for timeout in (silence, silence + 1)]
+    result = run(DEEP, host, [case.run for case in cases], memory={"latency": latency})
+    assert [one["fault"] and one["fault"][0] for one in result["runs"]] == ["TIMEOUT", None]
+
+
+def test_way_of_a_row(rng):
+    row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
+    check_silence(rng, [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.lead, 1)
+
+
+def test_line_of_sync(rng):
+    row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
+    check_silence(rng, [*initialisation(DEEP), *[op(Opcode.SYNC)] * 6, row, op(Opcode.HALT)], DEEP.n + 25, 1)
+
+
+def test_memory(rng):
+    check_silence(rng, [op(Opcode.LOAD, region=Region.INPUT, rows=1), op(Opcode.HALT)], 79, 80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [FULL, *(Config(**{**TINY, **sizes}) for sizes in SIZES)], ids=str)
+def test_enough(rng, config):
+    check_hazards(rng, config, 30, memory={"latency": 30}, timeout=enough(config))

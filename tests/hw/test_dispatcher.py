@@ -1,0 +1,159 @@
+# amaranth: UnusedElaboratable=no
+"""The dispatcher: nothing begins before what it depends on has ended, or later than it must; and ends are waited for."""
+
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.control.decoder import Unit, decoded_layout
+from amaranth_tpu.hw.control.dispatcher import UNITS, Dispatcher
+from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
+from seeds import seed
+
+SPACES = ("host", "buffer", "acc", "bias")
+
+
+def conflict(a, b):
+    """Whether two instructions touch the same place, and one of them writes it."""
+    def shares(space):
+        if space == "host" and a["region"] != b["region"]:
+            return False
+        x, y = a[space], b[space]
+        uses = (x["writes"] and (y["reads"] or y["writes"])) or (x["reads"] and y["writes"])
+        return uses and set(range(x["first"], x["last"] + 1)) & set(range(y["first"], y["last"] + 1))
+    return any(map(shares, SPACES))
+
+
+def random_footprint(rng, space, density):
+    use = rng.choice((0, 1, 2)) if rng.random() < density else 0
+    first = rng.randrange(space)
+    return {"first": first, "last": min(space - 1, first + rng.randrange(3)), "reads": int(use == 1), "writes": int(use == 2)}
+
+
+def random_instruction(rng, number, config, *, space, density, control):
+    unit = Unit.CONTROL if rng.random() < control else Unit(rng.randrange(5))
+    footprint = {"unit": unit.value, "region": rng.randrange(2), **{
+        name: random_footprint(rng, space, density if unit is not Unit.CONTROL else 0) for name in SPACES}}
+    operations = Dispatcher(config=config).layouts
+    tag = {"slot": 0, "pc": number}
+    word = {"halt": 0, "footprint": footprint}
+    for kind, layout in operations.items():
+        word[kind] = {name: tag if name == "tag" else rng.getrandbits(1) for name, _ in layout}
+    return word
+
+
+async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
+    """Random instructions. Nothing ends, unless nothing moves, before operations of `least` units have run at the same time."""
+    todo = [random_instruction(rng, number, config, space=space, density=density, control=control) for number in range(count)]
+    layouts = Dispatcher(config=config).layouts
+    todo.append({**random_instruction(rng, count, config, space=space, density=0, control=1), "halt": 1})
+    footprints = [word["footprint"] for word in todo]
+    given, running, ended = 0, {}, set()        # instructions handed in; slot -> (number, unit) in the units; numbers ended
+    expected, together = {unit: [] for unit in UNITS}, 0
+    for number, footprint in enumerate(footprints):
+        if footprint["unit"] != Unit.CONTROL.value:
+            expected[list(UNITS)[footprint["unit"]]].append(number)
+    handed = {}                                 # slot -> number of MATMULs that their unit has, and that may be blocked
+
+    waits_for = [{earlier for earlier in range(number) if footprints[earlier]["unit"] != footprint["unit"]
+                  and conflict(footprint, footprints[earlier])} for number, footprint in enumerate(footprints)]
+    queued = {unit: [] for unit in UNITS}       # accepted, and not handed over
+    # Cycles since the next instruction came, less one for each that it is compared with; and since there is room for it.
+    compared = room = 0
+    # The first in each queue, and of the MATMULs that are handed over, and the cycles since what it waits for has ended.
+    free = dict.fromkeys([*UNITS, "handed"], ([], 0))
+    accepted_at = {}
+    known, on_bus = set(), set()                # numbers ended, those of what ends on the bus a cycle later
+
+    def begins(slot, number, unit):
+        assert waits_for[number] <= ended, f"{number} begins before {waits_for[number] - ended} have ended"
+        for earlier in range(given, number):
+            assert footprints[earlier]["unit"] != Unit.CONTROL.value, f"{number} overtakes SYNC {earlier}"
+        running[slot] = number, unit
+
+    idle = 0
+    while True:
+        offered = pack(decoded_layout(config), **todo[given]) if given < len(todo) else 0
+        ports.set(i__valid=given < len(todo), i__payload=offered)
+        done = {}
+        for unit in UNITS:
+            # A unit ends its operations in order.
+            mine = [slot for slot, (number, owner) in sorted(running.items(), key=lambda entry: entry[1][0]) if owner == unit]
+            if mine and (together >= least or idle > 50) and rng.random() < ends:
+                done[unit] = mine[0]
+            ports.set(**{f"{unit}_done": unit in done, f"{unit}_done_slot": done.get(unit, rng.randrange(config.window)),
+                         f"{unit}__ready": rng.random() < ready})
+        await ports.settle()
+        in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
+        assert in_flight <= config.window
+        moved = bool(done)
+        # A MATMUL that is handed over begins when it is not blocked any more.
+        blocked = ports.get("blocked")
+        while handed and not blocked >> next(iter(handed)) & 1:
+            slot = next(iter(handed))
+            begins(slot, handed.pop(slot), "matmul")
+            moved = True
+        for unit, kind in UNITS.items():
+            if ports.get(f"{unit}__valid") and ports.get(f"{unit}__ready"):
+                entry = unpack(layouts[kind], ports.get(f"{unit}__payload"))
+                tag = unpack(layouts[kind]["tag"].shape, entry["tag"])
+                number = tag["pc"]
+                assert number == expected[unit].pop(0), f"{unit}: instruction {number} out of order"
+                right = {name: value for name, value in todo[number][kind].items() if name != "tag"}
+                assert {name: entry[name] for name in right} == right, f"instruction {number} changed on its way"
+                assert tag["slot"] not in {**running, **handed}, "a slot is used twice"
+                if unit == "matmul":
+                    handed[tag["slot"]] = number
+                else:
+                    begins(tag["slot"], number, unit)
+                moved = True
+                queued[unit].remove(number)
+        # Nothing waits too long.
+        firsts = {unit: queue[:1] if not ports.get(f"{unit}__valid") else [] for unit, queue in queued.items()}
+        for unit, first in {**firsts, "handed": list(handed.values())[:1]}.items():
+            if not first or not waits_for[first[0]] <= known:
+                free[unit] = first, 0
+            else:
+                free[unit] = first, free[unit][1] + 1 if free[unit][0] == first else 1
+            is_new = first and ports.cycle <= accepted_at[first[0]] + 3
+            assert free[unit][1] <= (2 if is_new else 1), f"{unit}: instruction {first[0]} waits for nothing"
+        together = max(together, len({unit for _, unit in running.values()}))
+        unit = footprints[given]["unit"] if given < len(todo) else Unit.CONTROL.value
+        if unit != Unit.CONTROL.value:
+            name = list(UNITS)[unit]
+            if in_flight < config.window and len(queued[name]) < Dispatcher.queue_depth:
+                room += 1
+            compared += 1
+            assert compared <= 5 or room <= 3, f"instruction {given} is not accepted"
+        if ports.get("i__ready") and given < len(todo):
+            if unit != Unit.CONTROL.value:
+                queued[name].append(given)
+                accepted_at[given] = ports.cycle
+            if footprints[given]["unit"] == Unit.CONTROL.value:
+                assert in_flight == 0, f"SYNC {given} passes with {in_flight} in flight"
+            given, moved = given + 1, True
+            unit = footprints[min(given, count)]["unit"]
+            room, compared = 0, -sum(footprints[number]["unit"] not in (unit, Unit.CONTROL.value)
+                                     for number in range(given) if number not in ended)
+        known |= on_bus
+        on_bus = {running[slot][0] for unit, slot in done.items() if unit in ("load", "weights", "store")}
+        for slot in done.values():
+            ended.add(running.pop(slot)[0])
+        known |= ended - on_bus
+        if ports.get("halted"):
+            assert given == count and not running and not handed and not any(expected.values())
+            return together
+        idle = 0 if moved else idle + 1
+        assert idle < 1000, f"nothing moves: {given} given, {running} running"
+        await ports.tick()
+
+
+@pytest.mark.parametrize("window", [4, 16, 32])
+@pytest.mark.parametrize("case", [
+    dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02),     # dense
+    dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0),    # hardly ever in each other's way
+    dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)], ids=lambda case: f"space{case['space']}")
+def test_random(window, case):
+    config = Config(n=4, window=window, **PLAIN)
+    least = 4 if case["space"] == 200 and window > 4 else 0
+    together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, least=least, **case)
+    assert together >= least, "units do not work side by side"

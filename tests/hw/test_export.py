@@ -1,0 +1,224 @@
+"""The Verilog of a core: accepted by every tool without a word, the same each time, readable at its head."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from amaranth import tracer
+from amaranth.hdl import Signal
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.tools.yosys import YosysError, run_yosys
+from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.hw.verilog.header import with_header
+from amaranth_tpu.hw.verilog.signal_names import names_from_source
+from amaranth_tpu.sim.rtl.simulators import find_verilator
+
+EVERYTHING = {"n": 4, "table_lanes": 2}
+
+
+@pytest.fixture(scope="module")
+def verilog():
+    return to_verilog(Config())
+
+
+@pytest.fixture(scope="module")
+def everything():
+    return to_verilog(Config(**EVERYTHING))
+
+
+def test_icarus(verilog, tmp_path):
+    (tmp_path / "tpu.v").write_text(verilog)
+    done = subprocess.run(["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tpu", "-o", "tpu.vvp", "tpu.v"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("sizes", [{"n": 2, "cell_stages": 9, "bus_width": 32, "address_width": 40} | PLAIN, EVERYTHING,
+                                   *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in (
+                                       {}, {"n": 32}, {"n": 8, "table_lanes": 8}))], ids=str)
+def test_verilator_lint(sizes, tmp_path):
+    """All warnings, but those that the file itself waives."""
+    (tmp_path / "tpu.v").write_text(to_verilog(Config(**sizes)))
+    tool = find_verilator()
+    done = subprocess.run([tool.program, "--lint-only", "-Wall", "--top-module", "tpu", "tpu.v"], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=300, env=os.environ | tool.environment)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@pytest.fixture(scope="module")
+def largest():
+    return to_verilog(Config(n=128, **PLAIN))
+
+
+def test_text_grows_with_n(largest):
+    """Not with n * n, and not the count of modules either."""
+    texts = [*(to_verilog(Config(n=n, **PLAIN)) for n in (16, 64)), largest]
+    sizes = [len(text) for text in texts]
+    assert sizes[2] - sizes[1] < 2 * (sizes[1] - sizes[0])
+    assert sizes[2] < 1_000_000
+    assert len({text.count("\nmodule tpu_") for text in texts[:2]}) == 1
+
+
+@pytest.mark.parametrize("n", [4, 16, 128])
+def test_yosys(n, everything, verilog, largest):
+    """Yosys reads it as plain Verilog; every instance fits its module, every net has one driver."""
+    text = {4: everything, 16: verilog, 128: largest}[n]
+    script = "read_verilog design.v\nhierarchy -check -top tpu\ncheck -assert\nwrite_file done <<EOT\nEOT\n"
+    run_yosys(script, {"design.v": text}, "done", timeout=300)
+
+
+def test_processes(verilog):
+    """Clocked ones only: Icarus never runs an `always @*` whose inputs do not change. Initial values are apart."""
+    assert set(re.findall(r"\balways\w*[^\n;]*?\)", verilog)) == {"always @(posedge aclk)", "always @(posedge clk)"}
+    assert not re.search(r"^ *(output +)?(reg|wire|logic)\b.* = ", verilog, re.MULTILINE)
+    assert "  initial begin\n" in verilog
+
+
+@pytest.mark.slow
+def test_verilator_lint_of_the_largest(largest, tmp_path):
+    """Default warnings, the rows as hierarchical blocks: lint alone takes the 16,384 cells apart."""
+    (tmp_path / "tpu.v").write_text(largest)
+    (tmp_path / "rows.vlt").write_text('`verilator_config\nhier_block -module "tpu_row"\n')
+    tool = find_verilator()
+    done = subprocess.run([tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=300, env=os.environ | tool.environment)
+    assert done.returncode == 0 and "%" not in done.stdout + done.stderr, done.stderr
+
+
+def test_slang(verilog, tmp_path, capfd):
+    from pyslang import driver
+
+    path = tmp_path / "tpu.v"
+    path.write_text(verilog)
+    slang = driver.Driver()
+    slang.addStandardArgs()
+    assert slang.parseCommandLine(f"slang {path} --top tpu")
+    assert slang.processOptions() and slang.parseAllSources()
+    assert slang.reportParseDiags()
+    slang.reportCompilation(slang.createCompilation(), False)
+    said = capfd.readouterr()
+    assert "tpu" in said.out + said.err, "slang did not find the top"
+    assert (slang.diagEngine.numErrors, slang.diagEngine.numWarnings) == (0, 0), said.err + said.out
+
+
+def written_by(python, seed):
+    """The text of a core, by another interpreter with this one's packages, whose hashes differ."""
+    root = Path(__file__).parents[2]
+    code = f"import sys; from amaranth_tpu.hw.config import Config; from amaranth_tpu.hw.verilog.export import to_verilog; sys.stdout.write(to_verilog(Config(**{EVERYTHING})))"
+    paths = os.pathsep.join([str(root), sysconfig.get_path("purelib")])
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, timeout=300,
+                          env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": paths}).stdout
+
+
+def test_deterministic(everything):
+    """Nothing depends on the order of a set."""
+    assert written_by(sys.executable, 1) == everything
+
+
+def _other_pythons():
+    found = []
+    for minor in range(11, 20):
+        program = shutil.which(f"python3.{minor}")
+        if program and minor != sys.version_info.minor:
+            done = subprocess.run([program, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, timeout=60)
+            found += [program] if done.stdout.strip() == str(minor) else []
+    return found
+
+
+@pytest.mark.slow
+def test_every_python(everything):
+    """The same bytes from every other Python on PATH."""
+    others = _other_pythons()
+    if not others:
+        pytest.skip("no other Python on PATH")
+    for program in others:
+        assert written_by(program, 2) == everything, program
+
+
+def test_names_do_not_come_from_byte_code(everything, monkeypatch):
+    """Each Python has its own; whoever makes a signal outside `names_from_source` would use it."""
+    monkeypatch.setattr(tracer, "get_var_name", lambda depth=2, default="$nothing": default)
+    assert to_verilog(Config(**EVERYTHING)) == everything
+
+
+def test_names_from_source():
+    class Place:
+        pass
+
+    with names_from_source():
+        place = Place()
+        plain = Signal(3)
+        second = plain      # 3.13 stores and loads in one instruction
+        place.attribute = Signal(
+            4,
+        )
+        one, (two, three) = Signal(), (Signal.like(plain), Signal())
+        annotated: Signal = Signal()
+        assert (walrus := Signal()).name == "walrus"
+        first = same = Signal()
+        several = [Signal() for _ in range(2)]
+    assert [second.name, place.attribute.name, one.name, two.name, three.name, annotated.name, same.name, walrus.name] == [
+        "plain", "attribute", "one", "two", "three", "annotated", "first", "walrus"]
+    assert [signal.name for signal in (*several, first)] == ["$signal", "$signal", "first"]
+    theirs = Signal()
+    assert theirs.name == "theirs"
+
+
+def test_header(verilog):
+    """Licence, versions, every field of the configuration; the source only for who asks, so that texts are keys of caches."""
+    head, _, body = verilog.partition("\n\n")
+    assert all(line.startswith("//") for line in head.splitlines()) and "commit" not in head
+    assert head.startswith("// SPDX-License-Identifier: Apache-2.0\n")
+    for name, value in {"n": 16, "window": 16, "address_width": 32, "weight_fifo_depth": 16, "bus_width": 256}.items():
+        assert f"\n//   {name} = {value}" in head
+    assert re.search(r"amaranth-tpu \d+\.\d+.*, with Amaranth 0\.5\.\d+ and Yosys 0\.\d+", head)
+    assert body.count("lint_off") == 2 and body.endswith("\n/* verilator lint_restore */\n")
+    assert "amaranth-tpu 0.1.0, commit 1234+changes, with" in with_header("", Config(), source="commit 1234+changes")
+
+
+def test_no_path(verilog):
+    assert not re.search(r"(?<![\w*/])/(?:[\w.+-]+/)+", verilog)
+
+
+def test_port_list(verilog):
+    """One port a line, with direction and width, standard names, and the channels together."""
+    head = re.search(r"^module tpu \(\n(.*?)\n\);", verilog, re.MULTILINE | re.DOTALL)[1].split(",\n")
+    names = []
+    for line in head:
+        match = re.fullmatch(r"  (?:input |output) wire (?:\[\d+:0\] )?(\w+)", line)
+        assert match, line
+        names.append(match[1])
+    assert names[:2] == ["aclk", "aresetn"] and names[-1] == "irq"
+    assert {"s_axil_awaddr", "s_axil_rready", "m_axi_araddr", "m_axi_arburst", "m_axi_rlast", "m_axi_wstrb"} <= set(names)
+    channels = [re.match(r"(m_axi|s_axil)_(aw|ar|w|b|r)", name) for name in names[2:-1]]
+    seen = [match[0] for match in channels]
+    assert seen == sorted(seen, key=seen.index)
+
+
+@pytest.mark.parametrize("module", ["tpu_cell", "tpu_row", "tpu_unified_buffer_lane", "tpu_weight_fifo_lane",
+                                    "tpu_accumulator_column", "tpu_activation_lane", "tpu_band"])
+def test_repeated_modules_are_written_once(verilog, module):
+    assert verilog.count(f"\nmodule {module} (") == 1
+
+
+def test_memories_are_synchronous(verilog):
+    """The large memories are read into registers, as block RAM is."""
+    lane = verilog.partition("\nmodule tpu_unified_buffer_lane (")[2].partition("\nendmodule")[0]
+    assert re.search(r"reg \[15:0\] memory \[4095:0\]", lane)
+    assert not re.search(r"assign .*= memory\[", lane)
+
+
+def test_hardware_needs_neither_numpy_nor_cocotb():
+    code = "import sys; sys.modules['numpy'] = sys.modules['cocotb'] = None; import amaranth_tpu.hw.verilog.export, amaranth_tpu.hw.tpu"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
+
+
+def test_yosys_that_fails():
+    with pytest.raises(YosysError, match="ERROR: .*nonsense"):
+        run_yosys("nonsense", {}, "nothing.v", timeout=100)

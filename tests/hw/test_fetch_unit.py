@@ -1,0 +1,74 @@
+# amaranth: UnusedElaboratable=no
+"""The fetch unit: the words of region MODEL in order, nothing read outside it, nothing lost, and its end."""
+
+import pytest
+
+from amaranth_tpu.hw.bus.burst_splitter import burst_request
+from amaranth_tpu.hw.control.fetch_unit import FetchUnit
+from amaranth_tpu.hw.spec.operations import instruction_layout
+from amaranth_tpu.sim.rtl.ports import simulate, unpack
+from seeds import seed
+
+BASE = 0x1F80       # a page's end is near
+
+
+async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=None, base=BASE):
+    """Fetches to the end of the region. A beat at `fail` (offset) is answered with an error; returns the instructions that
+    came, and those of them that failed."""
+    memory = {offset: rng.getrandbits(8) for offset in range(-64, size + 256)}
+    ports.set(base=base, size=size, pc=pc)
+    for _ in range(2):
+        await ports.reset()
+    due, taken, failed, overruns = [], [], [], 0
+    while overruns < 5:
+        ready, accepts = rng.random() < takes, rng.random() < 0.7
+        beat = due.pop(0) if due and rng.random() < answers else None
+        ports.set(o__ready=ready, request__ready=accepts, data_valid=beat is not None and beat != fail,
+                  data_error=beat is not None and beat == fail,
+                  data=sum(memory[beat + i] << 8 * i for i in range(bus_bytes)) if beat is not None else rng.getrandbits(32))
+        await ports.settle()
+        if ports.get("request__valid") and accepts:
+            request = unpack(burst_request(32), ports.get("request__payload"))
+            first = request["address"] - base
+            assert pc <= first and first + request["beats"] * bus_bytes <= size, f"reads {first:#x} of {size:#x} bytes"
+            assert request["address"] % 4096 + request["beats"] * bus_bytes <= 4096
+            due += range(first, first + request["beats"] * bus_bytes, bus_bytes)
+        if ports.get("o__valid") and ready:
+            found = unpack(instruction_layout(), ports.get("o__payload"))
+            assert found["pc"] == pc + step * len(taken)
+            if found["overrun"]:
+                assert found["pc"] + step > size or pc % bus_bytes or base % bus_bytes, "the end comes too early"
+                overruns += 1
+            else:
+                assert not overruns and found["pc"] + step <= size
+                if found["failed"]:
+                    failed.append(found["pc"])
+                else:
+                    assert found["word"] == sum(memory[found["pc"] + i] << 8 * i for i in range(32)), f"word at {found['pc']:#x}"
+                taken.append(found["pc"])
+        await ports.tick()
+    return len(taken), failed
+
+
+@pytest.mark.parametrize("bus_bytes, step", [(4, 32), (8, 32), (32, 32), (64, 64)])
+@pytest.mark.parametrize("takes, answers", [(1, 1), (0.1, 0.9), (1, 0.1)])
+def test_random(bus_bytes, step, takes, answers):
+    for size, pc in ((40 * step, 0), (7 * step + step // 2, 2 * step), (3 * step, 3 * step), (step - 1, 0), (0, 0),
+                     (2 * step, 1 << 20)):
+        unit = FetchUnit(address_width=32, bus_width=8 * bus_bytes, instruction_bytes=step)
+        count = simulate(unit, fetch, seed=seed(), size=size, pc=pc, bus_bytes=bus_bytes, step=step, takes=takes,
+                         answers=answers)
+        assert count == (max(0, size - pc) // step, [])
+
+
+@pytest.mark.parametrize("base, pc", [(BASE, 4), (BASE, 33), (BASE + 4, 0)])
+def test_what_is_not_aligned_is_the_end(base, pc):
+    unit = FetchUnit(address_width=32, bus_width=64, instruction_bytes=32)
+    assert simulate(unit, fetch, seed=seed(), size=640, pc=pc, base=base, bus_bytes=8, step=32, takes=1, answers=1) == (0, [])
+
+
+def test_error():
+    """An instruction with a beat that could not be read is marked; those around it are not."""
+    unit = FetchUnit(address_width=32, bus_width=64, instruction_bytes=32)
+    assert simulate(unit, fetch, seed=seed(), size=640, pc=32, bus_bytes=8, step=32, takes=0.5, answers=0.5,
+                    fail=136) == (19, [128])

@@ -1,0 +1,184 @@
+# amaranth: UnusedElaboratable=no
+"""The way of a matrix multiplication, wired as in the core: unit, weight FIFO, buffers and array, against the golden model."""
+
+import random
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, connect, flipped
+
+from amaranth_tpu.hw.array.accumulators import Accumulators
+from amaranth_tpu.hw.array.systolic_array import SystolicArray
+from amaranth_tpu.hw.array.unified_buffer import UnifiedBuffer
+from amaranth_tpu.hw.array.weight_fifo import WeightFifo
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
+from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
+from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.rtl.ports import bfloat16_bits, binary32_bits, pack, simulate
+from matmuls import passes, random_matmul, rows
+from seeds import seed
+
+
+class MatmulPath(wiring.Component):
+    """Everything that a MATMUL passes through."""
+
+    def __init__(self, config):
+        self.config = config
+        n = config.n
+        self.unit = MatmulUnit(n=n, lead=config.lead, latency=config.latency, read_latency=config.read_latency,
+                               matmul=matmul_layout(config), pass_=pass_layout(config))
+        self.fifo = WeightFifo(n=n, tiles=config.weight_fifo_depth, skew=config.latency)
+        self.buffer = UnifiedBuffer(n=n, depth=config.unified_buffer_depth, skew=config.latency)
+        self.array = SystolicArray(n=n, stages=config.cell_stages)
+        self.accumulators = Accumulators(n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth,
+                                         latency=config.read_latency)
+        self.taken = {"fifo": ("write", "write_data", "freed"), "buffer": ("port_address", "port_write", "port_i"),
+                      "unit": ("done", "done_slot", "issued", "write", "write_row"), "array": ("sums_o",),
+                      "accumulators": ("out_row", "out_read", "out", "bias_write", "bias_write_row", "bias_data")}
+        super().__init__({"i": In(stream.Signature(matmul_layout(config))),
+                          **{f"{block}_{port}": getattr(self, block).signature.members[port]
+                             for block, ports in self.taken.items() for port in ports}})
+
+    def elaborate(self, platform):
+        m = Module()
+        unit, fifo, buffer, array, accumulators = self.unit, self.fifo, self.buffer, self.array, self.accumulators
+        for name in ("unit", "fifo", "buffer", "array", "accumulators"):
+            m.submodules[name] = getattr(self, name)
+        connect(m, flipped(self.i), unit.i)
+        m.d.comb += [buffer.address.eq(unit.address), fifo.switch.eq(unit.switch), unit.coming.eq(fifo.coming)]
+        m.d.comb += [getattr(accumulators, name).eq(getattr(unit, name))
+                     for name in ("read_row", "start", "bias_row", "write", "write_row")]
+        pairs = ((array.x_i, buffer.x), (array.w_i, fifo.w), (array.mark_i, fifo.marks), (array.switch_i, fifo.switches),
+                 (array.sums_i, accumulators.top), (accumulators.bottom, array.sums_o))
+        m.d.comb += [to.eq(what) for to, what in pairs]
+        for block, ports in self.taken.items():
+            for port in ports:
+                inside, outside = getattr(getattr(self, block), port), getattr(self, f"{block}_{port}")
+                if self.signature.members[f"{block}_{port}"].flow is In:
+                    m.d.comb += inside.eq(outside)
+                else:
+                    m.d.comb += outside.eq(inside)
+        return m
+
+
+def values(bits, kind):
+    return np.array(bits, dtype=np.uint16).view(bfloat16) if kind == 16 else np.array(bits, dtype=np.uint32).view(np.float32)
+
+
+def joined(bits, width):
+    return sum(int(value) << width * index for index, value in enumerate(bits))
+
+
+async def program(ports, rng, *, config, matmuls, wild, weights_pace):
+    """Fills the memories, runs `matmuls`, and compares every sum that is written, and what the accumulators hold in the
+    end, with the golden model's.
+
+    Returns the cycles in which rows were issued.
+    """
+    n = config.n
+    buffer = [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(config.unified_buffer_depth)]
+    biases = [[binary32_bits(rng, wild) for _ in range(n)] for _ in range(config.bias_depth)]
+    tiles = [[[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(n)]       # [tile][row][column]
+             for operation in matmuls for pass_ in passes(operation) if not pass_["keep"]]
+    for row in range(max(len(buffer), len(biases))):
+        if row < len(buffer):
+            ports.set(buffer_port_write=1, buffer_port_address=row, buffer_port_i=joined(buffer[row], 16))
+        if row < len(biases):
+            ports.set(accumulators_bias_write=1, accumulators_bias_write_row=row, accumulators_bias_data=joined(biases[row], 32))
+        await ports.tick()
+        ports.set(buffer_port_write=0, accumulators_bias_write=0)
+
+    # The golden model
+    sums = np.zeros((config.accumulator_depth, n), np.float32)
+    next_tile, results = iter(tiles), []            # results: (row, sums), in order
+    for operation in matmuls:
+        for pass_ in passes(operation):
+            tile = tile if pass_["keep"] else values(next(next_tile), 16)
+            operands, targets = zip(*rows(pass_))
+            start = values(biases[pass_["bias"]], 32) if pass_["start"] else sums[list(targets)]
+            sums[list(targets)] = golden.matmul(values([buffer[row] for row in operands], 16), tile, start)
+            results += [(row, sums[row].view(np.uint32).tolist()) for row in targets]
+
+    written = freed = done = 0
+    slots = [operation["tag"]["slot"] for operation in matmuls]
+    todo, offered, issued, returned = list(matmuls), None, [], []      # returned: sums, by the cycle of their column 0
+    while True:
+        write = written < n * len(tiles) and (written % n or written // n - freed < config.weight_fifo_depth) \
+            and rng.random() < weights_pace
+        if write:
+            tile, column = divmod(written, n)
+            ports.set(fifo_write_data=joined([tiles[tile][r][column] for r in range(n)], 16))
+        if offered is None and todo and written >= n * min(len(tiles), config.weight_fifo_depth):
+            offered = todo.pop(0)
+            ports.set(i__payload=pack(matmul_layout(config), **offered))
+        ports.set(fifo_write=write, i__valid=offered is not None)
+        await ports.settle()
+        written, freed = written + write, freed + ports.get("fifo_freed")
+        if ports.get("unit_issued"):
+            issued.append(ports.cycle)
+        returned.append(None)
+        if ports.get("unit_write"):
+            assert results, f"cycle {ports.cycle}: a row too many"
+            row, returned[-1] = results.pop(0)
+            assert ports.get("unit_write_row") == row, f"cycle {ports.cycle}: writes row {ports.get('unit_write_row')}, not {row}"
+        for column, found in enumerate(ports.lanes("array_sums_o", n)[:len(returned)]):
+            right = found if returned[-1 - column] is None else returned[-1 - column][column]
+            assert found == right, f"cycle {ports.cycle}: column {column} is {found:08x}, not {right:08x}"
+        if offered is not None and ports.get("i__ready"):
+            offered = None
+        if ports.get("unit_done"):
+            assert ports.get("unit_done_slot") == slots[done]
+            done += 1
+            if done == len(matmuls):
+                break
+        await ports.tick()
+        assert ports.cycle < 20_000, f"stuck: {done} of {len(matmuls)} operations, {written} vectors of weights"
+    ports.set(fifo_write=0, i__valid=0)
+
+    # From two cycles after the last `done` on, the last row first: all sums must be there.
+    for _ in range(2):
+        await ports.tick()
+    last_row = [acc for pass_ in passes(matmuls[-1]) for _, acc in rows(pass_)][-1]
+    for row in (last_row, *range(config.accumulator_depth)):
+        ports.set(accumulators_out_row=row, accumulators_out_read=1)
+        await ports.tick()
+        found, right = ports.lanes("accumulators_out", n), sums[row].view(np.uint32).tolist()
+        assert found == right, f"row {row}: {[f'{bits:08x}' for bits in found]}, not {[f'{bits:08x}' for bits in right]}"
+    return issued
+
+
+@pytest.mark.parametrize("n, stages, count, wild, weights_pace", [
+    (2, 1, 8, 0, 1), (2, 2, 8, 0.02, 0.4), (2, 3, 8, 0, 1), (2, 3, 8, 0.02, 0.4), (2, 4, 8, 0, 0.4), (2, 8, 8, 0, 1),
+    (4, 3, 3, 0.003, 1), (4, 5, 2, 0, 0.4)])
+def test_random(n, stages, count, wild, weights_pace):
+    config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=16, bias_depth=8, weight_fifo_depth=4)
+    rng = random.Random(seed())
+    matmuls = [random_matmul(rng, config, keep=int(index > 0 and rng.random() < 0.3)) for index in range(count)]
+    simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=matmuls, wild=wild, weights_pace=weights_pace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, stages", [(2, 3), (4, 3), (4, 8), (8, 3)])
+def test_volume(n, stages):
+    test_random(n, stages, 60, 0.002, 0.8)
+
+
+@pytest.mark.parametrize("n, stages", [(2, 3), (2, 8)])
+@pytest.mark.parametrize("factor", [1, 2, 7, 20])
+def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
+    """Weights that come a vector a cycle: one tile every n cycles, or as many as a tile has rows; no gap in between.
+
+    Each tile adds to the sums of the one before it, if it is long enough for them to be back, else it begins new ones.
+    """
+    config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=16)
+    length = max(1, n * factor // 2)
+    way = 1 + config.lead + n * config.latency
+    matmul = random_matmul(random.Random(seed()), config, keep=0)
+    matmul.update(start=int(length < way + 3), rows=length, rows0=length, rows0_stride=1, rows1_stride=0, tiles0=6, tiles0_stride=3,
+                  tiles0_acc_stride=0, tiles1=1, buffer=0, acc=0, bias=0)
+    issued = simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=[matmul], wild=0, weights_pace=1)
+    assert issued == [issued[0] + tile * max(length, n) + row for tile in range(6) for row in range(length)]

@@ -1,0 +1,60 @@
+# amaranth: UnusedElaboratable=no
+"""The pass generator: the passes of random operations by the two loops of the instruction set, one a cycle."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.matmul.pass_generator import PassGenerator
+from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
+from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
+from matmuls import passes, random_matmul
+from seeds import seed
+
+CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16)
+
+
+async def traffic(ports, rng, *, offers, takes, count):
+    """Operations come with probability `offers`, passes are taken with probability `takes`; returns cycles, passes."""
+    layout = pass_layout(CONFIG)
+    long = {10: (300, 1), 40: (2, 300)}
+    pending, offered, due = [random_matmul(rng, CONFIG, loops=long.get(index)) for index in range(count)], None, []
+    held, taken, first = None, 0, None
+    while pending or offered or due:
+        if offered is None and pending and rng.random() < offers:
+            offered = pending.pop(0)
+            ports.set(i__payload=pack(matmul_layout(CONFIG), **offered))
+        ports.set(i__valid=offered is not None, o__ready=rng.random() < takes)
+        ready = ports.get("o__ready")
+        await ports.settle()
+        valid, payload = ports.get("o__valid"), ports.get("o__payload")
+        assert held is None or valid and payload == held, f"cycle {ports.cycle}: a pass changed while it waited"
+        held = payload if valid and not ready else None
+        if valid and ready:
+            assert due, f"cycle {ports.cycle}: a pass too many"
+            found, expected = unpack(layout, payload), due.pop(0)
+            assert {name: found[name] for name in expected} == expected, f"cycle {ports.cycle}"
+            taken += 1
+            first = ports.cycle if first is None else first
+            last = ports.cycle
+        if offered and ports.get("i__ready"):
+            due += passes(offered)
+            offered = None
+        await ports.tick()
+        assert ports.cycle < 200_000, "stuck"
+    ports.set(i__valid=0)
+    await ports.settle()
+    assert not ports.get("o__valid")
+    return last - first + 1, taken
+
+
+@pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.1, 1), (1, 0.1)])
+def test_random(offers, takes):
+    simulate(PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)), traffic, seed=seed(),
+             offers=offers, takes=takes, count=80)
+
+
+def test_one_pass_a_cycle():
+    """Also from one operation to the next."""
+    cycles, taken = simulate(PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)), traffic, seed=seed(),
+                             offers=1, takes=1, count=80)
+    assert cycles == taken

@@ -1,0 +1,72 @@
+# amaranth: UnusedElaboratable=no
+"""The read unit: every vector to its row, ends in order, errors by name, and requests that run ahead of data."""
+
+import pytest
+
+from amaranth_tpu.hw.bus.burst_splitter import burst_request
+from amaranth_tpu.hw.bus.read_unit import ReadUnit
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.operations import transfer_layout
+from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
+from seeds import seed
+
+LAYOUT = transfer_layout(Config(n=4))
+
+
+async def traffic(ports, rng, *, ratio, count, answers, failing=False):
+    todo = [{"tag": {"slot": rng.randrange(16), "pc": rng.getrandbits(32)}, "address": rng.randrange(1 << 16) * 8,
+             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))), "row": rng.randrange(1 << 15), "bias": rng.getrandbits(1)}
+            for _ in range(count)]
+    asked = [entry["address"] + 8 * beat for entry in todo for beat in range(entry["vectors"] * ratio)]
+    vectors = [(entry, v) for entry in todo for v in range(entry["vectors"])]
+    given, owed, beats, ahead = 0, 0, [], 0
+    while vectors:
+        accepts = rng.random() < 0.8
+        ports.set(i__valid=given < count and rng.random() < 0.8, i__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+                  request__ready=accepts)
+        arrives = owed and rng.random() < answers
+        fails = arrives and failing and len(vectors) < 20
+        word = rng.getrandbits(64)
+        ports.set(data_valid=arrives and not fails, data_error=fails, data=word)
+        await ports.settle()
+        entry, v = vectors[0]
+        if fails:
+            assert ports.get("error") and ports.get("error_pc") == entry["tag"]["pc"]
+            return ahead
+        assert not ports.get("error")
+        if ports.get("request__valid") and accepts:
+            request = unpack(burst_request(32), ports.get("request__payload"))
+            for beat in range(request["beats"]):
+                assert request["address"] + 8 * beat == asked.pop(0)
+            owed += request["beats"]
+        if arrives:
+            beats.append(word)
+            owed -= 1
+        written = len(beats) == ratio
+        assert ports.get("write") == written
+        last = written and v == entry["vectors"] - 1
+        assert ports.get("done") == last
+        if written:
+            assert ports.get("vector") == sum(beat << 64 * i for i, beat in enumerate(beats))
+            assert (ports.get("row"), ports.get("bias")) == (entry["row"] + v, entry["bias"])
+            assert not last or ports.get("done_slot") == entry["tag"]["slot"]
+            vectors.pop(0)
+            beats = []
+        given += ports.get("i__valid") and ports.get("i__ready")
+        ahead = max(ahead, given - todo.index(entry))
+        await ports.tick()
+    assert not asked and not owed and given == count
+    return ahead
+
+
+@pytest.mark.parametrize("ratio", [1, 2, 8])
+@pytest.mark.parametrize("answers", [1, 0.2])
+def test_random(ratio, answers):
+    unit = ReadUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio)
+    ahead = simulate(unit, traffic, seed=seed(), ratio=ratio, count=40, answers=answers)
+    assert ahead > 1, "the next transfer is asked for only when the present one has ended"
+
+
+def test_error():
+    simulate(ReadUnit(transfer=LAYOUT, bus_width=64, vector_width=64), traffic, seed=seed(), ratio=1, count=10, answers=0.7,
+             failing=True)

@@ -1,0 +1,89 @@
+# amaranth: UnusedElaboratable=no
+"""The run control: how runs start and end, faults that stay, the time limit to the cycle, and where every cycle goes."""
+
+import pytest
+
+from amaranth_tpu.hw.control.run_control import RunControl
+from amaranth_tpu.hw.spec.isa import Fault
+from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+
+
+async def life(ports, rng, *, cycles, timeout, least):
+    """Random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and after a
+    cycle, and whether the time is up."""
+    state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
+    due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
+    seen = set()
+    calm = False
+    counted = False, {"progress": False}
+    while ports.cycle < cycles or not least <= seen:
+        cycle = ports.cycle
+        if cycle % 40 == 0:
+            calm = rng.random() < 0.3       # nothing moves for a while
+        e = {"start": rng.random() < 0.1, "reset": rng.random() < 0.01, "acknowledge": rng.random() < 0.1,
+             "quiet": rng.random() < (0.02 if calm else 0.3), "progress": not calm and rng.random() < 0.5, "halted": rng.random() < 0.01,
+             "fault": rng.random() < 0.01, "busy": rng.getrandbits(1), "stall": rng.getrandbits(len(STALLS)) or 1,
+             "read_beat": rng.getrandbits(1), "write_beat": rng.getrandbits(1), "cause": rng.randrange(1, 6),
+             "pc": rng.getrandbits(32), "present_pc": rng.getrandbits(32)}
+        ports.set(timeout=timeout, **e)
+        await ports.settle()
+        active = state != "IDLE"
+        assert (ports.get("active"), ports.get("running")) == (active, state == "RUN"), f"cycle {cycle}: {state}"
+        assert (ports.get("done"), ports.get("faulted"), ports.get("pending")) == (done, faulted, pending), f"cycle {cycle}"
+        assert (ports.get("fault_cause"), ports.get("fault_pc")) == fault
+        assert {name: ports.get(name) for name in counts} == counts and ports.get("stall_cycles") == stalls
+        assert [ports.get("read_beats"), ports.get("write_beats")] == beats
+        assert counts["busy_cycles"] + sum(stalls) == counts["cycles"]
+
+        # What the rules say of the next cycle. What is counted, and progress, is a cycle old.
+        before, expired, due = state, due, active and silent >= timeout
+        (counting, past), counted = counted, (active, e)
+        if counting:
+            counts["cycles"] += 1
+            beats = [beats[0] + past["read_beat"], beats[1] + past["write_beat"]]
+            if past["busy"]:
+                counts["busy_cycles"] += 1
+            else:
+                stalls[next(i for i in range(len(STALLS)) if past["stall"] >> i & 1)] += 1
+        silent = 0 if past["progress"] or not active else silent + 1
+        pending = 0 if e["acknowledge"] else pending
+        if state == "IDLE" and e["start"] and not faulted:
+            state, done = "RUN" if e["quiet"] else "QUIET", 0
+            counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
+        elif state == "RUN" and e["fault"]:
+            state, faulted, pending, fault = "IDLE", 1, 1, (e["cause"], e["pc"])
+        elif active and expired:
+            state, faulted, pending, fault = "IDLE", 1, 1, (Fault.TIMEOUT.value, e["present_pc"])
+        elif state == "RUN" and e["halted"]:
+            state, done, pending = "IDLE", 1, 1
+        elif state == "QUIET" and e["quiet"]:
+            state = "RUN"
+        if e["reset"]:
+            state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
+        seen.add((before, state, fault[0] == Fault.TIMEOUT.value))
+        await ports.tick()
+
+
+@pytest.mark.parametrize("timeout", [1, 7, 25])
+def test_random(timeout):
+    simulate(RunControl(), life, seed=seed(), cycles=3000, timeout=timeout,
+             least={("IDLE", "QUIET", False), ("RUN", "IDLE", True), ("QUIET", "IDLE", True)})
+
+
+async def silence(ports, rng, *, timeout, quiet):
+    """A start, and then nothing: the cycles until it ends."""
+    ports.set(timeout=timeout, start=1, quiet=quiet, stall=1)
+    await ports.tick()
+    ports.set(start=0)
+    while ports.get("active"):
+        await ports.tick()
+    assert ports.get("faulted") and ports.get("fault_cause") == Fault.TIMEOUT.value
+    return ports.get("cycles")
+
+
+@pytest.mark.parametrize("quiet", [0, 1])
+@pytest.mark.parametrize("timeout", [1, 2, 100])
+def test_timeout_is_to_the_cycle(timeout, quiet):
+    assert abs(simulate(RunControl(), silence, seed=seed(), timeout=timeout, quiet=quiet) - timeout) <= 1

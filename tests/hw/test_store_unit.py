@@ -1,0 +1,76 @@
+# amaranth: UnusedElaboratable=no
+"""The store unit: the right rows to the right addresses, whoever has to wait, and done when memory has answered."""
+
+import pytest
+
+from amaranth_tpu.hw.bus.burst_splitter import burst_request
+from amaranth_tpu.hw.bus.store_unit import StoreUnit
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.operations import transfer_layout
+from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
+from seeds import seed
+
+LAYOUT = transfer_layout(Config(n=4))
+
+
+async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
+    def entry(number):
+        return {"tag": {"slot": number % 16, "pc": 32 * number}, "address": rng.randrange(1 << 16) * 8, "bias": 0,
+                "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))), "row": rng.randrange(1 << 14)}
+
+    todo = [entry(number) for number in range(count)]
+    contents = {row: rng.getrandbits(64 * ratio) for e in todo for row in range(e["row"], e["row"] + e["vectors"])}
+    rows = [row for e in todo for row in range(e["row"], e["row"] + e["vectors"])]
+    beats = [contents[row] >> 64 * i & (1 << 64) - 1 for row in rows for i in range(ratio)]
+    addresses = [e["address"] + 8 * i for e in todo for i in range(e["vectors"] * ratio)]
+    owners = [number for number, e in enumerate(todo) for i in range(e["vectors"] * ratio)]
+    bursts = []                 # [owner, ends its transfer, beats that its data lack, when it was taken]
+    given, coming, vector = 0, None, 0
+    early = 0                   # beats that are out before the address of their burst
+    while rows or beats or addresses or bursts:
+        grant, ready, accepts = rng.random() < grants, rng.random() < takes, rng.random() < takes
+        # The manager's registers and the memory are on the way of an answer.
+        answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
+        fails = answer and rng.random() < 0.2
+        vector = contents[coming] if coming is not None else vector       # stays until the next read
+        ports.set(i__valid=given < count, i__payload=pack(LAYOUT, **todo[given]) if given < count else 0, grant=grant,
+                  vector=vector, burst__ready=accepts, data__ready=ready, answered=answer, failed=fails)
+        await ports.settle()
+        coming = None
+        if ports.get("read"):
+            assert rows, "a read too many"
+            assert ports.get("row") == rows[0], f"cycle {ports.cycle}: row {ports.get('row')}, not {rows[0]}"
+            if grant:
+                coming = rows.pop(0)
+        assert ports.get("done") == (answer and bursts[0][1]), f"cycle {ports.cycle}: done"
+        assert ports.get("error") == fails
+        if answer:
+            owner = todo[bursts.pop(0)[0]]["tag"]
+            assert not ports.get("done") or ports.get("done_slot") == owner["slot"]
+            assert not fails or ports.get("error_pc") == owner["pc"]
+        if ports.get("data__valid") and ready:
+            assert ports.get("data__payload") == beats.pop(0), f"cycle {ports.cycle}: wrong data"
+            waiting = [burst for burst in bursts if burst[2]]
+            if waiting:
+                waiting[0][2] -= 1
+            else:
+                early += 1
+        if ports.get("burst__valid") and accepts:
+            burst = unpack(burst_request(32), ports.get("burst__payload"))
+            for i in range(burst["beats"]):
+                assert burst["address"] + 8 * i == addresses.pop(0)
+                owner = owners.pop(0)
+            covered = min(early, burst["beats"])
+            early -= covered
+            bursts.append([owner, burst["last"], burst["beats"] - covered, ports.cycle])
+            assert burst["last"] == (not owners or owners[0] != owner)
+        given += ports.get("i__ready") and given < count
+        await ports.tick()
+
+
+@pytest.mark.parametrize("ratio", [1, 2, 8])
+@pytest.mark.parametrize("rates", [dict(grants=1, takes=1, answers=1), dict(grants=0.3, takes=0.8, answers=0.5),
+                                   dict(grants=0.9, takes=0.2, answers=0.1)], ids=str)
+def test_random(ratio, rates):
+    unit = StoreUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio, outstanding=4)
+    simulate(unit, traffic, seed=seed(), ratio=ratio, count=25, **rates)

@@ -1,0 +1,41 @@
+# amaranth: UnusedElaboratable=no
+"""The systolic array: every sum's bits and moment, tile after tile without a gap, in three simulators."""
+
+import functools
+
+import pytest
+
+from amaranth_tpu.hw.array.systolic_array import SystolicArray
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.benches.bench_systolic_array import tiles
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+
+
+@pytest.mark.parametrize("n, stages, count", [(2, 1, 8), (2, 2, 8), (2, 3, 8), (2, 4, 8), (2, 5, 8), (2, 8, 8), (4, 3, 5), (4, 5, 5)])
+def test_amaranth(n, stages, count):
+    assert simulate(SystolicArray(n=n, stages=stages), tiles, seed=seed(), n=n, stages=stages, count=count) >= count
+
+
+@functools.cache
+def verilog(n, stages):
+    return component_to_verilog(SystolicArray(n=n, stages=stages), name="systolic_array")
+
+
+def run(simulator, n, stages, count, **options):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(n, stages), top="systolic_array", no_inline=("tpu_cell",),
+                                   **options)
+    return simulation.run("amaranth_tpu.sim.benches.bench_systolic_array", testcase="random_tiles", seed=seed(), timeout=300,
+                          arguments={"n": n, "stages": stages, "count": count})
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    assert run(simulator, 2, 3, 60, quick=True)["compared"] > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, stages", [(4, 3), (8, 1), (8, 3), (8, 8), (16, 3)])
+def test_volume(n, stages):
+    assert run("verilator", n, stages, 500)["compared"] > 500

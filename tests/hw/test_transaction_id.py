@@ -1,0 +1,38 @@
+# amaranth: UnusedElaboratable=no
+"""The ID of bus transactions: after a reset other than that of what was asked last, whenever and however often resets come."""
+
+from amaranth_tpu.hw.bus.transaction_id import TransactionId
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+
+#: Cycles after a reset.
+SETTLES = 3
+
+
+async def resets(ports, rng, *, count):
+    """Resets of any length, of which every third comes before the ID has settled, and every third before anything is asked."""
+    used, ids = None, set()         # the ID of what was asked last
+    for number in range(count):
+        ports.set(asked=0)
+        for _ in range(rng.choice((1, 2, 9))):
+            await ports.reset()
+        for cycle in range(rng.randrange(SETTLES + 1) if number % 3 == 1 else rng.randrange(SETTLES + 1, 20)):
+            await ports.settle()
+            assert ports.get("settled") == (cycle >= SETTLES)
+            first = SETTLES + number % 5 if number % 3 == 0 else None
+            asks = first is not None and (cycle == first or (cycle > first and rng.getrandbits(1)))
+            ports.set(asked=asks)
+            if cycle >= SETTLES:
+                ids.add(ports.get("id"))
+                assert len({used, ports.get("id")}) == 2, f"reset {number}: the ID of what was asked before it"
+            if asks:
+                last = ports.get("id")
+            await ports.tick()
+        # One more request in the last cycle before, or in, that of the reset
+        if number % 3 == 0 and cycle >= first:
+            used = last
+    return ids
+
+
+def test_resets():
+    assert simulate(TransactionId(), resets, seed=seed(), count=300) == {0, 1}

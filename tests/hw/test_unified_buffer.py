@@ -1,0 +1,35 @@
+# amaranth: UnusedElaboratable=no
+"""The unified buffer: contents, the skew of the lanes and the port that keeps its vector, in three simulators."""
+
+import functools
+
+import pytest
+
+from amaranth_tpu.hw.array.unified_buffer import UnifiedBuffer
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.benches.bench_unified_buffer import traffic
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+
+
+@pytest.mark.parametrize("n, depth, skew", [(2, 8, 1), (2, 4, 5), (4, 16, 1), (4, 8, 2), (4, 16, 3), (8, 32, 4), (8, 16, 5)])
+def test_amaranth(n, depth, skew):
+    compared = simulate(UnifiedBuffer(n=n, depth=depth, skew=skew), traffic, seed=seed(), n=n, depth=depth, skew=skew, cycles=400)
+    assert compared > 200 * n
+
+
+SIZES = {"n": 4, "depth": 16, "skew": 3}
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(UnifiedBuffer(**SIZES), name="unified_buffer")
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="unified_buffer", quick=True)
+    result = simulation.run("amaranth_tpu.sim.benches.bench_unified_buffer", testcase="random_traffic", seed=seed(), timeout=120,
+                            arguments={**SIZES, "cycles": 1500})
+    assert result["compared"] > 3000

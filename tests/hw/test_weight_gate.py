@@ -1,0 +1,60 @@
+# amaranth: UnusedElaboratable=no
+"""The weight gate: no burst without room for all of it, none held back that has room, and when weights are urgent."""
+
+import pytest
+
+from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST, burst_request
+from amaranth_tpu.hw.bus.weight_gate import WeightGate
+from amaranth_tpu.sim.rtl.ports import pack, simulate
+from seeds import seed
+
+
+async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
+    """Bursts that fill and empty the FIFO; a tile that was asked for is freed with probability `frees`."""
+    capacity, layout = tiles * tile_beats, burst_request(32)
+    asked = freed = passed = waited = before = 0
+    burst, found, ample = None, False, False    # it has room, or any three have, as seen a cycle before
+    uncounted = 0                               # beats that went through in the cycle before
+    urgent = []
+    for cycle in range(1500):
+        if burst is None and rng.random() < 0.8:
+            burst = {"address": rng.getrandbits(32), "beats": rng.choice((1, MAX_BURST, rng.randrange(1, MAX_BURST + 1))),
+                     "last": rng.getrandbits(1)}
+        eager = rng.random() < (1 if cycle % 300 > 270 else frees)
+        free = int(asked - freed >= tile_beats and eager)
+        ready = int(rng.random() < takes)
+        ports.set(i__valid=burst is not None, i__payload=pack(layout, **burst) if burst else rng.getrandbits(32),
+                  o__ready=ready, freed=free)
+        await ports.settle()
+        stored = asked - freed
+        fits, found = burst is not None and (found or ample), (
+            burst is not None and not uncounted and burst["beats"] <= capacity - stored)
+        ample = capacity - stored + uncounted >= 3 * MAX_BURST
+        urgent.append((before, ports.get("urgent")))
+        before, uncounted = stored - uncounted, 0
+        assert ports.get("o__valid") == fits, f"cycle {cycle}: {stored} of {capacity} beats, {burst}"
+        if burst is not None:
+            assert ports.get("i__ready") == (fits and ready), f"cycle {cycle}"
+        waited += burst is not None and not fits
+        if fits:
+            assert ports.get("o__payload") == pack(layout, **burst), f"cycle {cycle}"
+            if ready:
+                found, uncounted = False, burst["beats"]
+                asked, burst, passed = asked + burst["beats"], None, passed + 1
+        freed += tile_beats * free
+        await ports.tick()
+    assert passed > 30 and waited > 30
+    return urgent
+
+
+@pytest.mark.parametrize("tiles, tile_beats, vector_beats", [(2, 16, 1), (4, 16, 4), (8, 8, 2), (16, 16, 1), (64, 4, 1)])
+@pytest.mark.parametrize("takes, frees", [(1, 0.05), (0.5, 0.05), (0.9, 0.02)])
+def test_random(tiles, tile_beats, vector_beats, takes, frees):
+    sizes = {"tiles": tiles, "tile_beats": tile_beats, "vector_beats": vector_beats}
+    urgent = simulate(WeightGate(address_width=32, **sizes), traffic, seed=seed(), **sizes, takes=takes, frees=frees)
+    cushion, capacity = WeightGate.cushion * vector_beats, tiles * tile_beats
+    for stored, value in urgent:
+        if stored >= cushion or stored == capacity:
+            assert not value, f"urgent with {stored} of {capacity} beats"
+        elif stored < min(cushion, capacity // 2):
+            assert value, f"not urgent with {stored} of {capacity} beats"

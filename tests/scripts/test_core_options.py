@@ -1,0 +1,66 @@
+"""The options of commands that take a core: one for each field of the configuration, and what they make."""
+
+from dataclasses import fields
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.scripts.cli.core_options import CoreChoice, takes_core
+
+#: A value of each field that no preset has.
+CHANGES = dict(n=8, cell_stages=4, unified_buffer_depth=512, accumulator_depth=128, bias_depth=16, weight_fifo_depth=2, bus_width=64,
+               address_width=40, window=8, pooling=False, table_lanes=2, softmax=False)
+
+
+def chosen(*words):
+    """The core and another parameter of a command with these words."""
+    seen = []
+    app = typer.Typer()
+
+    @app.command()
+    @takes_core("the other one")
+    def command(core: CoreChoice, other: int = 3):
+        """Does nothing."""
+        seen.append((core, other))
+
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "120"})
+    return seen[0] if seen else done.output
+
+
+def words_of(changes):
+    flags = {name: f"--{name.replace('_', '-')}" for name in changes}
+    return [word for name, value in changes.items()
+            for word in ([flags[name].replace("--", "--" if value else "--no-", 1)] if isinstance(value, bool)
+                         else [flags[name], str(value)])]
+
+
+def test_every_field():
+    assert set(CHANGES) == {entry.name for entry in fields(Config)}
+    core, other = chosen("--other", "5", *words_of(CHANGES))
+    assert core.changes == CHANGES and core.config() == Config(**CHANGES) and other == 5
+    assert len(core.given) == len(CHANGES) and "--weight-fifo-depth" in core.given
+    core, _ = chosen("--preset", "plain", "--pooling", "--softmax")
+    assert core.config() == Config(**PLAIN | {"pooling": True, "softmax": True}) and core.given == ["--preset", "--pooling", "--softmax"]
+
+
+@pytest.mark.parametrize("changes", [{name: value} for name, value in CHANGES.items()], ids=lambda changes: next(iter(changes)))
+def test_one_field(changes):
+    """The others are as in the preset."""
+    assert chosen(*words_of(changes))[0].config() == Config(**changes) != Config()
+
+
+def test_nothing_given():
+    core, other = chosen()
+    assert not core.given and other == 3 and core.config() == Config() and core.config("plain") == Config(**PLAIN)
+    assert chosen("--preset", "tiny")[0].config("plain").n == 4
+
+
+def test_help():
+    said = " ".join(chosen("--help").replace("│", " ").split())
+    panel = said.partition("─ Core ─")[2]
+    assert "--other" not in panel and "Default: the other one." in panel
+    for entry in fields(Config):
+        assert f"--{entry.name.replace('_', '-')} " in panel
+    assert "--no-pooling" in panel and "Bits of an AXI4 address, 32 to 64. In `default`: 32." in panel

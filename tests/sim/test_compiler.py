@@ -1,0 +1,184 @@
+"""Compiled programs against the golden model, bit for bit, on networks and configurations of every shape."""
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, Region, decode
+from amaranth_tpu.sim.compiler.compile import CompileError, compile_network, disassemble
+from amaranth_tpu.sim.frontend.load import Dense, Network
+from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.isa_model import Machine
+from seeds import seed
+
+
+def network(rng, widths, bias=True, specials=False):
+    layers = []
+    for number, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        weights = (rng.normal(size=(inputs, outputs)) / np.sqrt(inputs)).astype(np.float32).astype(bfloat16)
+        if specials:
+            weights.view(np.uint16)[rng.random(weights.shape) < 0.02] = rng.choice([0x8000, 0x0001, 0x7F00, 0x7F80])
+        layers.append(Dense(f"layer{number}", weights, rng.normal(size=outputs).astype(np.float32) if bias else None,
+                            "relu" if number < len(widths) - 2 else "none"))
+    return Network("random", widths[0], tuple(layers))
+
+
+def run(program, config, x):
+    regions = {Region.MODEL: program.model, Region.INPUT: program.pack_input(x),
+               Region.OUTPUT: bytearray(program.output_bytes), Region.SCRATCH: bytearray(program.scratch_bytes)}
+    Machine(config, regions).run()
+    return program.unpack_output(regions[Region.OUTPUT])
+
+
+def by_layers(net, x):
+    """The result from golden.matmul alone, without the compiler's tiles or the machine."""
+    for number, layer in enumerate(net.layers):
+        sums = golden.matmul(x, layer.weights, layer.bias)
+        if layer.function == "relu":
+            sums = np.where(np.isnan(sums), sums, np.where(np.signbit(sums), np.float32(0), sums))
+        x = golden.to_bfloat16(sums.view(np.uint32)).view(bfloat16)
+    return sums
+
+
+def check(net, config, batch, rng, samples=None, varied=True):
+    x = rng.normal(size=(samples or batch, net.input_size)).astype(np.float32).astype(bfloat16)
+    program = compile_network(net, config, batch)
+    result, expected = run(program, config, x), by_layers(net, x)
+    assert result.shape == (batch, net.output_size)
+    assert np.array_equal(result[:len(x)].view(np.uint32), expected.view(np.uint32))
+    if varied and min(net.input_size, *(layer.weights.shape[1] for layer in net.layers)) >= 30:     # not all of them zero by RELU
+        assert len(np.unique(expected)) > 1, "a test that any constant would pass"
+    return program
+
+
+@pytest.mark.parametrize("case", [*range(12), *(pytest.param(case, marks=pytest.mark.slow) for case in range(12, 60))])
+def test_random_networks(case):
+    """Odd sizes, tiny buffers, batches; 1 to 5 layers. In the fast cases no more than the instruction-level model does in a second."""
+    choice, rng = random.Random(f"{seed()}.{case}"), np.random.default_rng([seed(), case])
+    n = choice.choice([2, 4, 4, 8, 16])
+    widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)]))
+              for _ in range(choice.randint(2, 6))]
+    config = Config(
+        n=n, cell_stages=choice.choice([1, 3, 8]), unified_buffer_depth=choice.choice([2 * n, 4 * n, 1024]),
+        accumulator_depth=choice.choice([n, 4 * n, 256]), bias_depth=choice.choice([2, 4, 64]),
+        weight_fifo_depth=choice.choice([2, 16]), bus_width=choice.choice([32, None]), window=choice.choice([4, 16]))
+    batch = choice.choice([1, 2, n, choice.randint(1, 60)])
+    if case < 12:
+        batch = min(batch, max(2, 60_000 // sum(a * b for a, b in zip(widths, widths[1:]))))
+    bias, specials = choice.random() < 0.7, choice.random() < 0.2
+    check(network(rng, widths, bias, specials), config, batch, rng, varied=not specials)
+
+
+@pytest.mark.parametrize("n, batch", [(4, 300), (8, 5), (16, 37), (64, 20), (128, 3)])
+def test_default_network(n, batch):
+    rng = np.random.default_rng(seed())
+    check(network(rng, [784, 128, 10]), Config(n=n), batch, rng, samples=min(batch, 40))
+
+
+@pytest.mark.parametrize("widths", [[1100, 1, 1100], [1, 1], [1100, 7], [3, 1100, 2]])
+def test_wide_and_narrow_in_small_buffers(widths):
+    rng = np.random.default_rng(seed())
+    program = check(network(rng, widths), Config(n=4, unified_buffer_depth=256, accumulator_depth=32, bias_depth=4),
+                    9, rng)
+    assert program.passes >= sum(-(-a // 4) * -(-b // 4) for a, b in zip(widths, widths[1:]))
+
+
+def test_spills_to_scratch():
+    rng = np.random.default_rng(seed())
+    program = check(network(rng, [40, 300, 200, 5]), Config(n=4, unified_buffer_depth=64, accumulator_depth=64), 16, rng)
+    assert program.scratch_bytes > 0
+
+
+def test_fewer_samples_than_the_batch():
+    rng = np.random.default_rng(seed())
+    check(network(rng, [20, 30, 4]), Config(n=4), 10, rng, samples=3)
+
+
+@pytest.mark.parametrize("n", [8, 16])
+@pytest.mark.parametrize("batch", [1, 8, 16, 64, 128, 256])
+def test_performance_contract_as_predicted(n, batch):
+    """DESIGN.md section 4, by the compiler's own estimate of the time."""
+    config = Config(n=n)
+    program = compile_network(network(np.random.default_rng(seed()), [784, 128, 10]), config, batch)
+    utilisation = program.useful_macs / (program.predicted_cycles * n * n)
+    if batch == 128:
+        assert utilisation >= 0.975
+    if batch == 64:
+        assert utilisation >= 0.96
+    assert program.bound / program.predicted_cycles >= (0.95 if batch >= n else 0.90)
+
+
+def test_weights_come_before_their_use_and_program_is_listed():
+    rng = np.random.default_rng(seed())
+    config = Config(n=4, unified_buffer_depth=128, accumulator_depth=64)
+    program = compile_network(network(rng, [50, 40, 30]), config, 30)
+    tiles = 0
+    for number in range(program.instructions):
+        pc = number * config.instruction_bytes
+        opcode, fields = decode(int.from_bytes(program.model[pc:pc + 32], "little"))
+        if opcode is Opcode.LOAD_WEIGHTS:
+            tiles += fields["rows"]
+        elif opcode is Opcode.MATMUL and not fields["keep"]:
+            tiles -= fields["tiles0"] * fields["tiles1"]
+        assert tiles >= 0
+    assert tiles == 0 and opcode is Opcode.HALT
+    lines = program.listing.splitlines()
+    assert len(lines) == program.instructions and lines[-1].split()[1] == "HALT"
+    assert "ILLEGAL" in disassemble(b"\xff" * config.instruction_bytes, config)
+
+
+def test_the_same_bytes_every_time():
+    config = Config(n=8)
+    net = network(np.random.default_rng(seed()), [100, 30, 10])
+    assert compile_network(net, config, 20).model == compile_network(net, config, 20).model
+
+
+def test_compile_time():
+    rng = np.random.default_rng(seed())
+    began = time.monotonic()
+    compile_network(network(rng, [784, 128, 10]), Config(), 128)
+    assert time.monotonic() - began < 5     # about 0.5 s; the rest is for slow machines
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, "4"])
+def test_bad_batch_is_refused(batch):
+    with pytest.raises(CompileError, match="batch must be"):
+        compile_network(network(np.random.default_rng(seed()), [4, 4]), Config(n=4), batch)
+
+
+def test_bad_samples_are_refused():
+    program = compile_network(network(np.random.default_rng(seed()), [4, 4]), Config(n=4), 2)
+    with pytest.raises(TypeError, match="bfloat16"):
+        program.pack_input(np.zeros((2, 4), np.float32))
+    with pytest.raises(ValueError, match="shape"):
+        program.pack_input(np.zeros((2, 5), bfloat16))
+    with pytest.raises(ValueError, match="shape"):
+        program.pack_input(np.zeros((3, 4), bfloat16))
+
+
+def unfit_loads(program, config):
+    """The most LOAD_WEIGHTS that stand in front of the MATMUL that makes room for them; see the datasheet, Programs."""
+    loaded, taken, ends, most = 0, 0, [], 0
+    for pc in range(0, program.instructions * config.instruction_bytes, config.instruction_bytes):
+        opcode, fields = decode(int.from_bytes(program.model[pc:pc + 32], "little"))
+        if opcode is Opcode.LOAD_WEIGHTS:
+            loaded += fields["rows"]
+            ends.append(loaded)
+        elif opcode is Opcode.MATMUL and not fields["keep"]:
+            most = max(most, sum(end > taken + config.weight_fifo_depth for end in ends))
+            taken += fields["tiles0"] * fields["tiles1"]
+            ends = [end for end in ends if end > taken]
+    assert loaded == taken
+    return most
+
+
+@pytest.mark.parametrize("n, tiles", [(2, 2), (4, 2), (8, 8), (16, 2)])
+def test_weights_never_starve_themselves(n, tiles):
+    rng = np.random.default_rng(seed())
+    config = Config(n=n, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8, weight_fifo_depth=tiles)
+    for widths, batch in (((30, 17, 9), 5), ((31, 20, 17, 7), 30), ((14, 70), 2)):
+        assert unfit_loads(compile_network(network(rng, widths), config, batch), config) <= 4

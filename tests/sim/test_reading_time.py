@@ -1,0 +1,142 @@
+"""Reading and compiling take work in proportion to the model, and memory in proportion to its weights."""
+
+import cProfile
+import pstats
+import tracemalloc
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.frontend.load import load_network
+from onnx_models import Builder, refused, weights
+from seeds import seed
+
+
+def _repeated(step, count, width):
+    rng = np.random.default_rng(seed())
+    b = Builder(["n", width])
+    b("MatMul", weights(rng, width, width))
+    for _ in range(count):
+        step(b, rng, width)
+    b("MatMul", weights(rng, width, 2))
+    return b
+
+
+def _self(operator):
+    return lambda b, rng, width: b.node(operator, [b.last, b.last])
+
+
+def _silu(b, rng, width):
+    b.node("Mul", [b.last, b("Sigmoid")])
+
+
+def _residual(b, rng, width):
+    before = b.last
+    b("MatMul", weights(rng, width, width))
+    b("Relu")
+    b("Add", before)
+
+
+def _joined(b, rng, width):
+    before = b.last
+    b("LeakyRelu")
+    b.node("Concat", [before, b.last], axis=1)
+    b("MatMul", weights(rng, 2 * width, width))
+
+
+def _constants(b, rng, width):
+    before = b.last
+    b.node("Add", [before, b.node("Mul", [np.array(2, np.float32), np.array(3, np.float32)])])
+
+
+STEPS = {
+    "Relu": lambda b, rng, width: b("Relu"), "Sigmoid": lambda b, rng, width: b("Sigmoid"), "x + x": _self("Add"),
+    "x x": _self("Mul"),
+    "SiLU": _silu, "residual": _residual, "concat": _joined,
+    "constants": _constants,
+}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow) if name in ("x x", "SiLU", "residual", "constants") else name for name in STEPS])
+def test_in_proportion(tmp_path, name):
+    """Four times as many nodes take less than six times as many calls of each function, compiled program included."""
+    calls = []
+    few = 20 if name in ("residual", "concat") else 60          # functions of a few dozen operators are tried at each place
+    for count in (4, few, 4 * few):         # the first takes what is only done once
+        path = _repeated(STEPS[name], count, 4).save(tmp_path)
+        profile = cProfile.Profile()
+        profile.enable()
+        compile_network(load_network(path), Config(n=4), 2)
+        profile.disable()
+        calls.append({place: called for place, (_, called, *_) in pstats.Stats(profile).stats.items()})
+    grown = {place: (calls[1].get(place, 0), called) for place, called in calls[2].items()
+             if called > 6 * max(calls[1].get(place, 0), 300)}
+    assert not grown
+
+
+@pytest.mark.parametrize("build", [
+    lambda: _repeated(lambda b, rng, width: b("Mul", np.array(1.5, np.float32)), 100, 400),
+    lambda: _wide(150, 64)], ids=["scales", "concat"])
+def test_memory(tmp_path, build):
+    """Scales in a row are put together before they go into the weights; choosing channels takes no weights."""
+    path = build().save(tmp_path)
+    tracemalloc.start()
+    try:
+        load_network(path)
+        assert tracemalloc.get_traced_memory()[1] < 40e6
+    finally:
+        tracemalloc.stop()
+
+
+def _wide(parts, width):
+    b = Builder(["n", width])
+    rng = np.random.default_rng(seed())
+    first = b("MatMul", weights(rng, width, width))
+    names = [b.node("Relu", [b.node("Add", [first, np.array(part, np.float32)])]) for part in range(parts)]
+    b.node("Concat", names, axis=1)
+    b("MatMul", weights(rng, parts * width, 2))
+    return b
+
+
+def test_layers_after_sums(tmp_path):
+    """A layer behind residual additions reads their sum, not everything that went into it."""
+    graph = load_network(_repeated(_residual, 12, 4).save(tmp_path))
+    assert sum(len(stage.terms) for stage in graph.stages) <= 3 * 12 + 2
+
+
+def _functions(bodies):
+    """A model that calls the last of local functions f0, f1, ...; each is a list of operators, or of numbers of functions."""
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("own", 1)]
+    b = Builder(["n", 12])
+    b("MatMul", np.ones((12, 3), np.float32))
+    b(f"f{len(bodies) - 1}", name="odd")
+    b.nodes[-1].domain = "own"
+    model = b.model()
+    model.opset_import.append(opsets[1])
+    for number, body in enumerate(bodies):
+        nodes = [helper.make_node(one if isinstance(one, str) else f"f{one}", [f"v{at}"], [f"v{at + 1}"],
+                                  domain="" if isinstance(one, str) else "own") for at, one in enumerate(body)]
+        model.functions.append(helper.make_function("own", f"f{number}", ["v0"], [f"v{len(body)}"], nodes, opsets))
+    return model
+
+
+def test_functions_that_double(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_functions([["Relu"], *([number] * 2 for number in range(30))]).SerializeToString())
+    refused(path, "operator own.f30, node 'odd'", "more than 20000 nodes")
+    path.write_bytes(_functions([["Relu"], *([number] * 2 for number in range(5))]).SerializeToString())
+    assert load_network(path).layers[-1].function == "relu"
+
+
+def test_functions_that_call_themselves(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_functions([["Relu", 1], ["Relu", 0]]).SerializeToString())
+    refused(path, "local function own.f", "calls itself")
+    model = _functions([["Relu"]])
+    model.functions.append(model.functions[0])
+    path.write_bytes(model.SerializeToString())
+    refused(path, "two local functions own.f0")

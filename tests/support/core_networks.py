@@ -1,0 +1,57 @@
+"""Random networks on the whole core, and a check of their results."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.frontend.load import Dense, Network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.isa_model import Machine
+
+SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81], np.uint16)
+
+
+def numbers(rng, shape, specials):
+    values = rng.normal(size=shape).astype(bfloat16).view(np.uint16)
+    return np.where(rng.random(shape) < specials, rng.choice(SPECIALS, shape), values).astype(np.uint16).view(bfloat16)
+
+
+def random_network(rng, specials, most=40):
+    widths = rng.integers(1, most, rng.integers(2, 5))
+    layers = []
+    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        bias = None
+        if rng.random() < 0.7:
+            bias = (rng.normal(size=outputs)).astype(np.float32)
+            odd = rng.choice(np.array([0x80000000, 0x00000001, 0x7F7FFFFF, 0x7F800000, 0xFFC12345, 0x00800000], np.uint32),
+                             outputs)
+            bias = np.where(rng.random(outputs) < specials, odd, bias.view(np.uint32)).astype(np.uint32).view(np.float32)
+        layers.append(Dense(f"layer{index}", numbers(rng, (inputs, outputs), specials), bias,
+                            str(rng.choice(["relu", "none"]))))
+    return Network("random", int(widths[0]), tuple(layers))
+
+
+def network_runs(rng, config, host, count, most=40, largest=10):
+    """Runs of random networks, and a check of their results."""
+    runs, checks = [], []
+    for index in range(count):
+        network = random_network(rng, 0.03 if index % 2 else 0.0, most)
+        batch = int(rng.integers(1, largest))
+        samples = numbers(rng, (batch, network.input_size), 0.03 if index % 2 else 0.0)
+        program = compile_network(network, config, batch)
+        regions = {"MODEL": host.place(program.model), "INPUT": host.place(program.pack_input(samples)),
+                   "OUTPUT": host.place(bytes(program.output_bytes)), "SCRATCH": host.place(bytes(program.scratch_bytes))}
+        runs.append({"regions": regions, "timeout": 20_000})
+        expected = run_network(network, samples)
+        checks.append((program, regions["OUTPUT"], expected))
+        images = [host.bytes[base:base + size] for base, size in regions.values()]
+        machine = Machine(config, dict(zip(map(Region.__getitem__, regions), images)))
+        machine.run()
+        assert (program.unpack_output(images[2]).view(np.uint32) == expected.view(np.uint32)).all(), "the program is wrong"
+
+    def check(result):
+        assert [one["fault"] for one in result["runs"]] == [None] * len(runs)
+        for program, (base, size), expected in checks:
+            found = program.unpack_output(result["memory"][base:base + size])
+            assert (found.view(np.uint32) == expected.view(np.uint32)).all(), program.plan
+    return runs, check

@@ -1,0 +1,241 @@
+"""Programs for the tests of the core: drawn at random on small buffers, with what the instruction-level model makes of them."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Opcode, Region, exists
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
+from core_runs import MEMORY, Host, image_of, op, run, same
+
+
+class Case:
+    """A program with regions of its own, and what the model of the machine makes of it."""
+
+    #: Bytes of INPUT, OUTPUT and SCRATCH.
+    sizes = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
+
+    def __init__(self, rng, host, machine, program, *, model_bytes=None, pc=0, timeout=20_000):
+        self.program, self.pc = program, pc
+        contents = {name: (rng.normal(size=size // 2) / 4).astype(bfloat16).tobytes() for name, size in self.sizes.items()}
+        contents["MODEL"] = image_of(machine.config, program)[:model_bytes]
+        regions = {name: host.place(data) for name, data in contents.items()}
+        self.run = {"regions": regions, "pc": pc, "timeout": timeout, "limit": 200_000}
+        machine.regions = {Region[name]: bytearray(data) for name, data in contents.items()}
+        self.fault = None
+        try:
+            machine.run(pc)
+        except MachineFault as fault:
+            self.fault = [fault.cause.name, fault.pc]
+        self.after = {name: bytes(machine.regions[Region[name]]) for name in contents}
+
+    def write(self, memory):
+        """Puts what the run is to leave behind into an image of the memory."""
+        for name, data in self.after.items():
+            base, size = self.run["regions"][name]
+            memory[base:base + size] = data
+
+
+def initialisation(config):
+    """Gives every row on the chip a value."""
+    n, depth = config.n, config.unified_buffer_depth
+    rows = min(depth, Case.sizes["INPUT"] // (2 * n))
+    assert config.accumulator_depth <= rows == depth
+    return [op(Opcode.LOAD, region=Region.INPUT, rows=rows),
+            op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=config.bias_depth),
+            op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+            op(Opcode.MATMUL, start=1, rows0=config.accumulator_depth, rows0_stride=1, rows1=1, tiles0=1, tiles1=1)]
+
+
+def whole_table(config):
+    """Fills the function table, which is as undefined after power-up as the rest, but is kept from run to run."""
+    n, rows = config.n, min(config.unified_buffer_depth, Case.sizes["INPUT"] // (2 * config.n))
+    for word in range(0, TABLE_WORDS, rows * n):
+        offset = word // (rows * n) % (Case.sizes["INPUT"] // (2 * n * rows)) * 2 * n * rows
+        yield op(Opcode.LOAD, region=Region.INPUT, rows=rows, offset=offset)
+        yield op(Opcode.LOAD_TABLE, rows=rows, word=word, first=120, linear_low=1, linear_high=2)
+
+
+def revelation(config):
+    """Stores every row on the chip in OUTPUT; biases by way of a product."""
+    n, depth, sums = config.n, config.unified_buffer_depth, config.accumulator_depth
+    whole = dict(format=Format.BINARY32, lanes=n)
+    assert 2 * sums <= depth and 2 * n * (depth + 2 * sums + 2 * config.bias_depth) <= Case.sizes["OUTPUT"]
+    return [op(Opcode.STORE, region=Region.OUTPUT, rows=depth),
+            op(Opcode.ACTIVATE, rows=sums, **whole),
+            op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * depth, rows=2 * sums),
+            op(Opcode.LOAD, region=Region.INPUT, rows=1),
+            op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=config.bias_depth, tiles0_acc_stride=1, tiles1=1),
+            op(Opcode.ACTIVATE, rows=config.bias_depth, **whole),
+            op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * (depth + 2 * sums), rows=2 * config.bias_depth),
+            op(Opcode.HALT)]
+
+
+class Hazards:
+    """Random legal programs in which everything touches what everything else touches."""
+
+    def __init__(self, rng, config):
+        self.rng, self.config, self.tiles, self.program = rng, config, 0, []
+        self.functions = [function for function in Function if exists(config, function)]
+        self.has_table = not config.table_lanes
+
+    def below(self, bound):
+        return int(self.rng.integers(0, bound))
+
+    def chance(self, probability):
+        return bool(self.rng.random() < probability)
+
+    def host(self, region, row_bytes, most=6):
+        """A random place in a region: region, offset, rows."""
+        size, bus = Case.sizes[region.name], self.config.bus_bytes
+        rows = 1 + self.below(min(most, size // row_bytes))
+        return dict(region=region, rows=rows, offset=self.below((size - rows * row_bytes) // bus + 1) * bus)
+
+    def rows(self, depth, rows):
+        return self.below(depth - rows + 1)
+
+    def load(self, region=None):
+        region = region or (Region.SCRATCH if self.chance(0.6) else Region.INPUT)
+        fields = self.host(region, 2 * self.config.n)
+        self.program.append(op(Opcode.LOAD, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
+
+    def load_bias(self):
+        fields = self.host(Region.SCRATCH if self.chance(0.6) else Region.INPUT, 4 * self.config.n, self.config.bias_depth)
+        self.program.append(op(Opcode.LOAD_BIAS, **fields, bias=self.rows(self.config.bias_depth, fields["rows"])))
+
+    def load_weights(self, tiles=None):
+        n = self.config.n
+        if tiles is None and self.tiles + 3 > self.config.weight_fifo_depth:
+            return
+        region = Region.SCRATCH if self.chance(0.6) else Region.INPUT
+        while tiles is None or tiles > 0:
+            fields = self.host(region, 2 * n * n, min(3, tiles or 3))
+            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields))
+            self.tiles += fields["rows"]
+            if tiles is None:
+                return
+            tiles -= fields["rows"]
+
+    def store(self):
+        fields = self.host(Region.SCRATCH if self.chance(0.7) else Region.OUTPUT, 2 * self.config.n)
+        self.program.append(op(Opcode.STORE, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
+
+    def matmul(self):
+        config = self.config
+        f = dict(start=self.below(2), keep=int(self.chance(0.3)), rows0=1 + self.below(4), rows1=1 + self.below(3),
+                 tiles0=1 + self.below(3), tiles1=1 + self.below(2))
+        f.update({name: self.below(3) for name in (
+            "rows0_stride", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles0_acc_stride", "tiles1_acc_stride")})
+        f["tiles0"] = min(f["tiles0"], config.bias_depth)
+        buffer = sum((f[name] - 1) * f[name + "_stride"] for name in ("rows0", "rows1", "tiles0", "tiles1"))
+        acc = sum((f[name] - 1) * f[name + "_acc_stride"] for name in ("tiles0", "tiles1")) + f["rows0"] * f["rows1"]
+        if acc > config.accumulator_depth or buffer >= config.unified_buffer_depth:
+            return
+        f["buffer"] = self.below(config.unified_buffer_depth - buffer)
+        f["acc"] = self.rows(config.accumulator_depth, acc)
+        f["bias"] = self.rows(config.bias_depth, f["tiles0"])
+        if not f["keep"]:
+            needed = f["tiles0"] * f["tiles1"]
+            if self.tiles < needed:
+                self.load_weights(needed - self.tiles)
+            self.tiles -= needed
+        self.program.append(op(Opcode.MATMUL, **f))
+
+    def function(self):
+        return self.functions[self.below(len(self.functions))]
+
+    def activate(self):
+        config = self.config
+        rows = 1 + self.below(min(6, config.accumulator_depth))
+        self.program.append(op(
+            Opcode.ACTIVATE, function=self.function(), rows=rows, lanes=1 + self.below(config.n),
+            acc=self.rows(config.accumulator_depth, rows), buffer=self.rows(config.unified_buffer_depth, rows)))
+
+    def pool(self):
+        config = self.config
+        f = {name: 1 + self.below(3) for name in ("rows0", "rows1", "window0", "window1")}
+        f |= {f"{name}_stride": self.below(4) for name in ("rows0", "rows1", "window0", "window1", "buffer")}
+        acc = sum((f[name] - 1) * f[name + "_stride"] for name in ("rows0", "rows1", "window0", "window1"))
+        buffer = f["rows0"] + (f["rows1"] - 1) * f["buffer_stride"]
+        if acc < config.accumulator_depth and buffer <= config.unified_buffer_depth:
+            self.program.append(op(
+                Opcode.POOL, **f, function=self.function(), lanes=1 + self.below(config.n),
+                acc=self.below(config.accumulator_depth - acc), buffer=self.rows(config.unified_buffer_depth, buffer)))
+
+    def softmax(self):
+        config = self.config
+        rows, tiles = 1 + self.below(3), 1 + self.below(3)
+        acc_stride, buffer_stride = self.below(5), self.below(5)
+        acc, buffer = (tiles - 1) * acc_stride + rows, (tiles - 1) * buffer_stride + rows
+        if acc <= config.accumulator_depth and buffer <= config.unified_buffer_depth:
+            self.program.append(op(
+                Opcode.SOFTMAX, rows=rows, tiles=tiles, acc_stride=acc_stride, buffer_stride=buffer_stride,
+                lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, acc),
+                buffer=self.rows(config.unified_buffer_depth, buffer)))
+
+    def multiply(self):
+        config = self.config
+        rows = 1 + self.below(4)
+        self.program.append(op(
+            Opcode.MULTIPLY, rows=rows, lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, rows),
+            buffer=self.rows(config.unified_buffer_depth, rows), operand=self.rows(config.unified_buffer_depth, rows)))
+
+    def load_table(self):
+        rows = 1 + self.below(3)
+        self.program.append(op(
+            Opcode.LOAD_TABLE, rows=rows, buffer=self.rows(self.config.unified_buffer_depth, rows),
+            word=self.rows(TABLE_WORDS // self.config.n, rows) * self.config.n,
+            first=110 + self.below(20), linear_low=self.below(4), linear_high=self.below(4)))
+
+    def activate_binary32(self):
+        """Halves of binary32 are no numbers to go on with: they are stored and overwritten at once."""
+        config = self.config
+        rows = 1 + self.below(2)
+        buffer = self.rows(config.unified_buffer_depth, 2 * rows)
+        offset = self.below((Case.sizes["OUTPUT"] - 4 * config.n * rows) // config.bus_bytes) * config.bus_bytes
+        self.program += [
+            op(Opcode.ACTIVATE, function=self.function(), format=Format.BINARY32, rows=rows, lanes=1 + self.below(config.n),
+               acc=self.rows(config.accumulator_depth, rows), buffer=buffer),
+            op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=2 * rows, buffer=buffer),
+            op(Opcode.LOAD, region=Region.INPUT, rows=2 * rows, buffer=buffer)]
+
+    def sync(self):
+        self.program.append(op(Opcode.SYNC))
+
+    def make(self, length):
+        self.tiles, self.program = 0, [*([] if self.has_table else whole_table(self.config)), *initialisation(self.config)]
+        self.has_table, length = True, length + len(self.program) - len(initialisation(self.config))
+        kinds = [self.load, self.load_bias, self.load_weights, self.store, self.matmul, self.activate,
+                 self.activate_binary32, self.sync]
+        weights = [4, 2, 2, 4, 7, 6, 2, 0.3]
+        for kind, weight, opcode in (
+                (self.pool, 4, Opcode.POOL), (self.softmax, 3, Opcode.SOFTMAX), (self.multiply, 3, Opcode.MULTIPLY),
+                (self.load_table, 1, Opcode.LOAD_TABLE)):
+            if exists(self.config, opcode):
+                kinds.append(kind)
+                weights.append(weight)
+        weights = np.array(weights)
+        while len(self.program) < length:
+            kinds[self.rng.choice(len(kinds), p=weights / weights.sum())]()
+        if self.tiles > self.config.weight_fifo_depth:
+            raise AssertionError("the program leaves more tiles than the FIFO holds")
+        return self.program + revelation(self.config)
+
+
+def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000):
+    host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), Hazards(rng, config)
+    cases = [Case(rng, host, machine, hazards.make(length), timeout=timeout) for _ in range(programs)]
+    values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)
+    assert len(np.unique(values)) > len(values) / 20, "too many equal results for a test"
+    assert [case.fault for case in cases] == [None] * programs
+    expected = bytearray(host.bytes)
+    for case in cases:
+        case.write(expected)
+    result = run(config, host, [case.run for case in cases], simulator=simulator, memory=memory, verilog=verilog)
+    assert [one["fault"] for one in result["runs"]] == [None] * programs
+    for number, case in enumerate(cases):
+        for name, (base, size) in case.run["regions"].items():
+            found = np.frombuffer(result["memory"][base:base + size], np.uint8)
+            wrong = np.flatnonzero(found != np.frombuffer(case.after[name], np.uint8))
+            assert not len(wrong), (f"program {number}: {len(wrong)} bytes of {name} differ, from {wrong[0]:#x} on\n"
+                                    + "\n".join(f"{o.name} {f}" for o, f in case.program))
+    same(expected, result["memory"])

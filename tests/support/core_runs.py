@@ -1,0 +1,85 @@
+"""Runs of the whole core, and programs for it, for the tests of the core."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.spec.isa import encode
+from amaranth_tpu.sim.rtl.runner import Simulation, build_directory, read_dump, write_image
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from seeds import seed
+
+#: Small buffers, so that everything collides.
+TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
+SMALL = Config(**TINY)
+#: With everything that is optional.
+FULL = Config(**TINY | {"pooling": True, "table_lanes": 2, "softmax": True})
+SIZES = [dict(cell_stages=1, window=4), dict(cell_stages=8, bus_width=32), dict(weight_fifo_depth=2, window=32, cell_stages=5),
+         dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40), dict(n=8, weight_fifo_depth=2),
+         dict(pooling=True, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=True, table_lanes=2, bus_width=32),
+         dict(n=8, softmax=True, cell_stages=8), dict(n=2, softmax=True, pooling=True, bus_width=32)]
+SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
+MEMORY = 1 << 18
+BAD = 0x3F000       # where an erroneous bus has its bad addresses
+SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
+
+
+class Host:
+    """Host memory under construction: full of random bytes, so that a stray write shows."""
+
+    def __init__(self, rng, size=MEMORY):
+        self.bytes = bytearray(rng.bytes(size))
+        self.end = 64
+
+    def place(self, data, gap=64):
+        """`[base, size]` of a fresh window with these bytes in it, on a boundary of 256 bytes."""
+        base = -(-self.end // 256) * 256
+        self.end = base + len(data) + gap
+        assert self.end <= len(self.bytes), "the host memory of the test is too small"
+        self.bytes[base:base + len(data)] = data
+        return [base, len(data)]
+
+
+def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=300):
+    """Runs on the core, one after the other; the memory afterwards is in `memory`.
+
+    Without a `simulator`, in Verilator if the model is one that many tests share, else in Icarus, which is built in no time.
+    """
+    simulator = simulator or ("verilator" if config in (SMALL, FULL) and verilog is None else "icarus")
+    simulation = Simulation.of_core(verilog or verilog_of(config), config, simulator=simulator,
+                                    memory_bytes=len(host.bytes), quick=len(host.bytes) <= MEMORY)
+    place = build_directory() / "runs"
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="core-", dir=place) as name:
+        folder, beat = Path(name), config.bus_bytes
+        write_image(folder / "memory.hex", host.bytes, beat)
+        result = simulation.run(
+            "amaranth_tpu.sim.benches.bench_core", timeout=timeout, seed=seed() & 0x7FFFFFFF,
+            plusargs={"memory": folder / "memory.hex", "dump": folder / "dump.hex", "pause_seed": seed() & 0xFFFFFF,
+                      **(memory or {})},
+            arguments={"runs": runs, "window": [0, len(host.bytes) // beat - 1]})
+        lines = (folder / "dump.hex").read_text().splitlines()
+        assert not any("x" in line.lower() for line in lines if not line.startswith("//")), "unknown bits were written"
+        result["memory"] = read_dump(folder / "dump.hex", beat)
+    assert result["protocol_errors"] == 0
+    return result
+
+
+def same(expected, found):
+    expected, found = np.frombuffer(bytes(expected), np.uint8), np.frombuffer(bytes(found), np.uint8)
+    wrong = np.flatnonzero(expected != found)
+    assert not len(wrong), f"{len(wrong)} bytes of memory differ, the first at {wrong[0]:#x}, the last at {wrong[-1]:#x}"
+
+
+def words_of(program):
+    return [word if isinstance(word, int) else encode(word[0], **word[1]) for word in program]
+
+
+def image_of(config, program):
+    return b"".join(word.to_bytes(config.instruction_bytes, "little") for word in words_of(program))
+
+
+def op(opcode, **fields):
+    return opcode, fields

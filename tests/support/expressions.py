@@ -1,0 +1,271 @@
+"""Expressions of one number drawn at random: written-out functions, as they are and slightly wrong, and anything else; as ONNX
+models, in binary64, and compared with the golden model on inputs that are chosen against it.
+
+An expression is "x", a number, or a tuple of an ONNX operator and its operands.
+"""
+
+import math
+
+import numpy as np
+
+from amaranth_tpu.sim.frontend.load import ModelError, load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16, run_network
+from onnx_models import Builder, reference
+
+__all__ = ["FORMS", "draw", "check", "show"]
+
+ROOT, CUBE = 2 ** -0.5, 0.044715
+
+
+def _sigmoid(e):
+    return ("Div", 1.0, ("Add", 1.0, ("Exp", ("Neg", e))))
+
+
+def _hard(*bounds):
+    return ("Clip", ("Add", "x", 3.0), *bounds)
+
+
+#: name of a function -> ways to write it; None: none of them.
+FORMS = {
+    "gelu": [("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", ROOT)))),
+             ("Mul", ("Mul", "x", ("Add", ("Erf", ("Div", "x", 2 ** 0.5)), 1.0)), 0.5)],
+    "gelu_tanh": [("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Tanh", ("Mul", 0.7978845608, ("Add", "x", (
+        "Mul", CUBE, ("Pow", "x", 3.0))))))),
+        ("Mul", "x", ("Sigmoid", ("Mul", 1.5957691216, ("Add", "x", ("Mul", ("Mul", ("Mul", "x", "x"), "x"), CUBE)))))],
+    "silu": [("Mul", "x", ("Sigmoid", "x")), ("Div", "x", ("Add", 1.0, ("Exp", ("Neg", "x")))),
+             ("Div", ("Mul", "x", ("Exp", "x")), ("Add", 1.0, ("Exp", "x"))),
+             ("Mul", "x", ("Mul", 0.5, ("Add", 1.0, ("Tanh", ("Mul", 0.5, "x")))))],
+    "sigmoid": [_sigmoid("x"), ("Reciprocal", ("Add", 1.0, ("Exp", ("Neg", "x")))),
+                ("Div", ("Exp", "x"), ("Add", ("Exp", "x"), 1.0))],
+    "tanh": [("Div", ("Sub", ("Exp", "x"), ("Exp", ("Neg", "x"))), ("Add", ("Exp", "x"), ("Exp", ("Neg", "x")))),
+             ("Sub", ("Div", 2.0, ("Add", 1.0, ("Exp", ("Mul", -2.0, "x")))), 1.0)],
+    "mish": [("Mul", "x", ("Tanh", ("Softplus", "x"))), ("Mul", "x", ("Tanh", ("Log", ("Add", 1.0, ("Exp", "x")))))],
+    "softplus": [("Log", ("Add", 1.0, ("Exp", "x"))),
+                 ("Add", ("Relu", "x"), ("Log", ("Add", 1.0, ("Exp", ("Neg", ("Abs", "x"))))))],
+    "softsign": [("Div", "x", ("Add", 1.0, ("Abs", "x")))],
+    "hard_swish": [("Div", ("Mul", "x", _hard(0.0, 6.0)), 6.0), ("Mul", "x", ("HardSigmoid", "x", 1 / 6, 0.5)),
+                   ("Mul", "x", ("Clip", ("Add", ("Div", "x", 6.0), 0.5), 0.0, 1.0))],
+    "hard_sigmoid": [("Min", ("Max", ("Div", ("Add", ("Abs", ("Add", "x", 3.0)), ("Add", "x", 3.0)), 12.0), 0.0), 1.0)],
+    "elu": [("Where", ("Greater", "x", 0.0), "x", ("Sub", ("Exp", "x"), 1.0)),
+            ("Add", ("Relu", "x"), ("Mul", 0.5, ("Sub", ("Exp", ("Min", "x", 0.0)), 1.0)))],
+    "leaky_relu": [("Max", "x", ("Mul", 0.1, "x")), ("Where", ("Less", "x", 0.0), ("Mul", 0.2, "x"), "x"),
+                   ("Sub", ("Relu", "x"), ("Mul", 0.25, ("Relu", ("Neg", "x"))))],
+    "clip": [("Where", ("Greater", "x", 200.0), 200.0, "x"), ("Sub", "x", ("Relu", ("Sub", "x", 6.0))),
+             ("Where", ("LessOrEqual", "x", 0.3), 0.3, ("Min", 127.3, "x"))],
+    "abs": [("Max", "x", ("Neg", "x")), ("Sqrt", ("Mul", "x", "x")), ("Add", ("Relu", "x"), ("Relu", ("Neg", "x")))],
+    "relu": [("Where", ("Less", "x", 0.0), 0.0, "x"), ("Mul", ("Add", "x", ("Abs", "x")), 0.5)],
+    "none": [("Add", ("Div", "x", 3.0), ("Div", ("Mul", "x", 2.0), 3.0)), ("Sub", ("Relu", "x"), ("Relu", ("Neg", "x")))],
+}
+
+_VALUES = {
+    "Neg": np.negative, "Abs": np.abs, "Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal,
+    "Tanh": np.tanh, "Erf": np.vectorize(math.erf, otypes=[float]), "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Relu": lambda x: np.maximum(x, 0), "Softplus": lambda x: np.logaddexp(0, x), "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum,
+    "Pow": np.power, "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal,
+    "LessOrEqual": np.less_equal, "Where": np.where, "Clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    "LeakyRelu": lambda x, a: np.where(x < 0, a * x, x), "Elu": lambda x, a: np.where(x < 0, a * np.expm1(x), x),
+    "HardSigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1)}
+_ATTRIBUTES = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+_TRUTHS = ("Greater", "Less", "GreaterOrEqual", "LessOrEqual")
+
+
+def show(e):
+    return f"{e[0]}({', '.join(map(show, e[1:]))})" if isinstance(e, tuple) else e if e == "x" else f"{e:.9g}"
+
+
+def value(e, x, disturb=lambda values: values):
+    """In binary64, each result through `disturb`."""
+    if not isinstance(e, tuple):
+        return x if e == "x" else np.float64(np.float32(e))
+    with np.errstate(all="ignore"):
+        found = _VALUES[e[0]](*[value(operand, x, disturb) for operand in e[1:]])
+    return found if found.dtype == bool else disturb(found)
+
+
+def emit(b, e, x, made):
+    if e == "x":
+        return x
+    if not isinstance(e, tuple):
+        return b.constant(np.float32(e))
+    if e not in made:
+        names = _ATTRIBUTES.get(e[0], ())
+        operands = [emit(b, operand, x, made) for operand in (e[1:2] if names else e[1:])]
+        made[e] = b.node(e[0], operands, **dict(zip(names, e[2:])))
+    return made[e]
+
+
+# Drawing
+
+def constants(e):
+    return [e] if isinstance(e, float) else [c for operand in e[1:] for c in constants(operand)] if isinstance(e, tuple) else []
+
+
+def _changed(e, count, change):
+    """The expression with its constant number `count` changed."""
+    seen = iter(range(1 << 30))
+
+    def walk(e):
+        if isinstance(e, float):
+            return change(e) if next(seen) == count else e
+        return (e[0], *map(walk, e[1:])) if isinstance(e, tuple) else e
+    return walk(e)
+
+
+def _number(rng):
+    kind = rng.integers(4)
+    size = 10 ** rng.uniform(-33, 37) if kind == 0 else rng.uniform(0, 300) if kind == 1 else \
+        float(rng.choice([0.1, 0.5, 1, 2, 3, 6, 20, 100, 127, 127.1, 200, 255])) if kind == 2 else abs(rng.normal())
+    size = float(bfloat16(size)) if rng.random() < 0.3 else float(np.float32(size))
+    return -size if rng.random() < 0.4 else size
+
+
+def _tree(rng, depth):
+    if depth == 0 or rng.random() < 0.15:
+        return "x" if rng.random() < 0.75 else _number(rng)
+    operator = str(rng.choice(["Add", "Sub", "Mul", "Max", "Min", "Where", "Relu", "Abs", "Neg", "Clip", "LeakyRelu", "Elu",
+                               "Sigmoid", "Tanh", "Exp", "Softplus", "Div", "Pow", "HardSigmoid"]))
+    one = _tree(rng, depth - 1)
+    if operator in ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Softplus"):
+        return operator, one
+    if operator == "Elu":
+        return operator, one, float(np.float32(rng.normal()))
+    if operator in ("Clip", "LeakyRelu", "HardSigmoid"):
+        numbers = sorted([_number(rng), _number(rng)])
+        return operator, one, *(numbers[:1] if operator == "LeakyRelu" else numbers)
+    if operator == "Pow":
+        return operator, one, float(rng.choice([2, 3, 0.5, -1]))
+    if operator == "Where":
+        return operator, (str(rng.choice(_TRUTHS)), one, _number(rng)), _tree(rng, depth - 1), _tree(rng, depth - 1)
+    return (operator, one, _tree(rng, depth - 1)) if rng.random() < 0.7 else (operator, _number(rng), one)
+
+
+def _spoilt(rng, e):
+    """With a bend, a jump, a plateau, a bump, or a constant that is a little wrong."""
+    t, c = _number(rng), _number(rng)
+    wide = float(np.float32(t * (1 + 10 ** rng.uniform(-6.5, -1))))
+    kind = rng.integers(8)
+    if kind == 0:
+        return "Add", e, ("Mul", c, ("Relu", ("Sub", "x", t)))
+    if kind == 1:
+        return "Where", (str(rng.choice(_TRUTHS)), "x", t), c, e
+    if kind == 2:
+        low, high = sorted([t, wide])
+        return "Where", ("Greater", "x", low), ("Where", ("Less", "x", high), c, e), e
+    if kind == 3:
+        return "Add", e, ("Exp", ("Mul", -min(1e38, (t - wide) ** -2) if t != wide else -1.0, ("Pow", ("Sub", "x", t), 2.0)))
+    if kind == 4:
+        return str(rng.choice(["Min", "Max"])), e, t
+    if kind == 5:
+        return "Where", (str(rng.choice(_TRUTHS)), "x", t), t, e
+    places = len(constants(e))
+    if not places:
+        return "Mul", e, float(np.float32(1 + rng.choice([1e-6, 1e-3, 0.01, 0.1])))
+    by = float(rng.choice([1e-6, 1e-4, 1e-3, 0.01, 0.1, 1])) * float(rng.choice([-1, 1]))
+    return _changed(e, int(rng.integers(places)), lambda c: float(np.float32(c + by * (c if kind == 6 else 1))))
+
+
+def draw(rng):
+    """`(expression, name of the function that it is, or None)`."""
+    if rng.random() < 0.3:
+        return _tree(rng, int(rng.integers(1, 4))), None
+    name = str(rng.choice(list(FORMS)))
+    e = FORMS[name][rng.integers(len(FORMS[name]))]
+    return (e, name) if rng.random() < 0.15 else (_spoilt(rng, e), None)
+
+
+# Comparing
+
+def _parts(numbers):
+    """Three bfloat16 whose sum, the second / 2^8 and the third / 2^16, is each of these numbers, to 24 bits."""
+    first = round_bfloat16(numbers.astype(np.float32))
+    rest = numbers - first.astype(float)
+    second = round_bfloat16((rest * 2.0 ** 8).astype(np.float32))
+    third = round_bfloat16(((rest - second.astype(float) / 2.0 ** 8) * 2.0 ** 16).astype(np.float32))
+    return np.stack([first, second, third], axis=1).astype(np.float32)
+
+
+def inputs(rng, e, every=1):
+    """Numbers: bfloat16 of every size (or one in `every`), numbers between them, and those around every constant."""
+    bits = np.arange(0x0400, 0x7F00, dtype=np.uint32)
+    bits = bits[rng.integers(every)::every] << np.uint32(16)
+    between = bits + rng.integers(0, 1 << 16, bits.size, dtype=np.uint32)
+    middle = bits[(bits >> 24 > 0x3D) & (bits >> 24 < 0x44)] | 0x8000
+    sizes = np.concatenate([bits, between, middle]).view(np.float32).astype(float)
+    near = np.array([c for c in constants(e) if 1e-36 < abs(c) < 1e38])
+    around = 1 + np.concatenate([[0], *(sign * np.geomspace(2.0 ** -23, 2.0 ** -5, 60) for sign in (-1, 1))])
+    near = (near[:, None] * around).ravel()
+    return np.concatenate([[0.0], sizes, -sizes, near, -near])
+
+
+def check(e, rng, folder, every=1, dense=True, strict=False):
+    """Compiles `e` of a dense layer's sums (or of the input), and compares. The functions of the stages, or None if it is
+    refused; AssertionError if it is wrong. `strict`: it must be one function, also where its operators overflow on the way."""
+    b = Builder(["n", 3 if dense else 1], opset=18)
+    x = b("MatMul", np.array([[1], [2.0 ** -8], [2.0 ** -16]], np.float32)) if dense else "x"
+    b.last = emit(b, e, x, {})
+    if not dense:
+        b("MatMul", np.ones((1, 1), np.float32))
+    path = b.save(folder)
+    try:
+        network = load_network(path)
+    except ModelError as error:
+        assert not any(word in str(error) for word in ("malformed", "Traceback")), error
+        return None
+    functions = [str(stage.function) for stage in network.stages] if hasattr(network, "stages") else [
+        layer.function for layer in network.layers]
+    numbers = inputs(rng, e, every)
+    numbers = numbers if dense else np.unique(round_bfloat16(numbers.astype(np.float32)).astype(float))
+    given = _parts(numbers) if dense else numbers.astype(np.float32)[:, None]
+    x = (given.astype(np.float64) @ [1, 2.0 ** -8, 2.0 ** -16]).astype(np.float32).astype(float) if dense else numbers
+    with np.errstate(all="ignore"):
+        got = run_network(network, given)[:, 0].astype(float)
+        want = reference(path, given).reshape(len(x), -1)[:, 0].astype(float)
+        want = np.broadcast_to(want, x.shape)
+        wrong = _wrong(e, x, got, want, one_stage=len(functions) == (1 if dense else 2), strict=strict, rng=rng)
+    if wrong.size:
+        at = wrong[0]
+        raise AssertionError(f"{show(e)} as {functions}: of {x[at]:.9g}: {got[at]:.9g}, not {want[at]:.9g}; {wrong.size} wrong")
+    return functions
+
+
+def _lost(e, x, rng):
+    """What binary32 may lose at numbers x."""
+    def lose(values):
+        return values * (1 + 2.0 ** -21 * rng.uniform(-1, 1, np.shape(values)))
+    exact = value(e, x)
+    return np.fmax.reduce([np.abs(np.broadcast_to(value(e, x, lose) - exact, x.shape)) for _ in range(6)])
+
+
+def _wrong(e, x, got, want, one_stage, strict, rng):
+    """Where the result is not what it must be: the reference, as exact as it is, in bfloat16."""
+    exact = np.broadcast_to(value(e, x), x.shape).astype(float)
+    bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    ends = [end.view(np.float32).astype(float) for end in (bits, bits + np.uint32(0x10000))]
+    noise = np.fmax.reduce([np.abs(want - exact), *(_lost(e, at, rng) for at in (x, *ends))])
+    noise = np.where(noise <= 2.0 ** -11 * np.maximum(1, np.maximum(np.abs(x), np.abs(want))), noise, 0)
+    allowed = noise
+    if one_stage:
+        # The core's function is a straight line between two bfloat16, or next to one.
+        spread = np.abs(np.broadcast_to(value(e, ends[0]) - value(e, ends[1]), x.shape))
+        allowed = 2.0 ** -7 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isfinite(spread), spread, 0) / 2 + noise
+    if not strict:
+        # Every result on the way is rounded, or its scale in the weights; what that may do is tried.
+        error, times = (2.0 ** -8, 1) if one_stage else (2.0 ** -7, 3)
+        largest = np.abs(x)
+
+        def disturb(values):
+            if np.ndim(values):
+                values = values * (1 + error * rng.choice([-1, -0.5, 0, 0.5, 1], values.shape))
+            np.fmax(largest, np.abs(values), out=largest)
+            return values
+        tried = np.array([np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)])
+        spread = times * (tried.max(axis=0) - tried.min(axis=0))
+        allowed = allowed + 2.0 ** -6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
+        scale = max([1, *map(abs, constants(e))])          # it may stand before a sum in the weights
+        allowed = np.where(largest * scale > 1e37, np.inf, allowed)
+    # Where binary32 overflows on the way, the exact value counts, if there is one.
+    want = np.where(np.isinf(want) & np.isfinite(exact), exact, want)
+    near = (np.abs(got - want) <= allowed + 2.0 ** -115) | np.isinf(allowed)
+    infinite = (np.abs(want) > 3.38e38) & (np.abs(got) > 3.38e38) & (np.sign(got) == np.sign(want))
+    return np.flatnonzero(~(near | infinite | np.isnan(want)))

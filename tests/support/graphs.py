@@ -1,0 +1,109 @@
+"""Graphs of stages drawn at random, for tests of the compiler and of the core."""
+
+import numpy as np
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16, run_network
+from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
+
+__all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
+
+#: The core on which the shipped networks run; tests share its model.
+SHARED = Config(n=8, table_lanes=0, softmax=False)
+
+
+def random_values(random, shape, scale=1.0):
+    """bfloat16, normally distributed."""
+    return round_bfloat16((random.normal(size=shape) * scale).astype(np.float32))
+
+
+def _axis(random, have, most_kernel=3):
+    """A window along an axis of a source: `(count, kernel, stride, dilation, padding)`."""
+    kernel, stride, dilation = (int(random.integers(1, high + 1)) for high in (min(most_kernel, have), 2, 2))
+    padding = int(random.integers(0, kernel))
+    reach = have + padding + int(random.integers(0, kernel))
+    if span(1, stride, kernel, dilation) > reach:
+        kernel, dilation = 1, 1
+    return (reach - span(1, stride, kernel, dilation)) // stride + 1, kernel, stride, dilation, padding
+
+
+def _convolution(random, source, channels):
+    """A term over the whole of a source, and its size."""
+    axes = [_axis(random, size) for size in (source.height, source.width)]
+    size, kernel, stride, dilation, padding = zip(*axes)
+    groups = int(random.choice([g for g in (1, 1, 1, 2, 4) if source.channels % g == channels % g == 0]))
+    inputs = source.channels // groups
+    weights = random_values(random, (*kernel, inputs, channels), (inputs * np.prod(kernel)) ** -0.5)
+    return Term(source.name, weights, stride, dilation, padding, groups), size
+
+
+def _pool(random, size):
+    axes = [_axis(random, have) for have in size]
+    counts, window, stride, dilation, padding = zip(*axes)
+    # A window that lies in the padding alone would have no maximum.
+    for count, w, s, d, p, have in zip(counts, window, stride, dilation, padding, size):
+        if any(all(not 0 <= i * s - p + k * d < have for k in range(w)) for i in range(count)):
+            return None
+    return Pool(window, counts, stride, dilation, padding)
+
+
+def _joined(random, source, term, size, channels):
+    """Terms with a second convolution of the same size over the same source: of one position, with this stride."""
+    if random.random() < 0.6 or any(span(count, stride, 1, 1) > have for count, stride, have in zip(
+            size, term.stride, (source.height, source.width))):
+        return term,
+    return term, Term(source.name, random_values(random, (1, 1, source.channels, channels), 0.3), term.stride)
+
+
+def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=True, functions=("none", "relu")):
+    """A chain of stages with branches into one sum, and the last one a dense layer; `split` lets two stages write one tensor."""
+    source = Tensor("x", int(random.integers(1, channels)), int(random.integers(1, size)), int(random.integers(1, size)))
+    tensors, made = {source.name: source}, []
+    for number in range(stages):
+        outputs = int(random.integers(1, channels)) * (4 if random.random() < 0.2 else 1)
+        term, area = _convolution(random, source, outputs)
+        terms = _joined(random, source, term, area, outputs)
+        pool = _pool(random, area) if pooling and random.random() < 0.5 else None
+        bias = random.normal(size=outputs).astype(np.float32) if random.random() < 0.7 else None
+        name = f"t{number}"
+        common = {"output": name, "bias": bias, "function": functions[random.integers(len(functions))]}
+        if split and pool is None and area[1] > 1 and random.random() < 0.3:
+            # Two halves, each with its own stage.
+            left = area[1] // 2
+            for part, (first, count) in enumerate(((0, left), (left, area[1] - left))):
+                moved = tuple(Term(t.source, t.weights, t.stride, t.dilation,
+                                   (t.padding[0], t.padding[1] - first * t.stride[1]), t.groups) for t in terms)
+                made.append(Stage(f"{name}.{part}", terms=moved, size=(area[0], count), origin=(0, first), **common))
+        else:
+            made.append(Stage(name, terms=terms, size=area, pool=pool, **common))
+            area = made[-1].result_size
+        source = tensors[name] = Tensor(name, outputs, *area)
+    outputs = int(random.integers(1, 2 * channels))
+    weights = random_values(random, (source.height, source.width, source.channels, outputs), 0.2)
+    tensors["y"] = Tensor("y", outputs)
+    made.append(Stage("dense", "y", (Term(source.name, weights),), bias=random.normal(size=outputs).astype(np.float32)))
+    return Graph("random", tensors, "x", "y", tuple(made))
+
+
+def execute(program, config, samples, random):
+    """Results by the instruction-level model; what the core must not rely on is filled with noise."""
+    def noise(size):
+        return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
+
+    regions = {Region.MODEL: bytearray(program.model), Region.INPUT: bytearray(program.pack_input(samples)),
+               Region.OUTPUT: noise(program.output_bytes), Region.SCRATCH: noise(program.scratch_bytes)}
+    machine = Machine(config, regions)
+    machine.buffer[:] = random.integers(0, 1 << 16, machine.buffer.shape)
+    machine.run()
+    return program.unpack_output(regions[Region.OUTPUT])[:len(samples)]
+
+
+def check(graph, config, batch, random, samples=None):
+    x = random_values(random, (samples or batch, graph.input_size))
+    program = compile_network(graph, config, batch)
+    got, want = execute(program, config, x, random), run_network(graph, x)
+    assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
+    return program

@@ -1,0 +1,141 @@
+"""ONNX models made a node at a time, and what onnxruntime makes of them."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from amaranth_tpu.sim.frontend.load import ModelError, load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.network import run_stage
+from amaranth_tpu.sim.ir.graph import Graph
+
+__all__ = ["Builder", "integers", "weights", "reference", "refused", "close", "values_of", "check_graph"]
+
+
+def integers(rng, *shape, limit=4):
+    return rng.integers(-limit, limit + 1, shape).astype(np.float32)
+
+
+def weights(rng, *shape):
+    """Normal numbers, so small that sums over all but the first axis keep the size of what is summed."""
+    return rng.normal(0, max(1, np.prod(shape[1:])) ** -0.5, shape).astype(np.float32)
+
+
+class Builder:
+    """A graph, a node at a time; each call returns the output's name."""
+
+    def __init__(self, shape, opset=13, kind=TensorProto.FLOAT):
+        self.nodes, self.constants, self.last = [], [], "x"
+        self.inputs = [helper.make_tensor_value_info("x", kind, shape)]
+        self.opset = opset
+
+    def constant(self, array, name=None):
+        array = np.asarray(array)
+        name = name or f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def __call__(self, operator, *inputs, name=None, **attributes):
+        """`...` among the inputs stands for what the last node made; without it, that comes first."""
+        inputs = [self.constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
+        inputs = [self.last if i is ... else i for i in inputs] if ... in inputs else [self.last, *inputs]
+        return self.node(operator, inputs, name=name, **attributes)
+
+    def node(self, operator, inputs, name=None, **attributes):
+        self.last = f"t{len(self.nodes)}"
+        inputs = [self.constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
+        self.nodes.append(helper.make_node(operator, inputs, [self.last], name or f"{operator}_{len(self.nodes)}",
+                                           **attributes))
+        return self.last
+
+    def model(self, outputs=None, ir_version=8, kinds=(), **options):
+        """`kinds` are the types of the outputs, float32 where there are none."""
+        outputs = [helper.make_tensor_value_info(o, kind, None)
+                   for o, kind in itertools.zip_longest(outputs or [self.last], kinds, fillvalue=TensorProto.FLOAT)]
+        graph = helper.make_graph(self.nodes, "g", self.inputs, outputs, self.constants)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, **options)
+
+    def save(self, folder, **options):
+        path = folder / "model.onnx"
+        path.write_bytes(self.model(**options).SerializeToString())
+        return path
+
+
+def reference(path, x):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1        # more wait for each other on a busy machine
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def refused(path, *words):
+    with pytest.raises(ModelError) as caught:
+        load_network(path)
+    message = str(caught.value)
+    assert "\n" not in message and str(path) in message
+    for word in words:
+        assert word in message, message
+    assert caught.value.__cause__ is None
+
+
+def close(got, want, tolerance=0.02, scale=None):
+    """Within bfloat16 error: the root mean square of the error, on the scale of the values or of what they were made of."""
+    got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
+    scale = max(np.sqrt((want ** 2).mean()), scale or 0) + 1e-6
+    error = np.abs(got - want)
+    mean, most = np.sqrt((error ** 2).mean()) / scale, error.max() / scale
+    assert got.shape == want.shape and mean < tolerance and most < 10 * tolerance, (got.shape, want.shape, mean, most)
+
+
+def values_of(path, x, names):
+    """What onnxruntime has for some values of a model."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = onnx.load(path)
+    there = {output.name for output in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x})))
+
+
+def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
+    """The golden model of a model's graph gives what onnxruntime gives. Every stage that says which value of the model it makes
+    is compared, and the next ones go on from onnxruntime's."""
+    graph = load_network(path, **options)
+    assert isinstance(graph, Graph) and graph.softmax == softmax
+    assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]
+    for stage in graph.stages:
+        assert all(term.weights.dtype == bfloat16 for term in stage.terms)
+        assert stage.channels == graph.tensors[stage.output].channels
+        assert stage.bias is None or stage.bias.dtype == np.float32 and not np.signbit(stage.bias[stage.bias == 0]).any()
+    wanted = reference(path, x).reshape(len(x), -1)
+    known = values_of(path, x, [stage.value for stage in graph.stages if stage.value])
+    samples = x.astype(np.float32).reshape(len(x), -1)
+    tensors = {graph.input: round_bfloat16(graph.arrange_input(samples))}
+    for stage in graph.stages:
+        result = run_stage(stage, tensors, binary32=stage.output == graph.output)
+        whole = tensors.setdefault(stage.output, np.full((len(x), *graph.tensors[stage.output].shape), np.nan, result.dtype))
+        (top, left), (height, width) = stage.origin, stage.result_size
+        whole[:, top:top + height, left:left + width] = result
+        if stage.value:
+            value = known[stage.value]
+            value = (value if value.ndim == 4 else value.reshape(*value.shape, 1, 1)).transpose(0, 2, 3, 1)
+            read = [tensors[term.source].astype(np.float32) for term in stage.terms]
+            close(whole, value, tolerance, 0.3 * max(np.sqrt((array ** 2).mean()) for array in read))
+            if stage.output != graph.output:
+                tensors[stage.output] = round_bfloat16(value)
+    results = graph.arrange_output(tensors[graph.output]).astype(np.float32)
+    if softmax:
+        results = np.exp(results - results.max(1, keepdims=True))
+        results /= results.sum(1, keepdims=True)
+    close(results, wanted, 2 * tolerance, 0.1)
+    return graph
