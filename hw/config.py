@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 
-from .array.cell import STAGES, split_stages
+from .spec.cell_stages import STAGES, split_stages
 
 __all__ = ["Config", "ConfigError", "PLAIN", "PRESETS", "from_preset"]
 

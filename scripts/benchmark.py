@@ -20,15 +20,16 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.targets import PARTS, RESOURCES
+from amaranth_tpu.hw.tools.process import build_directory
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.batches import bare_clock
 from amaranth_tpu.sim.host.inference import HostImage, core_simulation, run_samples
 from amaranth_tpu.sim.models.shipped import SHIPPED
-from amaranth_tpu.sim.rtl.simulators import build_directory
 
 from .show.markdown import markdown_table, replace_section
 from .show.terminal import spinner

@@ -19,8 +19,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from rich.console import Console
 
-from amaranth_tpu.hw.array.cell import STAGES, Cell, split_stages
+from amaranth_tpu.hw.array.cell import Cell
 from amaranth_tpu.hw.fpga.multiplier_registers import move_registers
+from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.tools.yosys import YosysError, run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from amaranth_tpu.hw.array.cell import STAGES, split_stages
 from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
+from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.spec.isa import (
     FIELD_DOCS,
     FIELDS,

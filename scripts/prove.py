@@ -20,13 +20,13 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.hw.arithmetic.multiplier import Multiplier
+from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.yosys import YosysError, run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_rtlil
 from amaranth_tpu.sim.proofs.mutants import DropsSticky, FlushesLeastNormal, MarkSwitches, SwitchesLate
 from amaranth_tpu.sim.proofs.properties import BLOCKS, specification
 from amaranth_tpu.sim.proofs.replay import replay
 from amaranth_tpu.sim.proofs.smt import Circuit, SolverError, solve
-from amaranth_tpu.sim.rtl.simulators import ToolError
 
 from .datasheet import PROOFS
 from .show.markdown import markdown_table, replace_section

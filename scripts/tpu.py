@@ -104,7 +104,7 @@ def synth(core: CoreChoice,
     """
     from amaranth_tpu.hw.fpga.implement import implement
     from amaranth_tpu.hw.fpga.targets import find_target
-    from amaranth_tpu.sim.rtl.simulators import build_directory
+    from amaranth_tpu.hw.tools.process import build_directory
 
     place = find_target(target)
     config = core.config(place.board.preset if place.board else "default")
@@ -128,12 +128,13 @@ def main():
     """Runs the command; an expected error is one line and exit status 1."""
     from amaranth_tpu.hw.fpga.synthesis import SynthesisError
     from amaranth_tpu.hw.fpga.targets import TargetError
+    from amaranth_tpu.hw.tools.process import ToolError
     from amaranth_tpu.sim.compiler.compile import CompileError
     from amaranth_tpu.sim.data.digits import DataError
-    from amaranth_tpu.sim.frontend.load import ModelError
     from amaranth_tpu.sim.host.board import BoardError
     from amaranth_tpu.sim.host.serial_link import LinkError
-    from amaranth_tpu.sim.rtl.runner import SimulationError, ToolError
+    from amaranth_tpu.sim.ir.errors import ModelError
+    from amaranth_tpu.sim.rtl.runner import SimulationError
 
     run_app(app, (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError, SynthesisError,
                   LinkError, BoardError, RunFailed, OSError))

@@ -1,33 +1,21 @@
 """2**-t, and so exp(-d), of a fixed-point number, by three small tables and a multiplier."""
 
-from math import e, log2
-
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Exponential", "DISTANCE_BITS", "DISTANCE_FRACTION", "EXPONENT_FRACTION", "LOG2_E", "LOG2_E_FRACTION", "POWERS",
-           "FINE_POWERS", "FINEST_LOSSES"]
+from ..spec.softmax import (
+    DISTANCE_BITS,
+    DISTANCE_FRACTION,
+    EXPONENT_FRACTION,
+    FINE_POWERS,
+    FINEST_LOSSES,
+    LOG2_E,
+    LOG2_E_FRACTION,
+    POWERS,
+)
 
-#: Bits of a distance `d`, of which 12 are fraction. exp(-d) of the largest, 128, is less than the least normal number.
-DISTANCE_BITS, DISTANCE_FRACTION = 19, 12
-#: log2(e), with as many bits as a hard multiplier takes.
-LOG2_E_FRACTION = 17
-LOG2_E = round(log2(e) * 2 ** LOG2_E_FRACTION)
-#: Bits of the fraction of `t = d * log2(e)`: four address each table.
-EXPONENT_FRACTION = 12
-
-
-def _unsigned_fraction(value):
-    return min(0xFFFF, round(0x10000 * value))
-
-
-#: 2**-(i / 16), 16 fraction bits; what should be 1 is a unit less.
-POWERS = tuple(_unsigned_fraction(2 ** (-i / 16)) for i in range(16))
-#: 2**-(i / 256), 16 fraction bits; the upper four are all ones.
-FINE_POWERS = tuple(_unsigned_fraction(2 ** (-i / 256)) for i in range(16))
-#: What 2**-(i / 4096) takes from a fine power, 16 fraction bits: taken from the middle one, which is wrong by a unit at most.
-FINEST_LOSSES = tuple(round(0x10000 * 2 ** (-7.5 / 256) * (1 - 2 ** (-i / 4096))) for i in range(16))
+__all__ = ["Exponential"]
 
 
 class Exponential(wiring.Component):

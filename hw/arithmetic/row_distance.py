@@ -4,7 +4,7 @@ from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .exponential import DISTANCE_BITS, DISTANCE_FRACTION
+from ..spec.softmax import DISTANCE_BITS, DISTANCE_FRACTION
 from .float_formats import EXPONENT_BIAS, Binary32
 
 __all__ = ["RowDistance"]

@@ -4,9 +4,8 @@ import json
 import time
 from dataclasses import asdict
 
-from amaranth_tpu.sim.rtl.simulators import lock
-
-from ..array.cell import STAGES
+from ..spec.cell_stages import STAGES
+from ..tools.process import lock
 from ..verilog.export import to_verilog
 from .area_picture import area_picture
 from .netlist import AROUND

@@ -5,8 +5,7 @@ import os
 import re
 import sys
 
-from amaranth_tpu.sim.rtl.simulators import ToolError, execute
-
+from ..tools.process import ToolError, execute
 from ..tools.wasm_tools import CacheError, tool_environment
 
 __all__ = ["fpga_tool", "need", "phase"]

@@ -23,7 +23,7 @@ class MatmulUnit(wiring.Component):
     Parameters
     ----------
     n, lead, latency : int
-        Of the array; see :func:`hw.array.cell.split_stages`.
+        Of the array; see :func:`hw.spec.cell_stages.split_stages`.
     read_latency : int
         Of the accumulators; at most 1 + `lead`.
     matmul, pass_ : layouts

@@ -235,7 +235,8 @@ def _run_on_board(port, baud, network, samples, batch):
 def _measure_layers(network, program, samples, simulator, memory):
     """What `--layers` adds to the figures: a run of one batch for each layer."""
     from amaranth_tpu.sim.check.interpreters import InterpreterError
-    from amaranth_tpu.sim.compiler.report import layer_errors, measured_layers
+    from amaranth_tpu.sim.check.layer_errors import layer_errors
+    from amaranth_tpu.sim.compiler.report import measured_layers
     from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
     from amaranth_tpu.sim.host.inference import count_batch
 

@@ -3,8 +3,8 @@
 import cocotb
 import numpy as np
 
-from amaranth_tpu.hw.array.cell import split_stages
 from amaranth_tpu.hw.array.systolic_array import SystolicArray
+from amaranth_tpu.hw.spec.cell_stages import split_stages
 
 from ..golden import arithmetic as golden
 from ..rtl.ports import bfloat16_bits, binary32_bits, play

@@ -1,24 +1,16 @@
-"""What each layer or stage of a network costs and how exact it is: expected, measured in the RTL, against binary32 inference."""
+"""What each layer or stage of a network costs: expected, and measured in the RTL."""
 
 import copy
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-import onnx
-
 from amaranth_tpu.hw.spec.isa import Opcode, decode, encode
 from amaranth_tpu.hw.spec.registers import STALLS
 
-from ..check import interpreters
-from ..check.interpreters import InterpreterError, values_of
-from ..check.reference import tensors_of
-from ..fusion.nodes import Input
-from ..ir.graph import Graph
 from .memory_map import MemoryMap, tiles_of
 from .timing import MATMUL, simulate
 
-__all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "layer_errors", "first_stages"]
+__all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "first_stages"]
 
 
 @dataclass(frozen=True)
@@ -196,57 +188,3 @@ def measured_layers(program, run):
     counters = [run(first_stages(program, number), number, layers) for number in range(1, layers + 1)]
     return _layers(program, [one["busy"] for one in counters],
                    [{name: one[f"stall_{name}"] for name in STALLS} for one in counters], reasons=True)
-
-
-def layer_errors(network, samples):
-    """The golden model against binary32 inference by an ONNX interpreter, layer by layer.
-
-    Parameters
-    ----------
-    network : Network or Graph
-        As it was read from a file.
-    samples : float32 (count, size)
-
-    Returns
-    -------
-    dict, str
-        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale`
-        is the root mean square of the value itself, of finite values. Layers whose result is no value of the ONNX model are left out.
-
-    Raises
-    ------
-    sim.check.interpreters.InterpreterError
-        If none can compute the model.
-    """
-    origin = network.origin
-    values = {name for node in onnx.load(origin.path, load_external_data=False).graph.node for name in node.output}
-    nodes = [node for node in origin.nodes if node.value in values and not isinstance(node, Input)]
-    names = {stage.value: stage.name for stage in network.stages} if isinstance(network, Graph) else {}
-    if not nodes:
-        return {}, "none of its layers makes a value of the model"
-    theirs, title = _inferred(origin, nodes, samples)
-    ours = tensors_of(network, samples)
-    errors = {}
-    for node, value in zip(nodes, theirs):
-        mine = ours[node].transpose(0, 3, 1, 2).reshape(value.shape)
-        finite = np.isfinite(mine) & np.isfinite(value)
-        value, difference = value[finite], mine[finite] - value[finite]
-        errors[names.get(node.value, node.name)] = {
-            "value": node.value, "largest": float(np.abs(difference).max(initial=0)), "rms": _rms(difference), "scale": _rms(value)}
-    return errors, title
-
-
-def _rms(values):
-    return float(np.sqrt(np.square(values).sum() / max(1, values.size)))
-
-
-def _inferred(origin, nodes, samples):
-    """What an interpreter has for the nodes' values, each binary64 (count, values), and its name."""
-    reasons = []
-    for make in interpreters.available():
-        try:
-            interpreter = make(origin.path, [node.value for node in nodes])
-            return values_of(interpreter, origin, samples, [prod(node.shape) for node in nodes]), interpreter.title
-        except InterpreterError as error:
-            reasons.append(str(error))
-    raise InterpreterError("; ".join(reasons))

@@ -10,8 +10,8 @@ from math import prod
 
 import numpy as np
 
+from ..ir.errors import ModelError
 from .constants import fold
-from .load import ModelError
 from .values import FLOATS, LIMIT, Flow
 
 __all__ = ["Sizes", "Repeated", "fold_open", "checked"]

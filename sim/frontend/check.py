@@ -15,7 +15,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, defs, helper
 
 from ..data.printable import printable, quoted
-from .load import ModelError
+from ..ir.errors import ModelError
 from .values import FLOATS, INTEGERS, ONNX, show, title
 
 __all__ = ["check_text", "check_header", "check_names", "check_nodes"]

@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 
 from ..data.printable import printable
+from ..ir.errors import ModelError
 from .batch import Sizes
-from .load import ModelError
 from .values import Flow, show
 
 __all__ = ["check_ranges"]

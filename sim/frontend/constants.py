@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, numpy_helper
 
 from ..golden.arithmetic import bfloat16
-from .load import ModelError
+from ..ir.errors import ModelError
 from .values import FLOATS, FOLDABLE, INTEGERS, LIMIT, ONNX, common, inline, title, unsupported
 
 __all__ = ["read_constant", "fold"]

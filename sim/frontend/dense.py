@@ -6,8 +6,8 @@ from math import prod
 import numpy as np
 
 from ..fusion.nodes import Joint, Linear, Part, Tap
+from ..ir.errors import ModelError
 from .elementwise import affine, apply_function
-from .load import ModelError
 from .values import BatchFixed, Flow, limited, show, whole
 from .views import arranged, arrangement, in_place, tap
 

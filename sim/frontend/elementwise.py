@@ -6,7 +6,7 @@ import numpy as np
 
 from ..fusion.fuse import bounds
 from ..fusion.nodes import NO_FUNCTION, Affine, Joint, Linear, Part, identity, per_channel
-from .load import ModelError
+from ..ir.errors import ModelError
 from .values import Flow, common, limited, show, unsupported, whole
 from .views import arrangement, copied, everything, select, slide, view
 

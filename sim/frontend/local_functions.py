@@ -3,7 +3,7 @@
 from onnx import defs
 
 from ..data.printable import printable
-from .load import ModelError
+from ..ir.errors import ModelError
 from .values import ONNX, inline, title
 
 __all__ = ["without_functions"]

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from ..fusion.nodes import Unknown
+from ..ir.errors import ModelError
 from . import dense, elementwise, reshapes, shapes, windows
 from .expressions import recognise, unknown
-from .load import ModelError
 from .tensor_formulas import ELEMENTS, formulas_of
 from .values import LOWEST, ML, PARTS, Flow, show, unsupported
 

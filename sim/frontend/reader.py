@@ -3,7 +3,7 @@
 The graph is followed from its output back to its one input. What is constant is computed; what only renames the order or
 the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`sim.fusion.nodes`), in binary64. These are joined
 to stages (:mod:`sim.fusion.fuse`), and only then are weights rounded to bfloat16 (:mod:`sim.fusion.lowering`). What can't be a stage is refused
-with a :class:`sim.frontend.load.ModelError` that names operator and node.
+with a :class:`sim.ir.errors.ModelError` that names operator and node.
 """
 
 from collections import Counter
@@ -20,11 +20,12 @@ from ..fusion.fuse import fuse
 from ..fusion.lowering import as_chain, as_graph
 from ..fusion.nodes import Input, Joint, Linear
 from ..fusion.origin import make_origin
+from ..ir.chain import Network
+from ..ir.errors import ModelError
 from .batch import Repeated, Sizes, checked, fold_open
 from .check import check_header, check_names, check_nodes, check_text
 from .check_ranges import check_ranges
 from .constants import fold, read_constant
-from .load import ModelError, Network
 from .local_functions import without_functions
 from .operators import apply
 from .values import (

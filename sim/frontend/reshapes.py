@@ -9,9 +9,9 @@ from math import prod
 
 import numpy as np
 
+from ..ir.errors import ModelError
 from .batch import Sizes
 from .elementwise import broadcast
-from .load import ModelError
 from .values import BatchFixed, Flow, common, show
 
 __all__ = ["shape_of", "reshape", "expand", "pairs"]

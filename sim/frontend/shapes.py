@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ..fusion.nodes import Joint, Linear, Part, Unknown
-from .load import ModelError
+from ..ir.errors import ModelError
 from .values import FLOATS, INTEGERS, LOWEST, Flow, limited, show, whole
 from .views import arranged, in_place, in_roles, roles_of, select, slide, view
 

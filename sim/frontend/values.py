@@ -8,7 +8,7 @@ from onnx import NodeProto, TensorProto
 
 from ..data.printable import printable, quoted
 from ..fusion.nodes import Node
-from .load import ModelError
+from ..ir.errors import ModelError
 
 __all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS",
            "LIMIT", "MOST_VALUES", "LOWEST", "ONNX",

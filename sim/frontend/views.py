@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..fusion.nodes import Joint, Linear, Node, Part, Tap
+from ..ir.errors import ModelError
 from ..ir.graph import Pool
-from .load import ModelError
 from .values import limited, show, whole
 
 __all__ = ["Relayout", "View", "view", "arranged", "copied", "arrangement", "select", "tap", "everything", "slide",

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..fusion.nodes import Linear, Part, Tap, identity
+from ..ir.errors import ModelError
 from ..ir.graph import Pool, span
 from .elementwise import apply_function
 from .expressions import unknown
-from .load import ModelError
 from .values import LOWEST, Flow, limited, reduction, show, whole
 from .views import arrangement, copied, in_place, slide, tap, view
 

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from ..frontend.load import ModelError
+from ..ir.errors import ModelError
 from ..ir.graph import span
 from .nodes import NO_FUNCTION, Affine, Linear, Part, Tap, Unknown
 

@@ -1,12 +1,13 @@
-"""Rounds fused nodes and writes them down: as a :class:`sim.frontend.load.Network` if they are a chain of dense layers, else as a
+"""Rounds fused nodes and writes them down: as a :class:`sim.ir.chain.Network` if they are a chain of dense layers, else as a
 :class:`sim.ir.graph.Graph`."""
 
 import numpy as np
 
 from ..data.printable import printable
-from ..frontend.load import Dense, ModelError
 from ..golden.arithmetic import round_bfloat16
 from ..golden.functions import Function
+from ..ir.chain import Dense
+from ..ir.errors import ModelError
 from ..ir.graph import Graph, Stage, Tensor, Term
 from .fuse import in_order
 from .nodes import NO_FUNCTION, Input

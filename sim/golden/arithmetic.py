@@ -1,15 +1,15 @@
-"""The definition of the numerics: what every cell, every matrix multiplication and every network gives, bit for bit.
+"""The definition of the numerics: what every cell and every matrix multiplication gives, bit for bit.
 
 Operands are bfloat16, sums are binary32, rounding is to nearest with ties to even, every subnormal operand or result
 is a zero of the same sign, every NaN is 0x7FC00000. The functions on bit patterns (`multiply`, `add`, ...) take ints or
-arrays of unsigned ints; those on values (`matmul`, `run_network`, ...) take arrays of `ml_dtypes.bfloat16` and float32.
+arrays of unsigned ints; those on values (`matmul`, `activate`, ...) take arrays of `ml_dtypes.bfloat16` and float32.
 """
 
 import numpy as np
 from ml_dtypes import bfloat16
 
 __all__ = ["bfloat16", "NAN", "NAN_BFLOAT16", "multiply", "add", "multiply_accumulate", "to_bfloat16", "relu",
-           "round_bfloat16", "activate", "matmul", "matmuls", "run_network"]
+           "round_bfloat16", "activate", "matmul", "matmuls"]
 
 #: The only NaN, as binary32 and as bfloat16 bits.
 NAN, NAN_BFLOAT16 = 0x7FC00000, 0x7FC0
@@ -185,22 +185,3 @@ def matmuls(x, w, start):
                 sums = _flush(np.add(sums, product, out=sums))
     sums.view(np.uint32)[np.isnan(sums)] = NAN
     return sums
-
-
-def run_network(network, x):
-    """Results, float32 (batch, N), of a network for float32 or bfloat16 inputs, (batch, K) or (batch, *shape of a sample).
-
-    That is a :class:`sim.frontend.load.Network`, or a :class:`sim.ir.graph.Graph`, whose model is :mod:`sim.golden.network`.
-
-    Inputs and what one layer hands to the next are rounded to bfloat16; the last layer's results stay binary32. Raises
-    :class:`sim.data.digits.DataError` for samples of another shape.
-    """
-    from ..data.samples import as_rows  # these stand on this module
-    values, _ = as_rows(network, x)
-    if hasattr(network, "stages"):
-        from .network import run_graph
-        return run_graph(network, values)
-    for layer in network.layers:
-        values = values if values.dtype == bfloat16 else round_bfloat16(values)
-        values = activate(matmul(values, layer.weights, layer.bias), layer.function)
-    return values

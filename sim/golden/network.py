@@ -1,13 +1,14 @@
-"""The golden model of a graph of stages; see :mod:`sim.golden.arithmetic` for what one sum is."""
+"""The golden model of a network; see :mod:`sim.golden.arithmetic` for what one sum is."""
 
 import numpy as np
 
+from ..data.samples import as_rows
 from ..ir.graph import span
 from .arithmetic import activate, bfloat16, matmul, matmuls, round_bfloat16
 from .functions import apply
 from .softmax import softmax
 
-__all__ = ["run_graph", "run_stage", "patches", "pool_max"]
+__all__ = ["run_network", "run_graph", "run_stage", "patches", "pool_max"]
 
 _BLOCK = 1 << 23            # operands gathered at a time
 _NARROW = 4                 # outputs of a group up to which groups are taken together
@@ -127,3 +128,20 @@ def run_graph(graph, x, keep=False):
     if not keep:
         return results
     return results, {name: np.concatenate([kept[name] for _, kept in parts]) for name in parts[0][1]}
+
+
+def run_network(network, x):
+    """Results, float32 (batch, N), of a network for float32 or bfloat16 inputs, (batch, K) or (batch, *shape of a sample).
+
+    That is a :class:`sim.ir.chain.Network`, or a :class:`sim.ir.graph.Graph`.
+
+    Inputs and what one layer hands to the next are rounded to bfloat16; the last layer's results stay binary32. Raises
+    :class:`sim.data.digits.DataError` for samples of another shape.
+    """
+    values, _ = as_rows(network, x)
+    if hasattr(network, "stages"):
+        return run_graph(network, values)
+    for layer in network.layers:
+        values = values if values.dtype == bfloat16 else round_bfloat16(values)
+        values = activate(matmul(values, layer.weights, layer.bias), layer.function)
+    return values

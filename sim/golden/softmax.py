@@ -7,7 +7,7 @@ of the true value (a test measures it), for every row whose result is a normal n
 
 import numpy as np
 
-from amaranth_tpu.hw.arithmetic.exponential import (
+from amaranth_tpu.hw.spec.softmax import (
     DISTANCE_BITS,
     DISTANCE_FRACTION,
     EXPONENT_FRACTION,

@@ -30,7 +30,7 @@ def _version(module):
 
 
 def _place(key, module):
-    from ..rtl.simulators import build_directory
+    from amaranth_tpu.hw.tools.process import build_directory
     digest = hashlib.sha256(repr(key).encode() + b"\0" + _version(module)).digest()
     return build_directory() / "tables" / f"{digest.hex()[:40]}.table", digest
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy
 
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, lock, tail
+
 from ..rtl.runner import SimulationError, read_dump, write_image
-from ..rtl.simulators import ToolError, build_directory, execute, find_verilator, lock, tail
+from ..rtl.simulators import find_verilator
 from .driver import Driver, Script
 
 __all__ = ["run_batches", "bare_clock"]

@@ -5,11 +5,12 @@ from dataclasses import fields
 
 import numpy as np
 
-from amaranth_tpu.hw.array.cell import STAGES, split_stages
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 
 from ..compiler.compile import CompileError, compile_network
-from ..golden.arithmetic import bfloat16, run_network
+from ..golden.arithmetic import bfloat16
+from ..golden.network import run_network
 from .driver import CoreFault, CoreTimeout, Driver
 from .inference import HostImage, summarize
 

@@ -11,8 +11,9 @@ from amaranth_tpu.hw.spec.registers import STALLS
 from ..compiler.compile import compile_network
 from ..compiler.timing import HOST_LATENCY
 from ..data.samples import as_rows, as_samples
-from ..golden.arithmetic import bfloat16, round_bfloat16, run_network
+from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.isa_model import Machine, MachineFault
+from ..golden.network import run_network
 from ..rtl.runner import Simulation
 from ..rtl.verilog_cache import verilog_of
 from .batches import run_batches

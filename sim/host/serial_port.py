@@ -3,7 +3,8 @@
 import contextlib
 import time
 
-from ..rtl.simulators import ToolError
+from amaranth_tpu.hw.tools.process import ToolError
+
 from .serial_link import LinkError
 
 __all__ = ["SerialPort"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from amaranth_tpu.hw.arithmetic.adder import LATENCIES, Adder
 from amaranth_tpu.hw.arithmetic.multiplier import LEADS, Multiplier
-from amaranth_tpu.hw.array.cell import STAGES, Cell, split_stages
+from amaranth_tpu.hw.array.cell import Cell
+from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 
 from ..golden import arithmetic as golden
 

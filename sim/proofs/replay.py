@@ -4,10 +4,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_rtlil
 
-from ..rtl.simulators import ToolError, icarus_version
+from ..rtl.simulators import icarus_version
 
 __all__ = ["replay"]
 

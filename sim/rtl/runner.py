@@ -15,17 +15,9 @@ import time
 import xml.etree.ElementTree
 from pathlib import Path
 
-from .simulators import (
-    ToolError,
-    build_directory,
-    cocotb_runners,
-    find_python_library,
-    find_verilator,
-    has_fst_headers,
-    icarus_version,
-    lock,
-    tail,
-)
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, lock, tail
+
+from .simulators import cocotb_runners, find_python_library, find_verilator, has_fst_headers, icarus_version
 
 __all__ = ["Simulation", "Simulators", "ToolError", "SimulationError", "build_directory", "arguments", "report", "tick",
            "write_image", "read_dump"]

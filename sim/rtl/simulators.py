@@ -1,77 +1,21 @@
-"""The simulators' programs: found, or named with what installs them; run with a limit; and the folder that they build in."""
+"""The simulators' programs: found, or named with what installs them; and cocotb's runners of them, with a limit."""
 
-import contextlib
 import dataclasses
-import fcntl
 import functools
 import importlib.metadata
 import importlib.util
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import platformdirs
+from amaranth_tpu.hw.tools.process import ToolError, execute
 
-__all__ = ["ToolError", "build_directory", "lock", "find_verilator", "icarus_version", "find_python_library", "has_fst_headers",
-           "execute", "tail", "cocotb_runners"]
+__all__ = ["find_verilator", "icarus_version", "find_python_library", "has_fst_headers", "cocotb_runners"]
 
-_ROOT = Path(__file__).resolve().parents[2]
 _MINIMUM_VERILATOR = (5, 36)
 
-
-class ToolError(RuntimeError):
-    """A tool is missing, too old or failed; one line that also names the fix."""
-
-
-# --- Places -------------------------------------------------------------------------------------------------------
-
-def build_directory():
-    """Where generated files go: `$TPU_BUILD`, else `build/` beside the sources, else the user's cache.
-
-    Raises
-    ------
-    ToolError
-        When none of these can be written.
-    """
-    given = os.environ.get("TPU_BUILD")
-    if given:
-        places = [Path(given)]
-    else:
-        places = [_ROOT / "build"] if (_ROOT / "pyproject.toml").exists() else []
-        places.append(Path(platformdirs.user_cache_dir("amaranth-tpu", appauthor=False)))
-    for place in places:
-        with contextlib.suppress(OSError):
-            place.mkdir(parents=True, exist_ok=True)
-            if os.access(place, os.W_OK | os.X_OK):
-                return place.resolve()
-    raise ToolError(f"no place for generated files: {' and '.join(map(str, places))} can't be written; "
-                    "set TPU_BUILD to a folder that can")
-
-
-@contextlib.contextmanager
-def lock(path, timeout):
-    """An exclusive lock between processes; the operating system drops it if the holder dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as handle:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ToolError(f"another process has been building {path.stem} for more than {timeout:.0f} s; "
-                                    f"end it, or delete {path}") from None
-                time.sleep(0.1)
-        yield
-
-
-# --- Tools --------------------------------------------------------------------------------------------------------
 
 def _need(program, package):
     path = shutil.which(program)
@@ -143,40 +87,6 @@ def has_fst_headers():
     probe = "#include <lz4.h>\n#include <zlib.h>\n"
     return subprocess.run(["g++", "-E", "-x", "c++", "-"], input=probe, text=True, capture_output=True,
                           timeout=60).returncode == 0
-
-
-def tail(path, lines=25):
-    try:
-        text = Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
-
-
-def execute(command, *, cwd, env, log, timeout, watch=None):
-    """Exit status of a command whose whole process group ends with it, or with us. Output goes to the open file `log`."""
-    name = Path(command[0]).name
-    if shutil.which("setpriv"):  # also if we are killed
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
-    process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                               start_new_session=True)
-    deadline = time.monotonic() + timeout
-    try:
-        while True:
-            try:
-                return process.wait(0.1 if watch else max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"{name} did not end within {timeout:.0f} s") from None
-                if watch:
-                    watch()
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if watch:
-            watch()
 
 
 @functools.cache

@@ -8,9 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import amaranth_tpu.hw as hw
+from amaranth_tpu.hw.tools.process import build_directory, lock
 from amaranth_tpu.hw.verilog.export import to_verilog
-
-from .simulators import build_directory, lock
 
 __all__ = ["verilog_of"]
 

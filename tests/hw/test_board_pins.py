@@ -11,7 +11,8 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.rtl.runner import Simulation
 from command import SHIPPED, write_model
 from seeds import seed

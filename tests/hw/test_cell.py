@@ -8,7 +8,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from amaranth_tpu.hw.array.cell import STAGES, Cell, split_stages
+from amaranth_tpu.hw.array.cell import Cell
+from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl.streams import Block, simulate
 from seeds import seed

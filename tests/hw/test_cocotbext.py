@@ -6,8 +6,9 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.frontend.load import Dense, Network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.chain import Dense, Network
 from amaranth_tpu.sim.rtl.runner import Simulation
 from seeds import seed
 

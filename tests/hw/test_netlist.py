@@ -8,10 +8,11 @@ from amaranth_tpu.hw.fpga.gate_level import CELL_TO_NETLIST, cell_equivalence, c
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.scripts.prove import Job
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.frontend.load import Dense, Network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.batches import run_batches
 from amaranth_tpu.sim.host.inference import HostImage
+from amaranth_tpu.sim.ir.chain import Dense, Network
 from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
 from amaranth_tpu.sim.rtl.runner import Simulation
 

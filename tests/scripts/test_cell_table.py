@@ -10,7 +10,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from typer.testing import CliRunner
 
-from amaranth_tpu.hw.array.cell import STAGES, Cell
+from amaranth_tpu.hw.array.cell import Cell
+from amaranth_tpu.hw.spec.cell_stages import STAGES
 from amaranth_tpu.scripts import cell_table
 from amaranth_tpu.scripts.cell_table import NextpnrError, ScanChain, count, fmax, rows, synthesize_cell
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.scripts.show.terminal_tables import figure_table, print_table
-from amaranth_tpu.sim.rtl import simulators as tools
+from amaranth_tpu.hw.tools import process
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,20 +98,20 @@ def test_build_directory(tmp_path, monkeypatch, read_only):
     """A checkout that is read-only, and then a home too."""
     monkeypatch.delenv("TPU_BUILD", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(tools, "_ROOT", tmp_path / "checkout")
+    monkeypatch.setattr(process, "_ROOT", tmp_path / "checkout")
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout" / "pyproject.toml").touch()
-    assert tools.build_directory() == tmp_path / "checkout" / "build"
+    assert process.build_directory() == tmp_path / "checkout" / "build"
     (tmp_path / "checkout" / "build").rmdir()
     (tmp_path / "checkout" / "build").symlink_to(read_only)
-    assert tools.build_directory() == tmp_path / "cache" / "amaranth-tpu"
+    assert process.build_directory() == tmp_path / "cache" / "amaranth-tpu"
     monkeypatch.setenv("XDG_CACHE_HOME", str(read_only / "x" / ".." / ".."))
     (tmp_path / "cache" / "amaranth-tpu").rmdir()
     (tmp_path / "amaranth-tpu").symlink_to(read_only)
-    with pytest.raises(tools.ToolError, match="set TPU_BUILD to a folder that can"):
-        tools.build_directory()
+    with pytest.raises(process.ToolError, match="set TPU_BUILD to a folder that can"):
+        process.build_directory()
     monkeypatch.setenv("TPU_BUILD", str(tmp_path / "given"))
-    assert tools.build_directory() == tmp_path / "given"
+    assert process.build_directory() == tmp_path / "given"
 
 
 # --- Tables -------------------------------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ def test_interrupted(tmp_path):
     """In the middle of a design, which Amaranth would otherwise name, part by part."""
     code = f"""
 import os, time
-from amaranth_tpu.hw.fetch_unit import FetchUnit
-from scripts import tpu
+from amaranth_tpu.hw.control.fetch_unit import FetchUnit
+from amaranth_tpu.scripts import tpu
 def interrupted(self, platform):
     os.kill(os.getpid(), {int(signal.SIGINT)})
     time.sleep(60)

@@ -22,7 +22,8 @@ from amaranth_tpu.sim.data.array_files import read_array, write_array
 from amaranth_tpu.sim.data.digits import DataError
 from amaranth_tpu.sim.data.samples import as_rows, as_samples, random_samples
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host import inference
 from amaranth_tpu.sim.host.inference import run_samples
 from onnx_models import Builder, reference, weights

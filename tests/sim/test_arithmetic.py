@@ -6,9 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.frontend.load import Dense, Network
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import NAN, bfloat16
+from amaranth_tpu.sim.ir.chain import Dense, Network
 from seeds import seed
 
 ONE, TWO, INF, MINUS = 0x3F800000, 0x40000000, 0x7F800000, 0x80000000

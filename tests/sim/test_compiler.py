@@ -9,10 +9,10 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region, decode
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network, disassemble
-from amaranth_tpu.sim.frontend.load import Dense, Network
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.ir.chain import Dense, Network
 from seeds import seed
 
 

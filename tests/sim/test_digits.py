@@ -140,7 +140,8 @@ def test_shipped_network():
     from onnx import load, numpy_helper
 
     from amaranth_tpu.sim.frontend.load import load_network
-    from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+    from amaranth_tpu.sim.golden.arithmetic import bfloat16
+    from amaranth_tpu.sim.golden.network import run_network
     path = Path(__file__).parents[2] / "sim" / "models" / "mnist_mlp.onnx"
     for tensor in load(path).graph.initializer:
         array = numpy_helper.to_array(tensor)
@@ -157,7 +158,7 @@ def test_training_is_repeatable(tmp_path):
     """Bars at ten places are learnt; the same seed gives the same bytes; what is left out is left out."""
     from amaranth_tpu.scripts.train.mlp import accuracy, export, train, without
     from amaranth_tpu.sim.frontend.load import load_network
-    from amaranth_tpu.sim.golden.arithmetic import run_network
+    from amaranth_tpu.sim.golden.network import run_network
     random = np.random.default_rng(0)
     labels = random.integers(0, 10, 1_000).astype(np.uint8)
     images = random.integers(0, 40, (1_000, 28, 28)).astype(np.uint8)
@@ -184,7 +185,7 @@ def test_training_is_repeatable(tmp_path):
 def test_shipped_network_on_the_test_images():
     from amaranth_tpu.scripts.train.mlp import without
     from amaranth_tpu.sim.frontend.load import load_network
-    from amaranth_tpu.sim.golden.arithmetic import run_network
+    from amaranth_tpu.sim.golden.network import run_network
     folder = os.environ["TPU_DATA"]
     images, labels = load_digits(folder)
     assert images.shape == (10_000, 28, 28)

@@ -11,12 +11,14 @@ from amaranth_tpu.sim.formula.formulas import VARIABLE, constant, formula, funct
 from amaranth_tpu.sim.formula.proof import proves
 from amaranth_tpu.sim.formula.ranges import evaluate
 from amaranth_tpu.sim.frontend import expressions as onnx_expressions
-from amaranth_tpu.sim.frontend.load import Network, load_network
+from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.frontend.tensor_formulas import _made
 from amaranth_tpu.sim.fusion.fuse import _compose
 from amaranth_tpu.sim.fusion.nodes import NO_FUNCTION
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.functions import Function
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.chain import Network
 from expressions import FORMS, check, draw, show
 from onnx_models import Builder, check_graph, reference, refused
 from seeds import seed

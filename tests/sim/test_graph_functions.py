@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.frontend.load import Network, load_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.chain import Network
 from onnx_models import Builder, check_graph, refused, weights
 from seeds import seed
 

@@ -6,8 +6,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from amaranth_tpu.sim.frontend.load import Dense, Network, load_network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.chain import Dense, Network
 from onnx_models import Builder, integers, reference, refused
 from seeds import seed
 

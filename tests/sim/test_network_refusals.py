@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from amaranth_tpu.sim.frontend.load import ModelError, load_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, integers, refused
 from seeds import seed
 

@@ -8,9 +8,11 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
-from amaranth_tpu.sim.frontend.load import Dense, Network, load_network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.inference import run_samples
+from amaranth_tpu.sim.ir.chain import Dense, Network
 from seeds import seed
 
 SHIPPED = Path(__file__).parents[2] / "sim" / "models" / "mnist_mlp.onnx"

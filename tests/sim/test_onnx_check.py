@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from amaranth_tpu.sim.frontend.load import ModelError, load_network
+from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_graph
+from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, close, integers, reference, refused
 from onnx_mutations import bases, mutate
 from seeds import seed

@@ -12,8 +12,9 @@ from amaranth_tpu.sim.check import interpreters
 from amaranth_tpu.sim.check.against_model import against_model, chosen
 from amaranth_tpu.sim.check.reference import check_stages
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.arithmetic import round_bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.functions import Function
+from amaranth_tpu.sim.golden.network import run_network
 from onnx_models import Builder, weights
 from seeds import seed
 

@@ -8,9 +8,9 @@ from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.report import expected_layers, first_stages, measured_layers
 from amaranth_tpu.sim.compiler.timing import simulate
-from amaranth_tpu.sim.frontend.load import Dense, Network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.ir.chain import Dense, Network
 from seeds import seed
 
 

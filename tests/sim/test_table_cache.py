@@ -80,7 +80,7 @@ def test_no_folder(folder, monkeypatch):
     folder.rmdir()
     folder.write_text("in the way")
     assert same(fresh(Function("abs")), table)
-    monkeypatch.setattr("amaranth_tpu.sim.rtl.simulators.build_directory", lambda: exec("raise PermissionError(13, 'no')"))
+    monkeypatch.setattr("amaranth_tpu.hw.tools.process.build_directory", lambda: exec("raise PermissionError(13, 'no')"))
     assert same(fresh(Function("abs")), table)
 
 

@@ -4,9 +4,10 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.frontend.load import Dense, Network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.chain import Dense, Network
 
 SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81], np.uint16)
 

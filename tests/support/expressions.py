@@ -8,8 +8,10 @@ import math
 
 import numpy as np
 
-from amaranth_tpu.sim.frontend.load import ModelError, load_network
-from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16, run_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, reference
 
 __all__ = ["FORMS", "draw", "check", "show"]

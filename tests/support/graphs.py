@@ -5,8 +5,9 @@ import numpy as np
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.golden.arithmetic import round_bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 
 __all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]

@@ -7,9 +7,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from amaranth_tpu.sim.frontend.load import ModelError, load_network
+from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.network import run_stage
+from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
 
 __all__ = ["Builder", "integers", "weights", "reference", "refused", "close", "values_of", "check_graph"]

@@ -5,9 +5,10 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from amaranth_tpu.sim.frontend.load import ModelError, Network, load_network
-from amaranth_tpu.sim.golden.arithmetic import run_network
-from amaranth_tpu.sim.golden.network import run_graph
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.network import run_graph, run_network
+from amaranth_tpu.sim.ir.chain import Network
+from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, reference
 
 __all__ = ["ShapeGraph", "compare", "golden"]

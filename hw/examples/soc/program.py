@@ -20,9 +20,10 @@ try:
     from amaranth_tpu.hw.config import Config
     from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER
     from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
-    from amaranth_tpu.sim.frontend.load import Dense, Network
-    from amaranth_tpu.sim.golden.arithmetic import bfloat16, run_network
+    from amaranth_tpu.sim.golden.arithmetic import bfloat16
+    from amaranth_tpu.sim.golden.network import run_network
     from amaranth_tpu.sim.host.inference import HostImage
+    from amaranth_tpu.sim.ir.chain import Dense, Network
     from amaranth_tpu.sim.rtl.runner import write_image
 except ModuleNotFoundError as error:
     sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")

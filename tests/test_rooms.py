@@ -1,0 +1,73 @@
+"""Rooms, the folders of `hw`, `sim` and `scripts`: what each may import is below it, and no files import each other in a circle."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: A line's rooms import from lines below it alone, not from each other.
+ORDER = """
+    scripts/tpu scripts/benchmark scripts/cell_table scripts/prove scripts/testfloat scripts/train
+    scripts/datasheet
+    scripts/cli scripts/publish
+    scripts/show
+    sim/benches sim/proofs
+    sim/host sim/check
+    sim/compiler sim/frontend sim/models
+    sim/fusion sim/formula
+    sim/rtl
+    sim/golden
+    sim/ir
+    sim/data
+    hw/fpga hw/fusesoc_generator
+    hw/boards
+    hw/verilog
+    hw/tpu
+    hw/activation hw/matmul hw/control
+    hw/bus hw/array
+    hw/arithmetic
+    hw/config
+    hw/spec hw/lib hw/tools
+"""
+LEVEL = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
+#: The examples are users of the whole.
+FILES = {"amaranth_tpu." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+         for top in ("hw", "sim", "scripts") for path in (ROOT / top).rglob("*.py") if "examples" not in path.parts}
+
+
+def imported(name, path):
+    """Modules of this project that a module imports, wherever in it."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package.split(".")[:len(package.split(".")) - node.level + 1], *base.split(".")]).strip(".")
+            yield from {f"{base}.{alias.name}" if f"{base}.{alias.name}" in FILES else base for alias in node.names} & {*FILES}
+        elif isinstance(node, ast.Import):
+            yield from {alias.name for alias in node.names} & {*FILES}
+
+
+def room_of(name):
+    """The folder below `hw`, `sim` or `scripts`; a file that is in none is a room by itself."""
+    return "/".join(name.split(".")[1:3])
+
+
+def test_arrows_go_down():
+    upwards = [f"{name} imports {other}" for name, path in FILES.items() for other in imported(name, path)
+               if room_of(name) != room_of(other) and other.count(".") > 1 and LEVEL[room_of(name)] >= LEVEL[room_of(other)]]
+    assert not upwards, upwards
+
+
+def test_no_circle():
+    below = {name: {*imported(name, path)} - {name} for name, path in FILES.items()}
+    while ends := [name for name, others in below.items() if not others & {*below}]:
+        for name in ends:
+            del below[name]
+    assert not below, f"in a circle, or above one: {sorted(below)}"
+
+
+@pytest.mark.parametrize("room", sorted(room for room in LEVEL if (ROOT / room).is_dir()))
+def test_every_room_says_what_it_is(room):
+    assert ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text()))
