@@ -39,11 +39,12 @@ def linear(step, flow):
         raise ModelError(f"{step.title}: {show(flow)} and weights of {show(weights.shape)} do not multiply")
     if outputs == 0:
         raise ModelError(f"{step.title}: has no outputs")
-    if gemm and step.attributes.get("alpha", 1.0) != 1.0:
-        weights = weights * step.attributes["alpha"]
+    alpha = step.attributes.get("alpha", 1.0) if gemm else 1.0
     result = _of_sample(step, flow, weights) if flow.size == inputs else _of_positions(step, flow, weights)
     dims = flow.dims[:-1] if vector else (1,) * extra + flow.dims[:-1] + (outputs,)
     result = replace(result, dims=dims, batch=None if flow.batch is None else flow.batch + extra)
+    if alpha != 1.0:
+        result = affine(step, result, scale=np.array(alpha))
     beta = step.attributes.get("beta", 1.0)
     if gemm and step.argument(2) is not None and beta != 0:
         if isinstance(step.arguments[2], Flow):

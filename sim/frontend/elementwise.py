@@ -13,6 +13,9 @@ from .views import arrangement, copied, everything, select, slide, view
 __all__ = ["affine", "elementwise", "function", "apply_function", "apply_spec", "softmax"]
 
 
+_LEAST = 2.0 ** -126        # normal number
+
+
 # Scales and shifts
 
 def elementwise(step, flow):
@@ -70,6 +73,11 @@ def _per_value(step, flow, constant):
 
 def affine(step, flow, scale=None, shift=None):
     """`flow * scale + shift`."""
+    for constant in (scale, shift):
+        if constant is not None and not np.isfinite(constant).all():
+            raise ModelError(f"{step.title}: a constant of it is infinite or no number")
+    if scale is not None and ((scale != 0) & (np.abs(scale) < _LEAST)).any():
+        raise ModelError(f"{step.title}: multiplies by less than 2^-126, which is a subnormal number; the core takes these for 0")
     if scale is not None:
         flow, scale = _per_value(step, flow, scale)
     if shift is not None:
@@ -101,7 +109,7 @@ def function(step, flow):
     return apply_function(step, flow, operator)
 
 
-_STEEPEST = 8       # slope up to which what two terms have in common may cancel out: a hundredth of bfloat16's last place
+_STEEPEST = 1       # slope up to which two terms may have something in common that cancels out: none of them overflows alone
 
 
 def _sloped(step, flow):
@@ -111,6 +119,8 @@ def _sloped(step, flow):
         raise ModelError(f"{step.title}: its slope must be constant")
     if common(step, flow, slope)[0] != flow.dims:
         raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(flow)}")
+    if not np.isfinite(slope).all():
+        raise ModelError(f"{step.title}: its slope is infinite or no number")
     if np.unique(slope).size == 1:
         return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
     flow = everything(step, flow)
@@ -145,6 +155,8 @@ def apply_function(step, flow, operator):
     name, *attributes = _NAMES[operator]
     fused = list(step.attributes.get("activation_params", []))
     values = fused or [float(step.attributes.get(key, default)) for key, default in attributes]
+    if not np.isfinite(values).all():
+        raise ModelError(f"{step.title}: one of {', '.join(key for key, _ in attributes)} is infinite or no number")
     return apply_spec(step, flow, (name, tuple(values)))
 
 

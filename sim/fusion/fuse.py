@@ -13,6 +13,7 @@ import numpy as np
 
 from ..ir.errors import ModelError
 from ..ir.graph import span
+from .merging import Loss, both, check_losses, gentle, keeps_range, lost
 from .nodes import NO_FUNCTION, Affine, Linear, Part, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
@@ -43,7 +44,9 @@ def fuse(output):
     fusion = _Fusion(order, output)
     for node in order:
         fusion.take(node)
-    return fusion.settled(output)
+    result = fusion.settled(output)
+    check_losses(in_order(result))
+    return result
 
 
 def _monotone(function):
@@ -96,6 +99,7 @@ class _Fusion:
         self.uses = Counter(source for node in order for source in node.sources)
         self.uses[output] += 1
         self.scaled = {node.source for node in order if isinstance(node, Affine)}
+        self.steep = set()                      # what no more scales go into
 
     def take(self, node):
         if isinstance(node, Unknown):
@@ -117,20 +121,24 @@ class _Fusion:
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
-        scale, shift = (None if array is None else np.broadcast_to(array, result.shape) for array in (result.scale, result.shift))
+        loss = result.loss
+        scale, shift, size = (None if array is None else np.broadcast_to(array, result.shape)
+                              for array in (result.scale, result.shift, loss and loss.size))
         cuts = [[0, result.shape[axis]] if _uniform(result) else _cuts((scale, shift), axis) for axis in (0, 1)]
         corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
         if len(corners) > _MOST_PARTS:
             raise ModelError(f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of "
                              f"them, and no dense layer stands next to it into which it could be folded")
-        channels, parts, bias = result.shape[2], [], []
+        channels, parts, bias, sizes = result.shape[2], [], [], []
         for (top, bottom), (left, right) in corners:
             weights = np.ones(channels) if scale is None else scale[top, left]
             tap = Tap(result.source, weights.reshape(1, 1, 1, channels), padding=(-top, -left), groups=channels, exact=True)
             parts.append(Part((tap,), (bottom - top, right - left), (top, left)))
             bias.append(None if shift is None else shift[top, left])
+            sizes.append(None if size is None else size[top:bottom, left:right].max((0, 1)))
         bias = None if shift is None else np.stack(bias) if len(parts) > 1 else bias[0]
-        node = self.made[node] = Linear(**_common(result), parts=tuple(parts), bias=bias)
+        loss = loss and Loss(np.stack(sizes) if len(parts) > 1 else sizes[0], loss.title)
+        node = self.made[node] = Linear(**_common(result), parts=tuple(parts), bias=bias, loss=loss)
         self.uses[node] = self.uses[result]
         return node
 
@@ -143,11 +151,16 @@ class _Fusion:
         source = self.made[node.source]
         last_but_one = self.uses[node] == 1 and node in self.scaled
         if isinstance(source, Affine):
-            self._bypass(source)
             scale, before = node.scale, source.shift
+            whole = scale if source.scale is None else source.scale if scale is None else source.scale * scale
+            if not all(one is None or gentle(one) for one in (scale, source.scale, whole)):
+                source = self.settled(self.origin[source])
+                self.steep.add(source)
+                return replace(node, source=source)
+            self._bypass(source)
+            loss = lost(source, scale, before, node.title)
             before = before if scale is None or before is None else before * scale
-            node = replace(node, source=source.source, shift=_sum(before, node.shift),
-                           scale=scale if source.scale is None else source.scale if scale is None else source.scale * scale)
+            node = replace(node, source=source.source, shift=_sum(before, node.shift), scale=whole, loss=loss)
             source = node.source
         else:
             node = replace(node, source=source)
@@ -157,14 +170,21 @@ class _Fusion:
     def _into_sums(self, node, source):
         """A scale and shift as part of the sums before it, if there are such; else as it is."""
         scale, shift = node.scale, node.shift
-        if self._alone(source) and source.open and _uniform(node) and (
+        if self._alone(source) and source.open and _uniform(node) and source not in self.steep and (
                 source.pool is None or scale is None or (scale > 0).all()):
             bias = source.bias
+            scale = None if scale is None else scale.reshape(-1)
+            loss = lost(source, scale, bias, node.title)
             if scale is not None:
-                source = replace(source, parts=tuple(_scaled(part, scale.reshape(-1)) for part in source.parts))
-                bias = None if bias is None else bias * scale.reshape(-1)
+                parts = tuple(_scaled(part, scale) for part in source.parts)
+                if not gentle(scale) or not all(map(_keep_range, source.parts, parts)):
+                    return node
+                source = replace(source, parts=parts)
+                bias = None if bias is None else bias * scale
+            if node.loss is not None:
+                loss = both(loss, replace(node.loss, size=np.broadcast_to(node.loss.size.reshape(-1), source.shape[2])))
             shift = None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])
-            return replace(source, bias=_sum(bias, shift), value=node.value)
+            return replace(source, bias=_sum(bias, shift), loss=loss, value=node.value)
         return node
 
     def _bypass(self, affine):
@@ -173,28 +193,34 @@ class _Fusion:
         self.uses[affine.source] += self.uses[affine] > 0
 
     def _absorb(self, tap, affine, part, single):
-        """A tap on `affine` as one on what it scales and shifts, and what that adds to the bias; None if it can't be."""
+        """A tap on `affine` as one on what it scales and shifts, what that adds to the bias, and the Loss; None if it can't be."""
         dense = _dense(tap, part.size)
         scale, shift = affine.scale, affine.shift
         if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):
             return None
         if shift is not None and not (single and _inside(tap, part.size)):
             return None
-        weights, bias = tap.weights, None
-        if shift is not None:
+        def constants(array, weights):
+            if array is None:
+                return None
             if dense:
-                bias = np.broadcast_to(shift, affine.shape).reshape(-1) @ weights.reshape(-1, weights.shape[3])
-            else:
-                bias = (_spread(np.broadcast_to(shift, (1, 1, affine.shape[2])), tap) * weights).sum((0, 1, 2))
+                return np.broadcast_to(array, affine.shape).reshape(-1) @ weights.reshape(-1, weights.shape[3])
+            return (_spread(np.broadcast_to(array, (1, 1, affine.shape[2])), tap) * weights).sum((0, 1, 2))
+
+        weights = tap.weights
         if scale is not None:
             weights = _spread(np.broadcast_to(scale, scale.shape[:2] + affine.shape[2:]), tap) * weights
+            if not tap.identity(part.size) and not (gentle(scale) and keeps_range(tap.weights, weights)):
+                return None
+        loss = lost(affine, None, shift, affine.title)
         self._bypass(affine)
-        return replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None), bias
+        return (replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None),
+                constants(shift, tap.weights), loss and replace(loss, size=constants(loss.size, np.abs(tap.weights))))
 
     # Sums
 
     def _linear(self, node):
-        bias, parts = node.bias, []
+        bias, parts, loss = node.bias, [], None
         for part in node.parts:
             taps = []
             for tap in part.taps:
@@ -202,14 +228,14 @@ class _Fusion:
                 tap = replace(tap, source=source)
                 absorbed = self._absorb(tap, source, part, len(node.parts) == 1) if isinstance(source, Affine) else None
                 if absorbed:
-                    tap, more = absorbed
-                    bias = _sum(more, bias)
+                    tap, more, lost_in_it = absorbed
+                    bias, loss = _sum(more, bias), both(loss, lost_in_it)
                 elif isinstance(source, Affine):
                     tap = replace(tap, source=self.settled(self.origin[source]))
                 taps += self._through_concat(tap)
             parts.append(replace(part, taps=tuple(taps)))
         times = None if node.times is None else self.settled(node.times)
-        node = replace(node, parts=tuple(parts), bias=bias, times=times)
+        node = replace(node, parts=tuple(parts), bias=bias, times=times, loss=loss)
         if len(parts) == 1 and len(taps) == 1 and taps[0].identity(parts[0].size) and bias is None:
             return self._behind(taps[0].source, node) or node
         return self._with_sums(node)
@@ -269,17 +295,26 @@ class _Fusion:
         """A sum of several with the sums that are added, in place of their results."""
         if len(node.parts) > 1:
             return node
-        taps, bias, name = [], node.bias, None
+        taps, bias, name, loss = [], node.bias, None, node.loss
         for tap in node.parts[0].taps:
             source = tap.source
             if not (tap.diagonal(node.parts[0].size) and self._alone(source) and source.plain):
                 taps.append(tap)
                 continue
             scale = tap.weights.reshape(-1)
-            taps += _scaled(source.parts[0], scale).taps
+            scaled = _scaled(source.parts[0], scale)
+            if not gentle(scale) or not _keep_range(source.parts[0], scaled):
+                taps.append(tap)
+                continue
+            taps += scaled.taps
             bias = _sum(bias, None if source.bias is None else source.bias * scale)
+            loss = both(loss, lost(source, scale, source.bias, node.title))
             name = name or source.name
-        return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, name=name or node.name)
+        return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, loss=loss, name=name or node.name)
+
+
+def _keep_range(part, scaled):
+    return all(keeps_range(one.weights, two.weights) for one, two in zip(part.taps, scaled.taps))
 
 
 def _scaled(part, scale):

@@ -14,6 +14,7 @@ from .nodes import NO_FUNCTION, Input
 
 __all__ = ["as_chain", "as_graph", "make_function"]
 
+_SPLIT = 2.0 ** -100         # what is left of smaller weights may be subnormal
 _MOST_CHOICES = 1 << 26, 1 << 27        # weights of a node, of a network, that are 1 or 0 and only choose channels
 
 
@@ -39,7 +40,7 @@ def as_chain(output):
                 or tap.exact or tap.groups != 1 or tap.kernel != (1, 1) or tap.padding != (0, 0)):
             return None
         with np.errstate(all="ignore"):
-            bias = None if node.bias is None else np.asarray(node.bias, np.float32)
+            bias = _bias(node)
             layers.append(Dense(node.name, _checked(tap.weights[0, 0], node.title), bias, node.function[0]))
         node = tap.source
     return tuple(layers[::-1])
@@ -47,6 +48,17 @@ def as_chain(output):
 
 def _rounded(weights):
     return round_bfloat16(np.asarray(weights, np.float32))
+
+
+def _bias(node):
+    """The bias in binary32, or None. Where a finite one becomes infinite, a sum is so that is not in ONNX."""
+    if node.bias is None:
+        return None
+    bias = np.asarray(node.bias, np.float32)
+    if (np.isinf(bias) & np.isfinite(node.bias)).any():
+        raise ModelError(f"{node.title}: the constants that are added to it reach {np.abs(node.bias).max():.4g}, which is infinite "
+                         "in binary32")
+    return bias
 
 
 def _checked(weights, title):
@@ -65,6 +77,7 @@ def _terms(tap, names, title):
         # Both parts have the same sign, so that infinity times one and infinity times the other add up to infinity.
         values = np.asarray(tap.weights, np.float32)
         first = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        first = np.where(np.abs(values) < _SPLIT, _rounded(values).astype(np.float32), first)
         rest = _rounded(np.where(np.isfinite(values), values - first, 0))
         weights = [_rounded(first), rest] if (rest != 0).any() else weights
     return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups) for part in weights]
@@ -98,7 +111,8 @@ def as_graph(name, output, order, **facts):
             raise ModelError(f"{node.title}: joins or copies so many channels that {own} weights are needed for that alone, "
                              f"{copied} up to here; put a dense layer or a 1 x 1 convolution right behind it")
         with np.errstate(all="ignore"):
-            bias = None if node.bias is None else np.asarray(node.bias, np.float32) + np.float32(0)     # no -0
+            bias = _bias(node)
+            bias = None if bias is None else bias + np.float32(0)       # no -0
         for number, part in enumerate(node.parts):
             stages.append(Stage(
                 name=_unique(node.name, stage_names), output=names[node], size=part.size, origin=part.origin,

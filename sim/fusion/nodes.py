@@ -78,11 +78,12 @@ class Unknown(Node):
 @dataclass(eq=False, kw_only=True)
 class Affine(Node):
     """`source * scale + shift`; both are None or arrays that broadcast to the shape, (1, 1, channels) if they are the same
-    everywhere."""
+    everywhere. `loss` is a :class:`sim.fusion.merging.Loss` if constants have been merged."""
 
     source: Node
     scale: np.ndarray | None = None
     shift: np.ndarray | None = None
+    loss: object = None
 
     @property
     def sources(self):
@@ -133,10 +134,12 @@ class Part:
 @dataclass(eq=False, kw_only=True)
 class Linear(Node):
     """Sums, and what can come after them in one stage; see :class:`sim.ir.graph.Stage`. `bias` is (channels,) or (parts, channels),
-    `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out."""
+    `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out. `loss` is a
+    :class:`sim.fusion.merging.Loss`, of the shape of `bias`, if constants have been merged."""
 
     parts: tuple[Part, ...]
     bias: np.ndarray | None = None
+    loss: object = None
     pool: Pool | None = None
     function: tuple = NO_FUNCTION
     softmax: str = ""
