@@ -94,6 +94,8 @@ def _show_comparison(table, found):
         table.add_row(f"against {plain(found['interpreter'])}",
                       f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} of {found['scale']:.3g}{top}, "
                       f"on {found['samples']} samples{lost}")
+    if found["note"]:
+        table.add_row("", f"[yellow]{plain(found['note'])}[/]")
     if found["error"]:
         table.add_row("", f"[red]{plain(found['error'])}[/]")
 

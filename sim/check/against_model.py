@@ -48,11 +48,13 @@ class Comparison:
     reading : float or None
         Largest difference between the interpreter and the draft, as a share of what binary32 explains. Where that is more than 1,
         the interpreter of the package `onnx` is asked too, in binary32 and in binary64; one that agrees with the draft is enough.
-        None also if it is infinite.
+        None also if it is infinite, or if there is no sample without an overflow.
     rounding : float or None
         Largest difference between a stage and its draft, as a share of what bfloat16 explains.
     reason : str or None
         Why no interpreter was asked.
+    note : str or None
+        What is not compared, as the interpreter overflows on the way and the network does not; one line.
     error : str or None
         What neither binary32 nor bfloat16 explains; one line.
     """
@@ -68,6 +70,7 @@ class Comparison:
     reading: float | None = None
     rounding: float | None = None
     reason: str | None = None
+    note: str | None = None
     error: str | None = None
 
 
@@ -136,7 +139,7 @@ def _asked(make, network, samples, results):
     samples, results = samples[:count], output.finish(results[:count])
     theirs, = values_of(interpreter, origin, samples, [results.shape[1]])
     found = _figures(interpreter.title, output.value, theirs, results)
-    return _read_rightly(found, network, samples, theirs)
+    return _read_rightly(found, network, samples, theirs, make)
 
 
 def _figures(title, value, theirs, ours):
@@ -159,7 +162,7 @@ def _unit(path):
     return max([_UNITS[kind] for kind in kinds if kind in _UNITS], default=2.0 ** -24)
 
 
-def _read_rightly(found, network, samples, theirs):
+def _read_rightly(found, network, samples, theirs, interpreter):
     """The comparison with what came of the draft."""
     origin, output = network.origin, network.origin.output
     unit = _unit(origin.path)
@@ -182,6 +185,13 @@ def _read_rightly(found, network, samples, theirs):
         if again <= 1:
             return replace(found, reading=again)
     sample, index = np.unravel_index(place, exact.shape)
+    overflows = [interpreters.overflow_of(interpreter, origin, one) for one in samples]
+    whole = np.array([one is None for one in overflows])
+    again = _share(exact[whole], bounds[whole], theirs[whole], unit)[0] if whole.any() else None
+    if again is None or again <= 1:
+        return replace(found, reading=again, note=(
+            f"{found.interpreter} overflows in {int((~whole).sum())} of the samples, which are not compared: {overflows[sample]}, "
+            f"leads to {theirs[sample, index]:.6g} where the exact value is {exact[sample, index]:.6g}"))
     return replace(found, reading=share if np.isfinite(share) else None, error=(
         f"output {quoted(output.name)}: {found.interpreter} gives {theirs[sample, index]:.6g} for value {index} of "
         f"sample {sample} of those compared, the compiler understood {exact[sample, index]:.6g}: the model was read wrongly"))

@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..frontend import values as onnx_flow
 from ..frontend.values import inline
 
 __all__ = ["InterpreterError", "Interpreter", "available", "onnxruntime_of", "onnx_reference", "onnx_reference_binary64",
-           "values_of"]
+           "values_of", "overflow_of"]
 
 
 class InterpreterError(RuntimeError):
@@ -84,10 +85,14 @@ def _evaluator(model, names, title):
 
 
 def onnx_reference(path, names):
-    """The interpreter of the package `onnx` with a model."""
+    """The interpreter of the package `onnx` with a model. Its windows are others than ONNX' where ceil_mode is set."""
     title = f"onnx {onnx.__version__}"
     with _as_refusal(title):
         model = _model(path, names)
+    for node in model.graph.node:
+        if node.op_type in ("MaxPool", "AveragePool") and any(one.name == "ceil_mode" and one.i for one in node.attribute):
+            raise InterpreterError(f"{title}: does not follow ONNX in ceil_mode, which {onnx_flow.title(node)} has; "
+                                   "install onnxruntime")
     return _evaluator(model, names, title)
 
 
@@ -181,3 +186,38 @@ def _numbers(value):
     """A value in binary64, or None if it is not an array of numbers."""
     value = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
     return value.astype(np.float64) if value is not None and value.dtype.kind in "fiubV" else None
+
+
+#: Operators that give infinity of numbers although these are no poles.
+_OVERFLOWING = ("Add", "Cast", "CastLike", "Conv", "Div", "Exp", "Gemm", "MatMul", "Mul", "Pow", "ReduceSum", "Sub", "Sum")
+
+
+def overflow_of(make, origin, sample):
+    """The operator, in words, that first makes infinity out of numbers when an interpreter has this sample, or None."""
+    model = onnx.load(origin.path, load_external_data=False)
+    names = [name for node in model.graph.node for name in node.output if name]
+    values = {origin.input: sample, **{tensor.name: _constant(tensor) for tensor in model.graph.initializer}}
+    try:
+        interpreter = make(origin.path, names)
+        shape = origin.sample if origin.batch == 0 else (origin.batch or 1, *origin.sample)
+        inputs = np.broadcast_to(sample.reshape(origin.sample), shape)
+        values |= zip(names, interpreter({origin.input: inputs.astype(helper.tensor_dtype_to_np_dtype(origin.element))}))
+    except InterpreterError:
+        return None
+    infinite = {name for name, value in values.items() if not _finite(value)}
+    for node in model.graph.node:
+        if node.op_type in _OVERFLOWING and infinite.intersection(node.output) and not infinite.intersection(node.input):
+            divisor = values[node.input[1]] if node.op_type == "Div" else 1
+            if np.all(divisor != 0):
+                return onnx_flow.title(node)
+    return None
+
+
+def _constant(tensor):
+    """An initialiser in the file; of one beside it nothing is known here."""
+    return np.ones(1) if onnx.external_data_helper.uses_external_data(tensor) else numpy_helper.to_array(tensor)
+
+
+def _finite(value):
+    numbers = _numbers(value)
+    return numbers is None or bool(np.isfinite(numbers).all())

@@ -34,7 +34,7 @@ def check(path, x, stages):
     assert len(made) == stages, [stage.name for stage in made]
     steps = values_of(path, x, [name for node in onnx.load(path).graph.node for name in node.output])
     subnormal = np.any([((value != 0) & (np.abs(value) < 2.0 ** -126)).any(axis=1) for value in steps.values()], axis=0)
-    assert subnormal.mean() < 0.5
+    assert subnormal.mean() < 0.75
     x, want = x[~subnormal], list(steps.values())[-1][~subnormal]
     got = run_network(network, x).astype(np.float32)
     with np.errstate(all="ignore"):
@@ -51,7 +51,7 @@ def check(path, x, stages):
     ([("Mul", 1e-30), ("Mul", 1e30), ("Relu",)], 2),
     ([("Mul", 2.0 ** 32), ("Mul", 2.0 ** 32), ("Mul", 2.0 ** -32), ("Mul", 2.0 ** -32)], 2),
     ([("Gemm", [[1e36]]), ("Mul", 1e5)], 2), ([("Gemm", [[1e-36]]), ("Mul", 1e-5)], 2), ([("Mul", 1e-5), ("Gemm", [[1e-36]])], 2),
-    ([("Mul", 1.0075 * 2.0 ** -126)], 1), ([("Mul", 7.77e-37)], 1),                     # next to the least number
+    ([("Mul", 1.39e-38)], 1), ([("Mul", 7.77e-37)], 1),                     # next to the least number
     ([("BatchNormalization", [1], [0], [0], [1e-37], {"epsilon": 0.0})], 1)])
 def test_chains(tmp_path, nodes, stages):
     check(chain(*nodes).save(tmp_path), X[:, None], stages)
@@ -62,6 +62,11 @@ def test_large_scale_of_a_difference(tmp_path, scaled):
     """1000 * 1.9e36 is infinite, 1.9e36 times the difference of two such numbers is not."""
     near = np.array([[1000, 1000], [1008, 1000], [0.5, 3], [3e38, 1], [1e-30, 1]], np.float32)
     check(chain(*scaled, width=2).save(tmp_path), round_bfloat16(near).astype(np.float32), stages=2)
+
+
+def test_small_scales_beside_others(tmp_path):
+    """One that two bfloat16 hold stands beside one of which the second part would be subnormal."""
+    check(chain(("Mul", [1.0075 * 2.0 ** -126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5])

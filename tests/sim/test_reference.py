@@ -175,6 +175,41 @@ def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
     path = build.save(tmp_path)
     found = compared(path, np.array([[100.0, -3, 2, 0.5], [1, 2, 3, 4]]))
     assert found.error is None and found.not_finite == 1 and found.reading < 1 and found.largest < 0.1
+    found = compared(path, np.array([[800.0, -3, 2, 0.5], [1, 2, 3, 4]]))          # infinite in binary64, too
+    assert found.error is None and found.not_finite == 1 and found.reading < 1
+    assert "overflows in 1 of the samples" in found.note and "'Exp_1'" in found.note and "exact value is 800" in found.note
+    found = compared(path, np.array([[800.0, -3, 2, 0.5]]))
+    assert found.error is found.reading is None and "overflows in 1 of the samples" in found.note
+
+
+def test_overflow_excuses_nothing_else(tmp_path):
+    """Neither what is infinite without an overflow, nor what is wrong in another sample."""
+    def save(weight, operators, one):
+        build = Builder(["batch", 2])
+        for operator in operators:
+            build(operator, *{"MatMul": [weight], "Add": [np.array(one, np.float32)]}.get(operator, []))
+        return build.save(tmp_path)
+
+    eye, x = np.eye(2, dtype=np.float32), np.array([[800.0, 1], [2, 3]])
+    path = save(eye, ("MatMul", "Exp", "Add", "Log"), 1)
+    network = load_network(path)
+    for model in ((eye, ("MatMul", "Exp", "Add", "Log"), 2), (0 * eye, ("MatMul", "Add", "Abs", "Log"), 0)):
+        save(*model)
+        found = compared(path, x, network)
+        assert "read wrongly" in found.error and found.note is None and found.samples == 2
+
+
+def test_ceil_mode_without_onnxruntime(tmp_path, monkeypatch):
+    """There the interpreter of the package onnx is wrong, which is no fault of the compiler."""
+    build = Builder(["batch", 1, 8])
+    build("MaxPool", kernel_shape=[3], strides=[2], pads=[0, 1], ceil_mode=1, name="ceil")
+    build("ReduceMax", axes=[2])
+    path = build.save(tmp_path)
+    x = -1 - np.arange(16.0).reshape(2, 1, 8)
+    assert compared(path, x).samples == 2
+    monkeypatch.setattr(interpreters, "available", lambda: [interpreters.onnx_reference])
+    found = compared(path, x)
+    assert found.samples == 0 and found.error is None and "ceil_mode" in found.reason and "'ceil'" in found.reason
 
 
 def test_numbers_of_less_precision(tmp_path):
