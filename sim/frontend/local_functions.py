@@ -17,13 +17,32 @@ def without_functions(model):
     _count(model)
     from onnx.inliner import inline_local_functions
     try:
-        return inline_local_functions(model)
+        inlined = inline_local_functions(model)
     except Exception as error:              # whatever the library makes of a damaged function
         raise ModelError(f"its local functions can't be inlined: {inline(error)}") from None
+    _check_opsets(model, inlined)
+    return inlined
+
+
+def _check_opsets(model, inlined):
+    """Refuses functions that the library leaves where they are, as they are of another operator set than the model."""
+    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    functions = {_key(function.domain, function.name, function.overload): function for function in model.functions}
+    for node in inlined.graph.node:
+        function = functions.get(_key(node.domain, node.op_type, node.overload))
+        for entry in function.opset_import if function else ():
+            there = opsets.get(_domain(entry.domain), entry.version)
+            if there != entry.version:
+                raise ModelError(f"{title(node)}: is a local function of opset {entry.version}, in a model of opset {there}; export "
+                                 "both with the same one")
+
+
+def _domain(domain):
+    return "" if domain in ONNX else domain
 
 
 def _key(domain, name, overload):
-    return "" if domain in ONNX else domain, name, overload
+    return _domain(domain), name, overload
 
 
 def _count(model):

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from ..fusion.nodes import Joint, Linear, Part, Unknown
 from ..ir.errors import ModelError
-from .values import FLOATS, INTEGERS, LOWEST, Flow, limited, show, whole
+from .values import FLOATS, INTEGERS, LIMIT, LOWEST, Flow, limited, show, whole
 from .views import arranged, in_place, in_roles, roles_of, select, slide, view
 
 __all__ = ["keep", "cast_like", "transpose", "cut", "split", "gather", "pad", "concat"]
@@ -185,7 +185,7 @@ def _zeros(step, flow, constant):
 
 def _joined(step, seen, role):
     """A node that holds Views one behind the other: along the channels by adding up, along y or x by parts; None if one has to
-    be copied."""
+    be copied, or needs too many weights for that."""
     sizes = [(len(one.rows), len(one.columns)) for one in seen]
     places = [slide(one, size, (1, 1)) for one, size in zip(seen, sizes)]
     if None in places:
@@ -193,7 +193,8 @@ def _joined(step, seen, role):
     if role == 0:
         channels, taps, first = sum(len(one.channels) for one in seen), [], 0
         for one, place in zip(seen, places):
-            limited(step, one.source.shape[2], channels)
+            if one.source.shape[2] * channels > LIMIT:
+                return None
             chosen = np.full(channels, -1)
             chosen[first:first + len(one.channels)] = one.channels
             first += len(one.channels)

@@ -317,6 +317,16 @@ def test_slope_of_each_channel(rng, tmp_path):
     assert [term.source for term in graph.stages[-1].terms].count("t0") == 2        # a slope that bfloat16 can't hold is two
 
 
+def test_wide_concat(rng, tmp_path, monkeypatch):
+    """What would need too many weights to join stays apart, up to the dense layer that reads it."""
+    monkeypatch.setattr("amaranth_tpu.sim.frontend.shapes.LIMIT", 100)
+    b = Builder(["n", 5])
+    parts = [b.node("Sigmoid", [b.node("Gemm", ["x", weights(rng, 5, 7)])]) for _ in range(3)]
+    b.node("Concat", parts, axis=1)
+    b("Gemm", weights(rng, 21, 4), weights(rng, 4))
+    check_graph(b.save(tmp_path), weights(rng, 6, 5), stages=4)
+
+
 def test_mean_image(rng, tmp_path):
     """A number for each pixel, before padding."""
     b = Builder(["n", 1, 9, 9])
