@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.errors import ModelError
 from ..ir.graph import span
-from .merging import Loss, both, check_losses, gentle, keeps_range, lost
+from .merging import Loss, both, check_losses, gentle, keeps_range, lost, together
 from .nodes import NO_FUNCTION, Affine, Linear, Part, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
@@ -310,6 +310,7 @@ class _Fusion:
             bias = _sum(bias, None if source.bias is None else source.bias * scale)
             loss = both(loss, lost(source, scale, source.bias, node.title))
             name = name or source.name
+        taps = together(taps, node.parts[0].size, node.title)
         return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, loss=loss, name=name or node.name)
 
 

@@ -7,13 +7,13 @@ Shifts may be merged if they do not cancel out. Binary32 loses 2^-24 of what the
 taking 12582912 away again does not bring x back. A :class:`Loss` keeps the size of what there was.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..frontend.load import ModelError
 
-__all__ = ["Loss", "lost", "both", "gentle", "keeps_range", "check_losses"]
+__all__ = ["Loss", "lost", "both", "gentle", "keeps_range", "together", "check_losses"]
 
 _STEEP = 2.0 ** 32
 _LEAST, _INFINITE = 2.0 ** -126, 2.0 ** 128 - 2.0 ** 119
@@ -54,6 +54,25 @@ def keeps_range(before, after):
     before, after = np.abs(before), np.abs(after)
     small = (after < _LEAST) & (after > 0) & (before >= _LEAST)
     return not (small | (after >= _INFINITE) & (before < _INFINITE)).any()
+
+
+def together(taps, size, title):
+    """Taps of sums of this size, with those that scale the same values as one: of x - 0.999 x, bfloat16 would leave nothing."""
+    kept = {}
+    for tap in taps:
+        same = tap.diagonal(size) and gentle(tap.weights)
+        kept.setdefault(tap.source if same else tap, []).append(tap)
+    result = []
+    for first, *others in kept.values():
+        if others:
+            weights = sum(tap.weights for tap in others) + first.weights
+            most = sum(np.abs(tap.weights) for tap in others) + np.abs(first.weights)
+            if ((weights != 0) & (most > _SHIFT * np.abs(weights))).any():
+                raise ModelError(f"{title}: of factors of up to {most.max():.4g} for the same values, {np.abs(weights).min():.4g} is "
+                                 "left; ONNX loses the last digits of the values in that, the core does not; leave them out")
+            first = replace(first, weights=weights, select=None)
+        result.append(first)
+    return result
 
 
 def check_losses(nodes):

@@ -104,6 +104,22 @@ def test_refused(tmp_path, nodes, words):
     refused(chain(*nodes, width=len(weights)).save(tmp_path), *words)
 
 
+@pytest.mark.parametrize("factor, least", [(0.999, None), (0.9, None), (1, None), (-2, None), (0.9999999, "1.192e-07")])
+@pytest.mark.parametrize("before", [None, "Abs"])
+def test_copies_of_the_same_values(tmp_path, factor, least, before):
+    """What is left of x - 0.999 x is much less than what bfloat16 takes from each of the two."""
+    b = Builder([None, 3])
+    first = "x" if before is None else b(before)
+    b.node("Mul", [first, constant(factor)])
+    b.node("Sub", [first, b.last], name="odd")
+    b("Add", constant(0))
+    path = b.save(tmp_path)
+    if least:
+        refused(path, "'odd'", least)
+    else:
+        check(path, np.stack([X, -X, X / 2], axis=1), stages=1 + bool(before))
+
+
 def test_sums_that_share_a_shift(tmp_path):
     """Two sums whose biases cancel out are added."""
     b = Builder([None, 2])
