@@ -14,6 +14,7 @@ from .nodes import NO_FUNCTION, Input
 
 __all__ = ["as_chain", "as_graph", "make_function"]
 
+_LEAST = 2.0 ** -126        # normal number
 _SPLIT = 2.0 ** -100         # what is left of smaller weights may be subnormal
 _MOST_CHOICES = 1 << 26, 1 << 27        # weights of a node, of a network, that are 1 or 0 and only choose channels
 
@@ -79,7 +80,9 @@ def _terms(tap, names, title):
         first = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         first = np.where(np.abs(values) < _SPLIT, _rounded(values).astype(np.float32), first)
         rest = _rounded(np.where(np.isfinite(values), values - first, 0))
-        weights = [_rounded(first), rest] if (rest != 0).any() else weights
+        if (rest != 0).any():       # where there is no rest, two halves: infinity times 0 would be no number
+            halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
+            weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
     return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups) for part in weights]
 
 

@@ -69,6 +69,12 @@ def test_small_scales_beside_others(tmp_path):
     check(chain(("Mul", [1.0075 * 2.0 ** -126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
 
 
+def test_infinite_values(tmp_path):
+    """0.3 is two weights. Of 1, the second would be 0, times which infinity is no number."""
+    x = np.array([[np.inf] * 4, [-np.inf] * 4, [1, -2, 3, 4]], np.float32)
+    check(chain(("Mul", [0.3, 1, -2, 0]), width=4).save(tmp_path), x, stages=1)
+
+
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 def test_steep_slopes_of_each_channel(tmp_path, alpha):
     b = Builder([None, 3])
