@@ -190,8 +190,8 @@ def _read_rightly(found, network, samples, theirs, interpreter):
     again = _share(exact[whole], bounds[whole], theirs[whole], unit)[0] if whole.any() else None
     if again is None or again <= 1:
         return replace(found, reading=again, note=(
-            f"{found.interpreter} overflows in {int((~whole).sum())} of the samples, which are not compared: {overflows[sample]}, "
-            f"leads to {theirs[sample, index]:.6g} where the exact value is {exact[sample, index]:.6g}"))
+            f"{found.interpreter} overflows in {int((~whole).sum())} of these samples, left unchecked: {overflows[sample]}, "
+            f"makes {theirs[sample, index]:.6g} where the exact value is {exact[sample, index]:.6g}"))
     return replace(found, reading=share if np.isfinite(share) else None, error=(
         f"output {quoted(output.name)}: {found.interpreter} gives {theirs[sample, index]:.6g} for value {index} of "
         f"sample {sample} of those compared, the compiler understood {exact[sample, index]:.6g}: the model was read wrongly"))

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..frontend import values as onnx_flow
 from ..frontend.values import inline
+from ..frontend.values import title as node_title
 
 __all__ = ["InterpreterError", "Interpreter", "available", "onnxruntime_of", "onnx_reference", "onnx_reference_binary64",
            "values_of", "overflow_of"]
@@ -91,7 +91,7 @@ def onnx_reference(path, names):
         model = _model(path, names)
     for node in model.graph.node:
         if node.op_type in ("MaxPool", "AveragePool") and any(one.name == "ceil_mode" and one.i for one in node.attribute):
-            raise InterpreterError(f"{title}: does not follow ONNX in ceil_mode, which {onnx_flow.title(node)} has; "
+            raise InterpreterError(f"{title}: does not follow ONNX in ceil_mode, which {node_title(node)} has; "
                                    "install onnxruntime")
     return _evaluator(model, names, title)
 
@@ -209,7 +209,7 @@ def overflow_of(make, origin, sample):
         if node.op_type in _OVERFLOWING and infinite.intersection(node.output) and not infinite.intersection(node.input):
             divisor = values[node.input[1]] if node.op_type == "Div" else 1
             if np.all(divisor != 0):
-                return onnx_flow.title(node)
+                return node_title(node)
     return None
 
 

@@ -177,9 +177,9 @@ def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
     assert found.error is None and found.not_finite == 1 and found.reading < 1 and found.largest < 0.1
     found = compared(path, np.array([[800.0, -3, 2, 0.5], [1, 2, 3, 4]]))          # infinite in binary64, too
     assert found.error is None and found.not_finite == 1 and found.reading < 1
-    assert "overflows in 1 of the samples" in found.note and "'Exp_1'" in found.note and "exact value is 800" in found.note
+    assert "overflows in 1 of these samples" in found.note and "'Exp_1'" in found.note and "exact value is 800" in found.note
     found = compared(path, np.array([[800.0, -3, 2, 0.5]]))
-    assert found.error is found.reading is None and "overflows in 1 of the samples" in found.note
+    assert found.error is found.reading is None and "overflows in 1 of these samples" in found.note
 
 
 def test_overflow_excuses_nothing_else(tmp_path):
