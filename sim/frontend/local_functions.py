@@ -33,8 +33,8 @@ def _check_opsets(model, inlined):
         for entry in function.opset_import if function else ():
             there = opsets.get(_domain(entry.domain), entry.version)
             if there != entry.version:
-                raise ModelError(f"{title(node)}: is a local function of opset {entry.version}, in a model of opset {there}; export "
-                                 "both with the same one")
+                raise ModelError(f"{title(node)}: is a local function of opset {entry.version}, in a model of opset {there}; "
+                                 "export both with the same one")
 
 
 def _domain(domain):

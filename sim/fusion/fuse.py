@@ -193,7 +193,7 @@ class _Fusion:
         self.uses[affine.source] += self.uses[affine] > 0
 
     def _absorb(self, tap, affine, part, single):
-        """A tap on `affine` as one on what it scales and shifts, what that adds to the bias, and the Loss; None if it can't be."""
+        """A tap on `affine` as one on what it scales and shifts, what that adds to the bias, the Loss; None if it can't be."""
         dense = _dense(tap, part.size)
         scale, shift = affine.scale, affine.shift
         if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):

@@ -57,8 +57,8 @@ def _bias(node):
         return None
     bias = np.asarray(node.bias, np.float32)
     if (np.isinf(bias) & np.isfinite(node.bias)).any():
-        raise ModelError(f"{node.title}: the constants that are added to it reach {np.abs(node.bias).max():.4g}, which is infinite "
-                         "in binary32")
+        raise ModelError(f"{node.title}: the constants that are added to it reach {np.abs(node.bias).max():.4g}, which is "
+                         "infinite in binary32")
     return bias
 
 

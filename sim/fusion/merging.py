@@ -68,8 +68,8 @@ def together(taps, size, title):
             weights = sum(tap.weights for tap in others) + first.weights
             most = sum(np.abs(tap.weights) for tap in others) + np.abs(first.weights)
             if ((weights != 0) & (most > _SHIFT * np.abs(weights))).any():
-                raise ModelError(f"{title}: of factors of up to {most.max():.4g} for the same values, {np.abs(weights).min():.4g} is "
-                                 "left; ONNX loses the last digits of the values in that, the core does not; leave them out")
+                raise ModelError(f"{title}: of factors of up to {most.max():.4g} of the same values, {np.abs(weights).min():.4g} "
+                                 "is left; ONNX loses last digits of the values in that, the core does not; leave them out")
             first = replace(first, weights=weights, select=None)
         result.append(first)
     return result
@@ -88,5 +88,5 @@ def check_losses(nodes):
             good = good | (loss.size <= _SUM * np.stack(sums))
         if not good.all():
             size = loss.size[..., ~good.all(axis=tuple(range(good.ndim - 1)))].max()
-            raise ModelError(f"{loss.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds values of that "
-                             "size in between, the core does not; leave such constants out of the model")
+            raise ModelError(f"{loss.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds values of "
+                             "that size in between, the core does not; leave such constants out of the model")
