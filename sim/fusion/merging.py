@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..frontend.load import ModelError
+from ..ir.errors import ModelError
 
 __all__ = ["Loss", "lost", "both", "gentle", "keeps_range", "together", "check_losses"]
 

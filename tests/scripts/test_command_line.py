@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from amaranth_tpu.hw.tools import process
 from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.scripts.show.terminal_tables import figure_table, print_table
-from amaranth_tpu.hw.tools import process
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,8 @@ import onnx
 import pytest
 
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.arithmetic import round_bfloat16, run_network
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from onnx_models import Builder, refused, values_of
 
 SIZES = np.array([0, 1e-38, 1e-30, 1e-10, 1e-6, 1e-3, 0.4, 0.5, 1, 2.5, 89, 255, 1e4, 1.3e7, 1e15, 1e30, 1e36, 1e38, 3e38])

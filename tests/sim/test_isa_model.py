@@ -158,7 +158,8 @@ def test_softmax(rng, format, lanes, tiles):
         values = np.concatenate([m.sums[2 + 7 * t + row] for t in range(tiles)])[:count]
         results = softmax(values[None])[0].tolist() + [0] * (N - lanes)
         true = np.exp(values.view(np.float32).astype(float))
-        assert np.allclose(np.array(results[:count], np.uint16).view(bfloat16).astype(float), true / true.sum(), rtol=2.0 ** -8)
+        found = np.array(results[:count], np.uint16).view(bfloat16).astype(float)
+        assert np.allclose(found, true / true.sum(), rtol=1.2 * 2.0 ** -8)      # 0.6 units, as in tests/sim/test_softmax.py
         for t in range(tiles):
             tile = np.array(results[t * N:][:N], np.uint32)
             place = 5 + 9 * t + height * row

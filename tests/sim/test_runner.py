@@ -11,10 +11,10 @@ import numpy
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.tools import process
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.host import batches as whole_runs
 from amaranth_tpu.sim.rtl import runner
-from amaranth_tpu.hw.tools import process
 from amaranth_tpu.sim.rtl import simulators as tools
 from stand_in import stand_in
 
