@@ -1,11 +1,13 @@
 """What all commands share: the console, checks of paths before the work, errors as one line and a status, and Ctrl-C."""
 
 import contextlib
+import io
 import logging
 import os
 import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,10 +41,12 @@ class RunFailed(RuntimeError):
 # --- Paths --------------------------------------------------------------------------------------------------------
 
 def usable_file(path, option="-o", example="tpu.v"):
-    """Raises typer.BadParameter if a file could not be written there."""
-    folder = path.parent
+    """Raises typer.BadParameter if a file could not be written there, or to where a link leads."""
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if path.is_dir():
         problem = f"{path} is a folder; name a file, such as {path / example}"
+    elif path.exists() and not path.is_file():          # a device or a pipe
+        return
     elif not folder.is_dir():
         problem = f"{path}: there is no folder {folder}; make it first"
     elif not os.access(folder, os.W_OK | os.X_OK):
@@ -65,14 +69,15 @@ def usable_folder(path, option="-o"):
 
 
 def write_whole(path, text):
-    """Writes a file that is either whole or not there; a device is written as it is."""
-    if path.exists() and not path.is_file():
-        path.write_text(text)
-        return
-    partial = path.with_name(path.name + ".partial")
+    """Writes a file that is either whole or not there; a link stays one, and a device is written as it is."""
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(target.name + ".partial")
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text)
+            return
         partial.write_text(text)
-        partial.replace(path)
+        partial.replace(target)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -107,16 +112,52 @@ def _interrupt(number, frame):
     raise KeyboardInterrupt
 
 
+class _StandardOutput(io.FileIO):
+    """The standard output; what goes wrong with it, such as a full disk, says so."""
+
+    def write(self, data):
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
+
+def _name_output():
+    """Puts a :class:`_StandardOutput` under `sys.stdout`."""
+    old = sys.stdout
+    if old is None or old is not sys.__stdout__:        # closed, or taken for something else
+        return
+    raw = _StandardOutput(old.fileno(), "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(raw if old.write_through else io.BufferedWriter(raw), encoding=old.encoding, errors=old.errors,
+                                  line_buffering=old.line_buffering, write_through=old.write_through)
+
+
+def _flush():
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _flush_or_drop():
+    """So that Python, which tries once more when it ends, has nothing to add."""
+    try:
+        _flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run_app(app, expected):
     """Runs a command and ends the process.
 
     Status 0: done. 1: one of the exceptions `expected`, shown as one line. 2: a wrong command line. 130: interrupted.
     """
     signal.signal(signal.SIGINT, _interrupt)
+    _name_output()
     logging.getLogger("hw").addHandler(_OnConsole())
     advice = []
     try:
         status = app(standalone_mode=False)
+        _flush()
         if status != 130:       # typer's answer to KeyboardInterrupt
             sys.exit(status)
         message = None
@@ -129,4 +170,5 @@ def run_app(app, expected):
     show_line("interrupted") if message is None else show_error(message)
     for line in advice:
         show_line(line)
+    _flush_or_drop()
     sys.exit(status)

@@ -102,7 +102,7 @@ def _from_archive(path, name):
 
 
 def write_array(path, array):
-    """Writes a `.npy` file that is either whole or not there; a device or a pipe is written as it is, never replaced."""
+    """Writes a `.npy` file that is either whole or not there; a link, a device or a pipe is written through, never replaced."""
     path = Path(path)
     if path.exists() and not path.is_file():
         try:
@@ -112,11 +112,12 @@ def write_array(path, array):
         except OSError as error:
             raise DataError(f"{printable(path)}: {error.strerror or error}") from None
         return
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
             np.save(file, array, allow_pickle=False)
-        partial.replace(path)
+        partial.replace(target)
     except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -6,9 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -94,6 +96,21 @@ def test_a_device_stays_one():
     assert not Path("/dev/null").is_file()
 
 
+def test_links_are_written_through(tmp_path, monkeypatch):
+    """What they lead to is written, and is what is checked first."""
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link", tmp_path / "there" / "file"
+    link.symlink_to("there/file")
+    for text in ("new", "over it"):
+        command_line.usable_file(link)
+        command_line.write_whole(link, text)
+        assert link.is_symlink() and target.read_text() == text and not target.is_symlink()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "link", "there"]
+    (tmp_path / "lost").symlink_to("nowhere/file")
+    with pytest.raises(typer.BadParameter, match="there is no folder .*nowhere"):
+        command_line.usable_file(tmp_path / "lost")
+
+
 def test_build_directory(tmp_path, monkeypatch, read_only):
     """A checkout that is read-only, and then a home too."""
     monkeypatch.delenv("TPU_BUILD", raising=False)
@@ -112,6 +129,23 @@ def test_build_directory(tmp_path, monkeypatch, read_only):
         process.build_directory()
     monkeypatch.setenv("TPU_BUILD", str(tmp_path / "given"))
     assert process.build_directory() == tmp_path / "given"
+
+
+# --- The standard output ------------------------------------------------------------------------------------------
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+@pytest.mark.parametrize("words, unbuffered", [("run --operators --json", ""), ("run --operators", "1"), ("--help", "")])
+def test_full_disk(words, unbuffered):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words.split()], stdout=full, stderr=subprocess.PIPE, text=True,
+                              cwd=ROOT, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device: 'standard output'\n")
+
+
+def test_closed_output():
+    done = subprocess.run(["sh", "-c", f"{sys.executable} -m amaranth_tpu.scripts.tpu --version >&-"], stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                          timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # --- Tables -------------------------------------------------------------------------------------------------------
@@ -153,6 +187,16 @@ tpu.main()
                           env=os.environ)
     assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
     assert not list(tmp_path.iterdir())
+
+
+def test_interrupted_at_once(tmp_path):
+    """While modules are still being imported."""
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["tpu"]
+    (tmp_path / "typer.py").write_text(f"import os, time\nos.kill(os.getpid(), {int(signal.SIGINT)})\ntime.sleep(60)\n")
+    code = "import sys; from {} import {} as main; sys.exit(main())".format(*entry.split(":"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50,
+                          env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
 
 
 def test_interrupted_run(tmp_path, monkeypatch):

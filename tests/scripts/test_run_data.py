@@ -220,6 +220,15 @@ def test_what_is_no_array_of_numbers(tmp_path, content, said):
         read_array(path)
 
 
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/y.npy")
+    for x in (np.arange(3, dtype=np.float32), np.zeros(2, np.float32)):
+        write_array(tmp_path / "link", x)
+        np.testing.assert_array_equal(np.load(tmp_path / "there" / "y.npy"), x)
+    assert (tmp_path / "link").is_symlink() and sorted(path.name for path in tmp_path.rglob("*")) == ["link", "there", "y.npy"]
+
+
 def test_a_device_or_a_pipe_is_never_replaced(tmp_path):
     pipe, x = tmp_path / "pipe", np.arange(3, dtype=np.float32)
     os.mkfifo(pipe)
