@@ -40,7 +40,7 @@ _WORDS = {
 }
 #: Attributes that say yes or no.
 _FLAGS = ("transA", "transB", "keepdims", "noop_with_empty_axes", "ceil_mode", "count_include_pad", "allowzero", "training_mode",
-          "select_last_index", "saturate")
+          "select_last_index", "saturate", "storage_order")
 #: Attributes that are a number of at least this, or a list of such.
 _LEAST = {"group": 1, "strides": 1, "dilations": 1, "kernel_shape": 1}
 

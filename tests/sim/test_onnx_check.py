@@ -97,6 +97,7 @@ CASES = {
                     "mode is 'wrap'; it can be one of: constant, reflect"),
     "approximate": (vector("Gelu", approximate="fast", opset=20), "approximate is 'fast'"),
     "no groups": (image("Conv", ones(2, 2, 3, 3), group=0), "group is 0"),
+    "storage_order": (image("MaxPool", kernel_shape=[2, 2], storage_order=2), "storage_order is 2"),
     "transB": (vector("Gemm", ones(12, 12), transB=2), "transB is 2"),
     # Inputs and outputs
     "third input": (vector("MatMul", ones(12, 12), ones(12)), "has 3 inputs, 2 are needed"),
