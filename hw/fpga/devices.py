@@ -6,15 +6,6 @@ from .targets import PARTS, RESOURCES, Target
 
 __all__ = ["largest_cores"]
 
-#: No cell is smaller, where the multipliers are made of LUTs.
-_LUTS_A_CELL = 500
-
-
-def _sizes(part):
-    """Sizes that the multipliers do not rule out, the largest first."""
-    cells = part.dsp or part.lut // _LUTS_A_CELL
-    return [n for n in (128, 64, 32, 16, 8, 4, 2) if n * n <= cells]
-
 
 def largest_cores(names, folder, *, preset="tiny", progress=None, implement=implement):
     """Synthesizes ever smaller cores, from the largest that a part has multipliers for, until one fits.
@@ -51,7 +42,7 @@ def largest_cores(names, folder, *, preset="tiny", progress=None, implement=impl
 
     results = []
     for part in map(PARTS.get, names):
-        sizes = _sizes(part)
+        sizes = part.sizes
         larger = {"dsp": (2 * sizes[0]) ** 2}
         for n in sizes:
             used = need(part, n)

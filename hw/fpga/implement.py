@@ -130,7 +130,8 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
     Raises
     ------
     SynthesisError
-        When place and route is impossible for the family, or the netlist has a latch.
+        When place and route is impossible for the family, or the netlist has a latch; and before any work, when there are more
+        cells than the part has multipliers.
     sim.rtl.simulators.ToolError
         When a tool is missing, fails or does not end.
     """
@@ -138,11 +139,19 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
     if pnr and kind is None:
         raise SynthesisError(f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; "
                              f"leave out --pnr")
+    _refuse_too_large(config.n, target.part)
     if pnr:
         need_tools(kind)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "synth.lock", timeout=1):
         return _implement(config, target, folder.resolve(), pnr, across_blocks, seed, progress or (lambda text: None))
+
+
+def _refuse_too_large(n, part):
+    resource, count = part.least(n)
+    if n not in part.sizes:
+        raise SynthesisError(f"n = {n} does not fit {part.name}: its cells take at least {count:,} {resource.upper()} of "
+                             f"{part.available[resource]:,}; try --n {part.sizes[0]} or less, or a larger part (--target)")
 
 
 def _implement(config, target, folder, pnr, across_blocks, seed, progress):

@@ -6,6 +6,9 @@ __all__ = ["FAMILIES", "PARTS", "RESOURCES", "Family", "Part", "Target", "Target
 
 RESOURCES = ("lut", "ff", "dsp", "bram")
 
+#: No cell is smaller, where the multipliers are made of LUTs.
+_LUTS_A_CELL = 500
+
 
 class TargetError(ValueError):
     """No such target; the message lists what there is."""
@@ -98,6 +101,19 @@ class Part:
     def available(self):
         """Resource to count."""
         return {resource: getattr(self, resource) for resource in RESOURCES}
+
+    def least(self, n):
+        """What the cells of a core take at least: `(resource, count)`."""
+        return ("dsp", n ** 2) if self.dsp else ("lut", _LUTS_A_CELL * n ** 2)
+
+    @property
+    def sizes(self):
+        """Sizes n of cores that the cells do not rule out, the largest first."""
+        def possible(n):
+            resource, count = self.least(n)
+            return count <= self.available[resource]
+
+        return list(filter(possible, (128, 64, 32, 16, 8, 4, 2)))
 
 
 _ECP5 = ("--package", "CABGA381", "--speed", "6")

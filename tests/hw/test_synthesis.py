@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -340,6 +341,17 @@ def test_report_for_people():
 def test_no_place_and_route_for_the_family(tmp_path):
     with pytest.raises(SynthesisError, match="xc7a100t can only be synthesized.*--pnr"):
         implement(Config(n=2), find_target("xc7a100t"), tmp_path / "x", pnr=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("part, n, said", [
+    ("ecp5-25", 8, "n = 8 does not fit ecp5-25: its cells take at least 64 DSP of 28; try --n 4 or less, or a larger part"),
+    ("ice40-hx8k", 4, "at least 8,000 LUT of 7,680; try --n 2 or less"),
+    ("xc7k325t", 128, "at least 16,384 DSP of 840; try --n 16 or less"),
+])
+def test_too_many_cells_are_refused_before_the_work(tmp_path, part, n, said):
+    with pytest.raises(SynthesisError, match=re.escape(said)):
+        implement(Config(n=n), find_target(part), tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 
