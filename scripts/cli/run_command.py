@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.sim.compiler.timing import HOST_LATENCY
-from amaranth_tpu.sim.data.printable import printable
+from amaranth_tpu.sim.data.printable import printable, quoted
 
 from ..show.layers import plan_of, show_layers, show_plan
 from ..show.terminal import progress_bar, show_run, spinner
@@ -131,7 +131,7 @@ def run(core: CoreChoice,
         elif simulator is Simulator.MODEL and program.predicted_cycles is not None:
             place["estimated_cycles"] = program.predicted_cycles * -(-len(samples) // batch)
     figures = _figures(place, config, batch, network, chosen, result, seed if pauses else None)
-    failure = _failure(figures)
+    failure = _failure(figures, network, samples, result)
     if output and not failure:
         figures["output"] = _write_results(output, network, result.logits, chosen.alone)
     if as_json:
@@ -276,15 +276,24 @@ def _figures(place, config, batch, network, chosen, result, seed):
     }
 
 
-def _failure(figures):
+def _failure(figures, network, samples, result):
     """What of a run did not hold, in one line; None if all did."""
     if figures["fault"]:
         return f"the core stopped with fault {figures['fault']['cause']} at pc {figures['fault']['pc']:#x}"
     if figures["mismatched_bits"]:
-        return f"{figures['mismatched_bits']} bits differ from the golden model"
+        return f"{figures['mismatched_bits']} bits differ from the golden model{_reason(network, samples, result)}"
     if figures["protocol_errors"]:
         return f"{figures['protocol_errors']} violations of the AXI protocol"
     return figures["against_model"]["error"]
+
+
+def _reason(network, samples, result):
+    """Why bits differ, where it is known that the core can't have them right."""
+    from amaranth_tpu.sim.check.overflow import infinite_stage
+    different = (result.logits != result.expected).any(axis=1)
+    name = infinite_stage(network, samples[:len(different)][different][:8])
+    return "" if name is None else (f": the result of {quoted(name)} is infinite, or no number, for some samples, which on the core "
+                                    "reaches other channels; scale the samples down")
 
 
 def _write_results(path, network, results, alone):

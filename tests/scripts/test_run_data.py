@@ -220,6 +220,20 @@ def test_what_is_no_array_of_numbers(tmp_path, content, said):
         read_array(path)
 
 
+def test_infinity_that_reaches_other_channels(command, tmp_path):
+    """The core has NaN there, as the datasheet says; the run names the layer that is the reason."""
+    b = Builder(["n", 4])
+    x = b("MatMul", np.eye(4, dtype=np.float32))
+    b("Exp", name="growth")
+    b("Min", np.array(0.5, np.float32))
+    b.node("Add", [b("Mul", np.array(2, np.float32)), b.node("Relu", [x])])
+    path = b.save(tmp_path)
+    for largest, said in ((80, None), (200, "bits differ from the golden model: the result of 'growth' is infinite")):
+        np.save(tmp_path / "x.npy", np.array([[1, 2, 3, 4], [1, largest, -1, 0]], np.float32))
+        done = command("run", "--model", path, "--input", tmp_path / "x.npy", "--n", 4, "--simulator", "model")
+        assert done.status == (1 if said else 0) and (said or "") in done.err, done.err
+
+
 def test_a_link_stays_one(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there/y.npy")
