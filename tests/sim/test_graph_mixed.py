@@ -1,0 +1,20 @@
+"""Mixed random graphs: what is accepted is right."""
+
+import numpy as np
+import pytest
+
+from seeds import seed
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.mark.parametrize("wanted", [6, pytest.param(1000, marks=pytest.mark.slow)])
+def test_mixed(tmp_path, wanted):
+    """Until so many are accepted, which is every other one."""
+    from mixed_graphs import check
+    accepted = 0
+    for trial in range(10 * wanted):
+        accepted += check(np.random.default_rng([seed(), trial]), tmp_path) == "accepted"
+        if accepted == wanted:
+            return
+    raise AssertionError(f"{accepted} accepted of {10 * wanted}")
