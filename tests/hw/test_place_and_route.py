@@ -17,8 +17,8 @@ from amaranth_tpu.hw.fpga.run_tool import phase
 from amaranth_tpu.hw.fpga.scan_chain import on_scan_chain
 from amaranth_tpu.hw.fpga.synthesis import SynthesisError, synthesize
 from amaranth_tpu.hw.fpga.targets import FAMILIES, PARTS, RESOURCES, find_target
+from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.scripts.show.terminal import show_synthesis
-from amaranth_tpu.sim.rtl.simulators import ToolError
 
 # --- Place and route ----------------------------------------------------------------------------------------------
 

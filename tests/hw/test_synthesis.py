@@ -13,8 +13,8 @@ from amaranth_tpu.hw.fpga.run_tool import fpga_tool
 from amaranth_tpu.hw.fpga.scan_chain import on_scan_chain
 from amaranth_tpu.hw.fpga.synthesis import SynthesisError, synthesize
 from amaranth_tpu.hw.fpga.targets import FAMILIES, RESOURCES, TargetError, find_target, target_names
-from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.verilog.export import to_verilog
 
 CELLS = FAMILIES["ecp5"].cells
 

@@ -10,9 +10,10 @@ import onnxruntime
 from onnx import helper
 
 import expressions
-from amaranth_tpu.sim.frontend.load import ModelError, load_network
+from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.host.inference import run_samples
+from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import weights
 from shape_graphs import ShapeGraph
 
