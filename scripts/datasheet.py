@@ -11,17 +11,8 @@ import numpy as np
 from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
-from amaranth_tpu.hw.spec.isa import (
-    FIELD_DOCS,
-    FIELDS,
-    INSTRUCTION_WIDTH,
-    OPCODE_DOCS,
-    REGION_WRITABLE,
-    Fault,
-    Format,
-    Function,
-    Region,
-)
+from amaranth_tpu.hw.spec.instruction import INSTRUCTION_WIDTH
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Fault, Format, Function, Region
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 from amaranth_tpu.sim.golden.functions import Function as Activation
@@ -50,14 +41,17 @@ _FAULT_TEXTS = {
 }
 
 
+def _bits(first, width):
+    return f"{first}" if width == 1 else f"{first + width - 1}:{first}"
+
+
 def registers():
     """The register map."""
     rows = []
     for register in REGISTERS:
         text = register.text
         for name, (first, width, meaning) in (register.fields or {}).items():
-            bits = f"{first}" if width == 1 else f"{first + width - 1}:{first}"
-            text += f"<br>`{name}` [{bits}]: {meaning}."
+            text += f"<br>`{name}` [{_bits(first, width)}]: {meaning}."
         reset = "-" if register.access == "ro" else f"0x{register.reset:X}"
         rows.append([f"0x{register.offset:03X}", f"`{register.name}`", register.access, reset, text])
     return markdown_table(["offset", "name", "access", "reset", "meaning"], rows)
@@ -66,15 +60,11 @@ def registers():
 def instructions():
     """Every instruction with its encoding."""
     parts = []
-    for opcode, layout in FIELDS.items():
-        rows, position = [["7:0", "`opcode`", f"0x{opcode.value:02X}"]], 8
-        for name, width in layout:
-            bits = f"{position}" if width == 1 else f"{position + width - 1}:{position}"
-            if not name.startswith("_"):
-                rows.append([bits, f"`{name}`", FIELD_DOCS[opcode][name]])
-            position += width
+    for opcode, record in INSTRUCTIONS.items():
+        rows = [["7:0", "`opcode`", f"0x{opcode.value:02X}"],
+                *([_bits(field.first, field.width), f"`{field.name}`", field.text] for field in record.fields)]
         rest = f"Bits that are not listed, up to {INSTRUCTION_WIDTH - 1}, are 0."
-        parts.append(f"#### {opcode.name}\n\n{OPCODE_DOCS[opcode]}\n\n{markdown_table(['bits', 'field', 'meaning'], rows)}\n\n{rest}")
+        parts.append(f"#### {opcode.name}\n\n{record.text}\n\n{markdown_table(['bits', 'field', 'meaning'], rows)}\n\n{rest}")
     return "\n\n".join(parts)
 
 

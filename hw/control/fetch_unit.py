@@ -7,7 +7,7 @@ from amaranth.utils import bits_for, exact_log2
 
 from ..bus.burst_splitter import BurstSplitter, burst_request
 from ..lib.width_converter import Assembler
-from ..spec.isa import INSTRUCTION_WIDTH
+from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.operations import instruction_layout
 
 __all__ = ["FetchUnit"]

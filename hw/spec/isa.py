@@ -1,15 +1,13 @@
 """The instruction set: one 256-bit word an instruction, described once for the decoder, the compiler, the
 instruction-level model and the datasheet.
-
-Every operation is `(name, bits)` fields from bit 0 up; what is left of the 256 bits is reserved and must be zero.
 """
 
 from amaranth.lib import data, enum
 
-__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "INSTRUCTION_WIDTH", "TABLE_ENTRIES", "TABLE_WORDS",
-           "FIELDS", "layout", "encode", "decode", "Fault", "exists", "FIELD_DOCS", "OPCODE_DOCS"]
+from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Transfer, Unit
 
-INSTRUCTION_WIDTH = 256
+__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "TABLE_ENTRIES", "TABLE_WORDS", "INSTRUCTIONS",
+           "layout", "encode", "decode", "space_depth", "Fault", "exists"]
 
 #: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
 TABLE_ENTRIES = 4096
@@ -75,168 +73,164 @@ class Fault(enum.Enum, shape=4):
     TIMEOUT = 6
 
 
-_HOST = [("region", 2), ("_0", 6), ("rows", 16), ("offset", 32)]
+def _host(rows, region="Region that `offset` counts from"):
+    return (Field("region", 8, 2, region), Field("rows", 16, 16, rows, count=True),
+            Field("offset", 32, 32, "Bytes from the region's base to the first byte; a multiple of the bus beat in bytes"))
 
-FIELDS = {
-    Opcode.HALT: [],
-    Opcode.SYNC: [],
-    Opcode.LOAD: [*_HOST, ("buffer", 16)],
-    Opcode.LOAD_BIAS: [*_HOST, ("bias", 16)],
-    Opcode.LOAD_WEIGHTS: _HOST,
-    Opcode.STORE: [*_HOST, ("buffer", 16)],
-    Opcode.MATMUL: [
-        ("start", 1), ("keep", 1), ("_0", 6),
-        ("buffer", 16),
-        ("rows0", 16), ("rows0_stride", 16),
-        ("rows1", 16), ("rows1_stride", 16),
-        ("tiles0", 16), ("tiles0_stride", 16), ("tiles0_acc_stride", 16),
-        ("tiles1", 16), ("tiles1_stride", 16), ("tiles1_acc_stride", 16),
-        ("acc", 16), ("bias", 16),
-    ],
-    Opcode.ACTIVATE: [
-        ("function", 4), ("format", 1), ("_0", 3),
-        ("rows", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16),
-    ],
-    Opcode.POOL: [
-        ("function", 4), ("format", 1), ("_0", 3),
-        ("rows0", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16), ("rows0_stride", 16),
-        ("rows1", 16), ("rows1_stride", 16), ("buffer_stride", 16),
-        ("window0", 8), ("window0_stride", 16), ("window1", 8), ("window1_stride", 16),
-    ],
-    Opcode.SOFTMAX: [
-        ("_0", 4), ("format", 1), ("_1", 3),
-        ("rows", 16), ("lanes", 8), ("_2", 8), ("buffer", 16), ("acc", 16),
-        ("tiles", 16), ("acc_stride", 16), ("buffer_stride", 16),
-    ],
-    Opcode.MULTIPLY: [
-        ("_0", 8), ("rows", 16), ("lanes", 8), ("_1", 8), ("buffer", 16), ("acc", 16), ("operand", 16),
-    ],
-    Opcode.LOAD_TABLE: [
-        ("linear_low", 2), ("linear_high", 2), ("_0", 4),
-        ("rows", 16), ("first", 8), ("_1", 8), ("buffer", 16), ("word", 16),
-    ],
+
+# The fields that several opcodes share stand at the same place in all of them.
+_FUNCTION = Field("function", 8, 4, "What is done to a sum (Function)")
+_FORMAT = Field("format", 12, 1, "How a result is written (Format)")
+_LANES = Field("lanes", 32, 8, "Lanes that keep their value, 1 to n; those above are written as +0")
+_RESULT = Field("buffer", 48, 16, "First row of the unified buffer that is written")
+_SUM = Field("acc", 64, 16, "First accumulator row that is read")
+_LOADED = Field("buffer", 64, 16, "First row of the unified buffer that is written")
+_STORED = Field("buffer", 64, 16, "First row of the unified buffer that is read")
+
+
+def _rows(meaning, name="rows"):
+    return Field(name, 16, 16, meaning, count=True)
+
+
+INSTRUCTIONS = {
+    Opcode.HALT: Instruction(
+        unit=Unit.CONTROL, effect="Wait for everything before it, then end the run with DONE and the interrupt."),
+    Opcode.SYNC: Instruction(
+        unit=Unit.CONTROL, effect="Wait for everything before it. Never needed for a right result."),
+    Opcode.LOAD: Instruction(
+        unit=Unit.LOAD, effect="Host memory -> unified buffer, `rows` vectors of 2n bytes.",
+        fields=(*_host("Vectors"), _LOADED), transfer=Transfer("r", 1), spans=(Span("buffer", "w", "buffer", ("rows",)),)),
+    Opcode.LOAD_BIAS: Instruction(
+        unit=Unit.LOAD, effect="Host memory -> bias rows, `rows` rows of n binary32 (4n bytes).",
+        fields=(*_host("Bias rows"), Field("bias", 64, 16, "First bias row that is written")),
+        transfer=Transfer("r", 2), spans=(Span("bias", "w", "bias", ("rows",)),)),
+    Opcode.LOAD_WEIGHTS: Instruction(
+        unit=Unit.WEIGHTS,
+        effect="Host memory -> weight FIFO, `rows` tiles of 2n*n bytes, n vectors a tile; vector c holds the weights of "
+               "column c, lane r those of row r.",
+        fields=_host("Tiles"), transfer=Transfer("r", None)),
+    Opcode.STORE: Instruction(
+        unit=Unit.STORE, effect="Unified buffer -> host memory, `rows` vectors of 2n bytes. Only to regions OUTPUT and SCRATCH.",
+        fields=(*_host("Vectors", "Region that `offset` counts from: OUTPUT or SCRATCH"), _STORED),
+        transfer=Transfer("w", 1), spans=(Span("buffer", "r", "buffer", ("rows",)),)),
+    Opcode.MATMUL: Instruction(
+        unit=Unit.MATMUL,
+        effect="For t1 < tiles1, for t0 < tiles0: one pass. A pass takes the next tile from the weight FIFO, then for "
+               "r1 < rows1, for r0 < rows0 multiplies buffer[buffer + t1*tiles1_stride + t0*tiles0_stride + "
+               "r1*rows1_stride + r0*rows0_stride] and adds into acc[acc + t1*tiles1_acc_stride + "
+               "t0*tiles0_acc_stride + r1*rows0 + r0]. `start` and `keep` hold for every pass.",
+        fields=(
+            Field("start", 8, 1, "1: the sums of every pass start from a bias row, those of t1 > 0 too. 0: they go on from what "
+                                 "the accumulators hold"),
+            Field("keep", 9, 1, "1: every pass uses the weights that are in the array; no tile is taken. 0: every pass takes the "
+                                "next tile"),
+            Field("buffer", 16, 16, "Row of the unified buffer of the first vector"),
+            Field("rows0", 32, 16, "Vectors in the inner loop of a pass", count=True),
+            Field("rows0_stride", 48, 16, "Rows of the unified buffer from one r0 to the next; 0: the same vector again"),
+            Field("rows1", 64, 16, "Rounds of the outer loop of a pass", count=True),
+            Field("rows1_stride", 80, 16, "Rows of the unified buffer from one r1 to the next; 0: the same vectors again"),
+            Field("tiles0", 96, 16, "Passes in the inner loop", count=True),
+            Field("tiles0_stride", 112, 16, "Rows of the unified buffer from one t0 to the next; 0: the same operands again"),
+            Field("tiles0_acc_stride", 128, 16, "Accumulator rows from one t0 to the next; 0: the same sums again"),
+            Field("tiles1", 144, 16, "Rounds of the outer loop of passes", count=True),
+            Field("tiles1_stride", 160, 16, "Rows of the unified buffer from one t1 to the next; 0: the same operands again"),
+            Field("tiles1_acc_stride", 176, 16, "Accumulator rows from one t1 to the next; 0: the same sums again"),
+            Field("acc", 192, 16, "First accumulator row"),
+            Field("bias", 208, 16, "Bias row of t0 = 0: pass (t1, t0) starts from bias[bias + t0]. Neither used nor checked "
+                                   "unless `start`"),
+        ),
+        spans=(
+            Span("buffer", "r", "buffer", loops=(("rows0", "rows0_stride"), ("rows1", "rows1_stride"),
+                                                 ("tiles0", "tiles0_stride"), ("tiles1", "tiles1_stride"))),
+            Span("acc", "w", "acc", ("rows0", "rows1"), (("tiles0", "tiles0_acc_stride"), ("tiles1", "tiles1_acc_stride"))),
+            Span("bias", "r", "bias", ("tiles0",), only_if="start"),
+        )),
+    Opcode.ACTIVATE: Instruction(
+        unit=Unit.ACTIVATE,
+        effect="acc[acc + r] -> function -> round -> buffer[buffer + r] (two vectors a row for BINARY32: "
+               "buffer + 2r, buffer + 2r + 1), r < rows.",
+        fields=(_FUNCTION, _FORMAT, _rows("Accumulator rows"), _LANES, _RESULT, _SUM),
+        spans=(Span("buffer", "w", "buffer", ("rows",), tall=True), Span("acc", "r", "acc", ("rows",)))),
+    Opcode.POOL: Instruction(
+        unit=Unit.ACTIVATE, needs="pooling",
+        effect="For r1 < rows1, for r0 < rows0: the maximum over w1 < window1, w0 < window0 of acc[acc + r1*rows1_stride + "
+               "r0*rows0_stride + w1*window1_stride + w0*window0_stride] -> function -> round -> "
+               "buffer[buffer + r1*buffer_stride + r0] (two vectors for BINARY32: buffer + r1*buffer_stride + 2*r0, and the "
+               "next).",
+        fields=(
+            _FUNCTION, _FORMAT, _rows("Windows of an outer row", "rows0"), _LANES, _RESULT, _SUM,
+            Field("rows0_stride", 80, 16, "Accumulator rows from one r0's window to the next one's"),
+            Field("rows1", 96, 16, "Outer rows of windows", count=True),
+            Field("rows1_stride", 112, 16, "Accumulator rows from one r1's windows to the next one's"),
+            Field("buffer_stride", 128, 16, "Rows of the unified buffer from one r1's results to the next one's"),
+            Field("window0", 144, 8, "Accumulator rows in a row of a window", count=True),
+            Field("window0_stride", 152, 16, "Accumulator rows from one w0 to the next"),
+            Field("window1", 168, 8, "Rows of a window", count=True),
+            Field("window1_stride", 176, 16, "Accumulator rows from one w1 to the next"),
+        ),
+        spans=(
+            Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), tall=True),
+            Span("acc", "r", "acc", loops=tuple((name, f"{name}_stride") for name in ("rows0", "rows1", "window0", "window1"))),
+        )),
+    Opcode.SOFTMAX: Instruction(
+        unit=Unit.ACTIVATE, needs="softmax",
+        effect="For r < rows: softmax over the values of acc[acc + t*acc_stride + r], t < tiles, of which the last has "
+               "`lanes` and the others n -> buffer[buffer + t*buffer_stride + r] (two vectors for BINARY32: buffer + "
+               "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16.",
+        fields=(
+            _FORMAT, _rows("Rows of values"),
+            Field("lanes", 32, 8, "Lanes of the last tile that hold values, 1 to n; those above count for nothing and are written "
+                                  "as +0"),
+            _RESULT, _SUM,
+            Field("tiles", 80, 16, "Accumulator rows that one row of values takes", count=True),
+            Field("acc_stride", 96, 16, "Accumulator rows from one tile to the next"),
+            Field("buffer_stride", 112, 16, "Rows of the unified buffer from one tile's results to the next one's"),
+        ),
+        spans=(Span("buffer", "w", "buffer", ("rows",), (("tiles", "buffer_stride"),), tall=True),
+               Span("acc", "r", "acc", ("rows",), (("tiles", "acc_stride"),)))),
+    Opcode.MULTIPLY: Instruction(
+        unit=Unit.ACTIVATE, needs="table_lanes",
+        effect="round(acc[acc + r]) * buffer[operand + r] -> round -> buffer[buffer + r], all bfloat16, for r < rows, one "
+               "row after the other.",
+        fields=(_rows("Vectors"), _LANES, _RESULT, _SUM,
+                Field("operand", 80, 16, "First row of the unified buffer of the other factors")),
+        spans=(Span("buffer", "w", "buffer", ("rows",)), Span("buffer", "r", "operand", ("rows",)),
+               Span("acc", "r", "acc", ("rows",)))),
+    Opcode.LOAD_TABLE: Instruction(
+        unit=Unit.ACTIVATE, needs="table_lanes",
+        effect="Unified buffer -> function table: rows*n words from `word` on, in the order of the lanes of "
+               "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`.",
+        fields=(
+            Field("linear_low", 8, 2, "Below the table's binades the function goes on in proportion (1), or keeps its value (0): "
+                                      "of positive numbers (low bit), of negative ones (high bit)"),
+            Field("linear_high", 10, 2, "The same, above the table's binades"),
+            _rows("Vectors, of n words each"),
+            Field("first", 32, 8, "Biased exponent of the table's first binade"),
+            Field("buffer", 48, 16, "First row of the unified buffer that is read"),
+            Field("word", 64, 16, "First word of the function table that is written, whose values come before its slopes; a "
+                                  "multiple of n"),
+        ),
+        spans=(Span("buffer", "r", "buffer", ("rows",)), Span("table", "w", "word", ("rows",)))),
 }
 
-OPCODE_DOCS = {
-    Opcode.HALT: "Wait for everything before it, then end the run with DONE and the interrupt.",
-    Opcode.SYNC: "Wait for everything before it. Never needed for a right result.",
-    Opcode.LOAD: "Host memory -> unified buffer, `rows` vectors of 2n bytes.",
-    Opcode.LOAD_BIAS: "Host memory -> bias rows, `rows` rows of n binary32 (4n bytes).",
-    Opcode.LOAD_WEIGHTS: "Host memory -> weight FIFO, `rows` tiles of 2n*n bytes, n vectors a tile; vector c holds the "
-                         "weights of column c, lane r those of row r.",
-    Opcode.STORE: "Unified buffer -> host memory, `rows` vectors of 2n bytes. Only to regions OUTPUT and SCRATCH.",
-    Opcode.MATMUL: "For t1 < tiles1, for t0 < tiles0: one pass. A pass takes the next tile from the weight FIFO, then for "
-                   "r1 < rows1, for r0 < rows0 multiplies buffer[buffer + t1*tiles1_stride + t0*tiles0_stride + "
-                   "r1*rows1_stride + r0*rows0_stride] and adds into acc[acc + t1*tiles1_acc_stride + "
-                   "t0*tiles0_acc_stride + r1*rows0 + r0]. `start` and `keep` hold for every pass.",
-    Opcode.ACTIVATE: "acc[acc + r] -> function -> round -> buffer[buffer + r] (two vectors a row for BINARY32: "
-                     "buffer + 2r, buffer + 2r + 1), r < rows.",
-    Opcode.POOL: "For r1 < rows1, for r0 < rows0: the maximum over w1 < window1, w0 < window0 of acc[acc + r1*rows1_stride + "
-                 "r0*rows0_stride + w1*window1_stride + w0*window0_stride] -> function -> round -> "
-                 "buffer[buffer + r1*buffer_stride + r0] (two vectors for BINARY32: buffer + r1*buffer_stride + 2*r0, and the "
-                 "next). Only in a core with `pooling`.",
-    Opcode.SOFTMAX: "For r < rows: softmax over the values of acc[acc + t*acc_stride + r], t < tiles, of which the last has "
-                    "`lanes` and the others n -> buffer[buffer + t*buffer_stride + r] (two vectors for BINARY32: buffer + "
-                    "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16. Only in a core with `softmax`.",
-    Opcode.MULTIPLY: "round(acc[acc + r]) * buffer[operand + r] -> round -> buffer[buffer + r], all bfloat16, for r < rows, one "
-                     "row after the other. Only in a core with `table_lanes`.",
-    Opcode.LOAD_TABLE: "Unified buffer -> function table: rows*n words from `word` on, in the order of the lanes of "
-                       "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`. Only in a core with "
-                       "`table_lanes`.",
-}
 
-def _transfer_docs(rows, region="Region that `offset` counts from.", **place):
-    return {"region": region, "rows": f"{rows}; not 0.",
-            "offset": "Bytes from the region's base to the first byte; a multiple of the bus beat in bytes.", **place}
-
-
-def _result_docs(*names, **others):
-    common = {
-        "function": "What is done to a sum (Function).", "format": "How a result is written (Format).",
-        "lanes": "Lanes that keep their value, 1 to n; those above are written as +0.",
-        "buffer": "First row of the unified buffer that is written.", "acc": "First accumulator row that is read."}
-    return {name: common[name] for name in names} | others
-
-
-#: Opcode to field to what it means.
-FIELD_DOCS = {
-    Opcode.HALT: {},
-    Opcode.SYNC: {},
-    Opcode.LOAD: _transfer_docs("Vectors", buffer="First row of the unified buffer that is written."),
-    Opcode.LOAD_BIAS: _transfer_docs("Bias rows", bias="First bias row that is written."),
-    Opcode.LOAD_WEIGHTS: _transfer_docs("Tiles"),
-    Opcode.STORE: _transfer_docs("Vectors", "Region that `offset` counts from: OUTPUT or SCRATCH.",
-                                 buffer="First row of the unified buffer that is read."),
-    Opcode.MATMUL: {
-        "start": "1: the sums of every pass start from a bias row, those of t1 > 0 too. 0: they go on from what the accumulators hold.",
-        "keep": "1: every pass uses the weights that are in the array; no tile is taken. 0: every pass takes the next tile.",
-        "buffer": "Row of the unified buffer of the first vector.",
-        "rows0": "Vectors in the inner loop of a pass; not 0.",
-        "rows0_stride": "Rows of the unified buffer from one r0 to the next; 0: the same vector again.",
-        "rows1": "Rounds of the outer loop of a pass; not 0.",
-        "rows1_stride": "Rows of the unified buffer from one r1 to the next; 0: the same vectors again.",
-        "tiles0": "Passes in the inner loop; not 0.",
-        "tiles0_stride": "Rows of the unified buffer from one t0 to the next; 0: the same operands again.",
-        "tiles0_acc_stride": "Accumulator rows from one t0 to the next; 0: the same sums again.",
-        "tiles1": "Rounds of the outer loop of passes; not 0.",
-        "tiles1_stride": "Rows of the unified buffer from one t1 to the next; 0: the same operands again.",
-        "tiles1_acc_stride": "Accumulator rows from one t1 to the next; 0: the same sums again.",
-        "acc": "First accumulator row.",
-        "bias": "Bias row of t0 = 0: pass (t1, t0) starts from bias[bias + t0]. Neither used nor checked unless `start`.",
-    },
-    Opcode.ACTIVATE: _result_docs("function", "format", "lanes", "buffer", "acc", rows="Accumulator rows; not 0."),
-    Opcode.POOL: _result_docs(
-        "function", "format", "lanes", "buffer", "acc",
-        rows0="Windows of an outer row; not 0.",
-        rows0_stride="Accumulator rows from one r0's window to the next one's.",
-        rows1="Outer rows of windows; not 0.",
-        rows1_stride="Accumulator rows from one r1's windows to the next one's.",
-        buffer_stride="Rows of the unified buffer from one r1's results to the next one's.",
-        window0="Accumulator rows in a row of a window; not 0.",
-        window0_stride="Accumulator rows from one w0 to the next.",
-        window1="Rows of a window; not 0.",
-        window1_stride="Accumulator rows from one w1 to the next."),
-    Opcode.SOFTMAX: _result_docs(
-        "format", "buffer", "acc",
-        rows="Rows of values; not 0.",
-        lanes="Lanes of the last tile that hold values, 1 to n; those above count for nothing and are written as +0.",
-        tiles="Accumulator rows that one row of values takes; not 0.",
-        acc_stride="Accumulator rows from one tile to the next.",
-        buffer_stride="Rows of the unified buffer from one tile's results to the next one's."),
-    Opcode.MULTIPLY: _result_docs(
-        "lanes", "buffer", "acc", rows="Vectors; not 0.", operand="First row of the unified buffer of the other factors."),
-    Opcode.LOAD_TABLE: {
-        "linear_low": "Below the table's binades the function goes on in proportion (1), or keeps its value (0): of positive "
-                      "numbers (low bit), of negative ones (high bit).",
-        "linear_high": "The same, above the table's binades.",
-        "rows": "Vectors, of n words each; not 0.",
-        "first": "Biased exponent of the table's first binade.",
-        "buffer": "First row of the unified buffer that is read.",
-        "word": "First word of the function table that is written, whose values come before its slopes; a multiple of n.",
-    },
-}
+def space_depth(config, space):
+    """Rows of the memory that a :class:`Span` names."""
+    return {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth,
+            "table": TABLE_WORDS // config.n}[space]
 
 
 def exists(config, code):
     """Whether a core has this Opcode or Function."""
-    if code is Opcode.POOL:
-        return bool(config.pooling)
-    if code is Opcode.SOFTMAX:
-        return bool(config.softmax)
-    if code in (Opcode.MULTIPLY, Opcode.LOAD_TABLE, Function.TABLE):
-        return bool(config.table_lanes)
-    return True
-
-
-def _padded(opcode):
-    fields = [("opcode", 8), *FIELDS[opcode]]
-    used = sum(width for _, width in fields)
-    return [*fields, ("_reserved", INSTRUCTION_WIDTH - used)]
+    needs = INSTRUCTIONS[code].needs if isinstance(code, Opcode) else "table_lanes" if code is Function.TABLE else None
+    return needs is None or bool(getattr(config, needs))
 
 
 def layout(opcode):
-    """Amaranth layout of an instruction word of this opcode. Names that start with `_` are reserved bits."""
-    return data.StructLayout(dict(_padded(opcode)))
+    """Amaranth layout of an instruction word of this opcode."""
+    return data.FlexibleLayout(INSTRUCTION_WIDTH, {
+        "opcode": data.Field(8, 0),
+        **{field.name: data.Field(field.width, field.first) for field in INSTRUCTIONS[opcode].fields}})
 
 
 def encode(opcode, **values):
@@ -247,14 +241,13 @@ def encode(opcode, **values):
     ValueError
         For a field that the opcode does not have, or a value that does not fit.
     """
-    word, position = 0, 0
-    for name, width in _padded(opcode):
-        value = opcode.value if name == "opcode" else values.pop(name, 0)
+    word = opcode.value
+    for field in INSTRUCTIONS[opcode].fields:
+        value = values.pop(field.name, 0)
         value = int(value.value if isinstance(value, enum.Enum) else value)
-        if not 0 <= value < 1 << width:
-            raise ValueError(f"{opcode.name}.{name} = {value} does not fit {width} bits")
-        word |= value << position
-        position += width
+        if not 0 <= value < 1 << field.width:
+            raise ValueError(f"{opcode.name}.{field.name} = {value} does not fit {field.width} bits")
+        word |= value << field.first
     if values:
         raise ValueError(f"{opcode.name} has no field {', '.join(values)}")
     return word
@@ -269,13 +262,7 @@ def decode(word):
         For an opcode that does not exist, or a reserved bit that is set.
     """
     opcode = Opcode(word & 0xFF)
-    values, position = {}, 0
-    for name, width in _padded(opcode):
-        value = word >> position & (1 << width) - 1
-        if name.startswith("_"):
-            if value:
-                raise ValueError(f"{opcode.name}: reserved bits at {position} are set")
-        elif name != "opcode":
-            values[name] = value
-        position += width
-    return opcode, values
+    instruction = INSTRUCTIONS[opcode]
+    if word & instruction.reserved:
+        raise ValueError(f"{opcode.name}: reserved bits {word & instruction.reserved:#x} are set")
+    return opcode, {field.name: word >> field.first & (1 << field.width) - 1 for field in instruction.fields}

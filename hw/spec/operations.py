@@ -3,7 +3,8 @@
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, exact_log2
 
-from .isa import INSTRUCTION_WIDTH, TABLE_WORDS, Format, Function
+from .instruction import INSTRUCTION_WIDTH
+from .isa import TABLE_WORDS, Format, Function
 
 __all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout",
            "instruction_layout", "Task"]

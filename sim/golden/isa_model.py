@@ -4,7 +4,20 @@ import functools
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import FIELDS, REGION_WRITABLE, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, exists
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import (
+    INSTRUCTIONS,
+    REGION_WRITABLE,
+    TABLE_WORDS,
+    Fault,
+    Format,
+    Function,
+    Opcode,
+    Region,
+    decode,
+    exists,
+    space_depth,
+)
 
 from .arithmetic import activate, bfloat16, matmul, multiply, to_bfloat16
 from .functions import Table, lookup
@@ -14,7 +27,17 @@ from .softmax import softmax
 __all__ = ["Machine", "MachineFault"]
 
 _ACTIVATION = {Function.NONE: "none", Function.RELU: "relu"}
-_COUNTS = ("rows", "rows0", "rows1", "tiles", "tiles0", "tiles1", "window0", "window1")
+#: Fields that hold the code of something.
+_CODES = {"region": Region, "function": Function, "format": Format}
+#: Opcode to what does it, a method of :class:`Machine` that takes the instruction's fields.
+_EFFECTS = {}
+
+
+def _effect(opcode):
+    def of(method):
+        _EFFECTS[opcode] = method
+        return method
+    return of
 
 
 def _height(format):
@@ -69,81 +92,54 @@ class Machine:
         while True:
             if pc % self.config.bus_bytes or pc + step > len(model):
                 raise MachineFault(Fault.ADDRESS, pc)
-            opcode, fields, last = self._decode(int.from_bytes(model[pc:pc + 32], "little"), pc)
+            opcode, fields = self.check(int.from_bytes(model[pc:pc + 32], "little"), pc)
             self.executed += 1
-            if opcode in (Opcode.HALT, Opcode.SYNC):
+            if INSTRUCTIONS[opcode].unit is Unit.CONTROL:
                 passes = progress.at_rest
             else:
-                act = functools.partial(getattr(self, "_" + opcode.name.lower()), **fields)
-                passes = progress.dispatch(opcode, fields, touched(opcode, fields, last, self._host_bytes(opcode, fields)), act)
+                act = functools.partial(_EFFECTS[opcode], self, **fields)
+                passes = progress.dispatch(opcode, fields, touched(opcode, fields, self._host_bytes(opcode, fields)), act)
             if not passes:      # the next one is decoded, while this one stands in front of the dispatcher
                 raise MachineFault(Fault.TIMEOUT, pc if opcode is Opcode.HALT else pc + step)
             if opcode is Opcode.HALT:
                 return
             pc += step
 
-    # Checks
-
-    def _decode(self, word, pc):
+    def check(self, word, pc):
+        """`(opcode, fields)` of an instruction that the core executes, with the codes of its fields. Raises MachineFault."""
         try:
             opcode, fields = decode(word)
-            if "function" in fields:
-                fields["function"] = Function(fields["function"])
-            if "format" in fields:
-                fields["format"] = Format(fields["format"])
-            if not (exists(self.config, opcode) and exists(self.config, fields.get("function"))):
-                raise ValueError("not in this core")
-            if "region" in fields:
-                fields["region"] = Region(fields["region"])
+            codes = {name: code(fields[name]) for name, code in _CODES.items() if name in fields}
         except ValueError:
             raise MachineFault(Fault.ILLEGAL, pc) from None
-        if "lanes" in fields and not 1 <= fields["lanes"] <= self.config.n:
+        if not (exists(self.config, opcode) and exists(self.config, codes.get("function"))
+                and 1 <= fields.get("lanes", 1) <= self.config.n):
             raise MachineFault(Fault.ILLEGAL, pc)
-        if any(fields.get(name) == 0 for name in _COUNTS):
+        fields |= codes
+        if not all(fields[name] for name in INSTRUCTIONS[opcode].counts):
             raise MachineFault(Fault.LENGTH, pc)
-        last = self._last_places(opcode, fields)
-        if not (self._host_is_inside(opcode, fields) and self._exist(last, fields)):
+        if not (self._host_is_inside(opcode, fields) and self._spans_are_inside(opcode, fields)):
             raise MachineFault(Fault.ADDRESS, pc)
-        return opcode, fields, last
+        return opcode, fields
 
     def _host_is_inside(self, opcode, fields):
-        if "region" not in fields:
+        transfer = INSTRUCTIONS[opcode].transfer
+        if transfer is None:
             return True
         region, offset = fields["region"], fields["offset"]
         return (offset % self.config.bus_bytes == 0
                 and offset + self._host_bytes(opcode, fields) <= len(self.regions.get(region, b""))
-                and (opcode is not Opcode.STORE or REGION_WRITABLE[region]))
+                and (transfer.use == "r" or REGION_WRITABLE[region]))
 
     def _host_bytes(self, opcode, fields):
-        n = self.config.n
-        return fields.get("rows", 0) * {Opcode.LOAD_BIAS: 4 * n, Opcode.LOAD_WEIGHTS: 2 * n * n}.get(opcode, 2 * n)
+        return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(self.config.n) * self.config.vector_bytes
 
-    def _last_places(self, opcode, fields):
-        """The last place that is touched of the buffer, of the accumulators, of the biases and of the table, by field."""
-        def spread(*counts, stride="_stride"):
-            return sum((fields[count] - 1) * fields[count + stride] for count in counts)
-
-        last = {name: fields[name] for name, _ in FIELDS[opcode] if name in ("buffer", "acc", "bias", "operand", "word")}
-        wide = _height(fields.get("format"))
-        if opcode is Opcode.MATMUL:
-            last["buffer"] += spread("tiles0", "tiles1", "rows0", "rows1")
-            last["acc"] += spread("tiles0", "tiles1", stride="_acc_stride") + fields["rows0"] * fields["rows1"] - 1
-            last["bias"] = last["bias"] + fields["tiles0"] - 1 if fields["start"] else 0
-        elif opcode is Opcode.SOFTMAX:
-            last["buffer"] += (fields["tiles"] - 1) * fields["buffer_stride"] + fields["rows"] * wide - 1
-            last["acc"] += (fields["tiles"] - 1) * fields["acc_stride"] + fields["rows"] - 1
-        elif opcode is Opcode.POOL:
-            last["buffer"] += (fields["rows1"] - 1) * fields["buffer_stride"] + fields["rows0"] * wide - 1
-            last["acc"] += spread("rows0", "rows1", "window0", "window1")
-        else:
-            for name in last:
-                last[name] += fields["rows"] * {"buffer": wide, "word": self.config.n}.get(name, 1) - 1
-        return last
-
-    def _exist(self, last, fields):
-        depth = {"buffer": len(self.buffer), "acc": len(self.sums), "bias": len(self.bias), "operand": len(self.buffer),
-                 "word": TABLE_WORDS}
-        return all(row < depth[name] for name, row in last.items()) and fields.get("word", 0) % self.config.n == 0
+    def _spans_are_inside(self, opcode, fields):
+        for span in INSTRUCTIONS[opcode].spans:
+            row, word = divmod(fields[span.base], self.config.n if span.space == "table" else 1)
+            if span.is_touched(fields) and (word or row + span.length(fields) > space_depth(self.config, span.space)):
+                return False
+        return True
 
     # Instructions
 
@@ -151,17 +147,21 @@ class Machine:
         data = memoryview(self.regions[region])[offset:offset + self._host_bytes(opcode, {"rows": rows})]
         return np.frombuffer(data, dtype).reshape(-1, self.config.n)
 
+    @_effect(Opcode.LOAD)
     def _load(self, region, offset, rows, buffer):
         self.buffer[buffer:buffer + rows] = self._read(Opcode.LOAD, region, offset, rows, "<u2")
 
+    @_effect(Opcode.LOAD_BIAS)
     def _load_bias(self, region, offset, rows, bias):
         self.bias[bias:bias + rows] = self._read(Opcode.LOAD_BIAS, region, offset, rows, "<u4")
 
+    @_effect(Opcode.LOAD_WEIGHTS)
     def _load_weights(self, region, offset, rows):
         n = self.config.n
         vectors = self._read(Opcode.LOAD_WEIGHTS, region, offset, rows, "<u2")
         self._tiles.append(vectors.reshape(rows, n, n).swapaxes(1, 2).copy())
 
+    @_effect(Opcode.STORE)
     def _store(self, region, offset, rows, buffer):
         data = self.buffer[buffer:buffer + rows].astype("<u2").tobytes()
         self.regions[region][offset:offset + len(data)] = data
@@ -179,6 +179,7 @@ class Machine:
         self._tile = taken[-1][-1]
         return np.concatenate(taken)
 
+    @_effect(Opcode.MATMUL)
     def _matmul(self, start, keep, buffer, rows0, rows0_stride, rows1, rows1_stride, tiles0, tiles0_stride,
                 tiles0_acc_stride, tiles1, tiles1_stride, tiles1_acc_stride, acc, bias):
         rows = rows0 * rows1
@@ -210,9 +211,11 @@ class Machine:
                       np.ascontiguousarray(first).view(np.float32))
         self.sums[places] = np.ascontiguousarray(sums).view(np.uint32).reshape(-1, n)
 
+    @_effect(Opcode.ACTIVATE)
     def _activate(self, function, format, rows, lanes, buffer, acc):
         self._write_results(self.sums[acc:acc + rows], function, format, lanes, buffer + _height(format) * np.arange(rows))
 
+    @_effect(Opcode.POOL)
     def _pool(self, function, format, rows0, lanes, buffer, acc, rows0_stride, rows1, rows1_stride, buffer_stride,
               window0, window0_stride, window1, window1_stride):
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
@@ -226,6 +229,7 @@ class Machine:
         places = (buffer + outer * buffer_stride + _height(format) * inner).ravel()
         self._write_results(sums, function, format, lanes, places)
 
+    @_effect(Opcode.SOFTMAX)
     def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
         n = self.config.n
         height = _height(format)
@@ -250,11 +254,13 @@ class Machine:
         else:
             self.buffer[places] = to_bfloat16(values)
 
+    @_effect(Opcode.MULTIPLY)
     def _multiply(self, rows, lanes, buffer, acc, operand):
         for row in range(rows):
             values = to_bfloat16(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
             self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, values, np.uint16(0))
 
+    @_effect(Opcode.LOAD_TABLE)
     def _load_table(self, linear_low, linear_high, rows, first, buffer, word):
         words = self.table.words.copy()
         words[word:word + rows * self.config.n] = self.buffer[buffer:buffer + rows].ravel()

@@ -3,35 +3,30 @@
 Whether an instruction can go on depends on what has ended, and never on when it did, so one order of events stands for all.
 """
 
-from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.hw.control.dispatcher import Dispatcher
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 
 __all__ = ["Progress", "touched"]
 
-_LOAD, _WEIGHTS, _STORE, _MATMUL, _ACTIVATE = _UNITS = ("load", "weights", "store", "matmul", "activate")
-_UNIT = {Opcode.LOAD: _LOAD, Opcode.LOAD_BIAS: _LOAD, Opcode.LOAD_WEIGHTS: _WEIGHTS, Opcode.STORE: _STORE, Opcode.MATMUL: _MATMUL,
-         **dict.fromkeys((Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX, Opcode.MULTIPLY, Opcode.LOAD_TABLE), _ACTIVATE)}
-#: What the unit of an opcode does with the unified buffer, the accumulators and the biases: `r` reads, `w` writes.
-_USES = {
-    Opcode.LOAD: {"buffer": "w"}, Opcode.LOAD_BIAS: {"bias": "w"}, Opcode.STORE: {"buffer": "r"},
-    Opcode.MATMUL: {"buffer": "r", "acc": "w", "bias": "r"},
-    **dict.fromkeys((Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX), {"acc": "r", "buffer": "w"}),
-    Opcode.MULTIPLY: {"acc": "r", "buffer": "rw"}, Opcode.LOAD_TABLE: {"buffer": "r"},
-}
-#: Operations that wait in front of a unit, and passes that stand ready in the matmul unit, the one it works on among them.
-_QUEUE, _PASSES = 4, 3
+#: Passes that stand ready in the matmul unit, the one it works on among them.
+_PASSES = 3
 
 
-def touched(opcode, fields, last, host_bytes):
+def touched(opcode, fields, host_bytes):
     """The places that an instruction touches: {a region, `buffer`, `acc` or `bias`: (first, last, uses)}.
 
-    `last` has the last place of each field that names one, `host_bytes` is what the instruction moves from or to host memory.
+    `host_bytes` is what the instruction moves from or to host memory. Only the activation unit touches the function table.
     """
-    spans = {space: (fields[space], last[space], uses) for space, uses in _USES.get(opcode, {}).items()
-             if space != "bias" or opcode is not Opcode.MATMUL or fields["start"]}
-    if "operand" in last:       # one span for what is read and what is written
-        spans["buffer"] = min(fields["buffer"], fields["operand"]), max(last["buffer"], last["operand"]), "rw"
-    if "region" in fields:
-        spans[fields["region"]] = (fields["offset"], fields["offset"] + host_bytes - 1, "w" if opcode is Opcode.STORE else "r")
+    record, spans = INSTRUCTIONS[opcode], {}
+    for span in record.spans:
+        if span.is_touched(fields) and span.space != "table":
+            first, last = fields[span.base], fields[span.base] + span.length(fields) - 1
+            # One span has to do for what is read and what is written.
+            others = spans.get(span.space, (first, last, ""))
+            spans[span.space] = min(first, others[0]), max(last, others[1]), others[2] + span.use
+    if record.transfer:
+        spans[fields["region"]] = fields["offset"], fields["offset"] + host_bytes - 1, record.transfer.use
     return spans
 
 
@@ -58,8 +53,8 @@ class Progress:
 
     def __init__(self, config):
         self._window, self._depth = config.window, config.weight_fifo_depth
-        self._queues = {unit: [] for unit in _UNITS}
-        self._asked = self._coming = self._taken = 0    # tiles: of LOAD_WEIGHTS that are dispatched; that have begun; in use
+        self._queues = {unit: [] for unit in Unit if unit is not Unit.CONTROL}
+        self._asked = self._coming = self._taken = 0    # tiles: of LOADUnit.WEIGHTS that are dispatched; that have begun; in use
 
     @property
     def at_rest(self):
@@ -71,15 +66,15 @@ class Progress:
 
         `act` is called when its effect is due, before this returns or in a later call; never, if it cannot end.
         """
-        unit = _UNIT[opcode]
+        unit = INSTRUCTIONS[opcode].unit
         flying = [operation for queue in self._queues.values() for operation in queue]
         if len(flying) == self._window or not self._has_room(unit):
             return False
         passes = tiles = 0
-        if unit == _WEIGHTS:
+        if unit is Unit.WEIGHTS:
             self._asked += fields["rows"]
             tiles = self._asked         # up to and with its own
-        elif unit == _MATMUL:
+        elif unit is Unit.MATMUL:
             passes = fields["tiles0"] * fields["tiles1"]
             tiles = 0 if fields["keep"] else passes
         operation = _Operation(unit, spans, passes, tiles, act)
@@ -91,15 +86,15 @@ class Progress:
     def _has_room(self, unit):
         queue = self._queues[unit]
         waiting = len(queue)
-        if unit == _WEIGHTS and queue and queue[0].begun:
+        if unit is Unit.WEIGHTS and queue and queue[0].begun:
             # One is in the unit, and the next at its door, unless that one waits for another unit.
             waiting -= 2 if waiting > 1 and not queue[1].waits_for else 1
-        elif unit == _MATMUL:
+        elif unit is Unit.MATMUL:
             ready = 0
             for operation in queue:
                 waiting -= ready < _PASSES
                 ready += operation.passes
-        return waiting < _QUEUE
+        return waiting < Dispatcher.queue_depth
 
     def _advance(self):
         before = None
@@ -113,7 +108,7 @@ class Progress:
 
     def _ends(self, operation):
         """Lets the first of a unit do what it can; whether it ends."""
-        if operation.unit == _WEIGHTS:
+        if operation.unit is Unit.WEIGHTS:
             if not operation.begun:
                 operation.begun, self._coming = True, operation.tiles
                 operation.act()

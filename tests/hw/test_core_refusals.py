@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import FIELDS, TABLE_WORDS, Format, Opcode, Region, decode, encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Opcode, Region, decode, encode
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, Hazards, initialisation
 from core_runs import FULL, SMALL, TINY, Host, op, run, same
@@ -26,7 +26,7 @@ def edges(config):
         "buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth,
         "operand": config.unified_buffer_depth}
     for opcode, good in GOOD.items():
-        fields = dict(FIELDS[opcode])
+        fields = INSTRUCTIONS[opcode].widths
         yield opcode, good
         if "function" in fields:
             yield from ((opcode, {**good, "function": function}) for function in (2, 3, 15))
@@ -65,7 +65,8 @@ def edges(config):
     for format_, last in ((Format.BFLOAT16, depths["buffer"] - 2), (Format.BINARY32, depths["buffer"] - 4)):
         for stride in (last, last + 1, 0xFFFF):
             yield Opcode.POOL, {**pool, "format": format_, "rows1": 2, "buffer_stride": stride}
-    yield Opcode.POOL, {**pool, **dict.fromkeys([name for name, width in FIELDS[Opcode.POOL] if width == 16], 0xFFFF)}
+    yield Opcode.POOL, {
+        **pool, **dict.fromkeys([name for name, width in INSTRUCTIONS[Opcode.POOL].widths.items() if width == 16], 0xFFFF)}
     softmax = {**GOOD[Opcode.SOFTMAX], "tiles": 3}
     for stride, last in (("acc_stride", depths["acc"] // 2 - 1), ("buffer_stride", depths["buffer"] // 2 - 1)):
         for value in (last, last + 1, 0xFFFF):
@@ -88,7 +89,7 @@ def edges(config):
     for tiles0 in (depths["bias"], depths["bias"] + 1):
         yield Opcode.MATMUL, {**matmul, "start": 1, "tiles0": tiles0}
     yield Opcode.MATMUL, {**matmul, **dict.fromkeys(
-        [name for name, width in FIELDS[Opcode.MATMUL] if width == 16], 0xFFFF)}
+        [name for name, width in INSTRUCTIONS[Opcode.MATMUL].widths.items() if width == 16], 0xFFFF)}
 
 
 def random_word(rng):
@@ -147,11 +148,7 @@ def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
 
 def reserved_bits(opcode):
     """Those that must be zero."""
-    found, position = [], 8
-    for name, width in FIELDS[opcode]:
-        found += range(position, position + width) if name.startswith("_") else []
-        position += width
-    return [*found, *range(position, 256)]
+    return [bit for bit in range(256) if INSTRUCTIONS[opcode].reserved >> bit & 1]
 
 
 @pytest.mark.parametrize("config", [pytest.param(SMALL, marks=pytest.mark.slow), FULL], ids=["small", "full"])

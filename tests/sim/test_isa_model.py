@@ -5,7 +5,7 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN as FEATURES_OFF
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import FIELDS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, encode
 from amaranth_tpu.sim.benches.bench_activation_unit import largest
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -287,7 +287,7 @@ BAD = [
       for name in ("rows", "rows0", "rows1", "tiles", "window0", "window1") if name in GOOD[opcode]],
     *[((Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], **{name: 0})), Fault.LENGTH)
       for name in ("rows0", "rows1", "tiles0", "tiles1")],
-    *[((opcode, dict(GOOD[opcode], offset=4)), Fault.ADDRESS) for opcode in GOOD if "offset" in dict(FIELDS[opcode])],
+    *[((opcode, dict(GOOD[opcode], offset=4)), Fault.ADDRESS) for opcode in GOOD if "offset" in INSTRUCTIONS[opcode].widths],
     ((Opcode.LOAD, dict(region=Region.INPUT, rows=1)), Fault.ADDRESS),
     ((Opcode.LOAD, dict(region=Region.SCRATCH, rows=2, offset=4096 - 8)), Fault.ADDRESS),
     ((Opcode.LOAD_BIAS, dict(region=Region.SCRATCH, rows=1, offset=4096 - 8)), Fault.ADDRESS),

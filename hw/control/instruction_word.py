@@ -1,0 +1,35 @@
+"""An instruction word, seen as each of the instructions that the core has."""
+
+from amaranth import Cat
+from amaranth.lib import data
+
+from ..spec.isa import INSTRUCTIONS, Opcode, exists, layout
+
+__all__ = ["InstructionWord"]
+
+
+class InstructionWord:
+    """Names for the bits of a word; no hardware of its own but comparisons of the opcode.
+
+    Parameters
+    ----------
+    config : Config
+    word : Signal
+    """
+
+    def __init__(self, config, word):
+        self.bits = word
+        #: Opcode to its record, and to its view of the word.
+        self.records = {opcode: INSTRUCTIONS[opcode] for opcode in Opcode if exists(config, opcode)}
+        self._views = {opcode: data.View(layout(opcode), word) for opcode in self.records}
+
+    def __getitem__(self, opcode):
+        return self._views[opcode]
+
+    def one_of(self, *opcodes):
+        """Whether the word's opcode is one of these, of which the core need not have all."""
+        return Cat(self.bits[:8] == opcode.value for opcode in opcodes if opcode in self.records).any()
+
+    def where(self, condition):
+        """Whether the `condition` holds for the opcode's record."""
+        return self.one_of(*(opcode for opcode, record in self.records.items() if condition(record)))

@@ -1,0 +1,168 @@
+"""The last rows of the on-chip memories that an instruction touches, and whether they exist."""
+
+import functools
+import operator
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from ..spec.instruction import INSTRUCTION_WIDTH
+from ..spec.isa import INSTRUCTIONS, space_depth
+from .instruction_word import InstructionWord
+
+__all__ = ["EXTENT_WIDTH", "SpanExtents", "extent_cycles"]
+
+#: Bits of a row's number: enough for every instruction word.
+EXTENT_WIDTH = 36
+
+#: Memories on the chip that instructions share, as spans name them.
+_SPACES = ("buffer", "acc", "bias")
+
+
+def _products(record):
+    """What has to be multiplied for an instruction, as `(field, field, space)`: first the rows of a span that lie together, where
+    they are a product; then the (rounds - 1) * stride of each loop."""
+    together = [(*span.rows, span.space) for span in record.spans if len(span.rows) == 2]
+    return together + [(count, stride, span.space) for span in record.spans for count, stride in span.loops]
+
+
+def _has_product_of_rows(record):
+    return any(len(span.rows) == 2 for span in record.spans)
+
+
+def _pairs(record):
+    """Spaces with two spans: what the instruction reads, and what it writes. They have the same rows."""
+    return [space for space in _SPACES if len(record.spans_of(space)) == 2]
+
+
+def extent_cycles(opcode):
+    """Cycles from `start` on until the rows stand: one, one more for the later of two spans, or a product each and two more."""
+    record = INSTRUCTIONS[opcode]
+    products = len(_products(record))
+    return 1 + (products + 2 if products else 0) + len(_pairs(record))
+
+
+class SpanExtents(wiring.Component):
+    """Finds the last row of each space, from the spans in an instruction's record, with one multiplier.
+
+    Parameters
+    ----------
+    config : Config
+
+    Members
+    -------
+    word : In(256). Stands still from `start` on.
+    start : In(1).
+    more : Out(1). The instruction takes more than one cycle. `ends` : Out(1). The last of these is now.
+    last_<space> : Out(36) each, of the buffer, the accumulators (acc) and the biases; 0 where nothing is touched.
+    behind : Out(1). Of two spans of the unified buffer, the second one lies behind the first.
+    rows : Out(32). Of a MATMUL, rows of a pass.
+    inside : Out(1). All these rows exist, and those of the function table.
+    """
+
+    def __init__(self, *, config):
+        self.config = config
+        super().__init__({
+            "word": In(INSTRUCTION_WIDTH), "start": In(1), "more": Out(1), "ends": Out(1),
+            **{f"last_{space}": Out(EXTENT_WIDTH) for space in _SPACES},
+            "behind": Out(1), "rows": Out(32), "inside": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        word = InstructionWord(self.config, self.word)
+        last = {"buffer": self.last_buffer, "acc": self.last_acc, "bias": self.last_bias}
+        m.d.comb += self.inside.eq(
+            Cat(last[space] < space_depth(self.config, space) for space in _SPACES).all() & self._table_holds(m, word))
+
+        products = {opcode: terms for opcode, record in word.records.items() if (terms := _products(record))}
+        step = Signal(max(map(len, products.values())) + 2)     # of the products; one bit of it
+        second = Signal()                                       # the later of two spans
+        m.d.sync += [
+            step.eq(Mux(self.start, word.one_of(*products), step << 1)),
+            second.eq(self.start & word.where(_pairs)),
+        ]
+        m.d.comb += [
+            self.more.eq(word.where(lambda record: _products(record) or _pairs(record))),
+            self.ends.eq(second | Cat(word.one_of(opcode) & step[len(terms) + 1] for opcode, terms in products.items()).any()),
+        ]
+        for opcode, record in word.records.items():
+            for space in _pairs(record):
+                one, other = record.spans_of(space)
+                with m.If(word.one_of(opcode)):
+                    m.d.sync += self.behind.eq(word[opcode][other.base] > word[opcode][one.base])
+        product = self._multiply(m, word, products, step)
+        with m.If(self.start):
+            for space in _SPACES:
+                m.d.sync += last[space].eq(0)
+                self._begin(m, word, space, last[space])
+        with m.Elif(second):
+            self._take_later(m, word, last)
+        with m.Else():
+            for opcode, terms in products.items():
+                with m.If(word.one_of(opcode)):
+                    for i, (_, _, space) in enumerate(terms):
+                        with m.If(step[i + 2]):
+                            m.d.sync += last[space].eq(last[space] + product)
+        return m
+
+    def _begin(self, m, word, space, last):
+        """The last row of those that lie together at the span's beginning. Opcodes with the same fields at the same place share
+        an adder."""
+        groups = {}
+        for opcode, record in word.records.items():
+            if len(record.spans_of(space)) == 1:
+                span, = record.spans_of(space)
+                bits = {field.name: field.first for field in record.fields}
+                key = bits[span.base], *(bits[name] for name in span.rows), span.only_if
+                groups.setdefault(key, {})[opcode] = span
+        for group in groups.values():
+            opcode, span = next(iter(group.items()))
+            view = word[opcode]
+            touched = view[span.only_if] if span.only_if else Const(1)
+            tall = [code for code, other in group.items() if other.tall]
+            with m.If(word.one_of(*group) & touched):
+                if not span.rows:
+                    m.d.sync += last.eq(view[span.base])
+                elif len(span.rows) == 2:       # the product follows
+                    m.d.sync += last.eq(view[span.base] - 1)
+                else:
+                    rows = view[span.rows[0]]
+                    if tall:
+                        rows = rows << (word.one_of(*tall) & word[tall[0]].format)
+                    m.d.sync += last.eq(view[span.base] + rows - 1)
+
+    def _take_later(self, m, word, last):
+        for opcode, record in word.records.items():
+            for space in _pairs(record):
+                one, other = record.spans_of(space)
+                view = word[opcode]
+                m.d.sync += last[space].eq(Mux(self.behind, view[other.base], view[one.base]) + view[one.rows[0]] - 1)
+
+    def _table_holds(self, m, word):
+        """Whether the words of the function table exist that are touched, which begin a row of n; a cycle after `start`."""
+        holds = Const(1)
+        for opcode, record in word.records.items():
+            for span in record.spans_of("table"):
+                view, lanes, end = word[opcode], exact_log2(self.config.n), Signal(17)
+                m.d.sync += end.eq((view[span.base] >> lanes) + view[span.rows[0]])
+                holds = ~word.one_of(opcode) | ((end <= space_depth(self.config, "table")) & (view[span.base][:lanes] == 0))
+        return holds
+
+    def _multiply(self, m, word, products, step):
+        """One product a cycle: operands in step i, product in i + 1, so that the sum stands behind i + 2."""
+        left, right, product = (Signal(width, name=name, reset_less=True) for name, width in (
+            ("left", 16), ("right", 16), ("product", 32)))
+        factors, exact = (Signal(16), Signal(16)), Signal()
+        m.d.comb += exact.eq(word.where(_has_product_of_rows) & step[0])
+        m.d.sync += [left.eq(factors[0] - ~exact), right.eq(factors[1]), product.eq(left * right)]
+        for opcode, terms in products.items():
+            with m.If(word.one_of(opcode)):
+                for side, factor in enumerate(factors):
+                    chosen = (Mux(step[i], word[opcode][term[side]], 0) for i, term in enumerate(terms))
+                    m.d.comb += factor.eq(functools.reduce(operator.or_, chosen))
+        with m.If(step[2]):
+            m.d.sync += self.rows.eq(product)
+        return product

@@ -1,0 +1,157 @@
+"""What the record of an instruction says; :mod:`hw.spec.isa` has one for each opcode."""
+
+from dataclasses import dataclass
+from math import prod
+
+from amaranth.lib import enum
+
+__all__ = ["INSTRUCTION_WIDTH", "Unit", "Field", "Span", "Transfer", "Instruction"]
+
+#: Bits of an instruction word.
+INSTRUCTION_WIDTH = 256
+
+
+class Unit(enum.Enum, shape=3):
+    """Who executes an instruction."""
+
+    LOAD = 0
+    WEIGHTS = 1
+    STORE = 2
+    MATMUL = 3
+    ACTIVATE = 4
+    CONTROL = 5
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bits `first` to `first + width - 1` of an instruction word.
+
+    Attributes
+    ----------
+    meaning : str
+        Without the full stop.
+    count : bool
+        Whether a value of 0 is refused (LENGTH).
+    """
+
+    name: str
+    first: int
+    width: int
+    meaning: str
+    count: bool = False
+
+    @property
+    def text(self):
+        return f"{self.meaning}{'; not 0' if self.count else ''}."
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows of one memory on the chip that an instruction touches.
+
+    It begins in row `base`. From there, and from all rows that the `loops` lead to from there, it takes the product of `rows`
+    rows, one behind the other. What is checked and interlocked is everything between the first row and the last.
+
+    Attributes
+    ----------
+    space : str
+        Memory: `buffer`, `acc`, `bias` or `table`.
+    use : str
+        `r` read, `w` written.
+    base : str
+        Field. That of space `table` counts words, of which a row has n, and begins a row.
+    rows : tuple of str
+        Fields.
+    loops : tuple of (str, str)
+        Fields with the rounds of a loop, and with the rows from one round to the next.
+    tall : bool
+        Whether `rows` counts results, of which one takes two rows as BINARY32.
+    only_if : str or None
+        Field that is 0 where nothing of this is touched.
+    """
+
+    space: str
+    use: str
+    base: str
+    rows: tuple = ()
+    loops: tuple = ()
+    tall: bool = False
+    only_if: str | None = None
+
+    def is_touched(self, values):
+        """`values` : fields of the instruction, by name."""
+        return self.only_if is None or bool(values[self.only_if])
+
+    def length(self, values):
+        """Rows from the first to the last, both included."""
+        together = prod(values[name] for name in self.rows) * (2 if self.tall and values["format"].value else 1)
+        return together + sum((values[count] - 1) * values[stride] for count, stride in self.loops)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What goes between host memory and the chip: `rows` times `vectors` vectors, from `offset` in `region` on.
+
+    Attributes
+    ----------
+    use : str
+        Of host memory: `r` read, `w` written.
+    vectors : int or None
+        None: n of them, a tile.
+    """
+
+    use: str
+    vectors: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """One instruction.
+
+    Attributes
+    ----------
+    unit : Unit
+    effect : str
+        What it does.
+    fields : tuple of Field
+        All other bits but those of the opcode are reserved, and must be 0.
+    spans : tuple of Span
+    transfer : Transfer or None
+    needs : str or None
+        Field of :class:`hw.config.Config` without which a core does not have the instruction.
+    """
+
+    unit: Unit
+    effect: str
+    fields: tuple = ()
+    spans: tuple = ()
+    transfer: Transfer | None = None
+    needs: str | None = None
+
+    @property
+    def text(self):
+        return f"{self.effect} Only in a core with `{self.needs}`." if self.needs else self.effect
+
+    @property
+    def widths(self):
+        """Field to its bits."""
+        return {field.name: field.width for field in self.fields}
+
+    @property
+    def counts(self):
+        """Names of the fields that must not be 0."""
+        return [field.name for field in self.fields if field.count]
+
+    @property
+    def reserved(self):
+        """Mask of the reserved bits of the word."""
+        return (1 << INSTRUCTION_WIDTH) - 256 & ~sum((1 << field.width) - 1 << field.first for field in self.fields)
+
+    def spans_of(self, space):
+        return [span for span in self.spans if span.space == space]
+
+    def vectors(self, n):
+        """Vectors that one of `rows` moves from or to host memory."""
+        if self.transfer is None:
+            return 0
+        return n if self.transfer.vectors is None else self.transfer.vectors
