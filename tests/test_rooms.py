@@ -24,7 +24,7 @@ ORDER = """
     hw/fpga hw/fusesoc_generator
     hw/boards
     hw/verilog
-    hw/tpu
+    hw/tpu hw/cycles
     hw/activation hw/matmul hw/control
     hw/bus hw/array
     hw/arithmetic

@@ -28,9 +28,9 @@ class SoftmaxUnit(wiring.Component):
     in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
 
     Numbers pass one a cycle, and a row of N elements is read three times: for its maximum, for the sum of exp(x - maximum), and
-    for the results. That takes 2 N + n tiles + 21 cycles, and another 13 at the end of an operation; a cycle more for each factor
-    of two in the sum from 2 on; and more while `grant` is 0. From a maximum of 8,192 on, the last two readings take a
-    cycle more for each element and binade (:class:`.RowDistance`).
+    for the results. That takes 2 N + n tiles + `row_latency` cycles, and `end_latency` at the end of an operation; a cycle more
+    for each factor of two in the sum from 2 on; and more while `grant` is 0. From a maximum of 8,192 on, the last two readings
+    take a cycle more for each element and binade (:class:`.RowDistance`).
 
     Parameters
     ----------
@@ -46,6 +46,9 @@ class SoftmaxUnit(wiring.Component):
     write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
     moves : an operation goes on.
     """
+
+    row_latency = 21
+    end_latency = 13
 
     def __init__(self, *, n, activate):
         self.n = n

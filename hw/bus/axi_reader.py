@@ -8,7 +8,10 @@ from amaranth.utils import exact_log2
 from .axi import OKAY, axi4_read_signature
 from .burst_splitter import MAX_BURST, burst_request
 
-__all__ = ["AxiReader", "CLIENTS"]
+__all__ = ["AxiReader", "CLIENTS", "LOAD_LIMIT", "OUTSTANDING_READS"]
+
+#: Bursts under way in a core, and beats of loads among them.
+OUTSTANDING_READS, LOAD_LIMIT = 32, 4 * MAX_BURST
 
 #: In the order of priority, but that `urgent` lifts the weights over the loads.
 CLIENTS = ("fetch", "load", "weights")
@@ -37,7 +40,7 @@ class AxiReader(wiring.Component):
         Beats of `load` among them, at least two of the longest bursts.
     """
 
-    def __init__(self, *, address_width, data_width, outstanding=32, load_limit=4 * MAX_BURST):
+    def __init__(self, *, address_width, data_width, outstanding=OUTSTANDING_READS, load_limit=LOAD_LIMIT):
         self.data_width = data_width
         self.outstanding = outstanding
         self.load_limit = load_limit

@@ -39,6 +39,9 @@ class MatmulUnit(wiring.Component):
     waits_weights, waits_sums : why the next pass does not begin.
     """
 
+    #: Passes that stand ready: the one whose rows are issued, and two in the queue before it.
+    ready_passes = 3
+
     def __init__(self, *, n, lead, latency, read_latency, matmul, pass_):
         self.n = n
         self.lead = lead

@@ -5,14 +5,16 @@ import re
 from collections import Counter
 
 from amaranth_tpu.hw.activation.function_table import FunctionTable
+from amaranth_tpu.hw.activation.softmax_unit import SoftmaxUnit
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.decoder import CYCLES
+from amaranth_tpu.hw.cycles import row_cycles
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.verilog.export import to_verilog
 
 from ..show.markdown import markdown_table
 
-__all__ = ["ports", "memories", "instruction_cycles", "row_cycles"]
+__all__ = ["ports", "memories", "instruction_cycles"]
 
 _MODULE = re.compile(r"^module (\S+) \(\n(.*?)\n\);\n(.*?)^endmodule", re.MULTILINE | re.DOTALL)
 
@@ -139,29 +141,6 @@ def memories():
 
 # --- Cycles -------------------------------------------------------------------------------------------------------
 
-def row_cycles(config, opcode, *, table=False, wide=False, window=1):
-    """Cycles for which one more row, vector, window or tile keeps an instruction's unit, with a bus that gives a beat a cycle.
-
-    Parameters
-    ----------
-    config : Config
-    opcode : Opcode
-    table, wide : bool
-        Whether the function is TABLE, and the format BINARY32.
-    window : int
-        Accumulator rows of a window.
-    """
-    beats = config.beats_per_vector
-    if opcode in (Opcode.LOAD, Opcode.STORE, Opcode.LOAD_BIAS, Opcode.LOAD_WEIGHTS):
-        return beats * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1)
-    if opcode is Opcode.MULTIPLY:
-        return config.n // config.table_lanes + FunctionTable.latency + 6
-    if opcode is Opcode.LOAD_TABLE:
-        return config.n + 5
-    vector = config.n // config.table_lanes if table else 1
-    return max(window, vector) + (vector if wide else 0)
-
-
 def instruction_cycles():
     """What each instruction takes."""
     config = Config()
@@ -180,7 +159,8 @@ def instruction_cycles():
                           f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE"),
         Opcode.POOL: ("1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as many more as "
                       "BINARY32", f"4 cycles later; {4 + FunctionTable.latency + 1} with TABLE"),
-        Opcode.SOFTMAX: ("2 N + n t + 21 for N elements in t tiles, and what [Softmax](#softmax) says", "13 cycles later"),
+        Opcode.SOFTMAX: (f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, and what [Softmax](#softmax) says",
+                         f"{SoftmaxUnit.end_latency} cycles later"),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + 6} a vector", "with it"),
         Opcode.LOAD_TABLE: (f"n + {row_cycles(config, Opcode.LOAD_TABLE) - config.n} a vector", "with it"),
     }

@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, encode
 from ..ir.graph import Graph
 from .image import compile_graph
 from .memory_map import MemoryMap
-from .program import CompileError, Program, check_regions, disassemble
+from .program import CompileError, Program, check_regions, disassemble, host_vectors
 from .residency import Schedule
 from .scheduling import ordered, with_weights
 from .search import plans, refinements
@@ -111,8 +111,7 @@ def _program(network, config, trial):
 
     matmuls = [op for op in ops if op.unit == MATMUL]
     beats = config.beats_per_vector
-    vectors = {Opcode.LOAD: 1, Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: n}
-    read = sum(op.rows * vectors[op.opcode] for op in ops if op.opcode in vectors) * beats
+    read = host_vectors(ops, "r", n) * beats
     tile_count = sum(a * b for a, b in zip(memory.tiles, memory.tiles[1:]))
     return Program(
         model=model, instructions=len(words), batch=memory.batch, plan=schedule.plan, config=config, memory=memory,
@@ -122,6 +121,6 @@ def _program(network, config, trial):
         passes=sum(op.passes for op in matmuls),
         compute_cycles=tile_count * max(memory.batch, n),
         read_beats=read + len(words) * (step // config.bus_bytes),
-        write_beats=sum(op.rows for op in ops if op.opcode is Opcode.STORE) * beats,
+        write_beats=host_vectors(ops, "w", n) * beats,
         least_beats=(tile_count * n + memory.tiles[0] * memory.batch + 2 * memory.bias_rows) * beats,
         predicted_cycles=trial.cycles, ops=tuple(ops))

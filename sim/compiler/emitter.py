@@ -108,7 +108,6 @@ class Emitter:
             buffer = operands.take(rows)
             self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": base + start * 2 * self.n, "rows": rows, "buffer": buffer},
                        [("buffer", buffer, rows, True)])
-            op = self.emit(Opcode.LOAD_TABLE, {"linear_low": table.linear_low, "linear_high": table.linear_high,
-                                                "first": table.first, "rows": rows,
-                                                "buffer": buffer, "word": start * self.n}, [("buffer", buffer, rows, False)])
-            op.rows = rows * self.n
+            self.emit(Opcode.LOAD_TABLE, {"linear_low": table.linear_low, "linear_high": table.linear_high, "first": table.first,
+                                          "rows": rows, "buffer": buffer, "word": start * self.n},
+                      [("buffer", buffer, rows, False)])

@@ -8,7 +8,7 @@ from ..golden.arithmetic import bfloat16
 from .codegen import GraphSchedule
 from .emitter import ZEROS
 from .memory_map import PAD, tiles_of
-from .program import Program, check_regions
+from .program import Program, check_regions, host_vectors
 from .scheduling import ordered, with_weights
 from .tiling import passes_of
 from .timing import MATMUL, estimate, simulate
@@ -97,8 +97,7 @@ def compile_graph(graph, config, batch):
     assert len(model) == weights + tiles * tile
 
     beats = config.beats_per_vector
-    vectors = {Opcode.LOAD: 1, Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: n}
-    read = sum(op.rows * vectors[op.opcode] for op in ops if op.opcode in vectors) * beats
+    read = host_vectors(ops, "r", n) * beats
     inputs = schedule.sizes[Region.INPUT]
     return Program(
         model=model, instructions=len(words), batch=batch, plan=schedule.plans, config=config, memory=memory,
@@ -107,7 +106,7 @@ def compile_graph(graph, config, batch):
         useful_macs=batch * sum(map(graph.macs, graph.stages)), passes=passes,
         compute_cycles=sum(op.passes * max(op.rows, n) for op in ops if op.unit == MATMUL),
         read_beats=read + len(words) * (step // config.bus_bytes),
-        write_beats=sum(op.rows for op in ops if op.opcode is Opcode.STORE) * beats,
+        write_beats=host_vectors(ops, "w", n) * beats,
         least_beats=(tiles * n + inputs + 2 * schedule.emitter.total_biases) * beats,
         predicted_cycles=simulate(ops, config).cycles if short else None,
         ops=tuple(ops))

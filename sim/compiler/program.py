@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from amaranth_tpu.hw.spec.isa import Opcode, decode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, decode
 
-__all__ = ["CompileError", "Program", "check_regions", "disassemble"]
+__all__ = ["CompileError", "Program", "check_regions", "disassemble", "host_vectors"]
 
 
 class CompileError(ValueError):
@@ -17,6 +17,12 @@ def check_regions(sizes):
     for name, size in sizes.items():
         if size >= 1 << 32:
             raise CompileError(f"region {name} would take {size} bytes, but offsets have 32 bits; use a smaller batch or network")
+
+
+def host_vectors(ops, use, n):
+    """Vectors that instructions read from host memory (`use` r) or write to it (w)."""
+    records = ((op, INSTRUCTIONS[op.opcode]) for op in ops)
+    return sum(op.rows * record.vectors(n) for op, record in records if record.transfer and record.transfer.use == use)
 
 
 @dataclass(frozen=True)

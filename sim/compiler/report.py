@@ -8,6 +8,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, decode, encode
 from amaranth_tpu.hw.spec.registers import STALLS
 
 from .memory_map import MemoryMap, tiles_of
+from .program import host_vectors
 from .timing import MATMUL, simulate
 
 __all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "first_stages"]
@@ -127,12 +128,11 @@ def _kept_weights(op, word, count):
 
 def _beats(program, number):
     config = program.config
-    vectors = {Opcode.LOAD: 1, Opcode.LOAD_BIAS: 2}
     mine = [op for op in program.ops if op.stage == number]
     tiles = sum(count for op in program.ops if op.opcode is Opcode.LOAD_WEIGHTS for stage, count in op.parts if stage == number)
-    read = (sum(op.rows * vectors.get(op.opcode, 0) for op in mine) + tiles * config.n) * config.beats_per_vector
+    read = (host_vectors(mine, "r", config.n) + tiles * config.n) * config.beats_per_vector
     return (read + len(mine) * config.instruction_bytes // config.bus_bytes,
-            sum(op.rows for op in mine if op.opcode is Opcode.STORE) * config.beats_per_vector)
+            host_vectors(mine, "w", config.n) * config.beats_per_vector)
 
 
 def _described(program):

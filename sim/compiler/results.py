@@ -62,18 +62,17 @@ class Results:
     def softmax(self, rectangle, acc, sums, result):
         """Sums of all column tiles, `sums` rows each: a row of positions at a time, unless one tile holds all channels."""
         samples, rows, columns = rectangle.sums
-        tiles, parts, channels = tiles_of(self.stage.channels, self.n), samples * rows, self.stage.channels
+        tiles, parts = tiles_of(self.stage.channels, self.n), samples * rows
         if tiles == 1 and (self.pitch == columns or parts == 1):
             parts, columns = 1, parts * columns
         stride = self.pitch * self.size
         for part in range(parts):
             first, buffer = acc + part * columns, result + part * tiles * stride
-            op = self.emitter.emit(
+            self.emitter.emit(
                 Opcode.SOFTMAX, {"format": self.format, "rows": columns, "lanes": self._lanes(tiles - 1), "buffer": buffer,
                                  "acc": first, "tiles": tiles, "acc_stride": sums, "buffer_stride": stride},
                 [("acc", first, (tiles - 1) * sums + columns, False),
                  ("buffer", buffer, (tiles - 1) * stride + columns * self.size, True)])
-            op.rows = columns * (2 * channels + tiles * self.n + 21)        # cycles: the datasheet has them
 
     def store(self, rectangle, place):
         """A job's results -> host memory."""
@@ -143,11 +142,10 @@ class Results:
                 self._write(fields, acc + index * inner, 1, inner, 0, buffer + index * step * self.size)
 
     def _pool(self, fields, acc, outer, inner, step, buffer, strides, window, window_strides):
-        op = self.emitter.emit(
+        self.emitter.emit(
             Opcode.POOL, {**fields, "acc": acc, "buffer": buffer, "rows0": inner, "rows0_stride": strides[1], "rows1": outer,
                           "rows1_stride": strides[0], "buffer_stride": step * self.size, "window0": window[1],
                           "window0_stride": window_strides[1], "window1": window[0], "window1_stride": window_strides[0]},
             [("acc", acc, 1 + sum((count - 1) * stride for count, stride in zip(
                 (outer, inner, *window), (*strides, *window_strides))), False),
              ("buffer", buffer, ((outer - 1) * step + inner) * self.size, True)])
-        op.rows = outer * inner * window[0] * window[1]

@@ -7,10 +7,13 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.bus.weight_gate import WeightGate
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
-from amaranth_tpu.hw.spec.isa import Function, Opcode
+from amaranth_tpu.hw.cycles import result_cycles
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from .vector_port import VectorPort
 
@@ -18,37 +21,23 @@ __all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "HOST_LATEN
            "turnaround"]
 
 #: Units, each of which works in order.
-LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = range(5)
-UNIT = {Opcode.LOAD: LOAD, Opcode.LOAD_BIAS: LOAD, Opcode.LOAD_WEIGHTS: WEIGHTS, Opcode.STORE: STORE,
-        Opcode.MATMUL: MATMUL, Opcode.ACTIVATE: ACTIVATE, Opcode.POOL: ACTIVATE, Opcode.MULTIPLY: ACTIVATE,
-        Opcode.LOAD_TABLE: ACTIVATE, Opcode.SOFTMAX: ACTIVATE}
+LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = (unit.value for unit in Unit if unit is not Unit.CONTROL)
+UNIT = {opcode: record.unit.value for opcode, record in INSTRUCTIONS.items()}
 
 #: Cycles that host memory takes to answer, where nothing else is said: of estimates and of runs.
 HOST_LATENCY = 32
 
 _DISPATCH = 6           # cycles an instruction, and one more for each in flight
 _START, _END = 12, 8    # cycles around a run: start to fetch and decode, last completion to interrupt
-_OUTSTANDING, _LOADS = 32, 4    # bursts under way, and those of loads among them
+# Cycles from the last vector or tile to what waits for it: results, without and with all that is between two instructions;
+# stores, behind the memory's answer; loads; the tile that the array takes.
+_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE = 11, 6, 8, 2, 2
+_LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
 
 
 def turnaround(config):
     """Cycles between two passes over the same accumulator rows."""
     return config.n * config.latency + config.read_latency
-
-
-def results(op, config):
-    """Cycles that an instruction of the activation unit takes if nothing is in its way, and vectors that it writes."""
-    vectors = op.rows * (2 if op.wide else 1)
-    if op.opcode is Opcode.POOL:
-        made = op.fields["rows0"] * op.fields["rows1"]
-        return op.rows + (made if op.wide else 0), made * (2 if op.wide else 1)
-    if op.opcode is Opcode.SOFTMAX:
-        return op.rows, op.fields["rows"] * op.fields["tiles"] * (2 if op.wide else 1)
-    if op.opcode is Opcode.LOAD_TABLE:
-        return op.rows, 0
-    if op.fields.get("function") is Function.TABLE:
-        return vectors * (config.n // config.table_lanes) + 8, vectors
-    return vectors, vectors
 
 
 @dataclass
@@ -84,7 +73,7 @@ class _Run:
         self.recent = deque()
         self.turnaround = turnaround(config)
         # Cycles from the last vector to what waits for the end of its instruction.
-        self.after = {ACTIVATE: 6 if ideal else 11, STORE: latency + 8}
+        self.after = {ACTIVATE: _RESULTS_IDEAL if ideal else _RESULTS, STORE: latency + _STORED}
         self.port, self.writing, self.storing, self.port_wake = VectorPort(self.beats), False, False, None
 
     def run(self):
@@ -152,21 +141,22 @@ class _Run:
             progress = True
             if unit == LOAD:
                 self.load_bias = op.opcode is Opcode.LOAD_BIAS
-                self.load = op.rows * (2 if self.load_bias else 1)
+                self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n)
             elif unit == WEIGHTS:
                 self.tiles_wanted += op.rows
                 self.segments.append(self.tiles_wanted)
             elif unit == MATMUL:
                 self.matmul, self.passes = op, 0
             elif self.ideal:
-                self.free[unit] = now + (op.rows * self.beats if unit == STORE else results(op, self.config)[0])
+                self.free[unit] = now + (op.rows * self.beats if unit == STORE
+                                         else result_cycles(self.config, op.opcode, op.fields)[0])
                 self.at(self.free[unit])
                 self.complete(unit, self.free[unit] + self.after[unit])
             elif unit == STORE:
                 self.port.begin_store(op.rows)
                 self.storing = True
             else:
-                self.port.begin_results(*results(op, self.config))
+                self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
                 self.writing = True
         return progress
 
@@ -193,7 +183,7 @@ class _Run:
             if not op.keep:
                 if not self.arrivals:
                     return False
-                start = max(start, self.arrivals[0] + 2, self.shift_free)
+                start = max(start, self.arrivals[0] + _TILE, self.shift_free)
             acc = op.acc + self.passes % op.tiles0 * op.acc_stride
             while self.recent and self.recent[0][0] + self.recent[0][2] + self.turnaround <= now:
                 self.recent.popleft()
@@ -227,7 +217,7 @@ class _Run:
         for bursts in (self.bursts, self.load_bursts):
             while bursts and bursts[0] <= now:
                 bursts.popleft()
-        if len(self.bursts) >= _OUTSTANDING:
+        if len(self.bursts) >= OUTSTANDING_READS:
             return False
         n, depth = self.config.n, self.config.weight_fifo_depth
         held = self.tiles_asked - self.tiles_taken
@@ -235,7 +225,7 @@ class _Run:
         if self.tiles_asked < self.tiles_wanted:
             tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
             tiles = tiles if held + tiles <= depth + 1 else 0
-        loads = self.load is not None and len(self.load_bursts) < _LOADS
+        loads = self.load is not None and len(self.load_bursts) < _LOAD_BURSTS
         if tiles and (not loads or held * n < min(WeightGate.cushion, depth * n // 2)):
             for _ in range(tiles):
                 arrival = self.deliver(now, n)
@@ -253,7 +243,7 @@ class _Run:
             self.load -= vectors
             if not self.load:
                 self.load = None
-                self.complete(LOAD, arrival + 2)
+                self.complete(LOAD, arrival + _LOADED)
         else:
             return False
         self.bursts.append(self.data_free)
@@ -282,7 +272,7 @@ def estimate(ops, config, latency=HOST_LATENCY):
         if op.unit == MATMUL:
             cycles, delay = op.passes * max(op.rows, 0 if op.keep else config.n), settle
         else:
-            cycles = op.rows * (config.beats_per_vector if op.unit != ACTIVATE else 2 if op.wide else 1)
+            cycles = result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
             delay = latency
         if op.unit == WEIGHTS:
             cycles = delay = 0

@@ -4,13 +4,11 @@ Whether an instruction can go on depends on what has ended, and never on when it
 """
 
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
+from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 
 __all__ = ["Progress", "touched"]
-
-#: Passes that stand ready in the matmul unit, the one it works on among them.
-_PASSES = 3
 
 
 def touched(opcode, fields, host_bytes):
@@ -92,7 +90,7 @@ class Progress:
         elif unit is Unit.MATMUL:
             ready = 0
             for operation in queue:
-                waiting -= ready < _PASSES
+                waiting -= ready < MatmulUnit.ready_passes
                 ready += operation.passes
         return waiting < Dispatcher.queue_depth
 

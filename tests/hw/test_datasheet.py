@@ -5,10 +5,10 @@ import re
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.cycles import row_cycles
 from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
 from amaranth_tpu.scripts.datasheet import BOARDS_GUIDE, DATASHEET, PROOFS, SECTIONS
-from amaranth_tpu.scripts.publish.core_tables import row_cycles
 from amaranth_tpu.scripts.publish.worked_example import CONFIG
 from amaranth_tpu.scripts.show.markdown import replace_section, section
 from amaranth_tpu.sim.golden.isa_model import Machine
@@ -64,7 +64,7 @@ def test_example_on_the_core(rng):
     assert result["memory"][places["OUTPUT"][0]:][:12] == expected
 
 
-#: Instruction, and its fields but the count of rows, to what it is for :func:`scripts.publish.core_tables.row_cycles`.
+#: Instruction, and its fields but the count of rows, to what it is for :func:`hw.cycles.row_cycles`.
 _ROWS = [
     (Opcode.LOAD, {"region": Region.INPUT}, {}),
     (Opcode.LOAD_BIAS, {"region": Region.INPUT}, {}),

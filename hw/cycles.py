@@ -1,0 +1,60 @@
+"""Cycles of instructions, from the latencies of the units: for the datasheet and the compiler's timing model."""
+
+from .activation.function_table import FunctionTable
+from .activation.softmax_unit import SoftmaxUnit
+from .spec.instruction import Unit
+from .spec.isa import INSTRUCTIONS, Format, Function, Opcode
+
+__all__ = ["row_cycles", "result_cycles"]
+
+#: A vector of MULTIPLY waits for the one before: cycles from there to its place in the table, and back to the buffer.
+_PRODUCT_WAIT = 6
+#: The same of a vector of LOAD_TABLE, which need not come out again.
+_ENTRIES_WAIT = 5
+
+
+def row_cycles(config, opcode, *, table=False, wide=False, window=1):
+    """Cycles for which one more row, vector, window or tile keeps an instruction's unit, with a bus that gives a beat a cycle.
+
+    Not of MATMUL and SOFTMAX, whose rows are not alike.
+
+    Parameters
+    ----------
+    config : Config
+    opcode : Opcode
+    table, wide : bool
+        Whether the function is TABLE, and the format BINARY32.
+    window : int
+        Accumulator rows of a window.
+    """
+    if INSTRUCTIONS[opcode].transfer:
+        return INSTRUCTIONS[opcode].vectors(config.n) * config.beats_per_vector
+    if opcode is Opcode.MULTIPLY:
+        return config.n // config.table_lanes + FunctionTable.latency + _PRODUCT_WAIT
+    if opcode is Opcode.LOAD_TABLE:
+        return config.n + _ENTRIES_WAIT
+    vector = config.n // config.table_lanes if table else 1
+    return max(window, vector) + (vector if wide else 0)
+
+
+def result_cycles(config, opcode, fields):
+    """`(cycles, vectors)` of an instruction of the activation unit: how long it takes if nothing is in its way, and how many
+    vectors it writes.
+
+    Parameters
+    ----------
+    fields : dict
+        Of the instruction, by name; those that are missing are 0.
+    """
+    assert INSTRUCTIONS[opcode].unit is Unit.ACTIVATE
+    wide, table = fields.get("format") is Format.BINARY32, fields.get("function") is Function.TABLE
+    height = 2 if wide else 1
+    if opcode is Opcode.SOFTMAX:
+        rows, tiles = fields["rows"], fields["tiles"]
+        values = (tiles - 1) * config.n + fields["lanes"]
+        return rows * (2 * values + tiles * config.n + SoftmaxUnit.row_latency), rows * tiles * height
+    rows, window = fields.get("rows", 0), 1
+    if opcode is Opcode.POOL:
+        rows, window = fields["rows0"] * fields["rows1"], fields["window0"] * fields["window1"]
+    cycles = rows * row_cycles(config, opcode, table=table, wide=wide, window=window)
+    return cycles + (FunctionTable.latency + 1 if table else 0), 0 if opcode is Opcode.LOAD_TABLE else rows * height
