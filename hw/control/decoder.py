@@ -8,10 +8,10 @@ from amaranth.utils import exact_log2
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region
 from ..spec.operations import instruction_layout
+from .description import decoded_layout, describe
 from .instruction_word import InstructionWord
-from .operation_builder import OperationBuilder, decoded_layout
 from .span_extents import SpanExtents, extent_cycles
-from .word_check import WordCheck
+from .word_check import check_word
 
 __all__ = ["CYCLES", "Decoder"]
 
@@ -51,24 +51,14 @@ class Decoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = Signal(INSTRUCTION_WIDTH)
-        m.submodules.check = check = WordCheck(config=self.config)
+        word = InstructionWord(self.config, bits)
         m.submodules.extents = extents = SpanExtents(config=self.config)
-        m.submodules.builder = builder = OperationBuilder(config=self.config)
-        legal, counts_hold = Signal(), Signal()     # what `check` said
-        base, host_end, host_holds = self._host_span(m, InstructionWord(self.config, bits), extents.start)
-        m.d.comb += [
-            check.word.eq(bits),
-            extents.word.eq(bits),
-            builder.word.eq(bits),
-            builder.pc.eq(self.pc),
-            builder.base.eq(base),
-            builder.host_end.eq(host_end),
-            builder.last_buffer.eq(extents.last_buffer),
-            builder.last_acc.eq(extents.last_acc),
-            builder.last_bias.eq(extents.last_bias),
-            builder.behind.eq(extents.behind),
-            builder.rows.eq(extents.rows),
-        ]
+        m.d.comb += extents.word.eq(bits)
+        legal, counts_hold = check_word(m, word)
+        checked_legal, checked_counts = Signal(), Signal()
+        base, host_end, host_holds = self._host_span(m, word, extents.start)
+        described = Signal(decoded_layout(self.config))
+        describe(m, described, word, pc=self.pc, base=base, host_end=host_end, extents=extents)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.FSM(name="decode"):
@@ -87,7 +77,7 @@ class Decoder(wiring.Component):
 
             with m.State("CHECK"):
                 m.d.comb += extents.start.eq(1)
-                m.d.sync += [legal.eq(check.legal), counts_hold.eq(check.counts)]
+                m.d.sync += [checked_legal.eq(legal), checked_counts.eq(counts_hold)]
                 m.next = "VERDICT"
                 with m.If(extents.more):
                     m.next = "EXTENTS"
@@ -98,18 +88,18 @@ class Decoder(wiring.Component):
 
             with m.State("VERDICT"):
                 with m.If(~self.o.valid):
-                    m.d.sync += self.o.payload.eq(builder.o)
+                    m.d.sync += self.o.payload.eq(described)
                     m.next = "FAULT"
-                    with m.If(~legal):
+                    with m.If(~checked_legal):
                         m.d.sync += self.cause.eq(Fault.ILLEGAL)
-                    with m.Elif(~counts_hold):
+                    with m.Elif(~checked_counts):
                         m.d.sync += self.cause.eq(Fault.LENGTH)
                     with m.Elif(~(extents.inside & host_holds)):
                         m.d.sync += self.cause.eq(Fault.ADDRESS)
                     with m.Else():
                         m.d.sync += self.o.valid.eq(1)
                         m.next = "FETCH"
-                        with m.If(builder.o.halt):
+                        with m.If(described.halt):
                             m.next = "END"
 
             with m.State("END"):

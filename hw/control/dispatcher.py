@@ -7,13 +7,13 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.instruction import Unit
 from ..spec.operations import activate_layout, matmul_layout, transfer_layout
-from .operation_builder import decoded_layout, footprint_layout
+from .description import decoded_layout, footprint_layout
 from .operation_queue import OperationQueue
 from .scoreboard import Scoreboard
 
 __all__ = ["Dispatcher", "UNITS"]
 
-#: The units, with their operation's name in :func:`hw.control.operation_builder.decoded_layout`, in the order of `Unit`.
+#: The units, with their operation's name in :func:`hw.control.description.decoded_layout`, in the order of `Unit`.
 UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmul": "matmul", "activate": "activate"}
 
 

@@ -18,7 +18,7 @@ class InstructionWord:
     """
 
     def __init__(self, config, word):
-        self.bits = word
+        self.config, self.bits, self.opcode = config, word, word[:8]
         #: Opcode to its record, and to its view of the word.
         self.records = {opcode: INSTRUCTIONS[opcode] for opcode in Opcode if exists(config, opcode)}
         self._views = {opcode: data.View(layout(opcode), word) for opcode in self.records}
@@ -28,7 +28,7 @@ class InstructionWord:
 
     def one_of(self, *opcodes):
         """Whether the word's opcode is one of these, of which the core need not have all."""
-        return Cat(self.bits[:8] == opcode.value for opcode in opcodes if opcode in self.records).any()
+        return Cat(self.opcode == opcode.value for opcode in opcodes if opcode in self.records).any()
 
     def where(self, condition):
         """Whether the `condition` holds for the opcode's record."""

@@ -10,12 +10,13 @@ from amaranth.utils import exact_log2
 
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.isa import INSTRUCTIONS, space_depth
+from ..spec.operations import matmul_layout
 from .instruction_word import InstructionWord
 
-__all__ = ["EXTENT_WIDTH", "SpanExtents", "extent_cycles"]
+__all__ = ["SpanExtents", "extent_cycles"]
 
 #: Bits of a row's number: enough for every instruction word.
-EXTENT_WIDTH = 36
+_EXTENT_WIDTH = 36
 
 #: Memories on the chip that instructions share, as spans name them.
 _SPACES = ("buffer", "acc", "bias")
@@ -56,9 +57,9 @@ class SpanExtents(wiring.Component):
     word : In(256). Stands still from `start` on.
     start : In(1).
     more : Out(1). The instruction takes more than one cycle. `ends` : Out(1). The last of these is now.
-    last_<space> : Out(36) each, of the buffer, the accumulators (acc) and the biases; 0 where nothing is touched.
+    last_<space> : Out(16) each, of the buffer, the accumulators (acc) and the biases; 0 where nothing is touched.
     behind : Out(1). Of two spans of the unified buffer, the second one lies behind the first.
-    rows : Out(32). Of a MATMUL, rows of a pass.
+    rows : Out. Of a MATMUL, rows of a pass, if they are `inside`.
     inside : Out(1). All these rows exist, and those of the function table.
     """
 
@@ -66,14 +67,15 @@ class SpanExtents(wiring.Component):
         self.config = config
         super().__init__({
             "word": In(INSTRUCTION_WIDTH), "start": In(1), "more": Out(1), "ends": Out(1),
-            **{f"last_{space}": Out(EXTENT_WIDTH) for space in _SPACES},
-            "behind": Out(1), "rows": Out(32), "inside": Out(1),
+            **{f"last_{space}": Out(16) for space in _SPACES},
+            "behind": Out(1), "rows": Out(matmul_layout(config)["rows"].shape), "inside": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
         word = InstructionWord(self.config, self.word)
-        last = {"buffer": self.last_buffer, "acc": self.last_acc, "bias": self.last_bias}
+        last = {space: Signal(_EXTENT_WIDTH, name=f"last_{space}") for space in _SPACES}
+        m.d.comb += [getattr(self, f"last_{space}").eq(row) for space, row in last.items()]
         m.d.comb += self.inside.eq(
             Cat(last[space] < space_depth(self.config, space) for space in _SPACES).all() & self._table_holds(m, word))
 

@@ -179,8 +179,8 @@ INSTRUCTIONS = {
                "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16.",
         fields=(
             _FORMAT, _rows("Rows of values"),
-            Field("lanes", 32, 8, "Lanes of the last tile that hold values, 1 to n; those above count for nothing and are written "
-                                  "as +0"),
+            Field("lanes", 32, 8, "Lanes of the last tile that hold values, 1 to n; those above count for nothing and are "
+                                  "written as +0"),
             _RESULT, _SUM,
             Field("tiles", 80, 16, "Accumulator rows that one row of values takes", count=True),
             Field("acc_stride", 96, 16, "Accumulator rows from one tile to the next"),

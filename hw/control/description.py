@@ -1,0 +1,154 @@
+"""What a checked instruction word becomes: its footprint, and the operation for its unit."""
+
+from amaranth import Mux
+from amaranth.lib import data
+from amaranth.utils import exact_log2
+
+from ..spec.instruction import Unit
+from ..spec.isa import Opcode, Region
+from ..spec.operations import Task, activate_layout, matmul_layout, transfer_layout
+
+__all__ = ["decoded_layout", "describe", "footprint_layout"]
+
+#: Memories that instructions share, but the host's.
+_SPACES = ("buffer", "acc", "bias")
+
+
+def footprint_layout():
+    """What an instruction touches: for each space, first and last place, and whether it is read or written."""
+    def span(width):
+        return data.StructLayout({"first": width, "last": width, "reads": 1, "writes": 1})
+
+    return data.StructLayout({
+        "unit": Unit, "region": Region, "host": span(32), "buffer": span(16), "acc": span(16), "bias": span(16),
+    })
+
+
+def decoded_layout(config):
+    """A checked instruction. Of the three operations, the one for `footprint.unit` counts."""
+    return data.StructLayout({
+        "halt": 1, "footprint": footprint_layout(),
+        "transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config),
+    })
+
+
+def describe(m, o, word, *, pc, base, host_end, extents):
+    """Wires the fields of an :class:`.InstructionWord` to where the units look for them.
+
+    Parameters
+    ----------
+    m : Module
+    o : View of decoded_layout
+        What is driven, in the same cycle.
+    pc : Signal
+        Offset of the instruction in region MODEL.
+    base, host_end : Signal
+        Base of the region, and offset of the first byte behind what is transferred.
+    extents : SpanExtents
+    """
+    matmul = word[Opcode.MATMUL]
+    m.d.comb += [
+        o.halt.eq(word.one_of(Opcode.HALT)),
+        *(o.matmul[name].eq(matmul[name]) for name in word.records[Opcode.MATMUL].widths),
+        o.matmul.rows.eq(extents.rows),
+        *(operation.tag.pc.eq(pc) for operation in (o.transfer, o.matmul, o.activate)),
+    ]
+    _describe_footprint(m, o.footprint, word, host_end, extents)
+    _describe_transfer(m, o.transfer, word, base)
+    _describe_activate(m, o.activate, word)
+
+
+def _describe_footprint(m, footprint, word, host_end, extents):
+    transfer = word[Opcode.LOAD]
+    m.d.comb += [
+        footprint.region.eq(transfer.region),
+        footprint.host.first.eq(transfer.offset),
+        footprint.host.last.eq(host_end - 1),
+        footprint.buffer.last.eq(extents.last_buffer),
+        footprint.acc.last.eq(extents.last_acc),
+        footprint.bias.last.eq(extents.last_bias),
+    ]
+    with m.Switch(word.opcode):
+        for opcode, record in word.records.items():
+            with m.Case(opcode.value):
+                m.d.comb += footprint.unit.eq(record.unit)
+                if record.transfer:
+                    m.d.comb += [
+                        footprint.host.reads.eq(record.transfer.use == "r"),
+                        footprint.host.writes.eq(record.transfer.use == "w"),
+                    ]
+                for space in _SPACES:
+                    _describe_use(m, footprint[space], word[opcode], record.spans_of(space), extents.behind)
+
+
+def _describe_use(m, use, view, spans, behind):
+    for span in spans:
+        side = use.reads if span.use == "r" else use.writes
+        m.d.comb += side.eq(view[span.only_if] if span.only_if else 1)
+    if len(spans) == 1:
+        m.d.comb += use.first.eq(view[spans[0].base])
+    elif spans:
+        # One span has to do for what is read and what is written.
+        m.d.comb += use.first.eq(Mux(behind, view[spans[0].base], view[spans[1].base]))
+
+
+def _describe_transfer(m, operation, word, base):
+    transfer, n = word[Opcode.LOAD], word.config.n
+    m.d.comb += [
+        operation.address.eq(base + transfer.offset),
+        operation.vectors.eq(transfer.rows),
+        operation.row.eq(transfer.buffer),
+        operation.bias.eq(0),
+    ]
+    for opcode, record in word.records.items():
+        if record.vectors(n) > 1:
+            with m.If(word.one_of(opcode)):
+                m.d.comb += operation.vectors.eq(transfer.rows << exact_log2(record.vectors(n)))
+    with m.If(word.one_of(Opcode.LOAD_BIAS)):
+        # A bias row is two vectors.
+        m.d.comb += [operation.row.eq(word[Opcode.LOAD_BIAS].bias << 1), operation.bias.eq(1)]
+
+
+def _describe_activate(m, operation, word):
+    config, activate = word.config, word[Opcode.ACTIVATE]
+    m.d.comb += [
+        operation.function.eq(activate.function),
+        operation.format.eq(activate.format),
+        operation.rows.eq(activate.rows),
+        operation.lanes.eq(activate.lanes),
+        operation.row.eq(activate.buffer),
+        operation.acc.eq(activate.acc),
+    ]
+    if config.pooling:
+        pool = word[Opcode.POOL]
+        counts = {"left0": pool.rows0, "left1": pool.rows1, "across": pool.window0, "down": pool.window1}
+        m.d.comb += [
+            *(operation[name].eq(1) for name in ("rows0_stride", "rows1", "window0", "window1")),
+            operation.single.as_value().eq(-1),
+            operation.single.left0.eq(pool.rows0 == 1),
+        ]
+        with m.If(word.one_of(Opcode.POOL)):
+            m.d.comb += [operation[name].eq(pool[name]) for name in (
+                "rows0_stride", "rows1", "rows1_stride", "buffer_stride",
+                "window0", "window0_stride", "window1", "window1_stride")]
+            m.d.comb += [operation.single[name].eq(count == 1) for name, count in counts.items()]
+    if config.softmax:
+        softmax = word[Opcode.SOFTMAX]
+        with m.If(word.one_of(Opcode.SOFTMAX)):
+            m.d.comb += [
+                operation.softmax.eq(1),
+                operation.rows1.eq(softmax.tiles),
+                operation.rows1_stride.eq(softmax.acc_stride),
+                operation.buffer_stride.eq(softmax.buffer_stride),
+            ]
+    if config.table_lanes:
+        table, vectors = word[Opcode.LOAD_TABLE], word[Opcode.MULTIPLY]
+        m.d.comb += [
+            operation.operand.eq(vectors.operand),
+            operation.word.eq(table.word >> exact_log2(config.n)),
+            *(operation[name].eq(table[name]) for name in ("first", "linear_low", "linear_high")),
+        ]
+        with m.If(word.one_of(Opcode.MULTIPLY)):
+            m.d.comb += operation.task.eq(Task.MULTIPLY)
+        with m.If(word.one_of(Opcode.LOAD_TABLE)):
+            m.d.comb += [operation.task.eq(Task.LOAD_TABLE), operation.operand.eq(table.buffer)]
