@@ -16,14 +16,14 @@ from .bus.axi_writer import AxiWriter
 from .bus.read_unit import ReadUnit
 from .bus.store_unit import StoreUnit
 from .bus.transaction_id import TransactionId
-from .bus.weight_gate import WeightGate
+from .bus.weight_credits import WeightCredits
 from .control.control_registers import ControlRegisters
 from .control.decoder import Decoder
 from .control.dispatcher import Dispatcher
 from .control.fetch_unit import FetchUnit
 from .control.run_control import RunControl
 from .lib.hierarchy import instantiate
-from .lib.width_converter import Assembler
+from .lib.width_converter import WidthConverter
 from .matmul.matmul_unit import MatmulUnit
 from .spec.isa import Fault, Region
 from .spec.operations import activate_layout, matmul_layout, pass_layout, transfer_layout
@@ -84,10 +84,10 @@ class Tpu(wiring.Component):
         m.submodules.decoder = decoder = Decoder(config=config)
         m.submodules.dispatcher = dispatcher = Dispatcher(config=config)
         m.submodules.load = load = ReadUnit(**moves)
-        m.submodules.weight_gate = gate = WeightGate(
+        m.submodules.weight_credits = credits = WeightCredits(
             address_width=config.address_width, tiles=config.weight_fifo_depth,
             tile_beats=config.n * config.beats_per_vector, vector_beats=config.beats_per_vector)
-        m.submodules.weights = weights = ReadUnit(**moves, longest=gate.longest)
+        m.submodules.weights = weights = ReadUnit(**moves, longest=credits.longest)
         m.submodules.store = store = StoreUnit(**moves, outstanding=_OUTSTANDING_WRITES)
         m.submodules.matmul = matmul_unit = MatmulUnit(
             n=config.n, lead=config.lead, latency=config.latency, read_latency=config.read_latency, matmul=matmul,
@@ -106,7 +106,7 @@ class Tpu(wiring.Component):
         accumulators = block(lambda: Accumulators(
             n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency),
             "accumulators")
-        m.submodules.bias_rows = bias_rows = Assembler(width=config.vector_width, ratio=2)
+        m.submodules.bias_rows = bias_rows = WidthConverter(width=config.vector_width, ratio=2)
 
         # Host ports.
         connect(m, flipped(self.s_axil), registers.bus)
@@ -114,16 +114,16 @@ class Tpu(wiring.Component):
         connect(m, writer.bus, flipped(self.m_axi_write))
         connect(m, fetch.request, reader.fetch)
         connect(m, load.request, reader.load)
-        connect(m, weights.request, gate.i)
-        connect(m, gate.o, reader.weights)
+        connect(m, weights.request, credits.i)
+        connect(m, credits.o, reader.weights)
         connect(m, store.burst, writer.burst)
         connect(m, store.data, writer.data)
         m.d.comb += [
             transaction_id.asked.eq(reader.bus.arvalid),
             *(manager.id.eq(transaction_id.id) for manager in (reader, writer)),
             *(manager.settled.eq(transaction_id.settled) for manager in (reader, writer)),
-            reader.urgent.eq(gate.urgent),
-            gate.freed.eq(weight_fifo.freed),
+            reader.urgent.eq(credits.urgent),
+            credits.freed.eq(weight_fifo.freed),
             store.answered.eq(writer.answered),
             store.failed.eq(writer.error),
         ]

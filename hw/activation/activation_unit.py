@@ -4,7 +4,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..arithmetic.comparator import Larger
+from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
 from ..spec.isa import Format, Function
 from ..spec.operations import Task
@@ -163,7 +163,7 @@ class ActivationUnit(wiring.Component):
                 value.eq(chosen), value.valid.eq(chosen.valid & chosen.complete),
             ]
         for c in range(self.n):
-            instantiate(m, platform, Larger, name=f"larger_{c}", module="tpu_larger", domain=None,
+            instantiate(m, platform, Comparator, name=f"comparator_{c}", module="tpu_comparator", domain=None,
                         a=row.word_select(c, 32), b=sums.word_select(c, 32), o=larger[c])
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
                 m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))

@@ -4,14 +4,20 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Larger"]
+__all__ = ["Comparator"]
 
 
-class Larger(wiring.Component):
+class Comparator(wiring.Component):
     """Whether `a` is larger than `b`, both binary32, in the order of sign and magnitude; combinational.
 
-    +0 is larger than -0, and the NaN 0x7FC00000, the only one that sums have, is larger than all others. Of two that are
-    the same, `o` means nothing.
+    +0 is larger than -0, and the NaN 0x7FC00000, the only one that sums have, is larger than all others. `o` is undefined
+    where `a` equals `b`.
+
+    Members
+    -------
+    a, b : 32, in
+        binary32.
+    o : 1, out
     """
 
     def __init__(self):

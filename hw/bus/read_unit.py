@@ -5,7 +5,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from ..lib.width_converter import Assembler
+from ..lib.width_converter import WidthConverter
 from .burst_splitter import MAX_BURST, BurstSplitter, burst_request
 
 __all__ = ["ReadUnit"]
@@ -52,7 +52,7 @@ class ReadUnit(wiring.Component):
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width, bus_bytes=self.bus_width // 8,
             beats_width=self.transfer["vectors"].width + exact_log2(ratio), longest=self.longest)
-        m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=ratio)
+        m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=ratio)
         expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", "row", "bias")})
         m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)
         connect(m, splitter.o, flipped(self.request))
@@ -73,10 +73,10 @@ class ReadUnit(wiring.Component):
         present, final = Signal(), Signal()
         m.d.comb += [
             coming.as_value().eq(queue.r_data),
-            assembler.i.eq(self.data),
-            assembler.i_valid.eq(self.data_valid),
-            self.write.eq(assembler.o_valid),
-            self.vector.eq(assembler.o),
+            converter.i.eq(self.data),
+            converter.i_valid.eq(self.data_valid),
+            self.write.eq(converter.o_valid),
+            self.vector.eq(converter.o),
             self.row.eq(head.row),
             self.bias.eq(head.bias),
             self.done.eq(self.write & final),

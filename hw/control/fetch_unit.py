@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import bits_for, exact_log2
 
 from ..bus.burst_splitter import BurstSplitter, burst_request
-from ..lib.width_converter import Assembler
+from ..lib.width_converter import WidthConverter
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.operations import instruction_layout
 
@@ -46,7 +46,7 @@ class FetchUnit(wiring.Component):
         step, beats = exact_log2(self.instruction_bytes), 8 * self.instruction_bytes // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width, bus_bytes=self.bus_width // 8, beats_width=bits_for(self.group * beats))
-        m.submodules.assembler = assembler = Assembler(width=self.bus_width, ratio=beats)
+        m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=beats)
         m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
         connect(m, splitter.o, flipped(self.request))
 
@@ -91,16 +91,16 @@ class FetchUnit(wiring.Component):
         # A word with a beat that the bus could not read goes on as `failed`: it matters only if it is to be executed.
         earlier_failed, failed = Signal(), Signal()
         m.d.comb += failed.eq(earlier_failed | self.data_error)
-        with m.If(assembler.o_valid):
+        with m.If(converter.o_valid):
             m.d.sync += earlier_failed.eq(0)
         with m.Elif(self.data_error):
             m.d.sync += earlier_failed.eq(1)
 
         m.d.comb += [
-            assembler.i_valid.eq(self.data_valid | self.data_error),
-            assembler.i.eq(self.data),
-            words.w_en.eq(assembler.o_valid),
-            words.w_data.eq(Cat(assembler.o[:INSTRUCTION_WIDTH], failed)),
+            converter.i_valid.eq(self.data_valid | self.data_error),
+            converter.i.eq(self.data),
+            words.w_en.eq(converter.o_valid),
+            words.w_data.eq(Cat(converter.o[:INSTRUCTION_WIDTH], failed)),
             words.r_en.eq(self.o.ready),
             Cat(self.o.p.word, self.o.p.failed).eq(words.r_data),
             self.o.p.pc.eq(present_pc),

@@ -1,18 +1,25 @@
-"""A queue of two, in registers."""
+"""A skid buffer: two registers that cut both paths of a stream."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RegisterQueue"]
+__all__ = ["SkidBuffer"]
 
 
-class RegisterQueue(wiring.Component):
-    """Holds up to two payloads; one that comes is at `o` in the next cycle, and `o` and `i.ready` come from registers.
+class SkidBuffer(wiring.Component):
+    """A register on a stream that cuts the path of `valid` and the path of `ready`.
+
+    It holds up to two payloads and moves one a cycle; a payload is at `o` one cycle after it was taken at `i`.
 
     Parameters
     ----------
     payload : layout
+
+    Members
+    -------
+    i : stream of payload, in
+    o : stream of payload, out
     """
 
     def __init__(self, *, payload):

@@ -4,18 +4,37 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Assembler"]
+__all__ = ["WidthConverter"]
 
 
-class Assembler(wiring.Component):
-    """Joins `ratio` words of `width` bits, the first one lowest. `o_valid` comes in the cycle of the last word.
+class WidthConverter(wiring.Component):
+    """Joins `ratio` words of `width` bits, the first one lowest.
 
-    There is no back-pressure. With `ratio` 1 it is a wire.
+    The wide word comes in the cycle of its last narrow word. There is no back-pressure. With `ratio` 1 it is a wire.
+
+    Parameters
+    ----------
+    width : int
+        Bits of a narrow word.
+    ratio : int
+        Narrow words of a wide one.
+
+    Members
+    -------
+    i_valid : 1, in
+    i : width, in
+        Narrow word.
+    o_valid : 1, out
+    o : ratio width, out
+        Wide word.
     """
 
     def __init__(self, *, width, ratio):
         self.ratio = ratio
-        super().__init__({"i_valid": In(1), "i": In(width), "o_valid": Out(1), "o": Out(width * ratio)})
+        super().__init__({
+            "i_valid": In(1), "i": In(width),
+            "o_valid": Out(1), "o": Out(width * ratio),
+        })
 
     def elaborate(self, platform):
         m = Module()

@@ -5,7 +5,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..lib.delay_line import DelayLine
-from ..lib.skid_buffer import RegisterQueue
+from ..lib.skid_buffer import SkidBuffer
 from .pass_generator import PassGenerator
 from .row_issuer import RowIssuer
 
@@ -63,7 +63,7 @@ class MatmulUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.generator = generator = PassGenerator(matmul=self.matmul, pass_=self.pass_)
-        m.submodules.passes = passes = RegisterQueue(payload=self.pass_)
+        m.submodules.passes = passes = SkidBuffer(payload=self.pass_)
         m.submodules.issuer = issuer = RowIssuer(pass_=self.pass_)
         m.submodules.slots = slots = fifo.SyncFIFOBuffered(width=self.slot_shape, depth=4)
         connect(m, generator.o, passes.i)

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
-from amaranth_tpu.hw.bus.weight_gate import WeightGate
+from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
 from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
@@ -226,7 +226,7 @@ class _Run:
             tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
             tiles = tiles if held + tiles <= depth + 1 else 0
         loads = self.load is not None and len(self.load_bursts) < _LOAD_BURSTS
-        if tiles and (not loads or held * n < min(WeightGate.cushion, depth * n // 2)):
+        if tiles and (not loads or held * n < min(WeightCredits.cushion, depth * n // 2)):
             for _ in range(tiles):
                 arrival = self.deliver(now, n)
                 self.tiles_asked += 1

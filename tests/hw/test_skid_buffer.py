@@ -3,7 +3,7 @@
 
 import pytest
 
-from amaranth_tpu.hw.lib.skid_buffer import RegisterQueue
+from amaranth_tpu.hw.lib.skid_buffer import SkidBuffer
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
@@ -33,6 +33,6 @@ async def traffic(ports, rng, *, offers, takes):
 
 @pytest.mark.parametrize("offers, takes", [(1, 1), (0.7, 0.5), (0.3, 0.9)])
 def test_random(offers, takes):
-    most, passed = simulate(RegisterQueue(payload=8), traffic, seed=seed(), offers=offers, takes=takes)
+    most, passed = simulate(SkidBuffer(payload=8), traffic, seed=seed(), offers=offers, takes=takes)
     assert passed == 599 if offers == takes == 1 else passed > 100
     assert most == 2 or takes == 1

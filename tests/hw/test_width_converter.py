@@ -1,9 +1,9 @@
 # amaranth: UnusedElaboratable=no
-"""The assembler: words joined, the first one lowest, valid in the cycle of the last one."""
+"""The converter: words joined, the first one lowest, valid in the cycle of the last one."""
 
 import pytest
 
-from amaranth_tpu.hw.lib.width_converter import Assembler
+from amaranth_tpu.hw.lib.width_converter import WidthConverter
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
@@ -32,4 +32,4 @@ async def traffic(ports, rng, *, width, ratio, pace):
 @pytest.mark.parametrize("pace", [0.5, 1])
 @pytest.mark.parametrize("width, ratio", [(8, 1), (5, 2), (16, 2), (3, 3), (8, 4), (4, 8)])
 def test_random(width, ratio, pace):
-    simulate(Assembler(width=width, ratio=ratio), traffic, seed=seed(), width=width, ratio=ratio, pace=pace)
+    simulate(WidthConverter(width=width, ratio=ratio), traffic, seed=seed(), width=width, ratio=ratio, pace=pace)

@@ -1,10 +1,10 @@
 # amaranth: UnusedElaboratable=no
-"""The weight gate: no burst without room for all of it, none held back that has room, and when weights are urgent."""
+"""The weight credits: no burst without room for all of it, none held back that has room, and when weights are urgent."""
 
 import pytest
 
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST, burst_request
-from amaranth_tpu.hw.bus.weight_gate import WeightGate
+from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from seeds import seed
 
@@ -51,8 +51,8 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
 @pytest.mark.parametrize("takes, frees", [(1, 0.05), (0.5, 0.05), (0.9, 0.02)])
 def test_random(tiles, tile_beats, vector_beats, takes, frees):
     sizes = {"tiles": tiles, "tile_beats": tile_beats, "vector_beats": vector_beats}
-    urgent = simulate(WeightGate(address_width=32, **sizes), traffic, seed=seed(), **sizes, takes=takes, frees=frees)
-    cushion, capacity = WeightGate.cushion * vector_beats, tiles * tile_beats
+    urgent = simulate(WeightCredits(address_width=32, **sizes), traffic, seed=seed(), **sizes, takes=takes, frees=frees)
+    cushion, capacity = WeightCredits.cushion * vector_beats, tiles * tile_beats
     for stored, value in urgent:
         if stored >= cushion or stored == capacity:
             assert not value, f"urgent with {stored} of {capacity} beats"
