@@ -25,7 +25,7 @@ from .control.run_control import RunControl
 from .lib.hierarchy import instantiate
 from .lib.width_converter import WidthConverter
 from .matmul.matmul_unit import MatmulUnit
-from .spec.isa import Fault, Region
+from .spec.isa import Region
 from .spec.operations import activate_layout, matmul_layout, pass_layout, transfer_layout
 from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, STALLS, VERSION
 
@@ -112,10 +112,11 @@ class Tpu(wiring.Component):
         connect(m, flipped(self.s_axil), registers.bus)
         connect(m, reader.bus, flipped(self.m_axi_read))
         connect(m, writer.bus, flipped(self.m_axi_write))
-        connect(m, fetch.request, reader.fetch)
-        connect(m, load.request, reader.load)
-        connect(m, weights.request, credits.i)
-        connect(m, credits.o, reader.weights)
+        connect(m, fetch.host, reader.fetch)
+        connect(m, load.host, reader.load)
+        connect(m, weights.host.request, credits.i)
+        connect(m, credits.o, reader.weights.request)
+        connect(m, weights.host.answer, reader.weights.answer)
         connect(m, store.burst, writer.burst)
         connect(m, store.data, writer.data)
         m.d.comb += [
@@ -127,12 +128,6 @@ class Tpu(wiring.Component):
             store.answered.eq(writer.answered),
             store.failed.eq(writer.error),
         ]
-        for name, unit in (("fetch", fetch), ("load", load), ("weights", weights)):
-            m.d.comb += [
-                unit.data.eq(reader.data),
-                unit.data_valid.eq(getattr(reader, f"{name}_valid")),
-                unit.data_error.eq(getattr(reader, f"{name}_error")),
-            ]
 
         # Instructions.
         connect(m, fetch.o, decoder.i)
@@ -142,13 +137,11 @@ class Tpu(wiring.Component):
             dispatcher.held.eq(matmul_unit.held),
             dispatcher.held_slot.eq(matmul_unit.head_slot),
         ]
-        units = {"load": load, "weights": weights, "store": store, "matmul": matmul_unit, "activate": activation}
-        for name, unit in units.items():
-            connect(m, getattr(dispatcher, name), unit.i)
-            m.d.comb += [
-                getattr(dispatcher, f"{name}_done").eq(unit.done),
-                getattr(dispatcher, f"{name}_done_slot").eq(unit.done_slot),
-            ]
+        connect(m, dispatcher.load, load.port)
+        connect(m, dispatcher.weights, weights.port)
+        connect(m, dispatcher.store, store.port)
+        connect(m, dispatcher.matmul, matmul_unit.port)
+        connect(m, dispatcher.activate, activation.port)
 
         # Operands: unified buffer and weight FIFO -> array.
         m.d.comb += [
@@ -267,8 +260,7 @@ class Tpu(wiring.Component):
     def _connect_faults(self, m, run, decoder, load, weights, store):
         """The first fault of a run ends it, a cycle later; in one cycle, the earlier in this list counts."""
         sources = [
-            *((unit.error, Fault.BUS_READ, unit.error_pc) for unit in (load, weights)),
-            (store.error, Fault.BUS_WRITE, store.error_pc),
+            *((unit.fault.valid, unit.fault.cause, unit.fault.pc) for unit in (load, weights, store)),
             (decoder.fault, decoder.cause, decoder.pc),
         ]
         m.d.sync += run.fault.eq(Cat(fault for fault, _, _ in sources).any())

@@ -1,13 +1,14 @@
 """The activation unit: accumulators -> maximum of a window -> function -> rounding -> unified buffer."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
 from ..spec.isa import Format, Function
 from ..spec.operations import Task
+from ..spec.unit_ports import unit_port
 from .function_unit import FunctionUnit
 from .row_walker import RowWalker, step_layout
 
@@ -67,33 +68,47 @@ class ActivationUnit(wiring.Component):
 
     Members
     -------
-    i : stream of operations; `done`, `done_slot` : the operation with this slot ended a cycle ago.
-    acc_row, acc_read, sums : to the accumulators.
-    write, read, row, vector, grant : to the unified buffer; in a cycle in which `grant` is 1, `vector` is written with `write`, and
-    with `read` the row is read that is in `operand` in the next cycle.
-    moves : something was read or written.
+    port : unit port of activate, in
+        See :func:`hw.spec.unit_ports.unit_port`; `done` comes one cycle after the end.
+    acc_row : accumulator row, out
+    acc_read : 1, out
+    sums : 32 n, in
+        The row, one cycle after `acc_read`.
+    write : 1, out
+        Asks for `vector` to be written to `row`.
+    read : 1, out
+        Asks for `row` to be read.
+    row : row of the unified buffer, out
+    vector : 16 n, out
+    grant : 1, in
+        What is asked for happens in this cycle.
+    operand : 16 n, in
+        The row that was read, one cycle later.
+    moves : 1, out
+        Something was read or written.
     """
 
     def __init__(self, *, n, activate, table_lanes=0):
         self.n = n
         self.table_lanes = table_lanes
         self._activate = activate
-        tag = activate["tag"].shape
         super().__init__({
-            "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "port": In(unit_port(activate)),
             "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
-            "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1),
-            "read": Out(1), "operand": In(16 * n), "moves": Out(1),
+            "write": Out(1), "read": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n),
+            "grant": In(1), "operand": In(16 * n),
+            "moves": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
+        op = self.port.op
         n, width = self.n, 16 * self.n
         # The vector at the end waits for the unified buffer, and with it all before it; vectors may wait for others, too.
         advance, go_on = Signal(), Signal()
         m.submodules.walker = walker = RowWalker(activate=self._activate)
         m.d.comb += [
-            walker.i.payload.eq(self.i.payload), walker.i.valid.eq(self.i.valid), self.i.ready.eq(walker.i.ready),
+            walker.i.payload.eq(op.payload), walker.i.valid.eq(op.valid), op.ready.eq(walker.i.ready),
             walker.advance.eq(go_on),
             self.acc_row.eq(walker.acc),
             self.acc_read.eq(go_on),
@@ -138,7 +153,7 @@ class ActivationUnit(wiring.Component):
         ]
         with m.If(advance):
             m.d.sync += [self.write.eq(value.valid), written.eq(given), self.vector.eq(vector)]
-        m.d.sync += [self.done.eq(self.write & self.grant & written.last), self.done_slot.eq(written.slot)]
+        m.d.sync += [self.port.done.eq(self.write & self.grant & written.last), self.port.done_slot.eq(written.slot)]
         m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
         if self.table_lanes:
             self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written)
@@ -197,7 +212,7 @@ class ActivationUnit(wiring.Component):
             with m.If(functions.valid):
                 m.d.sync += [self.vector.eq(Cat(self.vector[16 * lanes:], functions.group)), written.eq(functions.tag)]
         with m.If(functions.loaded & functions.loaded_tag.last):
-            m.d.sync += [self.done.eq(1), self.done_slot.eq(functions.loaded_tag.slot)]
+            m.d.sync += [self.port.done.eq(1), self.port.done_slot.eq(functions.loaded_tag.slot)]
 
         # MULTIPLY and LOAD_TABLE read a vector before each of their rows, when all before it has been written.
         op, empty = walker.op, Signal()

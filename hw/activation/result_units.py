@@ -29,19 +29,19 @@ class ResultUnits(wiring.Component):
         m.submodules.functions = functions = self._functions
         m.submodules.softmax = softmax = self._softmax
 
-        # What the activation unit has in hand: less than the window has slots.
-        in_hand = Signal(len(self.done_slot) + 1)
+        # Operations in the activation unit: fewer than there are slots.
+        in_hand = Signal(len(self.port.done_slot) + 1)
         turn = Signal()
-        m.d.sync += in_hand.eq(in_hand + (functions.i.valid & functions.i.ready) - functions.done)
+        m.d.sync += in_hand.eq(in_hand + (functions.port.op.valid & functions.port.op.ready) - functions.port.done)
         m.d.comb += [
-            turn.eq(self.i.valid & self.i.p.softmax & (in_hand == 0)),
-            functions.i.payload.eq(self.i.payload),
-            functions.i.valid.eq(self.i.valid & ~self.i.p.softmax),
-            softmax.i.payload.eq(self.i.payload),
-            softmax.i.valid.eq(turn),
-            self.i.ready.eq(Mux(self.i.p.softmax, softmax.i.ready, functions.i.ready)),
-            self.done.eq(functions.done | softmax.done),
-            self.done_slot.eq(Mux(turn, softmax.done_slot, functions.done_slot)),
+            turn.eq(self.port.op.valid & self.port.op.p.softmax & (in_hand == 0)),
+            functions.port.op.payload.eq(self.port.op.payload),
+            functions.port.op.valid.eq(self.port.op.valid & ~self.port.op.p.softmax),
+            softmax.port.op.payload.eq(self.port.op.payload),
+            softmax.port.op.valid.eq(turn),
+            self.port.op.ready.eq(Mux(self.port.op.p.softmax, softmax.port.op.ready, functions.port.op.ready)),
+            self.port.done.eq(functions.port.done | softmax.port.done),
+            self.port.done_slot.eq(Mux(turn, softmax.port.done_slot, functions.port.done_slot)),
             self.moves.eq(functions.moves | softmax.moves),
             self.acc_row.eq(Mux(turn, softmax.acc_row, functions.acc_row)),
             self.acc_read.eq(Mux(turn, softmax.acc_read, functions.acc_read)),

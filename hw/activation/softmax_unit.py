@@ -4,7 +4,7 @@ from functools import reduce
 from operator import or_
 
 from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
@@ -13,6 +13,7 @@ from ..arithmetic.float_formats import QUIET_NAN
 from ..arithmetic.reciprocal import Reciprocal
 from ..arithmetic.row_distance import RowDistance
 from ..spec.isa import Format
+from ..spec.unit_ports import unit_port
 
 __all__ = ["SoftmaxUnit"]
 
@@ -41,10 +42,20 @@ class SoftmaxUnit(wiring.Component):
 
     Members
     -------
-    i : stream of operations, each taken when it has ended; `done`, `done_slot` : the operation with this slot has ended.
-    acc_row, acc_read, sums : to the accumulators.
-    write, row, vector, grant : to the unified buffer; a vector is written in a cycle in which `write` and `grant` are 1.
-    moves : an operation goes on.
+    port : unit port of activate, in
+        See :func:`hw.spec.unit_ports.unit_port`; an operation is taken when it has ended.
+    acc_row : accumulator row, out
+    acc_read : 1, out
+    sums : 32 n, in
+        The row, one cycle after `acc_read`.
+    write : 1, out
+        Asks for `vector` to be written to `row`.
+    row : row of the unified buffer, out
+    vector : 16 n, out
+    grant : 1, in
+        The vector is written in this cycle.
+    moves : 1, out
+        An operation goes on.
     """
 
     row_latency = 21
@@ -52,16 +63,16 @@ class SoftmaxUnit(wiring.Component):
 
     def __init__(self, *, n, activate):
         self.n = n
-        tag = activate["tag"].shape
         super().__init__({
-            "i": In(stream.Signature(activate)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "port": In(unit_port(activate)),
             "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
-            "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1), "moves": Out(1),
+            "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1),
+            "moves": Out(1),
         })
 
     def elaborate(self, platform):
         top, m = Module(), Module()
-        op = self.i.payload
+        op = self.port.op.payload
 
         # Everything in `m` stands still while a distance takes its time, then while a vector waits.
         advance, written = Signal(), Signal()
@@ -72,7 +83,7 @@ class SoftmaxUnit(wiring.Component):
             advance.eq((~written | self.grant) & ~distance.busy),
             distance.advance.eq(advance),
             self.acc_read.eq(advance),
-            self.moves.eq(self.i.valid & (~written | self.grant)),
+            self.moves.eq(self.port.op.valid & (~written | self.grant)),
         ]
 
         # What is known of an element, from its issue on; the sums are there at stage 1, x at stage 3.
@@ -168,7 +179,7 @@ class SoftmaxUnit(wiring.Component):
         with m.FSM(name="softmax"):
             with m.State("IDLE"):
                 m.d.sync += index.eq(0)
-                with m.If(self.i.valid):
+                with m.If(self.port.op.valid):
                     m.next = "ROW"
             with m.State("ROW"):
                 m.d.sync += first.eq(1)
@@ -201,7 +212,7 @@ class SoftmaxUnit(wiring.Component):
                     with m.If(last_row):
                         m.next = "DRAIN"
             with m.State("DRAIN"):
-                with m.If(self.done):
+                with m.If(self.port.done):
                     m.next = "IDLE"
         return chosen, index
 
@@ -217,13 +228,13 @@ class SoftmaxUnit(wiring.Component):
             full.eq(slot == self.n - 1),
             self.row.eq(row),
             self.vector.eq(vector),
-            self.i.ready.eq(self.done),
-            self.done_slot.eq(op.tag.slot),
+            self.port.op.ready.eq(self.port.done),
+            self.port.done_slot.eq(op.tag.slot),
         ]
         m.d.sync += [
             written.eq(element.out & full),
             last_vector.eq(element.done),
-            self.done.eq(written & last_vector),
+            self.port.done.eq(written & last_vector),
             row.eq(tile + half),
         ]
         with m.If(element.place):

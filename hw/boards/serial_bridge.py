@@ -98,9 +98,9 @@ class SerialBridge(wiring.Component):
 
         bus, outstanding = self.bus, Signal()
         m.d.comb += [bus.araddr.eq(bus.awaddr), bus.wstrb.eq(0b1111), bus.bready.eq(1), bus.rready.eq(1)]
-        for channel in ("aw", "w", "ar"):
-            with m.If(getattr(bus, f"{channel}ready")):
-                m.d.sync += getattr(bus, f"{channel}valid").eq(0)
+        for ready, valid in ((bus.awready, bus.awvalid), (bus.wready, bus.wvalid), (bus.arready, bus.arvalid)):
+            with m.If(ready):
+                m.d.sync += valid.eq(0)
         # The answer, a cycle after it was on the bus.
         answered, refused, found = Signal(), Signal(reset_less=True), Signal(32, reset_less=True)
         m.d.sync += [

@@ -68,10 +68,11 @@ class SerialSystem(wiring.Component):
 
         # The bridge has one access on its bus at a time: the answer that is there is the one that it waits for.
         bus, top = bridge.bus, exact_log2(REGISTERS_BASE)
-        for channel in ("aw", "ar"):
-            m.d.comb += getattr(bus, f"{channel}ready").eq(Mux(
-                getattr(bus, f"{channel}addr")[top], getattr(core.s_axil, f"{channel}ready"), getattr(memory.lite, f"{channel}ready")))
-        m.d.comb += bus.wready.eq(Mux(bus.awaddr[top], core.s_axil.wready, memory.lite.wready))
+        m.d.comb += [
+            bus.awready.eq(Mux(bus.awaddr[top], core.s_axil.awready, memory.lite.awready)),
+            bus.wready.eq(Mux(bus.awaddr[top], core.s_axil.wready, memory.lite.wready)),
+            bus.arready.eq(Mux(bus.araddr[top], core.s_axil.arready, memory.lite.arready)),
+        ]
         for target, chosen in ((core.s_axil, bus.awaddr[top]), (memory.lite, ~bus.awaddr[top])):
             m.d.comb += [
                 target.awaddr.eq(bus.awaddr[:top]), target.awvalid.eq(bus.awvalid & chosen),

@@ -2,9 +2,14 @@
 
 from amaranth.lib.wiring import In, Out, Signature
 
-__all__ = ["axi4_read_signature", "axi4_write_signature", "axi4_lite_signature", "OKAY"]
+__all__ = ["axi4_read_signature", "axi4_write_signature", "axi4_lite_signature", "OKAY", "INCR", "BUFFERABLE"]
 
+#: A response without an error.
 OKAY = 0b00
+#: `AxBURST` of bursts whose address rises.
+INCR = 0b01
+#: `AxCACHE` of normal, non-cacheable, bufferable memory.
+BUFFERABLE = 0b0011
 
 
 def _address(prefix, address_width):

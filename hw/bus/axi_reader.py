@@ -2,13 +2,13 @@
 
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, Signature
 from amaranth.utils import exact_log2
 
-from .axi import OKAY, axi4_read_signature
+from .axi import BUFFERABLE, INCR, OKAY, axi4_read_signature
 from .burst_splitter import MAX_BURST, burst_request
 
-__all__ = ["AxiReader", "CLIENTS", "LOAD_LIMIT", "OUTSTANDING_READS"]
+__all__ = ["AxiReader", "CLIENTS", "LOAD_LIMIT", "OUTSTANDING_READS", "read_client"]
 
 #: Bursts under way in a core, and beats of loads among them.
 OUTSTANDING_READS, LOAD_LIMIT = 32, 4 * MAX_BURST
@@ -17,12 +17,30 @@ OUTSTANDING_READS, LOAD_LIMIT = 32, 4 * MAX_BURST
 CLIENTS = ("fetch", "load", "weights")
 
 
+def read_client(address_width, data_width):
+    """A reader of bursts, as it sees the manager. It has room for all data that it asks for.
+
+    Members
+    -------
+    request : stream of bursts, out
+    answer.valid : 1, in
+        A beat has come; it cannot be refused.
+    answer.error : 1, in
+        Instead of it, a beat with an error response has come.
+    answer.data : data_width, in
+        The beat.
+    """
+    return Signature({
+        "request": Out(stream.Signature(burst_request(address_width))),
+        "answer": In(Signature({"valid": Out(1), "error": Out(1), "data": Out(data_width)})),
+    })
+
+
 class AxiReader(wiring.Component):
     """Reads bursts for the clients `fetch`, `load` and `weights`, in the order of grant.
 
-    A client makes sure of room before it asks: data comes back as `<client>_valid` strobes that cannot be refused, a beat
-    a cycle, with `data`, one cycle after it was on the bus. A beat with an error response comes as `<client>_error`
-    instead. Up to `outstanding` bursts are under way. A request is on the bus one cycle after its grant.
+    A request is on the bus one cycle after its grant; up to `outstanding` bursts are under way. A beat reaches its client one
+    cycle after it was on the bus.
 
     `flush` gives up what was asked: what comes from the next cycle on is delivered to nobody, a request on the bus stays
     until it is accepted, as AXI demands, and new ones wait until the last answer is in (`quiet`).
@@ -38,6 +56,23 @@ class AxiReader(wiring.Component):
         Bursts under way, a power of two.
     load_limit : int
         Beats of `load` among them, at least two of the longest bursts.
+
+    Members
+    -------
+    bus : AXI4 read channels, out
+    fetch, load, weights : read client, in
+        See :func:`read_client`.
+    id, settled : 1, in
+        See :class:`hw.bus.transaction_id.TransactionId`.
+    urgent : 1, in
+        Weights go before loads.
+    flush : 1, in
+    quiet : 1, out
+        No burst lacks an answer.
+    beat : 1, out
+        A beat comes from the bus.
+    moves : 1, out
+        A handshake happens on one of the channels.
     """
 
     def __init__(self, *, address_width, data_width, outstanding=OUTSTANDING_READS, load_limit=LOAD_LIMIT):
@@ -46,22 +81,24 @@ class AxiReader(wiring.Component):
         self.load_limit = load_limit
         super().__init__({
             "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
-            **{client: In(stream.Signature(burst_request(address_width))) for client in CLIENTS},
-            **{f"{client}_valid": Out(1) for client in CLIENTS},
-            **{f"{client}_error": Out(1) for client in CLIENTS},
-            "data": Out(data_width), "id": In(1), "settled": In(1), "urgent": In(1), "flush": In(1), "quiet": Out(1),
+            **{client: In(read_client(address_width, data_width)) for client in CLIENTS},
+            "id": In(1), "settled": In(1),
+            "urgent": In(1), "flush": In(1), "quiet": Out(1),
+            "beat": Out(1), "moves": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
         bus = self.bus
+        clients = (self.fetch, self.load, self.weights)
+        fetch, load, weights = (client.request for client in clients)
         draining, answer = Signal(), Signal()
         owners = m.submodules.owners = fifo.SyncFIFO(width=2, depth=self.outstanding)
 
         m.d.comb += [
             bus.arsize.eq(exact_log2(self.data_width // 8)),
-            bus.arburst.eq(0b01),
-            bus.arcache.eq(0b0011),
+            bus.arburst.eq(INCR),
+            bus.arcache.eq(BUFFERABLE),
             bus.rready.eq(1),
             bus.arid.eq(self.id),
             answer.eq(bus.rvalid & (bus.rid == self.id) & self.settled),
@@ -78,51 +115,55 @@ class AxiReader(wiring.Component):
         # A client's turn depends on what the others ask, not on whether it asks itself: `ready` is not behind its own `valid`.
         loading, chosen = Signal(), Signal(2)
         m.d.comb += [
-            loading.eq(self.load.valid & ~loads_full),
-            self.fetch.ready.eq(free),
-            self.load.ready.eq(free & ~self.fetch.valid & ~loads_full & ~(self.urgent & self.weights.valid)),
-            self.weights.ready.eq(free & ~self.fetch.valid & (self.urgent | ~loading)),
-            asking.eq(self.fetch.valid | loading | self.weights.valid),
+            loading.eq(load.valid & ~loads_full),
+            fetch.ready.eq(free),
+            load.ready.eq(free & ~fetch.valid & ~loads_full & ~(self.urgent & weights.valid)),
+            weights.ready.eq(free & ~fetch.valid & (self.urgent | ~loading)),
+            asking.eq(fetch.valid | loading | weights.valid),
             owners.w_en.eq(free & asking),
             owners.w_data.eq(chosen),
         ]
-        with m.If(self.fetch.valid):
+        with m.If(fetch.valid):
             m.d.comb += chosen.eq(CLIENTS.index("fetch"))
-        with m.Elif(loading & ~(self.urgent & self.weights.valid)):
+        with m.Elif(loading & ~(self.urgent & weights.valid)):
             m.d.comb += chosen.eq(CLIENTS.index("load"))
         with m.Else():
             m.d.comb += chosen.eq(CLIENTS.index("weights"))
-        request = Array(getattr(self, client).payload for client in CLIENTS)[chosen]
+        request = Array(client.request.payload for client in clients)[chosen]
         with m.If(free):
             m.d.sync += [bus.arvalid.eq(asking), bus.araddr.eq(request.address), bus.arlen.eq(request.beats - 1)]
 
-        # Requests are not held back by data: without a limit, a long load would queue up in front of urgent weights. A burst
-        # counts as the longest until its beats do, in the cycle after next.
-        asked, beat, full = Signal(), Signal(), Signal()
-        taken, present = Signal.like(self.load.p.beats), Signal(range(self.load_limit + MAX_BURST + 1))
+        # Requests are not held back by data: without a limit, a long load would queue up in front of urgent weights. `full`
+        # takes a burst for the longest one in the cycle of its grant; `taken` adds its beats one cycle later.
+        asked, load_beat, full = Signal(), Signal(), Signal()
+        taken, present = Signal.like(load.p.beats), Signal(range(self.load_limit + MAX_BURST + 1))
         most = self.load_limit - MAX_BURST
         m.d.comb += [
-            asked.eq(self.load.valid & self.load.ready),
-            beat.eq(answer & (owners.r_data == CLIENTS.index("load"))),
+            asked.eq(load.valid & load.ready),
+            load_beat.eq(answer & (owners.r_data == CLIENTS.index("load"))),
             present.eq(loads + taken),
-            full.eq(Mux(asked, Mux(beat, present > most - MAX_BURST + 1, present > most - MAX_BURST),
-                        Mux(beat, present > most + 1, present > most))),
+            full.eq(Mux(asked, Mux(load_beat, present > most - MAX_BURST + 1, present > most - MAX_BURST),
+                        Mux(load_beat, present > most + 1, present > most))),
         ]
-        m.d.sync += [taken.eq(Mux(asked, self.load.p.beats, 0)), loads.eq(present - beat), loads_full.eq(full)]
+        m.d.sync += [taken.eq(Mux(asked, load.p.beats, 0)), loads.eq(present - load_beat), loads_full.eq(full)]
 
         # Answers come in the order of the requests: each belongs to the oldest owner.
         m.d.comb += [
             last.eq(answer & bus.rlast),
             owners.r_en.eq(last),
             self.quiet.eq(~owners.r_rdy),
+            self.beat.eq(bus.rvalid & bus.rready),
+            self.moves.eq((bus.arvalid & bus.arready) | self.beat),
         ]
-        m.d.sync += self.data.eq(bus.rdata)
-        for index, client in enumerate(CLIENTS):
+        beat_data = Signal.like(bus.rdata)
+        m.d.sync += beat_data.eq(bus.rdata)
+        for index, client in enumerate(clients):
             mine = answer & (owners.r_data == index) & ~draining & ~self.flush
             m.d.sync += [
-                getattr(self, f"{client}_valid").eq(mine & (bus.rresp == OKAY)),
-                getattr(self, f"{client}_error").eq(mine & (bus.rresp != OKAY)),
+                client.answer.valid.eq(mine & (bus.rresp == OKAY)),
+                client.answer.error.eq(mine & (bus.rresp != OKAY)),
             ]
+            m.d.comb += client.answer.data.eq(beat_data)
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
         with m.Elif(self.quiet):

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from .axi import OKAY, axi4_write_signature
+from .axi import BUFFERABLE, INCR, OKAY, axi4_write_signature
 from .burst_splitter import MAX_BURST, burst_request
 
 __all__ = ["AxiWriter"]
@@ -22,6 +22,33 @@ class AxiWriter(wiring.Component):
 
     Bursts go out with the ID `id`, once it is `settled` after a reset. An answer with another one, to what was asked before the
     reset, is taken and counts nowhere.
+
+    Parameters
+    ----------
+    address_width, data_width : int
+        Bits.
+    outstanding : int
+        Bursts without an answer.
+
+    Members
+    -------
+    bus : AXI4 write channels, out
+    burst : stream of bursts, in
+    data : stream of data_width, in
+        The beats of the bursts, in order.
+    answered : 1, out
+        A burst was answered.
+    error : 1, out
+        Its answer is not OKAY.
+    id, settled : 1, in
+        See :class:`hw.bus.transaction_id.TransactionId`.
+    flush : 1, in
+    quiet : 1, out
+        No burst lacks its answer.
+    beat : 1, out
+        A beat is taken by the bus.
+    moves : 1, out
+        A handshake happens on one of the channels.
     """
 
     def __init__(self, *, address_width, data_width, outstanding=16):
@@ -31,7 +58,10 @@ class AxiWriter(wiring.Component):
             "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width)),
             "burst": In(stream.Signature(burst_request(address_width))),
             "data": In(stream.Signature(data_width)),
-            "answered": Out(1), "error": Out(1), "id": In(1), "settled": In(1), "flush": In(1), "quiet": Out(1),
+            "answered": Out(1), "error": Out(1),
+            "id": In(1), "settled": In(1),
+            "flush": In(1), "quiet": Out(1),
+            "beat": Out(1), "moves": Out(1),
         })
 
     def elaborate(self, platform):
@@ -43,8 +73,8 @@ class AxiWriter(wiring.Component):
         active, last, full = Signal(), Signal(), Signal()
         m.d.comb += [
             bus.awsize.eq(exact_log2(self.data_width // 8)),
-            bus.awburst.eq(0b01),
-            bus.awcache.eq(0b0011),
+            bus.awburst.eq(INCR),
+            bus.awcache.eq(BUFFERABLE),
             bus.bready.eq(1),
             bus.awid.eq(self.id),
             answer.eq(bus.bvalid & (bus.bid == self.id) & self.settled),
@@ -91,6 +121,8 @@ class AxiWriter(wiring.Component):
             self.answered.eq(answer & ~draining),
             self.error.eq(self.answered & (bus.bresp != OKAY)),
             self.quiet.eq(pending == 0),
+            self.beat.eq(bus.wvalid & bus.wready),
+            self.moves.eq((bus.awvalid & bus.awready) | self.beat | (bus.bvalid & bus.bready)),
         ]
         # `full` may be a cycle old: no two bursts are taken in successive cycles.
         m.d.sync += [pending.eq(pending + take - answer), full.eq(pending == self.outstanding)]

@@ -1,12 +1,15 @@
 """Host memory -> chip: the mover behind LOAD, LOAD_BIAS and LOAD_WEIGHTS."""
 
 from amaranth import Module, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
 from ..lib.width_converter import WidthConverter
-from .burst_splitter import MAX_BURST, BurstSplitter, burst_request
+from ..spec.isa import Fault
+from ..spec.unit_ports import fault_port, unit_port
+from .axi_reader import read_client
+from .burst_splitter import MAX_BURST, BurstSplitter
 
 __all__ = ["ReadUnit"]
 
@@ -14,8 +17,7 @@ __all__ = ["ReadUnit"]
 class ReadUnit(wiring.Component):
     """Executes transfers from host memory in order; asks for the next ones while data of earlier ones is on its way.
 
-    Data comes as strobes (see :class:`hw.bus.axi_reader.AxiReader`) and leaves at once, as vectors: `write` with `row`,
-    counted from the operation's first row, and `bias` as the operation has it.
+    Data leaves in the cycle in which it comes: a vector with its last beat.
 
     Parameters
     ----------
@@ -25,6 +27,22 @@ class ReadUnit(wiring.Component):
         Bits; a vector is a whole number of beats.
     longest : int
         Beats of the longest burst.
+
+    Members
+    -------
+    port : unit port of transfer, in
+        See :func:`hw.spec.unit_ports.unit_port`.
+    host : read client, out
+        See :func:`hw.bus.axi_reader.read_client`.
+    write : 1, out
+        There is a vector.
+    row : 16, out
+        Its row: the operation's first, then the next.
+    bias : 1, out
+        As the operation has it.
+    vector : vector_width, out
+    fault : fault port, out
+        An error response: BUS_READ.
     """
 
     #: Operations whose data may be on its way.
@@ -35,19 +53,18 @@ class ReadUnit(wiring.Component):
         self.bus_width = bus_width
         self.vector_width = vector_width
         self.longest = longest
-        tag = transfer["tag"].shape
         address_width = transfer["address"].width
         self._address_width = address_width
         super().__init__({
-            "i": In(stream.Signature(transfer)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
-            "request": Out(stream.Signature(burst_request(address_width))),
-            "data_valid": In(1), "data_error": In(1), "data": In(bus_width),
+            "port": In(unit_port(transfer)),
+            "host": Out(read_client(address_width, bus_width)),
             "write": Out(1), "row": Out(16), "bias": Out(1), "vector": Out(vector_width),
-            "error": Out(1), "error_pc": Out(32),
+            "fault": Out(fault_port()),
         })
 
     def elaborate(self, platform):
         m = Module()
+        op, answer = self.port.op, self.host.answer
         ratio = self.vector_width // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width, bus_bytes=self.bus_width // 8,
@@ -55,17 +72,17 @@ class ReadUnit(wiring.Component):
         m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=ratio)
         expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", "row", "bias")})
         m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)
-        connect(m, splitter.o, flipped(self.request))
+        connect(m, splitter.o, flipped(self.host.request))
 
         entry = Signal(expected)
         m.d.comb += [
-            splitter.i.p.address.eq(self.i.p.address),
-            splitter.i.p.beats.eq(self.i.p.vectors << exact_log2(ratio)),
-            splitter.i.valid.eq(self.i.valid & queue.w_rdy),
-            self.i.ready.eq(splitter.i.ready & queue.w_rdy),
-            *(entry[name].eq(self.i.p[name]) for name, _ in expected),
+            splitter.i.p.address.eq(op.p.address),
+            splitter.i.p.beats.eq(op.p.vectors << exact_log2(ratio)),
+            splitter.i.valid.eq(op.valid & queue.w_rdy),
+            op.ready.eq(splitter.i.ready & queue.w_rdy),
+            *(entry[name].eq(op.p[name]) for name, _ in expected),
             queue.w_data.eq(entry.as_value()),
-            queue.w_en.eq(self.i.valid & self.i.ready),
+            queue.w_en.eq(op.valid & op.ready),
         ]
 
         # The operation whose data comes: what is left of it, and whether that is one vector.
@@ -73,18 +90,19 @@ class ReadUnit(wiring.Component):
         present, final = Signal(), Signal()
         m.d.comb += [
             coming.as_value().eq(queue.r_data),
-            converter.i.eq(self.data),
-            converter.i_valid.eq(self.data_valid),
+            converter.i.eq(answer.data),
+            converter.i_valid.eq(answer.valid),
             self.write.eq(converter.o_valid),
             self.vector.eq(converter.o),
             self.row.eq(head.row),
             self.bias.eq(head.bias),
-            self.done.eq(self.write & final),
-            self.done_slot.eq(head.tag.slot),
-            self.error.eq(self.data_error),
-            self.error_pc.eq(head.tag.pc),
+            self.port.done.eq(self.write & final),
+            self.port.done_slot.eq(head.tag.slot),
+            self.fault.valid.eq(answer.error),
+            self.fault.cause.eq(Fault.BUS_READ),
+            self.fault.pc.eq(head.tag.pc),
         ]
-        with m.If(self.done | ~present):
+        with m.If(self.port.done | ~present):
             m.d.comb += queue.r_en.eq(1)
             m.d.sync += [present.eq(queue.r_rdy), head.eq(coming), final.eq(coming.vectors == 1)]
         with m.Elif(self.write):

@@ -5,6 +5,8 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from ..spec.isa import Fault
+from ..spec.unit_ports import fault_port, unit_port
 from .burst_splitter import BurstSplitter, burst_request
 
 __all__ = ["StoreUnit"]
@@ -15,6 +17,33 @@ class StoreUnit(wiring.Component):
 
     `read` with `row` asks the unified buffer for a vector; it comes in `vector` one cycle after `grant`. At most
     `prefetch` vectors wait for the bus. A burst is `answered` two cycles after it was taken, or later.
+
+    Parameters
+    ----------
+    transfer : layout
+        :func:`hw.spec.operations.transfer_layout`.
+    bus_width, vector_width : int
+        Bits; a vector is a whole number of beats.
+    outstanding : int
+        Bursts without an answer.
+
+    Members
+    -------
+    port : unit port of transfer, in
+        See :func:`hw.spec.unit_ports.unit_port`.
+    read : 1, out
+    row : 16, out
+    grant : 1, in
+    vector : vector_width, in
+    burst : stream of bursts, out
+    data : stream of bus_width, out
+        The beats of the bursts, in order.
+    answered : 1, in
+        The oldest burst was answered.
+    failed : 1, in
+        Its answer is an error.
+    fault : fault port, out
+        An error response: BUS_WRITE.
     """
 
     prefetch = 4
@@ -24,18 +53,19 @@ class StoreUnit(wiring.Component):
         self.bus_width = bus_width
         self.vector_width = vector_width
         self.outstanding = outstanding
-        tag = transfer["tag"].shape
         self._address_width = transfer["address"].width
         super().__init__({
-            "i": In(stream.Signature(transfer)), "done": Out(1), "done_slot": Out(tag["slot"].shape),
+            "port": In(unit_port(transfer)),
             "read": Out(1), "row": Out(16), "grant": In(1), "vector": In(vector_width),
             "burst": Out(stream.Signature(burst_request(self._address_width))),
-            "data": Out(stream.Signature(bus_width)), "answered": In(1), "failed": In(1),
-            "error": Out(1), "error_pc": Out(32),
+            "data": Out(stream.Signature(bus_width)),
+            "answered": In(1), "failed": In(1),
+            "fault": Out(fault_port()),
         })
 
     def elaborate(self, platform):
         m = Module()
+        op = self.port.op
         ratio = self.vector_width // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width, bus_bytes=self.bus_width // 8,
@@ -48,14 +78,14 @@ class StoreUnit(wiring.Component):
         rows_left = Signal(16)
         reading, accept = Signal(), Signal()
         m.d.comb += [
-            accept.eq(self.i.valid & splitter.i.ready & ~reading),
-            self.i.ready.eq(accept),
+            accept.eq(op.valid & splitter.i.ready & ~reading),
+            op.ready.eq(accept),
             splitter.i.valid.eq(accept),
-            splitter.i.p.address.eq(self.i.p.address),
-            splitter.i.p.beats.eq(self.i.p.vectors << exact_log2(ratio)),
+            splitter.i.p.address.eq(op.p.address),
+            splitter.i.p.beats.eq(op.p.vectors << exact_log2(ratio)),
         ]
         with m.If(accept):
-            m.d.sync += current.eq(self.i.p.tag)
+            m.d.sync += current.eq(op.p.tag)
 
         # Rows are read while there are places: one is taken by the read, and free a cycle after its vector has left.
         places, places_next = Signal(range(self.prefetch + 1), init=self.prefetch), Signal(range(self.prefetch + 1))
@@ -75,7 +105,7 @@ class StoreUnit(wiring.Component):
             self.read.eq(going & (places_next != 0)),
         ]
         with m.If(accept):
-            m.d.sync += [rows_left.eq(self.i.p.vectors), self.row.eq(self.i.p.row)]
+            m.d.sync += [rows_left.eq(op.p.vectors), self.row.eq(op.p.row)]
         with m.Elif(taken):
             m.d.sync += [rows_left.eq(rows_left - 1), self.row.eq(self.row + 1)]
 
@@ -102,9 +132,10 @@ class StoreUnit(wiring.Component):
             owners.w_en.eq(splitter.o.valid & splitter.o.ready),
             owners.r_en.eq(self.answered),
             oldest.as_value().eq(owners.r_data),
-            self.done.eq(self.answered & oldest.last),
-            self.done_slot.eq(oldest.tag.slot),
-            self.error.eq(self.failed),
-            self.error_pc.eq(oldest.tag.pc),
+            self.port.done.eq(self.answered & oldest.last),
+            self.port.done_slot.eq(oldest.tag.slot),
+            self.fault.valid.eq(self.failed),
+            self.fault.cause.eq(Fault.BUS_WRITE),
+            self.fault.pc.eq(oldest.tag.pc),
         ]
         return m

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.instruction import Unit
 from ..spec.operations import activate_layout, matmul_layout, transfer_layout
+from ..spec.unit_ports import unit_port
 from .description import decoded_layout, footprint_layout
 from .operation_queue import OperationQueue
 from .scoreboard import Scoreboard
@@ -30,13 +31,31 @@ class Dispatcher(wiring.Component):
     tells the unit which slots still wait. Instructions of one unit keep their order and need no comparison. SYNC and HALT
     wait for all.
 
+    Parameters
+    ----------
+    config : hw.config.Config
+
     Members
     -------
-    i : decoded instructions.
-    <unit>, <unit>_done, <unit>_done_slot : a stream of operations to each unit, and its answer.
-    halted : HALT was reached and all has ended.
-    accepted : an instruction was dispatched. `at_end` : SYNC or HALT waits. `waits` : the units (one bit each, in the order
-    of `UNITS`) that the MATMUL in `held_slot` waits for, while `held`. `matmul_queued` : a MATMUL is not yet handed over.
+    i : stream of decoded instructions, in
+        :func:`hw.control.decoder.decoded_layout`.
+    load, weights, store, matmul, activate : unit port, out
+        See :func:`hw.spec.unit_ports.unit_port`.
+    halted : 1, out
+        HALT was reached, and every instruction has ended.
+    accepted : 1, out
+        An instruction was dispatched.
+    at_end : 1, out
+        SYNC or HALT waits.
+    matmul_queued : 1, out
+        A MATMUL is not yet handed over.
+    blocked : slots, out
+        The instructions, by slot, that wait for other units.
+    held : 1, in
+    held_slot : slot, in
+        The MATMUL in this slot would begin if it were not blocked.
+    waits : units, out
+        The units that it waits for, two cycles ago: one bit each, in the order of `UNITS`.
     """
 
     queue_depth = 4
@@ -48,11 +67,9 @@ class Dispatcher(wiring.Component):
         slot = range(config.window)
         super().__init__({
             "i": In(stream.Signature(decoded_layout(config))),
-            **{unit: Out(stream.Signature(self.layouts[kind])) for unit, kind in UNITS.items()},
-            **{f"{unit}_done": In(1) for unit in UNITS},
-            **{f"{unit}_done_slot": In(slot) for unit in UNITS},
-            "halted": Out(1), "accepted": Out(1), "at_end": Out(1), "waits": Out(len(UNITS)), "matmul_queued": Out(1),
-            "blocked": Out(self.config.window), "held": In(1), "held_slot": In(slot),
+            **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in UNITS.items()},
+            "halted": Out(1), "accepted": Out(1), "at_end": Out(1), "matmul_queued": Out(1),
+            "blocked": Out(config.window), "held": In(1), "held_slot": In(slot), "waits": Out(len(UNITS)),
         })
 
     def elaborate(self, platform):
@@ -64,12 +81,13 @@ class Dispatcher(wiring.Component):
 
         # What ends on the bus ends here a cycle later.
         ends, bus_ends, late, any_late = Signal(slots), Signal(slots), Signal(slots), Signal()
-        for unit in UNITS:
-            of_unit = bus_ends if unit in ("load", "weights", "store") else ends
-            with m.If(getattr(self, f"{unit}_done")):
-                m.d.comb += of_unit.bit_select(getattr(self, f"{unit}_done_slot"), 1).eq(1)
+        on_bus = (self.load, self.weights, self.store)
+        for ports, ended in ((on_bus, bus_ends), ((self.matmul, self.activate), ends)):
+            for port in ports:
+                with m.If(port.done):
+                    m.d.comb += ended.bit_select(port.done_slot, 1).eq(1)
         m.d.comb += board.ended.eq(ends | late)
-        m.d.sync += [late.eq(bus_ends), any_late.eq(self.load_done | self.weights_done | self.store_done)]
+        m.d.sync += [late.eq(bus_ends), any_late.eq(Cat(port.done for port in on_bus).any())]
 
         # Each occupied slot in turn: look for it, read its footprint, compare the places, judge. Then take a free slot. Slots
         # of the same unit are passed over, except for the first.
@@ -150,7 +168,7 @@ class Dispatcher(wiring.Component):
             shape = self.layouts[kind]
             queue = m.submodules[f"{unit}_queue"] = OperationQueue(payload=shape, slot=free.shape(), depth=self.queue_depth)
             entry = Signal(shape, name=f"{unit}_entry")
-            out = getattr(self, unit)
+            out = getattr(self, unit).op
             m.d.comb += [
                 entry.eq(self.i.p[kind]),
                 entry.tag.slot.eq(free),

@@ -5,7 +5,8 @@ from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import bits_for, exact_log2
 
-from ..bus.burst_splitter import BurstSplitter, burst_request
+from ..bus.axi_reader import read_client
+from ..bus.burst_splitter import BurstSplitter
 from ..lib.width_converter import WidthConverter
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.operations import instruction_layout
@@ -25,6 +26,18 @@ class FetchUnit(wiring.Component):
         Bits.
     instruction_bytes : int
         Distance between two instructions; what exceeds an instruction is ignored.
+
+    Members
+    -------
+    base : address_width, in
+    size : 32, in
+        Of region MODEL, in bytes.
+    pc : 32, in
+        Offset of the first instruction in the region.
+    host : read client, out
+        See :func:`hw.bus.axi_reader.read_client`.
+    o : stream of instructions, out
+        :func:`hw.spec.operations.instruction_layout`.
     """
 
     depth = 8
@@ -36,19 +49,19 @@ class FetchUnit(wiring.Component):
         self._address_width = address_width
         super().__init__({
             "base": In(address_width), "size": In(32), "pc": In(32),
-            "request": Out(stream.Signature(burst_request(address_width))),
-            "data_valid": In(1), "data_error": In(1), "data": In(bus_width),
+            "host": Out(read_client(address_width, bus_width)),
             "o": Out(stream.Signature(instruction_layout())),
         })
 
     def elaborate(self, platform):
         m = Module()
+        answer = self.host.answer
         step, beats = exact_log2(self.instruction_bytes), 8 * self.instruction_bytes // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
             address_width=self._address_width, bus_bytes=self.bus_width // 8, beats_width=bits_for(self.group * beats))
         m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=beats)
         m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
-        connect(m, splitter.o, flipped(self.request))
+        connect(m, splitter.o, flipped(self.host.request))
 
         # What is left of the region from `address` on: `groups` and a `tail` of instructions. In two cycles of
         # reset it follows the registers, so that long sums are ready when the run begins.
@@ -90,15 +103,15 @@ class FetchUnit(wiring.Component):
 
         # A word with a beat that the bus could not read goes on as `failed`: it matters only if it is to be executed.
         earlier_failed, failed = Signal(), Signal()
-        m.d.comb += failed.eq(earlier_failed | self.data_error)
+        m.d.comb += failed.eq(earlier_failed | answer.error)
         with m.If(converter.o_valid):
             m.d.sync += earlier_failed.eq(0)
-        with m.Elif(self.data_error):
+        with m.Elif(answer.error):
             m.d.sync += earlier_failed.eq(1)
 
         m.d.comb += [
-            converter.i_valid.eq(self.data_valid | self.data_error),
-            converter.i.eq(self.data),
+            converter.i_valid.eq(answer.valid | answer.error),
+            converter.i.eq(answer.data),
             words.w_en.eq(converter.o_valid),
             words.w_data.eq(Cat(converter.o[:INSTRUCTION_WIDTH], failed)),
             words.r_en.eq(self.o.ready),

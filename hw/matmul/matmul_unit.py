@@ -1,11 +1,12 @@
 """The matrix multiply unit's sequencer: MATMUL operations in, controls of buffers and accumulators out."""
 
 from amaranth import Module, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..lib.delay_line import DelayLine
 from ..lib.skid_buffer import SkidBuffer
+from ..spec.unit_ports import unit_port
 from .pass_generator import PassGenerator
 from .row_issuer import RowIssuer
 
@@ -31,12 +32,26 @@ class MatmulUnit(wiring.Component):
 
     Members
     -------
-    i : stream of operations; `done`, `done_slot` : the operation with this slot has ended.
-    blocked, held, head_slot : see :class:`hw.matmul.row_issuer.RowIssuer`.
-    coming, switch : from and to the weight FIFO. `address` : to the unified buffer.
-    read_row, start, bias_row, write, write_row : to the accumulators.
-    issued : a row entered the array in this cycle. `idle` : no operation is here.
-    waits_weights, waits_sums : why the next pass does not begin.
+    port : unit port of matmul, in
+        See :func:`hw.spec.unit_ports.unit_port`.
+    blocked : slots, in
+    held : 1, out
+    head_slot : slot, out
+        See :class:`hw.matmul.row_issuer.RowIssuer`.
+    coming : 1, in
+    switch : 1, out
+        From and to the weight FIFO.
+    address : row of the unified buffer, out
+    read_row, write_row : accumulator row, out
+    bias_row : bias row, out
+    start, write : 1, out
+        To the accumulators.
+    issued : 1, out
+        A row entered the array in this cycle.
+    idle : 1, out
+        No operation is here.
+    waits_weights, waits_sums : 1, out
+        Why the next pass does not begin.
     """
 
     #: Passes that stand ready: the one whose rows are issued, and two in the queue before it.
@@ -51,17 +66,19 @@ class MatmulUnit(wiring.Component):
         self.pass_ = pass_
         self.slot_shape = matmul["tag"].shape["slot"].shape
         super().__init__({
-            "i": In(stream.Signature(matmul)), "done": Out(1), "done_slot": Out(self.slot_shape),
+            "port": In(unit_port(matmul)),
             "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(self.slot_shape),
             "coming": In(1), "switch": Out(1),
             "address": Out(pass_["buffer"].shape),
             "read_row": Out(pass_["acc"].shape), "start": Out(1), "bias_row": Out(pass_["bias"].shape),
             "write": Out(1), "write_row": Out(pass_["acc"].shape),
-            "issued": Out(1), "idle": Out(1), "waits_weights": Out(1), "waits_sums": Out(1),
+            "issued": Out(1), "idle": Out(1),
+            "waits_weights": Out(1), "waits_sums": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
+        op = self.port.op
         m.submodules.generator = generator = PassGenerator(matmul=self.matmul, pass_=self.pass_)
         m.submodules.passes = passes = SkidBuffer(payload=self.pass_)
         m.submodules.issuer = issuer = RowIssuer(pass_=self.pass_)
@@ -69,11 +86,11 @@ class MatmulUnit(wiring.Component):
         connect(m, generator.o, passes.i)
         connect(m, passes.o, issuer.i)
         m.d.comb += [
-            generator.i.payload.eq(self.i.payload),
-            generator.i.valid.eq(self.i.valid & slots.w_rdy),
-            self.i.ready.eq(generator.i.ready & slots.w_rdy),
-            slots.w_en.eq(self.i.valid & self.i.ready),
-            slots.w_data.eq(self.i.p.tag.slot),
+            generator.i.payload.eq(op.payload),
+            generator.i.valid.eq(op.valid & slots.w_rdy),
+            op.ready.eq(generator.i.ready & slots.w_rdy),
+            slots.w_en.eq(op.valid & op.ready),
+            slots.w_data.eq(op.p.tag.slot),
             issuer.blocked.eq(self.blocked),
             self.held.eq(issuer.held),
             self.head_slot.eq(issuer.head_slot),
@@ -114,9 +131,9 @@ class MatmulUnit(wiring.Component):
             leaving.as_value().eq(flight.o_data),
             issuer.written_first.eq(flight.o_valid & leaving.first),
             issuer.written_last.eq(flight.o_valid & leaving.last),
-            self.done.eq(ended[-1]),
-            self.done_slot.eq(slots.r_data),
-            slots.r_en.eq(self.done),
+            self.port.done.eq(ended[-1]),
+            self.port.done_slot.eq(slots.r_data),
+            slots.r_en.eq(self.port.done),
         ]
         writing, row = flight.o_valid, leaving.row
         for stage in range(early):

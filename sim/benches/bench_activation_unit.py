@@ -207,25 +207,25 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
             events = list(model.events(offered))
             slot = offered["tag"]["slot"]
             due += [(*event, (slot, event[0]) if index == len(events) - 1 else None) for index, event in enumerate(events)]
-            ports.set(i__payload=pack(layout, **offered))
+            ports.set(port__op__payload=pack(layout, **offered))
             if start is None:
                 start = ports.cycle
         grant = int(rng.random() < grants)
-        ports.set(i__valid=offered is not None, grant=grant)
+        ports.set(port__op__valid=offered is not None, grant=grant)
         if read is not None:
             ports.set(sums=model.sums[read])
         # What the port gives stays only until someone else reads.
         ports.set(operand=buffer[asked] if asked is not None else [rng.getrandbits(16)] * n)
         await ports.settle()
 
-        write, done, reads = ports.get("write"), ports.get("done"), ports.get("read")
+        write, done, reads = ports.get("write"), ports.get("port__done"), ports.get("read")
         assert not (write and reads)
         if done and loads and ended is None:
-            assert ports.get("done_slot") == loads.pop(0)
+            assert ports.get("port__done_slot") == loads.pop(0)
         else:
             assert done == (ended is not None), f"cycle {ports.cycle}: done is {done}"
         if ended is not None:
-            assert ports.get("done_slot") == ended, f"cycle {ports.cycle}: slot {ports.get('done_slot')}, not {ended}"
+            assert ports.get("port__done_slot") == ended, f"cycle {ports.cycle}: slot {ports.get('done_slot')}, not {ended}"
         ended = asked = None
         if write or reads:
             assert due and not loads, f"cycle {ports.cycle}: a vector too many"
@@ -253,15 +253,15 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         if ports.get("acc_read"):
             read = ports.get("acc_row")
             assert read is None or read < len(model.sums)
-        if offered is not None and ports.get("i__ready"):
+        if offered is not None and ports.get("port__op__ready"):
             offered = None
         await ports.tick()
         if offered is None:
-            ports.set(i__payload=0)
-    ports.set(i__valid=0, grant=1)
+            ports.set(port__op__payload=0)
+    ports.set(port__op__valid=0, grant=1)
     for cycle in range(4):
         await ports.settle()
-        assert not ports.get("write") and not ports.get("read") and ports.get("done") == (cycle == 0 and ended is not None)
+        assert not ports.get("write") and not ports.get("read") and ports.get("port__done") == (cycle == 0 and ended is not None)
         await ports.tick()
     assert buffer == model.buffer
     return last - (start or 0), written
@@ -283,11 +283,11 @@ async def runs(ports, rng, *, count, part=1, **sizes):
         if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
             assert cycles == rows + 2 or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
-        ports.set(i__valid=1, i__payload=pack(activate_layout(config), **interrupted(rng, config)), grant=rng.getrandbits(1))
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **interrupted(rng, config)), grant=rng.getrandbits(1))
         for _ in range(rng.randrange(1, 5)):
             await ports.settle()
             await ports.tick()
-        ports.set(i__valid=0)
+        ports.set(port__op__valid=0)
         await ports.reset()
     return total
 

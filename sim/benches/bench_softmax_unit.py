@@ -86,7 +86,7 @@ async def operations(ports, rng, *, config, count, widest, grants):
         due = list(filled(rng, operation, accumulators))
         elements += operation["rows"] * (n * (operation["rows1"] - 1) + operation["lanes"])
         vectors += len(due)
-        ports.set(i__valid=1, i__payload=pack(layout, **operation))
+        ports.set(port__op__valid=1, port__op__payload=pack(layout, **operation))
         ended = False
         while not ended:
             grant = int(rng.random() < grants)
@@ -94,25 +94,25 @@ async def operations(ports, rng, *, config, count, widest, grants):
             if read is not None:
                 ports.set(sums=accumulators[read])
             await ports.settle()
-            write, ended = ports.get("write"), ports.get("done")
+            write, ended = ports.get("write"), ports.get("port__done")
             if write:
                 assert due, f"cycle {ports.cycle}: a vector too many"
                 found = ports.get("row"), ports.lanes("vector", n)
                 assert found == due[0], f"cycle {ports.cycle}: {operation} wrote {found}, not {due[0]}"
             else:
                 assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
-            assert ended == (not due) == ports.get("i__ready"), f"cycle {ports.cycle}: done is {ended}, {len(due)} vectors are due"
-            assert not ended or ports.get("done_slot") == operation["tag"]["slot"]
+            assert ended == (not due) == ports.get("port__op__ready"), f"cycle {ports.cycle}: done is {ended}, {len(due)} vectors are due"
+            assert not ended or ports.get("port__done_slot") == operation["tag"]["slot"]
             held = write and not grant
             if write and grant:
                 due.pop(0)
             if ports.get("acc_read"):
                 read = ports.get("acc_row")
             await ports.tick()
-    ports.set(i__valid=0)
+    ports.set(port__op__valid=0)
     for _ in range(40):
         await ports.settle()
-        assert not ports.get("write") and not ports.get("done")
+        assert not ports.get("write") and not ports.get("port__done")
         await ports.tick()
     return ports.cycle - 40 - start, elements, vectors
 
@@ -123,11 +123,11 @@ async def runs(ports, rng, *, count, widest, **sizes):
     elements = 0
     for grants in (1, 0.5, 0.1):
         operation = random_operation(rng, config, widest)
-        ports.set(i__valid=1, i__payload=pack(activate_layout(config), **operation), grant=1)
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), grant=1)
         for _ in range(rng.randrange(1, 90)):
             await ports.settle()
             await ports.tick()
-        ports.set(i__valid=0)
+        ports.set(port__op__valid=0)
         await ports.reset()
         elements += (await operations(ports, rng, config=config, count=count, widest=widest, grants=grants))[1]
     return elements

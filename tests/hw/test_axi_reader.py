@@ -30,8 +30,8 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
             if offers[client] is None and rng.random() < (0.05 if client == "fetch" else 0.5):
                 offers[client] = {"address": rng.getrandbits(24) << 3, "beats": rng.randrange(1, 17), "last": 1}
             request = offers[client]
-            ports.set(**{f"{client}__valid": request is not None,
-                         f"{client}__payload": pack(LAYOUT, **request) if request else 0})
+            ports.set(**{f"{client}__request__valid": request is not None,
+                         f"{client}__request__payload": pack(LAYOUT, **request) if request else 0})
         urgent, arready = rng.getrandbits(1), rng.random() < takes
         beat = bus[0] if bus and rng.random() < answers else None
         data, bad = rng.getrandbits(64), rng.random() < errors
@@ -59,15 +59,15 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
 
         # Data: a cycle later to its client, as a strobe of data or of an error; given up, to nobody.
         due, came = came, (beat and (beat[0], beat[2] or flush, bad, data))
-        strobes = {name: ports.get(f"{name}_valid") for name in CLIENTS}, {name: ports.get(f"{name}_error") for name in CLIENTS}
+        strobes = {name: ports.get(f"{name}__answer__valid") for name in CLIENTS}, {name: ports.get(f"{name}__answer__error") for name in CLIENTS}
         for kind, strobe in enumerate(strobes):
             for name in CLIENTS:
                 right = due is not None and due[:2] == (name, False) and bool(kind) == due[2]
                 assert strobe[name] == right, f"cycle {now}: {name} {('data', 'error')[kind]} is {strobe[name]}"
-        assert ports.get("bus__rready") == 1 and (due is None or ports.get("data") == due[3])
+        assert ports.get("bus__rready") == 1 and (due is None or ports.get(f"{due[0]}__answer__data") == due[3])
 
         # Grants: none after a flush while answers are missing, else the first in order that may.
-        taken = [name for name in CLIENTS if offers[name] and ports.get(f"{name}__ready")]
+        taken = [name for name in CLIENTS if offers[name] and ports.get(f"{name}__request__ready")]
         order = ["fetch", "weights", "load"] if urgent else ["fetch", "load", "weights"]
         loads_fit = load_beats + (MAX_BURST - asked_load if asked_load else 0) + MAX_BURST <= load_limit
         able = [name for name in order if offers[name] and (name != "load" or loads_fit)]

@@ -81,8 +81,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             mine = [slot for slot, (number, owner) in sorted(running.items(), key=lambda entry: entry[1][0]) if owner == unit]
             if mine and (together >= least or idle > 50) and rng.random() < ends:
                 done[unit] = mine[0]
-            ports.set(**{f"{unit}_done": unit in done, f"{unit}_done_slot": done.get(unit, rng.randrange(config.window)),
-                         f"{unit}__ready": rng.random() < ready})
+            ports.set(**{f"{unit}__done": unit in done, f"{unit}__done_slot": done.get(unit, rng.randrange(config.window)),
+                         f"{unit}__op__ready": rng.random() < ready})
         await ports.settle()
         in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
         assert in_flight <= config.window
@@ -94,8 +94,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             begins(slot, handed.pop(slot), "matmul")
             moved = True
         for unit, kind in UNITS.items():
-            if ports.get(f"{unit}__valid") and ports.get(f"{unit}__ready"):
-                entry = unpack(layouts[kind], ports.get(f"{unit}__payload"))
+            if ports.get(f"{unit}__op__valid") and ports.get(f"{unit}__op__ready"):
+                entry = unpack(layouts[kind], ports.get(f"{unit}__op__payload"))
                 tag = unpack(layouts[kind]["tag"].shape, entry["tag"])
                 number = tag["pc"]
                 assert number == expected[unit].pop(0), f"{unit}: instruction {number} out of order"
@@ -109,7 +109,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
                 moved = True
                 queued[unit].remove(number)
         # Nothing waits too long.
-        firsts = {unit: queue[:1] if not ports.get(f"{unit}__valid") else [] for unit, queue in queued.items()}
+        firsts = {unit: queue[:1] if not ports.get(f"{unit}__op__valid") else [] for unit, queue in queued.items()}
         for unit, first in {**firsts, "handed": list(handed.values())[:1]}.items():
             if not first or not waits_for[first[0]] <= known:
                 free[unit] = first, 0

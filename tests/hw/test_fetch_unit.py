@@ -23,12 +23,12 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
     while overruns < 5:
         ready, accepts = rng.random() < takes, rng.random() < 0.7
         beat = due.pop(0) if due and rng.random() < answers else None
-        ports.set(o__ready=ready, request__ready=accepts, data_valid=beat is not None and beat != fail,
-                  data_error=beat is not None and beat == fail,
-                  data=sum(memory[beat + i] << 8 * i for i in range(bus_bytes)) if beat is not None else rng.getrandbits(32))
+        ports.set(o__ready=ready, host__request__ready=accepts, host__answer__valid=beat is not None and beat != fail,
+                  host__answer__error=beat is not None and beat == fail,
+                  host__answer__data=sum(memory[beat + i] << 8 * i for i in range(bus_bytes)) if beat is not None else rng.getrandbits(32))
         await ports.settle()
-        if ports.get("request__valid") and accepts:
-            request = unpack(burst_request(32), ports.get("request__payload"))
+        if ports.get("host__request__valid") and accepts:
+            request = unpack(burst_request(32), ports.get("host__request__payload"))
             first = request["address"] - base
             assert pc <= first and first + request["beats"] * bus_bytes <= size, f"reads {first:#x} of {size:#x} bytes"
             assert request["address"] % 4096 + request["beats"] * bus_bytes <= 4096

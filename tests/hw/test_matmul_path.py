@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, connect, flipped
 
 from amaranth_tpu.hw.array.accumulators import Accumulators
@@ -16,6 +16,7 @@ from amaranth_tpu.hw.array.weight_fifo import WeightFifo
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
 from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
+from amaranth_tpu.hw.spec.unit_ports import unit_port
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.rtl.ports import bfloat16_bits, binary32_bits, pack, simulate
@@ -37,9 +38,9 @@ class MatmulPath(wiring.Component):
         self.accumulators = Accumulators(n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth,
                                          latency=config.read_latency)
         self.taken = {"fifo": ("write", "write_data", "freed"), "buffer": ("port_address", "port_write", "port_i"),
-                      "unit": ("done", "done_slot", "issued", "write", "write_row"), "array": ("sums_o",),
+                      "unit": ("issued", "write", "write_row"), "array": ("sums_o",),
                       "accumulators": ("out_row", "out_read", "out", "bias_write", "bias_write_row", "bias_data")}
-        super().__init__({"i": In(stream.Signature(matmul_layout(config))),
+        super().__init__({"port": In(unit_port(matmul_layout(config))),
                           **{f"{block}_{port}": getattr(self, block).signature.members[port]
                              for block, ports in self.taken.items() for port in ports}})
 
@@ -48,7 +49,7 @@ class MatmulPath(wiring.Component):
         unit, fifo, buffer, array, accumulators = self.unit, self.fifo, self.buffer, self.array, self.accumulators
         for name in ("unit", "fifo", "buffer", "array", "accumulators"):
             m.submodules[name] = getattr(self, name)
-        connect(m, flipped(self.i), unit.i)
+        connect(m, flipped(self.port), unit.port)
         m.d.comb += [buffer.address.eq(unit.address), fifo.switch.eq(unit.switch), unit.coming.eq(fifo.coming)]
         m.d.comb += [getattr(accumulators, name).eq(getattr(unit, name))
                      for name in ("read_row", "start", "bias_row", "write", "write_row")]
@@ -114,8 +115,8 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
             ports.set(fifo_write_data=joined([tiles[tile][r][column] for r in range(n)], 16))
         if offered is None and todo and written >= n * min(len(tiles), config.weight_fifo_depth):
             offered = todo.pop(0)
-            ports.set(i__payload=pack(matmul_layout(config), **offered))
-        ports.set(fifo_write=write, i__valid=offered is not None)
+            ports.set(port__op__payload=pack(matmul_layout(config), **offered))
+        ports.set(fifo_write=write, port__op__valid=offered is not None)
         await ports.settle()
         written, freed = written + write, freed + ports.get("fifo_freed")
         if ports.get("unit_issued"):
@@ -128,16 +129,16 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         for column, found in enumerate(ports.lanes("array_sums_o", n)[:len(returned)]):
             right = found if returned[-1 - column] is None else returned[-1 - column][column]
             assert found == right, f"cycle {ports.cycle}: column {column} is {found:08x}, not {right:08x}"
-        if offered is not None and ports.get("i__ready"):
+        if offered is not None and ports.get("port__op__ready"):
             offered = None
-        if ports.get("unit_done"):
-            assert ports.get("unit_done_slot") == slots[done]
+        if ports.get("port__done"):
+            assert ports.get("port__done_slot") == slots[done]
             done += 1
             if done == len(matmuls):
                 break
         await ports.tick()
         assert ports.cycle < 20_000, f"stuck: {done} of {len(matmuls)} operations, {written} vectors of weights"
-    ports.set(fifo_write=0, i__valid=0)
+    ports.set(fifo_write=0, port__op__valid=0)
 
     # From two cycles after the last `done` on, the last row first: all sums must be there.
     for _ in range(2):

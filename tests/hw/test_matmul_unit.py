@@ -31,8 +31,8 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         now = ports.cycle
         if offered is None and todo and rng.random() < offers:
             offered = todo.pop(0)
-            ports.set(i__payload=pack(layout, **offered))
-        ports.set(i__valid=offered is not None, coming=loaded_at <= now + 1)
+            ports.set(port__op__payload=pack(layout, **offered))
+        ports.set(port__op__valid=offered is not None, coming=loaded_at <= now + 1)
         await ports.settle()
 
         row = ports.get("issued")
@@ -65,9 +65,9 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             assert ports.get("write_row") == acc, f"cycle {now}: writes row {ports.get('write_row')}, not {acc}"
 
         # The end of an operation, a cycle before its last sum goes to the last column's memory.
-        if ports.get("done"):
+        if ports.get("port__done"):
             assert ends and now >= ends[0][0] - 1, f"cycle {now}: done too early"
-            assert ports.get("done_slot") == ends.pop(0)[1], f"cycle {now}: slot {ports.get('done_slot')}"
+            assert ports.get("port__done_slot") == ends.pop(0)[1], f"cycle {now}: slot {ports.get('done_slot')}"
         assert not ends or now <= ends[0][0], f"cycle {now}: done is late"
         assert not ports.get("idle") or not (due or row), f"cycle {now}: idle with {len(due)} rows to come"
 
@@ -75,7 +75,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         if switched:
             assert loaded_at <= now, f"cycle {now}: a switch to a tile that is not loaded"
             loaded_at = now + tile(rng)
-        accepted = offered is not None and ports.get("i__ready")
+        accepted = offered is not None and ports.get("port__op__ready")
         if accepted:
             for pass_ in passes(offered):
                 for index, (buffer, acc) in enumerate(rows(pass_)):
@@ -88,7 +88,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         quiet = 0 if busy else quiet + 1
         await ports.tick()
         assert now < 20_000, "stuck"
-    ports.set(i__valid=0)
+    ports.set(port__op__valid=0)
     await ports.settle()
     assert ports.get("idle") and not ends
     return issued
@@ -97,10 +97,10 @@ async def operations(ports, rng, *, config, todo, offers, tile):
 async def runs(ports, rng, *, config, todo, offers, tile):
     """The operations; then a reset amid some; then the operations again."""
     await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
-    ports.set(i__valid=1, i__payload=pack(matmul_layout(config), **todo[0]), coming=1)
+    ports.set(port__op__valid=1, port__op__payload=pack(matmul_layout(config), **todo[0]), coming=1)
     for _ in range(rng.randrange(8, 20)):
         await ports.tick()
-    ports.set(i__valid=0, coming=0)
+    ports.set(port__op__valid=0, coming=0)
     await ports.reset()
     return await operations(ports, rng, config=config, todo=todo, offers=offers, tile=tile)
 

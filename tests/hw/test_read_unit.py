@@ -22,20 +22,20 @@ async def traffic(ports, rng, *, ratio, count, answers, failing=False):
     given, owed, beats, ahead = 0, 0, [], 0
     while vectors:
         accepts = rng.random() < 0.8
-        ports.set(i__valid=given < count and rng.random() < 0.8, i__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
-                  request__ready=accepts)
+        ports.set(port__op__valid=given < count and rng.random() < 0.8, port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+                  host__request__ready=accepts)
         arrives = owed and rng.random() < answers
         fails = arrives and failing and len(vectors) < 20
         word = rng.getrandbits(64)
-        ports.set(data_valid=arrives and not fails, data_error=fails, data=word)
+        ports.set(host__answer__valid=arrives and not fails, host__answer__error=fails, host__answer__data=word)
         await ports.settle()
         entry, v = vectors[0]
         if fails:
-            assert ports.get("error") and ports.get("error_pc") == entry["tag"]["pc"]
+            assert ports.get("fault__valid") and ports.get("fault__pc") == entry["tag"]["pc"]
             return ahead
-        assert not ports.get("error")
-        if ports.get("request__valid") and accepts:
-            request = unpack(burst_request(32), ports.get("request__payload"))
+        assert not ports.get("fault__valid")
+        if ports.get("host__request__valid") and accepts:
+            request = unpack(burst_request(32), ports.get("host__request__payload"))
             for beat in range(request["beats"]):
                 assert request["address"] + 8 * beat == asked.pop(0)
             owed += request["beats"]
@@ -45,14 +45,14 @@ async def traffic(ports, rng, *, ratio, count, answers, failing=False):
         written = len(beats) == ratio
         assert ports.get("write") == written
         last = written and v == entry["vectors"] - 1
-        assert ports.get("done") == last
+        assert ports.get("port__done") == last
         if written:
             assert ports.get("vector") == sum(beat << 64 * i for i, beat in enumerate(beats))
             assert (ports.get("row"), ports.get("bias")) == (entry["row"] + v, entry["bias"])
-            assert not last or ports.get("done_slot") == entry["tag"]["slot"]
+            assert not last or ports.get("port__done_slot") == entry["tag"]["slot"]
             vectors.pop(0)
             beats = []
-        given += ports.get("i__valid") and ports.get("i__ready")
+        given += ports.get("port__op__valid") and ports.get("port__op__ready")
         ahead = max(ahead, given - todo.index(entry))
         await ports.tick()
     assert not asked and not owed and given == count

@@ -33,7 +33,7 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
         answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
         fails = answer and rng.random() < 0.2
         vector = contents[coming] if coming is not None else vector       # stays until the next read
-        ports.set(i__valid=given < count, i__payload=pack(LAYOUT, **todo[given]) if given < count else 0, grant=grant,
+        ports.set(port__op__valid=given < count, port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0, grant=grant,
                   vector=vector, burst__ready=accepts, data__ready=ready, answered=answer, failed=fails)
         await ports.settle()
         coming = None
@@ -42,12 +42,12 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
             assert ports.get("row") == rows[0], f"cycle {ports.cycle}: row {ports.get('row')}, not {rows[0]}"
             if grant:
                 coming = rows.pop(0)
-        assert ports.get("done") == (answer and bursts[0][1]), f"cycle {ports.cycle}: done"
-        assert ports.get("error") == fails
+        assert ports.get("port__done") == (answer and bursts[0][1]), f"cycle {ports.cycle}: done"
+        assert ports.get("fault__valid") == fails
         if answer:
             owner = todo[bursts.pop(0)[0]]["tag"]
-            assert not ports.get("done") or ports.get("done_slot") == owner["slot"]
-            assert not fails or ports.get("error_pc") == owner["pc"]
+            assert not ports.get("port__done") or ports.get("port__done_slot") == owner["slot"]
+            assert not fails or ports.get("fault__pc") == owner["pc"]
         if ports.get("data__valid") and ready:
             assert ports.get("data__payload") == beats.pop(0), f"cycle {ports.cycle}: wrong data"
             waiting = [burst for burst in bursts if burst[2]]
@@ -64,7 +64,7 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
             early -= covered
             bursts.append([owner, burst["last"], burst["beats"] - covered, ports.cycle])
             assert burst["last"] == (not owners or owners[0] != owner)
-        given += ports.get("i__ready") and given < count
+        given += ports.get("port__op__ready") and given < count
         await ports.tick()
 
 
