@@ -1,12 +1,13 @@
 """The core: its blocks and how they are connected."""
 
-from amaranth import Cat, ClockDomain, DomainRenamer, Module, Mux, Signal
+from amaranth import ClockDomain, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .activation.activation_unit import ActivationUnit
 from .activation.result_units import ResultUnits
 from .array.accumulators import Accumulators
+from .array.buffer_port import BufferPort
 from .array.systolic_array import SystolicArray
 from .array.unified_buffer import UnifiedBuffer
 from .array.weight_fifo import WeightFifo
@@ -20,14 +21,17 @@ from .bus.weight_credits import WeightCredits
 from .control.control_registers import ControlRegisters
 from .control.decoder import Decoder
 from .control.dispatcher import Dispatcher
+from .control.fault_latch import FaultLatch
 from .control.fetch_unit import FetchUnit
+from .control.region_check import RegionCheck
 from .control.run_control import RunControl
+from .control.stall_reasons import StallReasons
 from .lib.hierarchy import instantiate
 from .lib.width_converter import WidthConverter
 from .matmul.matmul_unit import MatmulUnit
 from .spec.isa import Region
 from .spec.operations import activate_layout, matmul_layout, pass_layout, transfer_layout
-from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, STALLS, VERSION
+from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, VERSION
 
 __all__ = ["Tpu"]
 
@@ -107,6 +111,7 @@ class Tpu(wiring.Component):
             n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency),
             "accumulators")
         m.submodules.bias_rows = bias_rows = WidthConverter(width=config.vector_width, ratio=2)
+        m.submodules.buffer_port = port = BufferPort(n=config.n, depth=config.unified_buffer_depth)
 
         # Host ports.
         connect(m, flipped(self.s_axil), registers.bus)
@@ -157,9 +162,12 @@ class Tpu(wiring.Component):
         ]
 
         # Sums: accumulators -> array -> accumulators -> activation unit.
-        for name in ("read_row", "start", "bias_row", "write", "write_row"):
-            m.d.comb += getattr(accumulators, name).eq(getattr(matmul_unit, name))
         m.d.comb += [
+            accumulators.read_row.eq(matmul_unit.read_row),
+            accumulators.start.eq(matmul_unit.start),
+            accumulators.bias_row.eq(matmul_unit.bias_row),
+            accumulators.write.eq(matmul_unit.write),
+            accumulators.write_row.eq(matmul_unit.write_row),
             array.sums_i.eq(accumulators.top),
             accumulators.bottom.eq(array.sums_o),
             activation.sums.eq(accumulators.out),
@@ -172,22 +180,35 @@ class Tpu(wiring.Component):
             accumulators.bias_data.eq(bias_rows.o),
         ]
 
-        # The vector port of the unified buffer: loads cannot wait, then activations, then stores.
-        loading = load.write & ~load.bias
+        # The vector port of the unified buffer: loads, results and stores.
         m.d.comb += [
-            activation.grant.eq(~loading),
-            store.grant.eq(~loading & ~activation.write & ~activation.read),
-            buffer.port_write.eq(loading | (activation.write & activation.grant)),
-            buffer.port_read.eq((store.read & store.grant) | (activation.read & activation.grant)),
-            buffer.port_address.eq(Mux(loading, load.row, Mux(activation.write | activation.read, activation.row, store.row))),
-            buffer.port_i.eq(Mux(loading, load.vector, activation.vector)),
+            port.load.write.eq(load.write),
+            port.load.bias.eq(load.bias),
+            port.load.row.eq(load.row),
+            port.load.vector.eq(load.vector),
+            port.results.write.eq(activation.write),
+            port.results.read.eq(activation.read),
+            port.results.row.eq(activation.row),
+            port.results.vector.eq(activation.vector),
+            activation.grant.eq(port.results.grant),
+            port.store.read.eq(store.read),
+            port.store.row.eq(store.row),
+            store.grant.eq(port.store.grant),
+            buffer.port_write.eq(port.write),
+            buffer.port_read.eq(port.read),
+            buffer.port_address.eq(port.address),
+            buffer.port_i.eq(port.vector),
             store.vector.eq(buffer.port_o),
             activation.operand.eq(buffer.port_o),
         ]
 
         self._connect_run(m, registers, run, reader, writer)
         self._connect_faults(m, run, decoder, load, weights, store)
-        self._connect_counters(m, run, dispatcher, matmul_unit, weight_fifo, activation)
+        self._connect_counters(m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation)
+        for region in Region:
+            m.submodules[f"{region.name.lower()}_region"] = bus(check := RegionCheck(address_width=config.address_width))
+            connect(m, registers.regions[region.value], check.region)
+            m.d.comb += [decoder.bases[region.value].eq(check.base), decoder.sizes[region.value].eq(check.size)]
         m.d.comb += [
             fetch.base.eq(decoder.bases[Region.MODEL.value]),
             fetch.size.eq(decoder.sizes[Region.MODEL.value]),
@@ -195,24 +216,11 @@ class Tpu(wiring.Component):
             run.halted.eq(dispatcher.halted),
             run.present_pc.eq(decoder.pc),
         ]
-        for region in Region:
-            low, high, size = (getattr(registers, f"{region.name.lower()}_{part}") for part in ("base_low", "base_high", "size"))
-            # A region that leaves the bus' addresses is as good as empty. That a sum is 0 shows without its carries.
-            usable = Signal(32, name=f"{region.name.lower()}_usable")
-            beyond, carries, sum_zero = (Signal(name=f"{region.name.lower()}_{part}") for part in ("beyond", "carries", "sum_zero"))
-            base = Cat(low, high)[:config.address_width]
-            m.d.bus += [
-                beyond.eq(Cat(low, high)[config.address_width:].any()),
-                carries.eq((base + size)[config.address_width]),
-                sum_zero.eq((base ^ size) == ((base | size) << 1)[:config.address_width]),
-                usable.eq(Mux(beyond | (carries & ~sum_zero), 0, size)),
-            ]
-            m.d.comb += [decoder.bases[region.value].eq(Cat(low, high)), decoder.sizes[region.value].eq(usable)]
         return m
 
     def _clock(self, m):
         """The domains of one clock: `bus`; `sync`, which works in a run; `array`, whose reset comes a cycle later, from a register
-        of its own, since the array lies all over the part. Nothing reaches it so soon."""
+        of its own, since the array lies all over the part. Nothing enters the array in the first cycle of a run."""
         m.domains.bus = bus = ClockDomain("bus")
         m.domains.sync = sync = ClockDomain("sync")
         m.domains.array = array = ClockDomain("array")
@@ -224,75 +232,69 @@ class Tpu(wiring.Component):
     def _connect_run(self, m, registers, run, reader, writer):
         """Commands and status."""
         config = self.config
-        interrupt_enable = Signal()
-        with m.If(registers.interrupt_written):
-            m.d.bus += interrupt_enable.eq(registers.written_data[0])
-        m.d.bus += run.quiet.eq(reader.quiet & writer.quiet)
         m.d.comb += [
             self._running.eq(run.running),
             run.start.eq(registers.control_written & registers.written_data[0]),
             run.reset.eq(registers.control_written & registers.written_data[1]),
             run.acknowledge.eq(registers.interrupt_written & registers.written_data[1]),
+            run.enable_written.eq(registers.interrupt_written),
+            run.enable.eq(registers.written_data[0]),
             run.timeout.eq(registers.timeout),
+            run.reader_quiet.eq(reader.quiet),
+            run.writer_quiet.eq(writer.quiet),
             reader.flush.eq(~run.running),
             writer.flush.eq(~run.running),
-            self.irq.eq(run.pending & interrupt_enable),
+            self.irq.eq(run.irq),
 
             registers.id.eq(IDENTIFIER),
             registers.version.eq(VERSION),
-            registers.config.eq(config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.window << 24),
+            registers.config.eq(REGISTER["config"].pack(
+                n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, window=config.window)),
             registers.unified_buffer_depth.eq(config.unified_buffer_depth),
             registers.accumulator_depth.eq(config.accumulator_depth),
             registers.bias_depth.eq(config.bias_depth),
             registers.weight_fifo_depth.eq(config.weight_fifo_depth),
-            registers.features.eq(config.pooling | config.softmax << 1 | config.table_lanes << 8),
-            registers.status.eq(Cat(run.active, run.done, run.faulted, run.quiet)),
-            registers.interrupt.eq(Cat(interrupt_enable, run.pending)),
+            registers.features.eq(REGISTER["features"].pack(
+                pooling=config.pooling, softmax=config.softmax, table_lanes=config.table_lanes)),
+            registers.status.eq(REGISTER["status"].pack(running=run.active, done=run.done, fault=run.faulted, quiet=run.quiet)),
+            registers.interrupt.eq(REGISTER["interrupt"].pack(enable=run.enabled, pending=run.pending)),
             registers.fault_cause.eq(run.fault_cause),
             registers.fault_pc.eq(run.fault_pc),
             registers.cycles.eq(run.cycles),
             registers.busy.eq(run.busy_cycles),
             registers.read_beats.eq(run.read_beats),
             registers.write_beats.eq(run.write_beats),
-            *(getattr(registers, f"stall_{name}").eq(run.stall_cycles[i]) for i, name in enumerate(STALLS)),
+            *(register.eq(counter) for register, counter in zip(registers.stalls, run.stall_cycles)),
         ]
 
     def _connect_faults(self, m, run, decoder, load, weights, store):
-        """The first fault of a run ends it, a cycle later; in one cycle, the earlier in this list counts."""
-        sources = [
-            *((unit.fault.valid, unit.fault.cause, unit.fault.pc) for unit in (load, weights, store)),
-            (decoder.fault, decoder.cause, decoder.pc),
-        ]
-        m.d.sync += run.fault.eq(Cat(fault for fault, _, _ in sources).any())
-        for index, (fault, cause, pc) in enumerate(sources):
-            with m.If(fault) if index == 0 else m.Elif(fault):
-                m.d.sync += [run.cause.eq(cause), run.pc.eq(pc)]
-
-    def _connect_counters(self, m, run, dispatcher, matmul_unit, weight_fifo, activation):
-        """Why the array takes no row, and whether anything moves at all."""
-        read, write = self.m_axi_read, self.m_axi_write
-        load, weights, store, _, activate = dispatcher.waits
-        reasons = {
-            "weights": matmul_unit.waits_weights & ~weight_fifo.shifting,
-            "shift": matmul_unit.waits_weights & weight_fifo.shifting,
-            "accumulate": matmul_unit.waits_sums,
-            "load": load,
-            "activate": activate,
-            "store": store,
-            "drain": matmul_unit.idle & ~dispatcher.matmul_queued & dispatcher.at_end,
-        }
-        others = Cat(reasons.values()).any()
-        reasons["fetch"] = ~others
-        waits = matmul_unit.waits_weights | matmul_unit.waits_sums
-        for name in ("load", "activate", "store"):
-            reasons[name] = reasons[name] & ~waits
+        """The first fault of a run ends it; in one cycle, loads come before stores, and these before the decoder."""
+        units = (load, weights, store)
+        m.submodules.fault = latch = FaultLatch(sources=len(units) + 1)
+        for unit, source in zip(units, latch.i):
+            connect(m, unit.fault, source)
         m.d.comb += [
+            latch.i[len(units)].valid.eq(decoder.fault),
+            latch.i[len(units)].cause.eq(decoder.cause),
+            latch.i[len(units)].pc.eq(decoder.pc),
+        ]
+        connect(m, latch.o, run.fault)
+
+    def _connect_counters(self, m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation):
+        """Why the array takes no row, and whether anything moves at all."""
+        m.submodules.stalls = stalls = StallReasons()
+        m.d.comb += [
+            stalls.waits_weights.eq(matmul_unit.waits_weights),
+            stalls.waits_sums.eq(matmul_unit.waits_sums),
+            stalls.idle.eq(matmul_unit.idle),
+            stalls.shifting.eq(weight_fifo.shifting),
+            stalls.waits.eq(dispatcher.waits),
+            stalls.matmul_queued.eq(dispatcher.matmul_queued),
+            stalls.at_end.eq(dispatcher.at_end),
             run.busy.eq(matmul_unit.issued),
-            run.stall.eq(Cat(reasons[name] for name in STALLS)),
-            run.read_beat.eq(read.rvalid & read.rready),
-            run.write_beat.eq(write.wvalid & write.wready),
+            run.stall.eq(stalls.stall),
+            run.read_beat.eq(reader.beat),
+            run.write_beat.eq(writer.beat),
             run.progress.eq(
-                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves
-                | (read.arvalid & read.arready) | run.read_beat
-                | (write.awvalid & write.awready) | run.write_beat | (write.bvalid & write.bready)),
+                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves | reader.moves | writer.moves),
         ]

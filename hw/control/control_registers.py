@@ -5,12 +5,18 @@ from operator import or_
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, Signature
 
 from ..bus.axi import OKAY, axi4_lite_signature
-from ..spec.registers import ADDRESS_WIDTH, REGISTERS
+from ..spec.isa import Region
+from ..spec.registers import ADDRESS_WIDTH, REGISTERS, STALLS
 
-__all__ = ["ControlRegisters"]
+__all__ = ["ControlRegisters", "region_registers"]
+
+
+def region_registers():
+    """The registers that place a region, 32 bits each, as the core sees them."""
+    return Signature({"base_low": Out(32), "base_high": Out(32), "size": Out(32)})
 
 
 class ControlRegisters(wiring.Component):
@@ -20,17 +26,32 @@ class ControlRegisters(wiring.Component):
 
     Members
     -------
-    bus : AXI4-Lite.
-    <name> : an input for each `ro` register; an output that holds each `rw` register (but `interrupt`, an input).
-    <name>_written, written_data : strobes of the `w1` registers and of `interrupt`, with what was written.
+    bus : AXI4-Lite, in
+    <name> : 32, in
+        For each `ro` register, and for `interrupt`: what a read gives.
+    <name> : 32, out
+        For each other `rw` register: what it holds.
+    regions : array of region registers, out
+        See :func:`region_registers`; in the order of `Region`.
+    stalls : array of 32, in
+        The counters, in the order of `STALLS`.
+    <name>_written : 1, out
+        For each `w1` register, and for `interrupt`: a write, in the cycle of `written_data`.
+    written_data : 32, out
     """
 
     #: `rw` registers whose state lives elsewhere.
     _elsewhere = ("interrupt",)
 
     def __init__(self):
-        members = {"bus": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)), "written_data": Out(32)}
+        members = {
+            "bus": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
+            "regions": Out(region_registers()).array(len(Region)), "stalls": In(32).array(len(STALLS)),
+            "written_data": Out(32),
+        }
         for register in REGISTERS:
+            if register.group:
+                continue
             if self._is_stored(register):
                 members[register.name] = Out(32, init=register.reset)
             else:
@@ -42,6 +63,14 @@ class ControlRegisters(wiring.Component):
 
     def _is_stored(self, register):
         return register.access == "rw" and register.name not in self._elsewhere
+
+    def _value(self, register):
+        """The member that is, or holds, a register's value."""
+        name, *steps = register.group or (register.name,)
+        value = getattr(self, name)
+        for step in steps:
+            value = getattr(value, step) if isinstance(step, str) else value[step]
+        return value
 
     def elaborate(self, platform):
         m = Module()
@@ -69,14 +98,14 @@ class ControlRegisters(wiring.Component):
         with m.If(read):
             m.d.sync += [
                 bus.rvalid.eq(1),
-                bus.rdata.eq(reduce(or_, (Mux(selected[i], getattr(self, register.name), 0) for i, register in enumerate(readable)))),
+                bus.rdata.eq(reduce(or_, (Mux(selected[i], self._value(register), 0) for i, register in enumerate(readable)))),
             ]
 
         m.d.sync += self.written_data.eq(bus.wdata)
         for register in REGISTERS:
             chosen = write & (bus.awaddr[2:] == register.offset >> 2)
             if self._is_stored(register):
-                held = getattr(self, register.name)
+                held = self._value(register)
                 for byte in range(4):
                     with m.If(chosen & bus.wstrb[byte]):
                         m.d.sync += held.word_select(byte, 8).eq(bus.wdata.word_select(byte, 8))

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.isa import Fault
 from ..spec.registers import STALLS
+from ..spec.unit_ports import fault_port
 
 __all__ = ["RunControl"]
 
@@ -23,25 +24,52 @@ class RunControl(wiring.Component):
 
     Outside a run all units are held in reset (`running` is 0) and the bus managers drain. A start waits until they are
     `quiet`. A run ends with `halted`, with a fault, or by `reset`. With no `progress` for `timeout` cycles, a run ends
-    with the fault TIMEOUT, whatever it waits for.
+    with the fault TIMEOUT, whatever it waits for. What is counted, and `progress`, is taken one cycle late, so that no block's
+    path ends in a counter.
 
     Members
     -------
-    start, reset, acknowledge : commands. `timeout` : cycles.
-    quiet, progress, halted : from the core. `fault`, `cause`, `pc` : from the core; `present_pc` : for a timeout.
-    running : the units may work. `active`, `done`, `faulted`, `pending` : status; `fault_cause`, `fault_pc`.
-    busy : a row entered the array in this cycle; else the reason of `stall`, one bit each in the order of `STALLS`, the
-    lowest counts. `cycles`, `busy_cycles`, `stall_cycles` : the counters; `read_beat`, `write_beat` and their counters. All
-    that is counted, and `progress`, is a cycle old, so no block's path ends in a counter.
+    start, reset, acknowledge : 1, in
+        Commands; `acknowledge` clears `pending`.
+    enable_written, enable : 1, in
+        Sets `enabled`.
+    timeout : 32, in
+        Cycles.
+    reader_quiet, writer_quiet : 1, in
+        The bus managers lack no answer.
+    progress, halted : 1, in
+    fault : fault port, in
+        See :func:`hw.spec.unit_ports.fault_port`.
+    present_pc : 32, in
+        The `fault_pc` of a TIMEOUT.
+    running : 1, out
+        The units may work.
+    active, done, faulted, quiet : 1, out
+        Status; `quiet` is both managers', one cycle late.
+    fault_cause : Fault, out
+    fault_pc : 32, out
+    pending, enabled, irq : 1, out
+        A run has ended; the interrupt is enabled; both.
+    busy : 1, in
+        A row entered the array in this cycle.
+    stall : reasons, in
+        Else why not, one bit each in the order of `STALLS`; the lowest counts.
+    read_beat, write_beat : 1, in
+        A beat on the bus.
+    cycles, busy_cycles, read_beats, write_beats : 32, out
+    stall_cycles : array of 32, out
+        The counters.
     """
 
     def __init__(self):
         super().__init__({
             "start": In(1), "reset": In(1), "acknowledge": In(1), "timeout": In(32),
-            "quiet": In(1), "progress": In(1), "halted": In(1),
-            "fault": In(1), "cause": In(Fault), "pc": In(32), "present_pc": In(32),
-            "running": Out(1), "active": Out(1), "done": Out(1), "faulted": Out(1), "pending": Out(1),
+            "enable_written": In(1), "enable": In(1),
+            "reader_quiet": In(1), "writer_quiet": In(1), "progress": In(1), "halted": In(1),
+            "fault": In(fault_port()), "present_pc": In(32),
+            "running": Out(1), "active": Out(1), "done": Out(1), "faulted": Out(1), "quiet": Out(1),
             "fault_cause": Out(Fault), "fault_pc": Out(32),
+            "pending": Out(1), "enabled": Out(1), "irq": Out(1),
             "busy": In(1), "stall": In(len(STALLS)), "read_beat": In(1), "write_beat": In(1),
             "cycles": Out(32), "busy_cycles": Out(32), "stall_cycles": Out(32).array(len(STALLS)),
             "read_beats": Out(32), "write_beats": Out(32),
@@ -71,8 +99,12 @@ class RunControl(wiring.Component):
                 with m.If(counts):
                     m.d.sync += counter.eq(counter + 1)
 
+        m.d.comb += self.irq.eq(self.pending & self.enabled)
+        with m.If(self.enable_written):
+            m.d.sync += self.enabled.eq(self.enable)
         with m.If(self.acknowledge):
             m.d.sync += self.pending.eq(0)
+        m.d.sync += self.quiet.eq(self.reader_quiet & self.writer_quiet)
 
         # A cycle old too: the comparison is long.
         expired = Signal()
@@ -97,15 +129,15 @@ class RunControl(wiring.Component):
                 with m.Elif(self.quiet):
                     m.d.sync += [state.eq(State.RUN), self.running.eq(1)]
             with m.Case(State.RUN):
-                with m.If(self.fault | expired):
+                with m.If(self.fault.valid | expired):
                     m.d.comb += fail.eq(1)
                 with m.Elif(self.halted):
                     m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.done.eq(1), self.pending.eq(1)]
 
         with m.If(fail):
             m.d.sync += [state.eq(State.IDLE), self.running.eq(0), self.faulted.eq(1), self.pending.eq(1)]
-            with m.If(self.running & self.fault):
-                m.d.sync += [self.fault_cause.eq(self.cause), self.fault_pc.eq(self.pc)]
+            with m.If(self.running & self.fault.valid):
+                m.d.sync += [self.fault_cause.eq(self.fault.cause), self.fault_pc.eq(self.fault.pc)]
             with m.Else():
                 m.d.sync += [self.fault_cause.eq(Fault.TIMEOUT), self.fault_pc.eq(self.present_pc)]
         with m.If(self.reset):

@@ -1,6 +1,8 @@
 """The register map of the AXI4-Lite slave, described once: hardware, driver, tests and datasheet read it here."""
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from .isa import Fault, Region
 
@@ -31,7 +33,8 @@ class Register:
     """One 32-bit register.
 
     `access` is `ro`, `rw` or `w1` (reads as 0 or as stated, acts where a 1 is written). `fields` maps a name to
-    `(first bit, width, text)`.
+    `(first bit, width, text)`. `group` tells registers of one kind apart: the name of the kind, an index, and, where each of
+    the kind has several registers, the part.
     """
 
     name: str
@@ -40,6 +43,19 @@ class Register:
     text: str
     fields: dict = None
     reset: int = 0
+    group: tuple = ()
+
+    def pack(self, **values):
+        """The register's value from one for each of its fields, ints or Amaranth values.
+
+        Raises
+        ------
+        ValueError
+            For other fields than the register has.
+        """
+        if values.keys() != self.fields.keys():
+            raise ValueError(f"{self.name} has the fields {', '.join(self.fields)}, not {', '.join(values)}")
+        return reduce(or_, (value << self.fields[name][0] for name, value in values.items()))
 
 
 def _registers():
@@ -74,13 +90,15 @@ def _registers():
     yield Register("pc", 0x038, "rw", "Offset in region MODEL of the first instruction.")
     for region in Region:
         base, name = 0x040 + 0x10 * region.value, region.name.lower()
-        yield Register(f"{name}_base_low", base, "rw", f"Region {region.name}: address, low 32 bits.")
-        yield Register(f"{name}_base_high", base + 4, "rw", f"Region {region.name}: address, high 32 bits.")
-        yield Register(f"{name}_size", base + 8, "rw", f"Region {region.name}: size in bytes; nothing outside is touched.")
+        for index, (part, text) in enumerate({
+                "base_low": "address, low 32 bits", "base_high": "address, high 32 bits",
+                "size": "size in bytes; nothing outside is touched"}.items()):
+            yield Register(f"{name}_{part}", base + 4 * index, "rw", f"Region {region.name}: {text}.",
+                           group=("regions", region.value, part))
     yield Register("cycles", 0x080, "ro", "Cycles from start to the end of the last run.")
     yield Register("busy", 0x084, "ro", "Cycles in which the array took a row.")
     for index, (name, text) in enumerate(STALLS.items()):
-        yield Register(f"stall_{name}", 0x088 + 4 * index, "ro", f"Cycles in which {text}.")
+        yield Register(f"stall_{name}", 0x088 + 4 * index, "ro", f"Cycles in which {text}.", group=("stalls", index))
     yield Register("read_beats", 0x0C0, "ro", "Beats read from the bus.")
     yield Register("write_beats", 0x0C4, "ro", "Beats written to the bus.")
 

@@ -13,6 +13,11 @@ INPUTS = [register for register in REGISTERS if register.access == "ro" or regis
 COMMANDS = [REGISTER["control"], REGISTER["interrupt"]]
 
 
+def member(register):
+    """The name of the port that is, or holds, a register."""
+    return "__".join(map(str, register.group or (register.name,)))
+
+
 async def accesses(ports, rng, *, eager, cycles):
     held = {register.name: register.reset for register in HELD}
     offsets = [register.offset for register in REGISTERS] + [0x01C, 0x080 + 0x60, 0x1FC]
@@ -31,13 +36,13 @@ async def accesses(ports, rng, *, eager, cycles):
             write[0] |= rng.random() < eager
             write[1] |= rng.random() < eager
         ready = rng.random() < eager, rng.random() < eager
-        ports.set(**values, bus__awvalid=write is not None and write[0], bus__wvalid=write is not None and write[1],
+        ports.set(**{member(register): values[register.name] for register in INPUTS}, bus__awvalid=write is not None and write[0], bus__wvalid=write is not None and write[1],
                   bus__awaddr=write[2] if write else 0, bus__wdata=write[3] if write else rng.getrandbits(32),
                   bus__wstrb=write[4] if write else rng.getrandbits(4), bus__bready=ready[0],
                   bus__arvalid=read is not None, bus__araddr=read or 0, bus__rready=ready[1])
         await ports.settle()
-        for name, value in held.items():
-            assert ports.get(name) == value, f"cycle {ports.cycle}: {name}"
+        for register in HELD:
+            assert ports.get(member(register)) == held[register.name], f"cycle {ports.cycle}: {register.name}"
         for register in COMMANDS:
             strobe = ports.get(f"{register.name}_written")
             assert strobe == (register.name in strobes), f"cycle {ports.cycle}: {register.name}_written"
@@ -80,3 +85,10 @@ async def accesses(ports, rng, *, eager, cycles):
 def test_random(eager):
     counts = simulate(ControlRegisters(), accesses, seed=seed(), eager=eager, cycles=int(1200 / eager ** 0.5))
     assert min(counts) > (350 if eager == 1 else 30), "accesses are slower than one in three cycles" if eager == 1 else counts
+
+
+def test_fields():
+    assert REGISTER["config"].pack(n=16, lead=2, latency=1, bus_bytes=32, window=8) == 0x08201210
+    assert REGISTER["features"].pack(pooling=True, softmax=False, table_lanes=4) == 0x401
+    with pytest.raises(ValueError, match="interrupt has the fields enable, pending, not enable"):
+        REGISTER["interrupt"].pack(enable=1)

@@ -14,6 +14,7 @@ async def life(ports, rng, *, cycles, timeout, least):
     """Random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and after a
     cycle, and whether the time is up."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
+    enabled = quiet = 0
     due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
     seen = set()
     calm = False
@@ -23,15 +24,17 @@ async def life(ports, rng, *, cycles, timeout, least):
         if cycle % 40 == 0:
             calm = rng.random() < 0.3       # nothing moves for a while
         e = {"start": rng.random() < 0.1, "reset": rng.random() < 0.01, "acknowledge": rng.random() < 0.1,
-             "quiet": rng.random() < (0.02 if calm else 0.3), "progress": not calm and rng.random() < 0.5, "halted": rng.random() < 0.01,
-             "fault": rng.random() < 0.01, "busy": rng.getrandbits(1), "stall": rng.getrandbits(len(STALLS)) or 1,
-             "read_beat": rng.getrandbits(1), "write_beat": rng.getrandbits(1), "cause": rng.randrange(1, 6),
-             "pc": rng.getrandbits(32), "present_pc": rng.getrandbits(32)}
+             "enable_written": rng.random() < 0.05, "enable": rng.getrandbits(1), "writer_quiet": rng.random() < 0.9,
+             "reader_quiet": rng.random() < (0.02 if calm else 0.3), "progress": not calm and rng.random() < 0.5, "halted": rng.random() < 0.01,
+             "fault__valid": rng.random() < 0.01, "busy": rng.getrandbits(1), "stall": rng.getrandbits(len(STALLS)) or 1,
+             "read_beat": rng.getrandbits(1), "write_beat": rng.getrandbits(1), "fault__cause": rng.randrange(1, 6),
+             "fault__pc": rng.getrandbits(32), "present_pc": rng.getrandbits(32)}
         ports.set(timeout=timeout, **e)
         await ports.settle()
         active = state != "IDLE"
         assert (ports.get("active"), ports.get("running")) == (active, state == "RUN"), f"cycle {cycle}: {state}"
         assert (ports.get("done"), ports.get("faulted"), ports.get("pending")) == (done, faulted, pending), f"cycle {cycle}"
+        assert (ports.get("quiet"), ports.get("enabled"), ports.get("irq")) == (quiet, enabled, pending and enabled), f"cycle {cycle}"
         assert (ports.get("fault_cause"), ports.get("fault_pc")) == fault
         assert {name: ports.get(name) for name in counts} == counts and ports.get("stall_cycles") == stalls
         assert [ports.get("read_beats"), ports.get("write_beats")] == beats
@@ -50,18 +53,20 @@ async def life(ports, rng, *, cycles, timeout, least):
         silent = 0 if past["progress"] or not active else silent + 1
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
-            state, done = "RUN" if e["quiet"] else "QUIET", 0
+            state, done = "RUN" if quiet else "QUIET", 0
             counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
-        elif state == "RUN" and e["fault"]:
-            state, faulted, pending, fault = "IDLE", 1, 1, (e["cause"], e["pc"])
+        elif state == "RUN" and e["fault__valid"]:
+            state, faulted, pending, fault = "IDLE", 1, 1, (e["fault__cause"], e["fault__pc"])
         elif active and expired:
             state, faulted, pending, fault = "IDLE", 1, 1, (Fault.TIMEOUT.value, e["present_pc"])
         elif state == "RUN" and e["halted"]:
             state, done, pending = "IDLE", 1, 1
-        elif state == "QUIET" and e["quiet"]:
+        elif state == "QUIET" and quiet:
             state = "RUN"
         if e["reset"]:
             state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
+        quiet = e["reader_quiet"] and e["writer_quiet"]
+        enabled = e["enable"] if e["enable_written"] else enabled
         seen.add((before, state, fault[0] == Fault.TIMEOUT.value))
         await ports.tick()
 
@@ -74,7 +79,9 @@ def test_random(timeout):
 
 async def silence(ports, rng, *, timeout, quiet):
     """A start, and then nothing: the cycles until it ends."""
-    ports.set(timeout=timeout, start=1, quiet=quiet, stall=1)
+    ports.set(timeout=timeout, reader_quiet=quiet, writer_quiet=1, stall=1)
+    await ports.tick()
+    ports.set(start=1)
     await ports.tick()
     ports.set(start=0)
     while ports.get("active"):

@@ -1,0 +1,64 @@
+"""Who may use the vector port of the unified buffer."""
+
+from amaranth import Module, Mux
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, Signature
+from amaranth.utils import bits_for
+
+__all__ = ["BufferPort"]
+
+
+class BufferPort(wiring.Component):
+    """The arbiter of the vector port: loads cannot wait, then results, then stores; combinational.
+
+    Parameters
+    ----------
+    n : int
+        Lanes.
+    depth : int
+        Rows of the unified buffer.
+
+    Members
+    -------
+    load.write : 1, in
+        A vector comes from host memory.
+    load.bias : 1, in
+        It is half a bias row, and not for the unified buffer.
+    results.write, results.read : 1, in
+        The activation unit asks to write, or to read, a vector.
+    results.grant : 1, out
+        It may do so in this cycle.
+    store.read : 1, in
+        The store unit asks to read a vector.
+    store.grant : 1, out
+        It may do so in this cycle.
+    load.row, results.row, store.row : 16, in
+    load.vector, results.vector : 16 n, in
+    write, read : 1, out
+    address : row of the unified buffer, out
+    vector : 16 n, out
+        To the unified buffer.
+    """
+
+    def __init__(self, *, n, depth):
+        width = 16 * n
+        super().__init__({
+            "load": In(Signature({"write": Out(1), "bias": Out(1), "row": Out(16), "vector": Out(width)})),
+            "results": In(Signature({"write": Out(1), "read": Out(1), "row": Out(16), "vector": Out(width), "grant": In(1)})),
+            "store": In(Signature({"read": Out(1), "row": Out(16), "grant": In(1)})),
+            "write": Out(1), "read": Out(1), "address": Out(bits_for(depth - 1)), "vector": Out(width),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        load, results, store = self.load, self.results, self.store
+        loading, asked = load.write & ~load.bias, results.write | results.read
+        m.d.comb += [
+            results.grant.eq(~loading),
+            store.grant.eq(~loading & ~asked),
+            self.write.eq(loading | results.write),
+            self.read.eq(~loading & (results.read | (store.read & ~asked))),
+            self.address.eq(Mux(loading, load.row, Mux(asked, results.row, store.row))),
+            self.vector.eq(Mux(loading, load.vector, results.vector)),
+        ]
+        return m

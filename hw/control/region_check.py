@@ -1,0 +1,48 @@
+"""Whether a region of host memory lies within the bus' addresses."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .control_registers import region_registers
+
+__all__ = ["RegionCheck"]
+
+
+class RegionCheck(wiring.Component):
+    """The base of a region, and its size, which counts as 0 when the region leaves the addresses of the bus.
+
+    `size` follows the registers two cycles later, `base` at once.
+
+    Parameters
+    ----------
+    address_width : int
+        Bits of an address of the bus, 32 to 64.
+
+    Members
+    -------
+    region : region registers, in
+        See :func:`hw.control.control_registers.region_registers`.
+    base : address_width, out
+    size : 32, out
+        Bytes.
+    """
+
+    def __init__(self, *, address_width):
+        self.address_width = address_width
+        super().__init__({"region": In(region_registers()), "base": Out(address_width), "size": Out(32)})
+
+    def elaborate(self, platform):
+        m = Module()
+        region, whole = self.region, Cat(self.region.base_low, self.region.base_high)
+        base, size = whole[:self.address_width], region.size
+        # A region may end where the addresses end: the sum then carries, and is 0. That it is 0 shows without its carries.
+        beyond, carries, sum_zero = Signal(), Signal(), Signal()
+        m.d.sync += [
+            beyond.eq(whole[self.address_width:].any()),
+            carries.eq((base + size)[self.address_width]),
+            sum_zero.eq((base ^ size) == ((base | size) << 1)[:self.address_width]),
+            self.size.eq(Mux(beyond | (carries & ~sum_zero), 0, size)),
+        ]
+        m.d.comb += self.base.eq(base)
+        return m
