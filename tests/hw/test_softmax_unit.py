@@ -55,8 +55,8 @@ def test_pace(n, lanes, tiles):
     async def row(ports, rng, *, config):
         operation = {**idle(config), "softmax": 1, "tag": {"slot": 0, "pc": 0}, "rows1": tiles, "rows1_stride": 1,
                      "buffer_stride": 1, "lanes": lanes}
-        ports.set(i__valid=1, i__payload=pack(activate_layout(config), **operation), grant=1)
-        while not ports.get("done"):
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), grant=1)
+        while not ports.get("port__done"):
             ports.set(sums=[0x3F800000 if index == 0 and not ports.get("acc_row") else 0xC2C80000 for index in range(n)])
             await ports.tick()
         return ports.cycle
