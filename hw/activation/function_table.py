@@ -1,7 +1,5 @@
 """The function table: any function of a binary32, for a few lanes at a time; and a multiplier beside it."""
 
-from types import SimpleNamespace
-
 from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -12,6 +10,7 @@ from ..arithmetic.float_formats import EXPONENT_MAX, QUIET_NAN, Bfloat16
 from ..arithmetic.multiplier import Multiplier
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
+from ..lib.pipeline import pipeline_step
 from ..spec.isa import TABLE_ENTRIES, TABLE_WORDS
 
 __all__ = ["FunctionPair", "FunctionTable"]
@@ -76,12 +75,8 @@ class FunctionPair(wiring.Component):
 
         def step(name, **values):
             """Names what a step of the work hands to the next, behind a register."""
-            signals = {}
-            for key, value in values.items():
-                signals[key] = Signal.like(value, name=f"{name}_{lane}_{key}", reset_less=True)
-                with m.If(self.enable):
-                    m.d.sync += signals[key].eq(value)
-            return SimpleNamespace(**signals)
+            with m.If(self.enable):
+                return pipeline_step(m, "sync", f"{name}_{lane}", values)
 
         # Which entry, and how far the exponent is from the table's.
         distance = Signal(signed(9))
@@ -129,7 +124,7 @@ class FunctionPair(wiring.Component):
         moved = step("moved", total=total, keep=gained.keep, sign=gained.sign, exponent=gained.exponent, zero=gained.zero,
                      nan=gained.nan)
 
-        # 1 is bit 13: from one bit less to two bits more normalise the significand.
+        # The leading one of a normal significand is bit 13. That of `total` is bit 14 to bit 11, and moves there.
         total = moved.total
         fraction, up = Signal(8), Signal(signed(3))
         with m.If(total[14]):

@@ -13,6 +13,7 @@ from ..arithmetic.float_formats import QUIET_NAN
 from ..arithmetic.reciprocal import Reciprocal
 from ..arithmetic.row_distance import RowDistance
 from ..spec.isa import Format
+from ..spec.softmax import RESULT_EXPONENT
 from ..spec.unit_ports import unit_port
 
 __all__ = ["SoftmaxUnit"]
@@ -58,7 +59,9 @@ class SoftmaxUnit(wiring.Component):
         An operation goes on.
     """
 
+    #: Cycles of a row beyond 2 N + n tiles.
     row_latency = 21
+    #: Cycles from the last element of an operation to its end.
     end_latency = 13
 
     def __init__(self, *, n, activate):
@@ -134,7 +137,7 @@ class SoftmaxUnit(wiring.Component):
         product, exponent = Signal(32, reset_less=True), Signal(10, reset_less=True)
         m.d.sync += [
             product.eq(exponential.power * reciprocal.quotient),
-            exponent.eq(142 - reciprocal.places - exponential.halvings),
+            exponent.eq(RESULT_EXPONENT - reciprocal.places - exponential.halvings),
         ]
         upper = product[31]
         significant = Mux(upper, product[23:31], product[22:30])

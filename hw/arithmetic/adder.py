@@ -1,11 +1,10 @@
 """The adder of a cell: binary32 plus binary32."""
 
-from types import SimpleNamespace
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..lib.pipeline import pipeline_step
 from .float_formats import EXPONENT_MAX, Binary32
 
 __all__ = ["Adder", "LATENCIES"]
@@ -80,11 +79,7 @@ class Adder(wiring.Component):
 
         def step(name, **values):
             """Names what a step of the work hands to the next, behind a register if the latency asks for one."""
-            signals = {}
-            for key, value in values.items():
-                signals[key] = Signal.like(value, name=f"{name}_{key}", reset_less=True)
-                m.d["sync" if name in _REGISTERED[self.latency] else "comb"] += signals[key].eq(value)
-            return SimpleNamespace(**signals)
+            return pipeline_step(m, "sync" if name in _REGISTERED[self.latency] else "comb", name, values)
 
         one, zero = Const(1, 1), Const(0, 1)
 

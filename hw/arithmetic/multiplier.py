@@ -1,11 +1,10 @@
 """The multiplier of a cell: bfloat16 times bfloat16, exact in binary32."""
 
-from types import SimpleNamespace
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..lib.pipeline import pipeline_step
 from .float_formats import EXPONENT_MAX, Bfloat16, Binary32
 
 __all__ = ["LEADS", "Multiplier"]
@@ -60,11 +59,7 @@ class Multiplier(wiring.Component):
 
         def step(name, **values):
             """Names what a step of the work hands to the next, behind a register if there is one."""
-            signals = {}
-            for key, value in values.items():
-                signals[key] = Signal.like(value, name=f"{name}_{key}", reset_less=True)
-                m.d["sync" if name in _REGISTERED[self.lead] else "comb"] += signals[key].eq(value)
-            return SimpleNamespace(**signals)
+            return pipeline_step(m, "sync" if name in _REGISTERED[self.lead] else "comb", name, values)
 
         s = step("operand", x=self.x, w=self.w)
         x, w = s.x, s.w

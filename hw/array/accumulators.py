@@ -84,6 +84,8 @@ class Accumulators(wiring.Component):
     """
 
     def __init__(self, *, n, depth, bias_depth, latency):
+        if latency not in (1, 2):
+            raise ValueError(f"latency must be 1 or 2, not {latency!r}")
         self.n = n
         self.latency = latency
         self.depth = depth

@@ -72,10 +72,12 @@ class UnifiedBuffer(wiring.Component):
     depth : int
         Rows.
     skew : int
-        Cycles from one lane's operand to the next one's: the latency of a cell.
+        Cycles from one lane's operand to the next one's, at least 1: the latency of a cell.
     """
 
     def __init__(self, *, n, depth, skew):
+        if not isinstance(skew, int) or skew < 1:
+            raise ValueError(f"skew must be at least 1, not {skew!r}")
         self.n = n
         self.depth = depth
         self.skew = skew

@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from ..lib.checks import check_power_of_two
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
 
@@ -70,12 +71,13 @@ class WeightFifo(wiring.Component):
     n : int
         Rows and columns of a tile.
     tiles : int
-        Tiles, a power of two.
+        Tiles, a power of two, at least 2.
     skew : int
         Cycles between two rows of the array.
     """
 
     def __init__(self, *, n, tiles, skew):
+        check_power_of_two("tiles", tiles, 2)
         self.n = n
         self.tiles = tiles
         self.skew = skew

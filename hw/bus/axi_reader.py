@@ -5,6 +5,7 @@ from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, Signature
 from amaranth.utils import exact_log2
 
+from ..lib.checks import check_power_of_two
 from .axi import BUFFERABLE, INCR, OKAY, axi4_read_signature
 from .burst_splitter import MAX_BURST, burst_request
 
@@ -53,7 +54,7 @@ class AxiReader(wiring.Component):
     address_width, data_width : int
         Bits.
     outstanding : int
-        Bursts under way, a power of two.
+        Bursts under way, a power of two, at least 2.
     load_limit : int
         Beats of `load` among them, at least two of the longest bursts.
 
@@ -76,6 +77,9 @@ class AxiReader(wiring.Component):
     """
 
     def __init__(self, *, address_width, data_width, outstanding=OUTSTANDING_READS, load_limit=LOAD_LIMIT):
+        check_power_of_two("outstanding", outstanding, 2)
+        if not isinstance(load_limit, int) or load_limit < 2 * MAX_BURST:
+            raise ValueError(f"load_limit must be at least {2 * MAX_BURST}, not {load_limit!r}")
         self.data_width = data_width
         self.outstanding = outstanding
         self.load_limit = load_limit

@@ -5,6 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
+from ..lib.checks import check_power_of_two
+
 __all__ = ["BurstSplitter", "transfer_request", "burst_request", "MAX_BURST"]
 
 #: Beats of the longest burst: short enough that three readers share the bus fairly.
@@ -33,7 +35,7 @@ class BurstSplitter(wiring.Component):
     address_width : int
         Bits.
     bus_bytes : int
-        Bytes of a beat, at most 128.
+        Bytes of a beat: a power of two up to 128.
     beats_width : int
         Bits of the count of beats of a transfer.
     longest : int
@@ -41,8 +43,8 @@ class BurstSplitter(wiring.Component):
     """
 
     def __init__(self, *, address_width, bus_bytes, beats_width, longest=MAX_BURST):
-        if longest not in (1, 2, 4, 8, 16):
-            raise ValueError(f"longest must be a power of two up to {MAX_BURST}, not {longest!r}")
+        check_power_of_two("bus_bytes", bus_bytes, 1, 128)
+        check_power_of_two("longest", longest, 1, MAX_BURST)
         self.bus_bytes = bus_bytes
         self.longest = longest
         super().__init__({

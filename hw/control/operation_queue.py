@@ -5,6 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from ..lib.checks import check_power_of_two
+
 __all__ = ["OperationQueue"]
 
 
@@ -19,10 +21,11 @@ class OperationQueue(wiring.Component):
     payload : layout
     slot : shape
     depth : int
-        A power of two.
+        Operations, a power of two, at least 2.
     """
 
     def __init__(self, *, payload, slot, depth):
+        check_power_of_two("depth", depth, 2)
         self.depth = depth
         super().__init__({
             "w_en": In(1), "w_rdy": Out(1), "w_payload": In(payload), "w_slot": In(slot),

@@ -16,6 +16,7 @@ from amaranth_tpu.hw.spec.softmax import (
     LOG2_E,
     LOG2_E_FRACTION,
     POWERS,
+    RESULT_EXPONENT,
 )
 
 from .arithmetic import NAN_BFLOAT16, add
@@ -81,7 +82,7 @@ def softmax(sums):
     upper = product >> 31
     product = np.where(upper, product, product << 1)
     rounded = product + 0x800000 >> 24      # 8 bits, or 256
-    result = (142 - halvings - places + upper << 7) + rounded - 128
+    result = (RESULT_EXPONENT - halvings - places + upper << 7) + rounded - 128
     result = np.where(result < 128, 0, result)
     return np.where(top[:, None] == 255, NAN_BFLOAT16, result).astype(np.uint16)
 

@@ -64,7 +64,7 @@ def test_pace(n, lanes, tiles):
     config = Config(**sizes(n))
     cycles = simulate(unit(**sizes(n)), row, seed=1, config=config)
     elements = n * (tiles - 1) + lanes
-    assert cycles == 2 * elements + n * tiles + 34
+    assert cycles == 2 * elements + n * tiles + SoftmaxUnit.latency + SoftmaxUnit.drain
 
 
 def test_exponential():
