@@ -44,7 +44,7 @@ class Config:
     bus_width: int | None = _parameter(
         None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. If not given: the widest.")
     address_width: int = _parameter(32, "Bits of an AXI4 address, 32 to 64.")
-    window: int = _parameter(16, "Instructions between dispatch and completion: a power of two, 4 to 32.")
+    in_flight: int = _parameter(16, "Instructions in flight, between dispatch and completion: a power of two, 4 to 32.")
     pooling: bool = _parameter(True, "POOL: maxima of windows on the way out of the accumulators.")
     table_lanes: int | None = _parameter(
         None, "Lanes of a vector that the function table serves, or that are multiplied, in a cycle: a power of two up to n. "
@@ -72,7 +72,7 @@ class Config:
                 ("accumulator_depth", self.n, 1 << 15),
                 ("bias_depth", 2, 1 << 15),
                 ("weight_fifo_depth", 2, (1 << 15) // self.n),
-                ("window", 4, 32)):
+                ("in_flight", 4, 32)):
             value = getattr(self, name)
             if not (_is_power_of_two(value) and low <= value <= high):
                 raise ConfigError(f"{name} must be a power of two from {low} to {high}, not {value}")

@@ -249,7 +249,7 @@ class Tpu(wiring.Component):
             registers.id.eq(IDENTIFIER),
             registers.version.eq(VERSION),
             registers.config.eq(REGISTER["config"].pack(
-                n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, window=config.window)),
+                n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight)),
             registers.unified_buffer_depth.eq(config.unified_buffer_depth),
             registers.accumulator_depth.eq(config.accumulator_depth),
             registers.bias_depth.eq(config.bias_depth),

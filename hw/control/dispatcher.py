@@ -23,7 +23,7 @@ _SPACES = ("host", "buffer", "acc", "bias")
 
 
 class Dispatcher(wiring.Component):
-    """Holds up to `window` instructions in flight, in the order of the program for each unit.
+    """Holds up to `in_flight` instructions, in the order of the program for each unit.
 
     A new instruction is compared with those of other units in flight, one a cycle, and placed four cycles after the last.
     It waits, in its unit's queue, for those that touch what it touches, where one of the two writes; an operation leaves
@@ -64,17 +64,17 @@ class Dispatcher(wiring.Component):
         self.config = config
         self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config),
                         "activate": activate_layout(config)}
-        slot = range(config.window)
+        slot = range(config.in_flight)
         super().__init__({
             "i": In(stream.Signature(decoded_layout(config))),
             **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in UNITS.items()},
             "halted": Out(1), "accepted": Out(1), "at_end": Out(1), "matmul_queued": Out(1),
-            "blocked": Out(config.window), "held": In(1), "held_slot": In(slot), "waits": Out(len(UNITS)),
+            "blocked": Out(config.in_flight), "held": In(1), "held_slot": In(slot), "waits": Out(len(UNITS)),
         })
 
     def elaborate(self, platform):
         m = Module()
-        slots = self.config.window
+        slots = self.config.in_flight
         m.submodules.scoreboard = board = Scoreboard(slots=slots)
         m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
         write, read = footprints.write_port(), footprints.read_port(domain="comb")

@@ -8,7 +8,7 @@ __all__ = ["Scoreboard"]
 
 
 class Scoreboard(wiring.Component):
-    """A matrix of waits between the slots of the window.
+    """A matrix of waits between the slots of the instructions in flight.
 
     `allocate` occupies `slot` and makes it wait for the slots in `waits_for`; `clear` says that there are none, and may come a
     cycle late. A slot that ends (`ended`, one bit each) is free, and nobody waits for it any more. `blocked[s]` is 1 while slot s

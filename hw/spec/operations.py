@@ -19,8 +19,8 @@ class Task(enum.Enum, shape=2):
 
 
 def tag_layout(config):
-    """Who an operation is: its slot in the window, and its instruction's offset in region MODEL."""
-    return data.StructLayout({"slot": bits_for(config.window - 1), "pc": 32})
+    """Who an operation is: its slot among the instructions in flight, and its instruction's offset in region MODEL."""
+    return data.StructLayout({"slot": bits_for(config.in_flight - 1), "pc": 32})
 
 def instruction_layout():
     """A fetched instruction. `overrun` says that it would lie outside region MODEL, `failed` that the bus could not read it;

@@ -64,7 +64,7 @@ def _registers():
     yield Register("config", 0x008, "ro", "What was built.", {
         "n": (0, 8, "rows and columns of the array"),
         "lead": (8, 4, "cell: lead stages"), "latency": (12, 4, "cell: latency of a row"),
-        "bus_bytes": (16, 8, "bytes of one bus beat"), "window": (24, 8, "instructions in flight")})
+        "bus_bytes": (16, 8, "bytes of one bus beat"), "in_flight": (24, 8, "instructions in flight")})
     yield Register("unified_buffer_depth", 0x00C, "ro", "Vectors.")
     yield Register("accumulator_depth", 0x010, "ro", "Rows.")
     yield Register("bias_depth", 0x014, "ro", "Rows.")

@@ -89,7 +89,7 @@ _MEMORY_TEXTS = {
     ("tpu_weights_expected", "storage"): "loads of weights whose data is on its way",
     ("tpu_reader_owners", "storage"): "read bursts without an answer",
     ("tpu_fetch_words", "storage"): "instructions that are fetched",
-    ("tpu_dispatcher", "footprints"): "places that instructions in flight touch: `window` words",
+    ("tpu_dispatcher", "footprints"): "places that instructions in flight touch: `in_flight` words",
     ("tpu_dispatcher_load_queue", "storage"): "queue of LOAD and LOAD_BIAS",
     ("tpu_dispatcher_weights_queue", "storage"): "queue of LOAD_WEIGHTS",
     ("tpu_dispatcher_store_queue", "storage"): "queue of STORE",

@@ -102,7 +102,7 @@ def largest(values):
 
 
 def tag(rng, config):
-    return {"slot": rng.randrange(config.window), "pc": rng.getrandbits(32)}
+    return {"slot": rng.randrange(config.in_flight), "pc": rng.getrandbits(32)}
 
 
 def table_loads(rng, config, part):

@@ -107,7 +107,7 @@ class _Run:
             while self.flight and self.flight[0] <= now:
                 heappop(self.flight)
             flight = self.dispatched - sum(map(len, self.done)) + len(self.flight)
-            if flight >= self.config.window or len(self.queues[op.unit]) >= Dispatcher.queue_depth:
+            if flight >= self.config.in_flight or len(self.queues[op.unit]) >= Dispatcher.queue_depth:
                 return False
             self.next_dispatch = now + _DISPATCH + flight
             self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes

@@ -1,4 +1,5 @@
-"""Which instructions of a program come to their end: dispatch, queues, window, hazards and the room in the weight FIFO, without time.
+"""Which instructions of a program come to their end: dispatch, queues, instructions in flight, hazards and the room in the weight
+FIFO, without time.
 
 Whether an instruction can go on depends on what has ended, and never on when it did, so one order of events stands for all.
 """
@@ -50,9 +51,9 @@ class Progress:
     """
 
     def __init__(self, config):
-        self._window, self._depth = config.window, config.weight_fifo_depth
+        self._in_flight, self._depth = config.in_flight, config.weight_fifo_depth
         self._queues = {unit: [] for unit in Unit if unit is not Unit.CONTROL}
-        self._asked = self._coming = self._taken = 0    # tiles: of LOADUnit.WEIGHTS that are dispatched; that have begun; in use
+        self._asked = self._coming = self._taken = 0    # tiles: of LOAD_WEIGHTS that are dispatched; that have begun; in use
 
     @property
     def at_rest(self):
@@ -60,13 +61,13 @@ class Progress:
         return not any(self._queues.values())
 
     def dispatch(self, opcode, fields, spans, act):
-        """Hands an instruction to its unit; whether there is, or will be, room for it in the window and the unit's queue.
+        """Hands an instruction to its unit; whether there is, or will be, a slot and room in the unit's queue.
 
         `act` is called when its effect is due, before this returns or in a later call; never, if it cannot end.
         """
         unit = INSTRUCTIONS[opcode].unit
         flying = [operation for queue in self._queues.values() for operation in queue]
-        if len(flying) == self._window or not self._has_room(unit):
+        if len(flying) == self._in_flight or not self._has_room(unit):
             return False
         passes = tiles = 0
         if unit is Unit.WEIGHTS:

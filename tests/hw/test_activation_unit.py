@@ -19,8 +19,8 @@ from amaranth_tpu.sim.rtl.streams import simulate as stream
 from seeds import seed
 
 
-def sizes(n, window=16):
-    return PLAIN | {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "window": window}
+def sizes(n, in_flight=16):
+    return PLAIN | {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "in_flight": in_flight}
 
 
 def test_lane_by_hand():
@@ -72,9 +72,9 @@ def test_lane_with_table():
 FEATURES = [{}, {"pooling": True}, {"table_lanes": 1}, {"softmax": True}, {"table_lanes": 2, "pooling": True, "softmax": True}]
 
 
-@pytest.mark.parametrize("n, window", [(2, 4), (4, 16), (8, 32)])
-def test_amaranth(n, window):
-    config = sizes(n, window)
+@pytest.mark.parametrize("n, in_flight", [(2, 4), (4, 16), (8, 32)])
+def test_amaranth(n, in_flight):
+    config = sizes(n, in_flight)
     assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=10) >= 40
 
 

@@ -20,7 +20,7 @@ from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_pre
     ({"bus_width": 512}, "bus_width must be a power of two from 32 to 256"),
     ({"bus_width": 16}, "bus_width"),
     ({"address_width": 31}, "address_width"),
-    ({"window": 2}, "window"),
+    ({"in_flight": 2}, "in_flight"),
     ({"pooling": 2}, "pooling must be True or False, not 2"),
     ({"softmax": None}, "softmax must be True or False, not None"),
     ({"softmax": 1.0}, "softmax must be"),

@@ -1,4 +1,4 @@
-"""The whole core: programs on both sides of the rule about room in the weight FIFO and in the window end as the model says."""
+"""The whole core: programs on both sides of the rule about the weight FIFO and instructions in flight end as the model says."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ TIMEOUT = 200
 
 class Edge:
     """Random programs of which about half can't end. They consist of parts, each with LOAD_WEIGHTS that have no room, or MATMULs
-    without tiles; behind them about as many instructions as there is room for in the queues or in the window, many of which wait
+    without tiles; behind them about as many instructions as there is room for in the queues or in flight, many of which wait
     for each other; and then what makes all go on, if it is reached.
 
     They begin with every row on the chip given a value, since a run that ends early leaves some undefined.
@@ -150,7 +150,7 @@ def edge_cases(rng, host, config, count):
 
 def limits(config):
     """Programs on both sides of each limit: (name, instructions, how it ends)."""
-    n, depth, window = config.n, config.weight_fifo_depth, config.window
+    n, depth, in_flight = config.n, config.weight_fifo_depth, config.in_flight
     halt = op(Opcode.HALT)
 
     def weights(tiles, offset=256):
@@ -175,11 +175,11 @@ def limits(config):
     found = [
         *both("tiles at a SYNC", lambda k: [weights(k), op(Opcode.SYNC), matmul(k)], depth + 1),
         *both("tiles at the end", lambda k: [weights(2), matmul(2), weights(k)], depth + 1),
-        *both("LOAD_WEIGHTS in line", lambda k: [weights(depth + 2), *[weights(1)] * k, matmul(depth + 2 + k)], min(5, window - 2)),
-        *both("MATMULs of one pass in line", lambda k: [*[matmul(1)] * k, weights(k)], min(7, window - 1)),
-        *both("MATMULs of two passes in line", lambda k: [*[matmul(2)] * k, weights(2 * k)], min(6, window - 1)),
-        *both("MATMULs of three passes in line", lambda k: [*[matmul(3)] * k, weights(3 * k)], min(5, window - 1)),
-        *both("STOREs in line", lambda k: [weights(depth + 2, 0), *[store()] * k, matmul(depth + 2)], min(4, window - 2)),
+        *both("LOAD_WEIGHTS in line", lambda k: [weights(depth + 2), *[weights(1)] * k, matmul(depth + 2 + k)], min(5, in_flight - 2)),
+        *both("MATMULs of one pass in line", lambda k: [*[matmul(1)] * k, weights(k)], min(7, in_flight - 1)),
+        *both("MATMULs of two passes in line", lambda k: [*[matmul(2)] * k, weights(2 * k)], min(6, in_flight - 1)),
+        *both("MATMULs of three passes in line", lambda k: [*[matmul(3)] * k, weights(3 * k)], min(5, in_flight - 1)),
+        *both("STOREs in line", lambda k: [weights(depth + 2, 0), *[store()] * k, matmul(depth + 2)], min(4, in_flight - 2)),
         ("STORE to what waits, for a MATMUL", [weights(depth + 2, 0), store(), load, matmul(depth + 2), halt], None),
         ("its operands behind it", [weights(depth + 2, 0), store(), activate, matmul(depth + 2, buffer=8), halt], "TIMEOUT"),
         ("other operands", [weights(depth + 2, 0), store(), activate, matmul(depth + 2, buffer=7), halt], None),
@@ -191,17 +191,18 @@ def limits(config):
         *[(f"LOAD_WEIGHTS that wait for a MATMUL, {k}", [matmul(1, acc=8), activate, store(), *[weights(1, 0)] * k, halt], "TIMEOUT")
           for k in range(1, 7)],
     ]
-    if window >= 8:
+    if in_flight >= 8:
         found += both("LOAD_WEIGHTS in line behind a hazard", lambda k: [
             weights(depth + 2, 0), store(), *[weights(1, 0)] * k, matmul(depth + 2 + k)], 4)
-    if window - 2 < len(waiting):
-        found += both("instructions in flight", lambda k: [weights(depth + 2, 0), *waiting[:k], matmul(depth + 2 + max(0, k - 12))], window - 2)
+    if in_flight - 2 < len(waiting):
+        found += both("instructions in flight",
+                      lambda k: [weights(depth + 2, 0), *waiting[:k], matmul(depth + 2 + max(0, k - 12))], in_flight - 2)
     return found
 
 
-@pytest.mark.parametrize("window", [4, 8, 16, 32])
-def test_limits_of_the_model(rng, window):
-    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "window": window})
+@pytest.mark.parametrize("in_flight", [4, 8, 16, 32])
+def test_limits_of_the_model(rng, in_flight):
+    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "in_flight": in_flight})
     programs = limits(config)
     cases = cases_of(rng, Host(rng, 1 << 20), config, [program for _, program, _ in programs])
     for case, (name, _, end) in zip(cases, programs):
@@ -218,7 +219,7 @@ def keeps_the_rule(config, program):
             loaded += fields["rows"]
             if waiting or loaded - taken > config.weight_fifo_depth + 1:
                 waiting.append((loaded, fields))
-            if len(waiting) > 1 + min(4, config.window - 2):
+            if len(waiting) > 1 + min(4, config.in_flight - 2):
                 return False
         elif opcode is Opcode.MATMUL and not fields.get("keep"):
             taken += fields["tiles0"] * fields["tiles1"]
@@ -237,9 +238,9 @@ def keeps_the_rule(config, program):
     return True
 
 
-@pytest.mark.parametrize("window", [4, 16])
-def test_the_rule_is_enough(rng, window):
-    config, checked = Config(**{**TINY, "weight_fifo_depth": 2, "window": window}), 0
+@pytest.mark.parametrize("in_flight", [4, 16])
+def test_the_rule_is_enough(rng, in_flight):
+    config, checked = Config(**{**TINY, "weight_fifo_depth": 2, "in_flight": in_flight}), 0
     edge = Edge(rng, config)
     while checked < 25:
         program = edge.make()
@@ -251,13 +252,13 @@ def test_the_rule_is_enough(rng, window):
 
 @pytest.mark.slow
 def test_the_compiler_keeps_it(rng):
-    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "window": 4})
+    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "in_flight": 4})
     network_runs(rng, config, Host(rng, 1 << 22), 20)
 
 
-@pytest.mark.parametrize("window", [4, 16])
-def test_limits(rng, window):
-    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "window": window})
+@pytest.mark.parametrize("in_flight", [4, 16])
+def test_limits(rng, in_flight):
+    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "in_flight": in_flight})
     host = Host(rng, 1 << 19)
     cases = cases_of(rng, host, config, [[*initialisation(config), op(Opcode.HALT)], *(program for _, program, _ in limits(config))])
     check(config, host, cases + edge_cases(rng, host, config, 10))
@@ -266,9 +267,9 @@ def test_limits(rng, window):
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 12, "pause_percent": 25}], ids=str)
 @pytest.mark.parametrize("sizes", [
-    dict(n=2, bus_width=32, weight_fifo_depth=2, window=4), dict(weight_fifo_depth=2, window=8),
-    dict(n=2, bus_width=32, weight_fifo_depth=4, window=16), dict(weight_fifo_depth=8, window=16, cell_stages=8),
-    dict(weight_fifo_depth=4, window=32, bus_width=32)], ids=str)
+    dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4), dict(weight_fifo_depth=2, in_flight=8),
+    dict(n=2, bus_width=32, weight_fifo_depth=4, in_flight=16), dict(weight_fifo_depth=8, in_flight=16, cell_stages=8),
+    dict(weight_fifo_depth=4, in_flight=32, bus_width=32)], ids=str)
 def test_edge_in_volume(rng, sizes, memory):
     config, host = Config(**{**TINY, **sizes}), Host(rng, 1 << 22)
     check(config, host, edge_cases(rng, host, config, 200), memory=memory)

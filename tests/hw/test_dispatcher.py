@@ -81,11 +81,11 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             mine = [slot for slot, (number, owner) in sorted(running.items(), key=lambda entry: entry[1][0]) if owner == unit]
             if mine and (together >= least or idle > 50) and rng.random() < ends:
                 done[unit] = mine[0]
-            ports.set(**{f"{unit}__done": unit in done, f"{unit}__done_slot": done.get(unit, rng.randrange(config.window)),
+            ports.set(**{f"{unit}__done": unit in done, f"{unit}__done_slot": done.get(unit, rng.randrange(config.in_flight)),
                          f"{unit}__op__ready": rng.random() < ready})
         await ports.settle()
         in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
-        assert in_flight <= config.window
+        assert in_flight <= config.in_flight
         moved = bool(done)
         # A MATMUL that is handed over begins when it is not blocked any more.
         blocked = ports.get("blocked")
@@ -121,7 +121,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         unit = footprints[given]["unit"] if given < len(todo) else Unit.CONTROL.value
         if unit != Unit.CONTROL.value:
             name = list(UNITS)[unit]
-            if in_flight < config.window and len(queued[name]) < Dispatcher.queue_depth:
+            if in_flight < config.in_flight and len(queued[name]) < Dispatcher.queue_depth:
                 room += 1
             compared += 1
             assert compared <= 5 or room <= 3, f"instruction {given} is not accepted"
@@ -148,13 +148,13 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         await ports.tick()
 
 
-@pytest.mark.parametrize("window", [4, 16, 32])
+@pytest.mark.parametrize("in_flight", [4, 16, 32])
 @pytest.mark.parametrize("case", [
     dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02),     # dense
     dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0),    # hardly ever in each other's way
     dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)], ids=lambda case: f"space{case['space']}")
-def test_random(window, case):
-    config = Config(n=4, window=window, **PLAIN)
-    least = 4 if case["space"] == 200 and window > 4 else 0
+def test_random(in_flight, case):
+    config = Config(n=4, in_flight=in_flight, **PLAIN)
+    least = 4 if case["space"] == 200 and in_flight > 4 else 0
     together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, least=least, **case)
     assert together >= least, "units do not work side by side"

@@ -14,7 +14,7 @@ from seeds import seed
 
 
 def configuration(n, stages):
-    return Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=16, window=8)
+    return Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=16, in_flight=8)
 
 
 async def operations(ports, rng, *, config, todo, offers, tile):

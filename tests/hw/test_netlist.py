@@ -18,7 +18,7 @@ from amaranth_tpu.sim.rtl.runner import Simulation
 
 #: Small, but with block memories (unified buffer, weight FIFO), distributed ones, and a multiplier block in each cell.
 CONFIG = Config(n=2, cell_stages=3, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, weight_fifo_depth=8,
-                bus_width=32, window=4, **PLAIN)
+                bus_width=32, in_flight=4, **PLAIN)
 #: Bits of a cell's outputs: x, w, sum, mark and switch.
 OUTPUT_BITS = 16 + 16 + 32 + 2
 

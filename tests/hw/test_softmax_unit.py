@@ -22,8 +22,9 @@ from amaranth_tpu.sim.rtl.streams import simulate as stream
 from seeds import seed
 
 
-def sizes(n, window=16):
-    return PLAIN | {"n": n, "softmax": True, "unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2, "window": window}
+def sizes(n, in_flight=16):
+    return PLAIN | {"n": n, "softmax": True, "unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2,
+                    "in_flight": in_flight}
 
 
 def unit(**values):
@@ -64,7 +65,7 @@ def test_pace(n, lanes, tiles):
     config = Config(**sizes(n))
     cycles = simulate(unit(**sizes(n)), row, seed=1, config=config)
     elements = n * (tiles - 1) + lanes
-    assert cycles == 2 * elements + n * tiles + SoftmaxUnit.latency + SoftmaxUnit.drain
+    assert cycles == 2 * elements + n * tiles + SoftmaxUnit.row_latency + SoftmaxUnit.end_latency
 
 
 def test_exponential():

@@ -65,7 +65,7 @@ def test_random_networks(case):
     config = Config(
         n=n, cell_stages=choice.choice([1, 3, 8]), unified_buffer_depth=choice.choice([2 * n, 4 * n, 1024]),
         accumulator_depth=choice.choice([n, 4 * n, 256]), bias_depth=choice.choice([2, 4, 64]),
-        weight_fifo_depth=choice.choice([2, 16]), bus_width=choice.choice([32, None]), window=choice.choice([4, 16]))
+        weight_fifo_depth=choice.choice([2, 16]), bus_width=choice.choice([32, None]), in_flight=choice.choice([4, 16]))
     batch = choice.choice([1, 2, n, choice.randint(1, 60)])
     if case < 12:
         batch = min(batch, max(2, 60_000 // sum(a * b for a, b in zip(widths, widths[1:]))))

@@ -38,7 +38,7 @@ def writes(*pairs):
 def test_identify():
     port = Port(config=16 | 1 << 8 | 2 << 12 | 32 << 16 | 8 << 24, bias_depth=64, unified_buffer_depth=4096, features=1 | 4 << 8)
     found = asyncio.run(Driver(port).identify())
-    assert (found["n"], found["lead"], found["latency"], found["bus_bytes"], found["window"]) == (16, 1, 2, 32, 8)
+    assert (found["n"], found["lead"], found["latency"], found["bus_bytes"], found["in_flight"]) == (16, 1, 2, 32, 8)
     assert (found["bias_depth"], found["unified_buffer_depth"]) == (64, 4096)
     assert (found["pooling"], found["softmax"], found["table_lanes"]) == (1, 0, 4)
 

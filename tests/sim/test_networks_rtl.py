@@ -23,11 +23,11 @@ CORES = {
     "n16": Config(n=16, **PLAIN),
     # As small as buffers may be, other cells, narrow buses, short windows.
     "n4-small": Config(n=4, cell_stages=1, unified_buffer_depth=16, accumulator_depth=8, bias_depth=2, weight_fifo_depth=2,
-                       bus_width=32, window=4, **PLAIN),
+                       bus_width=32, in_flight=4, **PLAIN),
     "n8-small": Config(n=8, cell_stages=5, unified_buffer_depth=64, accumulator_depth=8, bias_depth=4, weight_fifo_depth=4,
-                       bus_width=64, window=8, **PLAIN),
+                       bus_width=64, in_flight=8, **PLAIN),
     "n16-small": Config(n=16, cell_stages=8, unified_buffer_depth=128, accumulator_depth=32, bias_depth=8, weight_fifo_depth=2,
-                        bus_width=128, window=32, **PLAIN),
+                        bus_width=128, in_flight=32, **PLAIN),
 }
 #: Multiply-accumulates, and values on the bus, that a random case may take: some seconds of simulation.
 BUDGET = {4: (1_500_000, 400_000), 8: (6_000_000, 600_000), 16: (12_000_000, 1_200_000)}

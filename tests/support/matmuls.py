@@ -7,7 +7,7 @@ def random_matmul(rng, config, *, loops=None, **fixed):
     """A MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed` other fields."""
     tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
     rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
-    operation = {"tag": {"slot": rng.randrange(config.window), "pc": rng.getrandbits(32)},
+    operation = {"tag": {"slot": rng.randrange(config.in_flight), "pc": rng.getrandbits(32)},
                  "start": rng.getrandbits(1), "keep": rng.getrandbits(1), "rows": rows0 * rows1, "rows0": rows0, "rows1": rows1,
                  "rows0_stride": rng.randrange(3), "rows1_stride": rng.randrange(5), **fixed}
     if loops:

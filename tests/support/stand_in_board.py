@@ -40,7 +40,7 @@ class StandInBoard:
         self.values = {register.offset: register.reset for register in REGISTERS}
         self.set(id=IDENTIFIER, version=VERSION, unified_buffer_depth=config.unified_buffer_depth, bias_depth=config.bias_depth,
                  accumulator_depth=config.accumulator_depth, weight_fifo_depth=config.weight_fifo_depth,
-                 config=config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.window << 24)
+                 config=config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.in_flight << 24)
         self.set(**dict(registers))
         self.answers = self.runs = 0
 

@@ -95,8 +95,8 @@ def write_script(script, config, program, image, samples, expected):
         return image.batches[run]["regions"][name][0]
 
     script.check("id", IDENTIFIER)
-    script.check("config", config.n | config.lead << 8 | config.latency << 12 | (config.bus_bytes & 0xFF) << 16
-                 | config.window << 24)
+    script.check("config", REGISTER["config"].pack(
+        n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight))
     script.write("control", _RESET)
     script.fill(region(0, "INPUT"), program.pack_input(batch(0)))
     for run in range(len(image.batches)):
