@@ -52,9 +52,15 @@ class Tpu(wiring.Component):
 
     Members
     -------
-    aclk, aresetn : clock; reset, active low, synchronous.
-    s_axil, m_axi : the bus ports; `m_axi_read` and `m_axi_write` are the channels of one AXI4 port.
-    irq : level, high while an enabled interrupt is pending.
+    aclk : 1, in
+        Clock.
+    aresetn : 1, in
+        Reset, active low, synchronous.
+    s_axil : AXI4-Lite, in
+    m_axi_read, m_axi_write : AXI4, out
+        The channels of one port.
+    irq : 1, out
+        High while an enabled interrupt is pending.
     """
 
     def __init__(self, config):
@@ -270,7 +276,7 @@ class Tpu(wiring.Component):
     def _connect_faults(self, m, run, decoder, load, weights, store):
         """The first fault of a run ends it; in one cycle, loads come before stores, and these before the decoder."""
         units = (load, weights, store)
-        m.submodules.fault = latch = FaultLatch(sources=len(units) + 1)
+        m.submodules.fault_latch = latch = FaultLatch(sources=len(units) + 1)
         for unit, source in zip(units, latch.i):
             connect(m, unit.fault, source)
         m.d.comb += [

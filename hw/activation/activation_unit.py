@@ -26,6 +26,15 @@ class ActivationLane(wiring.Component):
     ----------
     table : bool
         Whether there is `cut`.
+
+    Members
+    -------
+    value : 32, in
+        binary32.
+    relu, keep, cut : 1, in
+    binary32 : 32, out
+    rounded : 16, out
+        bfloat16.
     """
 
     def __init__(self, *, table=False):

@@ -16,12 +16,9 @@ class FunctionUnit(wiring.Component):
     """Applies the table's function to vectors, `lanes` lanes a cycle, or multiplies them by the operand, in order.
 
     A vector is taken every n / lanes cycles, in a cycle with `ready`, `i_valid` and `advance`. Its lanes come out in `group`, the
-    lowest first, from the eighth cycle after on, while `valid` is 1; `last` marks the last of them. Nothing moves while `advance`
-    is 0. `busy` : something is in the unit.
+    lowest first, from the eighth cycle after on, while `valid` is 1. Nothing moves while `advance` is 0.
 
-    The operand and what goes with it is taken with `take`, while the unit is not `busy`. A vector with the task LOAD_TABLE is
-    ignored; instead of it the operand's lanes go into the table, one a cycle. With the last of them `loaded` is 1,
-    and `loaded_tag` the vector's.
+    A vector with the task LOAD_TABLE is ignored; instead of it the operand's lanes go into the table, one a cycle.
 
     Parameters
     ----------
@@ -34,9 +31,35 @@ class FunctionUnit(wiring.Component):
 
     Members
     -------
-    i_vector, i_between, i_keep, i_task, i_tag : the vector, as of :class:`.FunctionTable`; lanes without `keep` become +0.
-    operand, load, first, linear_low, linear_high, word : what `take` takes; all but the operand with `load` only. `word` counts
-    vectors.
+    advance : 1, in
+    busy : 1, out
+        Something is in the unit.
+    ready : 1, out
+    i_valid : 1, in
+    i_vector : 16 n, in
+    i_between : 12 n, in
+    i_keep : n, in
+        The vector, as of :class:`.FunctionTable`; lanes without `keep` become +0.
+    i_task : Task, in
+    i_tag : tag, in
+    valid : 1, out
+    last : 1, out
+        The group is the last one of its vector.
+    group : 16 lanes, out
+    tag : tag, out
+        The vector's.
+    take : 1, in
+        Takes `operand` and, with `load`, the settings, while `busy` is 0.
+    load : 1, in
+    operand : 16 n, in
+    first : 8, in
+    linear_low, linear_high : 2, in
+    word : place in the function table, in
+        The settings, as of LOAD_TABLE; `word` counts vectors.
+    loaded : 1, out
+        The last lane of a LOAD_TABLE goes into the table.
+    loaded_tag : tag, out
+        Its vector's.
     """
 
     def __init__(self, *, n, lanes, tag):

@@ -22,8 +22,8 @@ def step_layout(activate):
 
 
 class RowWalker(wiring.Component):
-    """Walks the windows of each operation, and the rows of each window: the first row in the cycle in which the operation comes,
-    the next operation without a gap.
+    """The address generator of the activation unit. It walks the windows of each operation, and the rows of each window: the
+    first row in the cycle in which the operation comes, the next operation without a gap.
 
     A window is a single row unless the layout has larger ones. The last row of a window is read twice for a result in
     binary32, once for each half.
@@ -35,9 +35,23 @@ class RowWalker(wiring.Component):
 
     Members
     -------
-    i : stream of operations. `op` : the one that is there, as it came.
-    o : the step, valid unless `hold`; it ends with `advance`. `acc` : the row that it reads. With tasks, `operand` and `word` : its
-    row of the unified buffer, and its place in the function table, counted in vectors.
+    i : stream of activate, in
+    there : 1, out
+        There is an operation.
+    op : activate, out
+        The operation, as it came.
+    o : step, out
+        :func:`step_layout`; valid unless `hold`.
+    acc : accumulator row, out
+        The row that the step reads.
+    advance : 1, in
+        Ends the step, unless `hold`.
+    hold : 1, in
+        There is no step in this cycle.
+    operand : row of the unified buffer, out
+        With tasks: the row that the step reads.
+    word : place in the function table, out
+        With tasks: where it goes, counted in vectors.
     """
 
     def __init__(self, *, activate):

@@ -19,7 +19,10 @@ def _control(depth, bias_depth):
 
 
 class AccumulatorColumn(wiring.Component):
-    """The sums and biases of one column. Control comes in at `*_i` and goes to the next column one cycle later."""
+    """The sums and biases of one column. Control comes in at `*_i` and goes to the next column one cycle later.
+
+    Parameters and members as of :class:`Accumulators`, of which `top`, `bottom`, `out` and `bias_data` have 32 bits.
+    """
 
     def __init__(self, *, depth, bias_depth, latency):
         self.depth = depth
@@ -81,6 +84,25 @@ class Accumulators(wiring.Component):
         Rows of biases.
     latency : int
         1, or 2 with a register between the memory and the array.
+
+    Members
+    -------
+    read_row, write_row : row, in
+    bias_row : bias row, in
+    start : 1, in
+        The column's sum starts from the bias, not from the sum that was read.
+    write : 1, in
+        Writes `bottom` to `write_row`.
+    top, bottom : 32 n
+        Sums to and from the array, column 0 lowest.
+    out_row : row, in
+    out_read : 1, in
+    out : 32 n, out
+        The third port.
+    bias_write : 1, in
+    bias_write_row : bias row, in
+    bias_data : 32 n, in
+        Writes a row of biases.
     """
 
     def __init__(self, *, n, depth, bias_depth, latency):

@@ -50,7 +50,7 @@ class SystolicRow(wiring.Component):
 
 
 class SystolicArray(wiring.Component):
-    """`rows` rows, one below the other. There is no handshake inside: whoever feeds it keeps the timing.
+    """`rows` rows, one below the other. There is no handshake inside; the blocks around it keep the timing.
 
     With `lead, latency = split_stages(stages)`: operands of row r come r * `latency` cycles after those of row 0, sums of
     column c come `lead` + c cycles after the operands of row 0 that they belong to, and leave `rows` * `latency` cycles

@@ -21,6 +21,17 @@ class UnifiedBufferLane(wiring.Component):
         Rows.
     skew : int
         Cycles between this lane's read and the next lane's, at least 1.
+
+    Members
+    -------
+    address_i, address_o : row
+        Of this lane's operand, and of the next lane's.
+    x : 16, out
+        The operand, one cycle after `address_i`.
+    port_address : row, in
+    port_write, port_read : 1, in
+    port_i, port_o : 16
+        The lane's part of the vector port.
     """
 
     def __init__(self, *, depth, skew):
@@ -73,6 +84,19 @@ class UnifiedBuffer(wiring.Component):
         Rows.
     skew : int
         Cycles from one lane's operand to the next one's, at least 1: the latency of a cell.
+
+    Members
+    -------
+    address : row, in
+    x : 16 n, out
+        Operands, lane 0 lowest; `x[r]` comes 1 + r `skew` cycles after `address`.
+    port_address : row, in
+    port_write, port_read : 1, in
+        At most one of them is 1.
+    port_i : 16 n, in
+        The vector that `port_write` writes.
+    port_o : 16 n, out
+        The vector that `port_read` read last, from one cycle later on.
     """
 
     def __init__(self, *, n, depth, skew):

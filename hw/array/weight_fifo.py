@@ -18,6 +18,30 @@ class WeightFifoLane(wiring.Component):
 
     A `step` reads the next word; the lane keeps its own read position. `w`, `mark` and `switch` come one cycle after
     `step_i`, `mark_i` and `switch_i`; `step_o` ... `last_o` come `skew` cycles after them.
+
+    Parameters
+    ----------
+    depth : int
+        Words, a power of two.
+    skew : int
+        Cycles between this lane and the next.
+
+    Members
+    -------
+    step_i, step_o : 1
+        Read the next word.
+    mark_i, mark_o : 1
+        The word is the first of its tile.
+    switch_i, switch_o : 1
+        The tile that was shifted in becomes the running one.
+    last_i, last_o : 1
+        The word is the last of its tile.
+    w : 16, out
+    mark, switch : 1, out
+        To the array.
+    write_address : position, in
+    write : 1, in
+    write_data : 16, in
     """
 
     def __init__(self, *, depth, skew):
@@ -41,7 +65,7 @@ class WeightFifoLane(wiring.Component):
             write.en.eq(self.write),
             write.data.eq(self.write_data),
             read.addr.eq(position + stepped),
-            read.en.eq(1),      # without a mark, nobody takes the word
+            read.en.eq(1),      # no cell takes a word without a mark
             self.w.eq(read.data),
         ]
         m.d.sync += [
@@ -61,7 +85,7 @@ class WeightFifo(wiring.Component):
     """Holds `tiles` tiles of n x n bfloat16 and shifts the next one into the array while the present one computes.
 
     Vectors come in through `write`, n of them a tile, vector c for column c; there is no back-pressure: `freed` says when
-    a tile has left, and who writes keeps count. When `coming` is 1, the array holds a complete tile in its shadow
+    a tile has left, and the writer keeps count. When `coming` is 1, the array holds a complete tile in its shadow
     registers from the next cycle on; `switch` then makes it the running one, for the row that the unified buffer reads one
     cycle later, and only the next one is `coming` then. A tile takes n cycles to shift in (`shifting`), and the next starts in
     the cycle of `switch`: one tile every n cycles.
@@ -74,6 +98,20 @@ class WeightFifo(wiring.Component):
         Tiles, a power of two, at least 2.
     skew : int
         Cycles between two rows of the array.
+
+    Members
+    -------
+    write : 1, in
+    write_data : 16 n, in
+        The next vector, lane 0 lowest.
+    freed : 1, out
+        A tile has left.
+    shifting : 1, out
+    coming : 1, out
+    switch : 1, in
+    w : 16 n, out
+    marks, switches : n, out
+        To the array, row 0 lowest.
     """
 
     def __init__(self, *, n, tiles, skew):

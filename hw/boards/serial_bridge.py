@@ -40,10 +40,15 @@ class SerialBridge(wiring.Component):
 
     Members
     -------
-    rx, tx : the line.
-    bus : AXI4-Lite, one access at a time.
-    busy : a request is being received, executed or answered.
-    failed : the last request was answered with an error.
+    rx : 1, in
+    tx : 1, out
+        The line.
+    bus : AXI4-Lite, out
+        One access at a time.
+    busy : 1, out
+        A request is being received, executed or answered.
+    failed : 1, out
+        The last request was answered with an error.
     """
 
     def __init__(self, *, step, silence, identity, patience=1 << 12, words=256):

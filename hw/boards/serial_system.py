@@ -33,9 +33,13 @@ class SerialSystem(wiring.Component):
 
     Members
     -------
-    rx, tx : the serial line.
-    busy, failed : of the bridge.
-    irq : of the core.
+    rx : 1, in
+    tx : 1, out
+        The serial line.
+    busy, failed : 1, out
+        Of the bridge.
+    irq : 1, out
+        Of the core.
     """
 
     def __init__(self, config, *, memory, clock, step, silence):

@@ -39,10 +39,15 @@ class UartReceiver(wiring.Component):
 
     Members
     -------
-    line : high when idle.
-    valid, data : strobe, byte.
-    error : strobe in place of `valid`: the stop bit was low.
-    idle : the line is high and no byte is on its way.
+    line : 1, in
+        High when idle.
+    valid : 1, out
+        A byte has come.
+    data : 8, out
+    error : 1, out
+        In place of `valid`: the stop bit was low.
+    idle : 1, out
+        The line is high and no byte is on its way.
     """
 
     def __init__(self, *, step):
@@ -95,8 +100,9 @@ class UartTransmitter(wiring.Component):
 
     Members
     -------
-    i : stream of bytes.
-    line : high when idle.
+    i : stream of bytes, in
+    line : 1, out
+        High when idle.
     """
 
     def __init__(self, *, step):

@@ -43,7 +43,7 @@ class AxiReader(wiring.Component):
     A request is on the bus one cycle after its grant; up to `outstanding` bursts are under way. A beat reaches its client one
     cycle after it was on the bus.
 
-    `flush` gives up what was asked: what comes from the next cycle on is delivered to nobody, a request on the bus stays
+    `flush` gives up what was asked: what comes from the next cycle on reaches no client, a request on the bus stays
     until it is accepted, as AXI demands, and new ones wait until the last answer is in (`quiet`).
 
     Requests go out with the ID `id`, once it is `settled` after a reset. An answer with another one, to what was asked before

@@ -40,6 +40,13 @@ class BurstSplitter(wiring.Component):
         Bits of the count of beats of a transfer.
     longest : int
         Beats of a block: a power of two up to `MAX_BURST`.
+
+    Members
+    -------
+    i : stream of transfers, in
+        :func:`transfer_request`.
+    o : stream of bursts, out
+        :func:`burst_request`.
     """
 
     def __init__(self, *, address_width, bus_bytes, beats_width, longest=MAX_BURST):

@@ -20,8 +20,12 @@ class TransactionId(wiring.Component):
 
     Members
     -------
-    asked : a request is on the bus.
-    id, settled : the ID of requests, and of the answers that belong to them, while `settled`.
+    asked : 1, in
+        A request is on the bus.
+    id : 1, out
+        The ID of requests, and of the answers that belong to them.
+    settled : 1, out
+        `id` is right.
     """
 
     def __init__(self):

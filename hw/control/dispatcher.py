@@ -79,7 +79,7 @@ class Dispatcher(wiring.Component):
         m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
         write, read = footprints.write_port(), footprints.read_port(domain="comb")
 
-        # What ends on the bus ends here a cycle later.
+        # The end of an operation on the bus counts one cycle later.
         ends, bus_ends, late, any_late = Signal(slots), Signal(slots), Signal(slots), Signal()
         on_bus = (self.load, self.weights, self.store)
         for ports, ended in ((on_bus, bus_ends), ((self.matmul, self.activate), ends)):
@@ -124,9 +124,9 @@ class Dispatcher(wiring.Component):
             with m.If(~board.occupied[s]):
                 m.d.sync += free.eq(s)
 
-        # A cycle ahead: whether all slots have been compared, whose the instruction is, whether there is room for it, and whether
-        # it waits for nobody. The instruction has then been there for a cycle, room only grows until something is placed, and
-        # those who are waited for become fewer.
+        # Registers, from the cycle before: `compared`: no slot is left to compare. `mine`: the instruction's unit. `room`: its
+        # queue and the scoreboard have room. `clear`: it waits for no slot. The instruction has been there for a cycle by then.
+        # Until it is placed, room only grows, and slots that it waits for only end.
         compared, mine, room, clear = Signal(), Signal(len(UNITS)), Signal(), Signal()
         is_sync, is_halt = Signal(), Signal()
         rooms = Array([Signal(name=f"{unit}_room") for unit in UNITS])
@@ -185,8 +185,8 @@ class Dispatcher(wiring.Component):
                     self.matmul_queued.eq(queue.r_rdy),
                 ]
             else:
-                # What a unit is offered stands in registers, and leaves the queue a cycle later; where nothing is before it,
-                # and nothing to wait for, it comes at once.
+                # `out` is a register; an operation leaves the queue one cycle after it is in `out`. An operation that has none
+                # before it, and that waits for no slot, goes past the queue.
                 at_once, offered = Signal(name=f"{unit}_at_once"), Signal(name=f"{unit}_offered")
                 m.d.comb += [
                     at_once.eq(accept & mine[index] & clear & ~queue.r_rdy & ~out.valid),

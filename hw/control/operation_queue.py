@@ -1,4 +1,4 @@
-"""A short queue of operations, which tells from registers who is first and whether there is room."""
+"""A short queue of operations; its flags, and the slot of its first operation, come from registers."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -13,8 +13,7 @@ __all__ = ["OperationQueue"]
 class OperationQueue(wiring.Component):
     """Holds `depth` payloads in memory, and their slots in registers that move up.
 
-    As :class:`amaranth.lib.fifo.SyncFIFO`, but `w_en` needs `w_rdy` and `r_en` needs `r_rdy`, both of which are registers.
-    `r_slot` is that of the first.
+    As :class:`amaranth.lib.fifo.SyncFIFO`, but `w_en` must be 0 while `w_rdy` is 0, and `r_en` while `r_rdy` is 0.
 
     Parameters
     ----------
@@ -22,6 +21,23 @@ class OperationQueue(wiring.Component):
     slot : shape
     depth : int
         Operations, a power of two, at least 2.
+
+    Members
+    -------
+    w_en : 1, in
+        Adds `w_payload` and `w_slot`.
+    w_rdy : 1, out
+        There is room; from a register.
+    w_payload : payload, in
+    w_slot : slot, in
+    r_en : 1, in
+        Removes the first operation.
+    r_rdy : 1, out
+        There is an operation; from a register.
+    r_payload : payload, out
+        That of the first operation.
+    r_slot : slot, out
+        Its slot, from a register.
     """
 
     def __init__(self, *, payload, slot, depth):
@@ -48,7 +64,7 @@ class OperationQueue(wiring.Component):
         with m.Elif(self.r_en & ~self.w_en):
             m.d.sync += there.eq(there >> 1)
 
-        # What has no slot takes the one that comes, whether it is one or not.
+        # A free register follows `w_slot`, also while `w_en` is 0: `there` tells which registers hold slots.
         slots = [Signal.like(self.w_slot, name=f"slot_{i}", reset_less=True) for i in range(self.depth)]
         for i in range(self.depth):
             last = i == self.depth - 1

@@ -10,14 +10,28 @@ __all__ = ["Scoreboard"]
 class Scoreboard(wiring.Component):
     """A matrix of waits between the slots of the instructions in flight.
 
-    `allocate` occupies `slot` and makes it wait for the slots in `waits_for`; `clear` says that there are none, and may come a
-    cycle late. A slot that ends (`ended`, one bit each) is free, and nobody waits for it any more. `blocked[s]` is 1 while slot s
-    waits for anyone, and for a cycle after an `allocate` without `clear`.
+    A slot that has ended is free, and no other slot waits for it any more.
 
     Parameters
     ----------
     slots : int
         Instructions in flight.
+
+    Members
+    -------
+    allocate : 1, in
+        Occupies `slot`, and makes it wait for the slots in `waits_for`.
+    slot : slot, in
+    waits_for : slots, in
+    clear : 1, in
+        With `allocate`: `waits_for` is 0. It may be 0 in spite of that, which blocks the slot for one cycle.
+    ended : slots, in
+        The slots that end.
+    occupied : slots, out
+    blocked : slots, out
+        Slot s waits for another slot, or was allocated without `clear` in the cycle before.
+    waiting : array of slots, out
+        The slots that slot s waits for.
     """
 
     def __init__(self, *, slots):

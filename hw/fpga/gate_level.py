@@ -42,7 +42,7 @@ opt_clean -purge
 write_verilog -sv -noattr flat.v
 """
 
-#: The source loses the bits of its registers that nobody reads, as they have no counterpart in the netlist.
+#: The source loses the bits of its registers that nothing reads, as they have no counterpart in the netlist.
 _EQUIVALENCE = """
 read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
 read_verilog netlist.v

@@ -1,4 +1,4 @@
-"""Reads what Yosys made: resources by block, and memories that are none."""
+"""Reads what Yosys made: resources by block, and memories that became flip-flops."""
 
 import re
 from collections import Counter

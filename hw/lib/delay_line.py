@@ -19,6 +19,13 @@ class DelayLine(wiring.Component):
         Delay, at least 2.
     width : int
         Bits of `data`.
+
+    Members
+    -------
+    i_valid : 1, in
+    i_data : width, in
+    o_valid : 1, out
+    o_data : width, out
     """
 
     def __init__(self, *, cycles, width):

@@ -2,6 +2,6 @@
 
 __all__ = ["NO_COLLISIONS"]
 
-#: Whoever reads an address in the cycle in which it is written does not use the data: the interlocks see to that. Without
+#: No block uses the data of a read of an address that is written in the same cycle: the interlocks see to that. Without
 #: this, Yosys spends logic, and a second copy of the memory, on what such a read returns.
 NO_COLLISIONS = {"no_rw_check": 1}

@@ -18,8 +18,8 @@ class MatmulUnit(wiring.Component):
 
     A row that is issued in cycle t reads the unified buffer in t, its sums enter the array in t + 1 + `lead`, read from the
     accumulators `read_latency` cycles before, and are written back in t + 1 + `lead` + n * `latency` (column 0; column c
-    follows c cycles later). An operation is `done` a cycle before its last sum is written in the last column: nobody who
-    waits for it reads sooner than two cycles after `done`.
+    follows c cycles later). An operation is `done` a cycle before its last sum is written in the last column:
+    no instruction that waits for it reads sooner than two cycles after `done`.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ class MatmulUnit(wiring.Component):
             read = delayed
         m.d.comb += [self.read_row.eq(read.row), self.bias_row.eq(read.bias), self.start.eq(read.start)]
 
-        # Rows come back in the order and at the pace of their issue. The issuer hears of it `early` cycles before they are
-        # written: so many lie between its hearing and the first read of a pass that it lets go.
+        # Rows come back in the order and at the pace of their issue. `written_first` and `written_last` come `early` cycles
+        # before the write: a pass that they release reads its first sums that much later.
         way = 1 + self.lead + self.n * self.latency
         early = min(3 + self.lead - self.read_latency, way - 2)
         returned = data.StructLayout({"row": issuer.row.acc.shape(), "first": 1, "last": 1, "last_pass": 1})

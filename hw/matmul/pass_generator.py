@@ -8,12 +8,17 @@ __all__ = ["PassGenerator"]
 
 
 class PassGenerator(wiring.Component):
-    """Walks the loops `tiles1` and `tiles0` of a MATMUL; one pass a cycle while its consumer takes them.
+    """The address generator of the outer loops of a MATMUL, `tiles1` and `tiles0`: one pass a cycle while `o` is ready.
 
     Parameters
     ----------
     matmul, pass_ : layouts
         :func:`hw.spec.operations.matmul_layout` and :func:`hw.spec.operations.pass_layout`.
+
+    Members
+    -------
+    i : stream of matmul, in
+    o : stream of pass_, out
     """
 
     def __init__(self, *, matmul, pass_):

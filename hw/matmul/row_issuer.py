@@ -8,8 +8,8 @@ __all__ = ["RowIssuer"]
 
 
 class RowIssuer(wiring.Component):
-    """Issues the rows of each pass, and holds a pass back until its operation waits for no other unit, its tile is loaded and
-    its sums have left the array.
+    """The address generator of the inner loops of a MATMUL. It issues the rows of each pass, and holds a pass back until its
+    operation waits for no other unit, its tile is loaded and its sums have left the array.
 
     Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one, but after a pass of a
     single row one cycle later. `switch` comes one cycle before the first row of a pass with new weights.
@@ -26,11 +26,24 @@ class RowIssuer(wiring.Component):
 
     Members
     -------
-    row_valid, row : a row enters the array: the vector `buffer`, the sums `acc` or, with `start`, the biases `bias`.
-    blocked : the operations, by slot, that wait for other units.
-    coming, switch : from and to the weight FIFO.
-    held, head_slot : the pass that is there, of the operation in this slot, waits for them.
-    waits_weights, waits_sums : why else it does not begin.
+    i : stream of pass_, in
+    blocked : slots, in
+        The operations, by slot, that wait for other units.
+    held : 1, out
+        The next pass waits for other units.
+    head_slot : slot, out
+        The slot of its operation.
+    coming : 1, in
+    switch : 1, out
+        From and to the weight FIFO; see :class:`hw.array.weight_fifo.WeightFifo`.
+    row_valid : 1, out
+        A row enters the array.
+    row : row_layout, out
+        The vector `buffer`, and the sums `acc` or, with `start`, the biases `bias`.
+    written_first, written_last : 1, in
+        The first, or last, row of the oldest pass that lacks it is written.
+    waits_weights, waits_sums : 1, out
+        Why else the next pass does not begin.
     """
 
     in_flight = 8
@@ -67,7 +80,7 @@ class RowIssuer(wiring.Component):
                 blocks[i].eq(overlaps & unstarted[i]),
                 blocks[size + i].eq(overlaps & valid[i] & (head.acc > entry.low)),
             ]
-            # The head, whether it begins now or not: what is not valid does not count.
+            # The entry at `newest` follows the head until it is valid.
             with m.If((newest == i) & ~valid[i]):
                 m.d.sync += [entry.low.eq(head.acc), entry.high.eq(head.end)]
         with m.If(go):
@@ -131,7 +144,7 @@ class RowIssuer(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += [left0.eq(left0 - 1), row_buffer.eq(row_buffer + current.rows0_stride)]
-        # Where the next pass may begin it stands here, whether it does or not.
+        # While `room` is 1, these registers follow the head; `active` tells whether they hold a pass.
         with m.If(room):
             m.d.sync += [
                 current.eq(head),

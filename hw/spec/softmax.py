@@ -1,4 +1,4 @@
-"""The numbers that softmax is made of: widths and tables of the exponential of a distance. Hardware and golden model take them here."""
+"""The numbers of softmax: widths and tables of the exponential of a distance. Hardware and golden model take them here."""
 
 from math import e, log2
 
@@ -23,6 +23,7 @@ POWERS = tuple(_unsigned_fraction(2 ** (-i / 16)) for i in range(16))
 #: 2**-(i / 256), 16 fraction bits; the upper four are all ones.
 FINE_POWERS = tuple(_unsigned_fraction(2 ** (-i / 256)) for i in range(16))
 #: What 2**-(i / 4096) takes from a fine power, 16 fraction bits: taken from the middle one, which is wrong by a unit at most.
-FINEST_LOSSES = tuple(round(0x10000 * 2 ** (-7.5 / 256) * (1 - 2 ** (-i / 4096))) for i in range(16))#: A result is `power * quotient * 2**-(15 + places + halvings)`. Of a product from 2**30 to 2**31, its biased exponent is this,
+FINEST_LOSSES = tuple(round(0x10000 * 2 ** (-7.5 / 256) * (1 - 2 ** (-i / 4096))) for i in range(16))
+#: A result is `power * quotient * 2**-(15 + places + halvings)`. Of a product from 2**30 to 2**31, its biased exponent is this,
 #: less `places`, less `halvings`.
 RESULT_EXPONENT = 127 + 30 - 15

@@ -1,5 +1,5 @@
 // Host memory for simulation: an AXI4 slave with a settable latency, random pauses and faults, which also checks the
-// master's manners.
+// master's transfers.
 //
 // Contract
 //   * Incrementing bursts of full-width beats, 1 to 256. Answers come in order; IDs are returned as given.
@@ -7,7 +7,7 @@
 //   * Writes: 16 bursts outstanding, one beat a cycle; B is valid `write_latency` cycles after the handshake of WLAST.
 //     A write reaches the memory with its B, not before: whoever reads earlier gets the old contents.
 //   * A beat outside the memory is answered DECERR, one in the error range SLVERR; neither changes the memory.
-//   * Every breach of a rule by the master is printed (the first ten) and counted in `errors`.
+//   * Every violation of a rule by the master is printed (the first ten) and counted in `errors`.
 //
 // Plusargs (decimal, `*_address` hexadecimal)
 //   memory=FILE          initial contents for $readmemh, one bus beat a word
@@ -144,7 +144,7 @@ module axi_memory #(
     reg [BEAT:0] w_held_control;
     reg aw_waits, w_waits, ar_waits;
 
-    task automatic breach(input [8*48-1:0] rule);
+    task automatic violation(input [8*48-1:0] rule);
         begin
             if (errors < 10) $display("axi_memory: cycle %0d: %0s", cycle, rule);
             errors = errors + 1;
@@ -153,10 +153,10 @@ module axi_memory #(
 
     task automatic check_burst(input [ADDRESS_WIDTH-1:0] first, input [7:0] length, input [2:0] size, input [1:0] burst);
         begin
-            if (burst !== INCR) breach("burst type is not INCR");
-            if (size !== 3'(SHIFT)) breach("beats are narrower than the bus");
+            if (burst !== INCR) violation("burst type is not INCR");
+            if (size !== 3'(SHIFT)) violation("beats are narrower than the bus");
             if (({20'd0, first[11:SHIFT], {SHIFT{1'b0}}} + ({24'd0, length} + 1) * BEAT) > 4096)
-                breach("burst crosses a 4 KiB boundary");
+                violation("burst crosses a 4 KiB boundary");
         end
     endtask
 
@@ -198,11 +198,11 @@ module axi_memory #(
 
             // Rules
             if ((s_axi_awvalid ^ s_axi_wvalid ^ s_axi_bready ^ s_axi_arvalid ^ s_axi_rready) === 1'bx)
-                breach("VALID or READY is unknown");
-            if (aw_waits && !(s_axi_awvalid && aw_payload === aw_held)) breach("AW changed before AWREADY");
-            if (ar_waits && !(s_axi_arvalid && ar_payload === ar_held)) breach("AR changed before ARREADY");
+                violation("VALID or READY is unknown");
+            if (aw_waits && !(s_axi_awvalid && aw_payload === aw_held)) violation("AW changed before AWREADY");
+            if (ar_waits && !(s_axi_arvalid && ar_payload === ar_held)) violation("AR changed before ARREADY");
             if (w_waits && !(s_axi_wvalid && s_axi_wdata === w_held && {s_axi_wlast, s_axi_wstrb} === w_held_control))
-                breach("W changed before WREADY");
+                violation("W changed before WREADY");
             aw_waits = s_axi_awvalid && !s_axi_awready;
             ar_waits = s_axi_arvalid && !s_axi_arready;
             w_waits = s_axi_wvalid && !s_axi_wready;
@@ -234,7 +234,7 @@ module axi_memory #(
             if (s_axi_wvalid && s_axi_wready) begin
                 write_data[{write_fill, write_beat}] = s_axi_wdata;
                 write_strobe[{write_fill, write_beat}] = s_axi_wstrb;
-                if (s_axi_wlast !== (write_beat == write_length[write_fill])) breach("WLAST at the wrong beat");
+                if (s_axi_wlast !== (write_beat == write_length[write_fill])) violation("WLAST at the wrong beat");
                 if (write_beat == write_length[write_fill]) begin
                     write_due[write_fill] = cycle + write_latency - 1 + (write_hung[write_fill] ? hang_cycles : 0);
                     write_beat = 0;

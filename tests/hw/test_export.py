@@ -107,6 +107,11 @@ def test_slang(verilog, tmp_path, capfd):
     assert (slang.diagEngine.numErrors, slang.diagEngine.numWarnings) == (0, 0), said.err + said.out
 
 
+def test_module_names(everything):
+    """A submodule that has the name of a signal would get another name, and be in no table of blocks."""
+    assert "\nmodule tpu_fault_latch (" in everything and not re.search(r"^module \\", everything, re.MULTILINE)
+
+
 def written_by(python, seed):
     """The text of a core, by another interpreter with this one's packages, whose hashes differ."""
     root = Path(__file__).parents[2]
