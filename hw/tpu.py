@@ -111,7 +111,8 @@ class Tpu(wiring.Component):
         activation = block(lambda: results(
             n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes), "activation")
         weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
-        buffer = block(lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer")
+        buffer = block(lambda: UnifiedBuffer(
+            n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer")
         array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array", domain="array")
         accumulators = block(lambda: Accumulators(
             n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency),
@@ -225,8 +226,8 @@ class Tpu(wiring.Component):
         return m
 
     def _clock(self, m):
-        """The domains of one clock: `bus`; `sync`, which works in a run; `array`, whose reset comes a cycle later, from a register
-        of its own, since the array lies all over the part. Nothing enters the array in the first cycle of a run."""
+        """The domains of one clock: `bus`; `sync`, which works in a run; `array`, whose reset comes a cycle later, from a
+        register of its own, since the array lies all over the part. Nothing enters the array in the first cycle of a run."""
         m.domains.bus = bus = ClockDomain("bus")
         m.domains.sync = sync = ClockDomain("sync")
         m.domains.array = array = ClockDomain("array")

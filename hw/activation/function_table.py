@@ -200,14 +200,20 @@ class FunctionTable(wiring.Component):
 
     Members
     -------
-    x, w, o : 16 lanes
+    enable, multiply : 1, in
+    x, w : 16 lanes, in
+    o : 16 lanes, out
         bfloat16, lane 0 lowest.
-    between : 12 lanes
+    between : 12 lanes, in
         How far an operand is from `x` on the way to the next bfloat16, away from 0.
-    keep : lanes
+    keep : lanes, in
         Lanes that have a result.
-    first, linear_low, linear_high
+    first : 8, in
+    linear_low, linear_high : 2, in
         As of LOAD_TABLE; constant while anything is on its way.
+    write : 1, in
+    word : place in the table, in
+    data : 16, in
     """
 
     latency = FunctionPair.latency

@@ -98,7 +98,7 @@ class Dispatcher(wiring.Component):
         idle = Signal(init=1)       # between two instructions
         left, to_scan, waits_for = Signal(slots), Signal(slots), Signal(slots)
         reading, comparing, judging = Signal(), Signal(), Signal()
-        read_slot, compared_slot, judged_slot = (Signal(range(slots), name=f"{step}_slot") for step in ("read", "compared", "judged"))
+        read_slot, compared_slot, judged_slot = Signal(range(slots)), Signal(range(slots)), Signal(range(slots))
         m.d.comb += [to_scan.eq(Mux(idle, board.occupied, left)), read.addr.eq(read_slot)]
         for s in reversed(range(slots)):
             with m.If(to_scan[s]):
