@@ -180,8 +180,8 @@ class FunctionTable(wiring.Component):
     table, [s, e - first, M], where e is E brought into the 16 binades from `first` on. Its value is a bfloat16, v; its slope is
     two signed numbers, r in sixteenths and g in eighths of the last place of v, r in the upper 4 bits, g in the lower 12. The
     significand of v, with 7 bits of fraction, becomes that of v + r + g t, where g t is cut off behind 6 bits of fraction of a
-    last place; shifted left by up to two bits, or right by one, to normalise it, it is rounded to nearest, ties away from 0. What is less than a
-    quarter of the least number of v's binade gives a zero, and so does a v of exponent 0.
+    last place. It is shifted left by up to two bits, or right by one, to normalise it, and rounded to nearest, ties away from 0.
+    What is less than a quarter of the least number of v's binade gives a zero, and so does a v of exponent 0.
 
     If E is below the binades and bit s of `linear_low` is 1, or above and that of `linear_high` is, the exponent is raised by
     E - e, and E = 0 gives a zero; where it is not, t is 0. An exponent at or below 0 gives a zero, at or above 255 an infinity,

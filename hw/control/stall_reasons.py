@@ -11,7 +11,7 @@ __all__ = ["StallReasons"]
 
 
 class StallReasons(wiring.Component):
-    """The reasons of a cycle in which no row enters the array, of which the first in the order of `STALLS` counts; combinational.
+    """The reasons why no row enters the array in a cycle; combinational. The first one in the order of `STALLS` counts.
 
     There is always one. The inputs mean nothing in a cycle in which a row enters the array.
 

@@ -90,8 +90,8 @@ class RowIssuer(wiring.Component):
         with m.If(self.written_last):
             m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
 
-        # The comparison is one cycle old: it may be used once the pass has stood at the head for a cycle. It can only be
-        # stale by still blocking, since new entries come with a new head.
+        # `conflict` is one cycle old, so it counts once the head has been there for a cycle. It may report an entry that has
+        # just left the table. It misses none: an entry enters the table with a new head.
         conflict = Signal(2)
         m.d.sync += conflict.eq(Cat(~head.start & blocks.word_select(part, size).any() for part in range(2)))
 
@@ -102,8 +102,9 @@ class RowIssuer(wiring.Component):
         acc = Signal.like(head.acc)
         left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
         first, final = Signal(), Signal()
-        # Known a cycle ahead, for a pass that stands at the head for the second cycle then: no pass runs, or its last row is
-        # issued; no unit is waited for; the table has a place; and the tile is there. Only sums may still keep it.
+        # `ready` says, from a register, that only sums may still hold the head: no pass runs, or it issues its last row in this
+        # cycle; the head waits for no other unit; the table has a free entry; and the tile is loaded. The head has then been
+        # there for a cycle.
         room, ready, ready_switch, loaded = Signal(init=1), Signal(), Signal(), Signal()
         stands, waits, full = Signal(), Signal(), Signal()
         m.d.comb += [
