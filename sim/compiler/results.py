@@ -1,6 +1,5 @@
 """The way out of the accumulators: activation, pooling, softmax, products, and the way back to host memory."""
 
-from amaranth_tpu.hw.activation.softmax_unit import SoftmaxUnit
 from amaranth_tpu.hw.spec.isa import Format, Function, Opcode
 
 from .memory_map import tiles_of

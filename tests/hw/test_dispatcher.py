@@ -4,8 +4,8 @@
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.control.dispatcher import UNITS, Dispatcher
 from amaranth_tpu.hw.control.description import decoded_layout
+from amaranth_tpu.hw.control.dispatcher import UNITS, Dispatcher
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
