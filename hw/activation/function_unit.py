@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from ..spec.instruction import Task
 from ..spec.isa import TABLE_WORDS
-from ..spec.operations import Task
 from .function_table import FunctionTable
 
 __all__ = ["FunctionUnit"]

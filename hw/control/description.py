@@ -4,9 +4,9 @@ from amaranth import Mux
 from amaranth.lib import data
 from amaranth.utils import exact_log2
 
-from ..spec.instruction import Unit
+from ..spec.instruction import Task, Unit
 from ..spec.isa import Opcode, Region
-from ..spec.operations import Task, activate_layout, matmul_layout, transfer_layout
+from ..spec.operations import activate_layout, matmul_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
 
@@ -148,7 +148,9 @@ def _describe_activate(m, operation, word):
             operation.word.eq(table.word >> exact_log2(config.n)),
             *(operation[name].eq(table[name]) for name in ("first", "linear_low", "linear_high")),
         ]
-        with m.If(word.one_of(Opcode.MULTIPLY)):
-            m.d.comb += operation.task.eq(Task.MULTIPLY)
         with m.If(word.one_of(Opcode.LOAD_TABLE)):
-            m.d.comb += [operation.task.eq(Task.LOAD_TABLE), operation.operand.eq(table.buffer)]
+            m.d.comb += operation.operand.eq(table.buffer)
+        for opcode, record in word.records.items():
+            if record.task is not Task.RESULTS:
+                with m.If(word.one_of(opcode)):
+                    m.d.comb += operation.task.eq(record.task)

@@ -4,7 +4,7 @@ instruction-level model and the datasheet.
 
 from amaranth.lib import data, enum
 
-from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Transfer, Unit
+from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Task, Transfer, Unit
 
 __all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "TABLE_ENTRIES", "TABLE_WORDS", "INSTRUCTIONS",
            "layout", "encode", "decode", "space_depth", "Fault", "exists"]
@@ -189,7 +189,7 @@ INSTRUCTIONS = {
         spans=(Span("buffer", "w", "buffer", ("rows",), (("tiles", "buffer_stride"),), tall=True),
                Span("acc", "r", "acc", ("rows",), (("tiles", "acc_stride"),)))),
     Opcode.MULTIPLY: Instruction(
-        unit=Unit.ACTIVATE, needs="table_lanes",
+        unit=Unit.ACTIVATE, task=Task.MULTIPLY, needs="table_lanes",
         effect="round(acc[acc + r]) * buffer[operand + r] -> round -> buffer[buffer + r], all bfloat16, for r < rows, one "
                "row after the other.",
         fields=(_rows("Vectors"), _LANES, _RESULT, _SUM,
@@ -197,7 +197,7 @@ INSTRUCTIONS = {
         spans=(Span("buffer", "w", "buffer", ("rows",)), Span("buffer", "r", "operand", ("rows",)),
                Span("acc", "r", "acc", ("rows",)))),
     Opcode.LOAD_TABLE: Instruction(
-        unit=Unit.ACTIVATE, needs="table_lanes",
+        unit=Unit.ACTIVATE, task=Task.LOAD_TABLE, needs="table_lanes",
         effect="Unified buffer -> function table: rows*n words from `word` on, in the order of the lanes of "
                "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`.",
         fields=(

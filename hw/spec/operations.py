@@ -1,21 +1,13 @@
 """What the controller hands to the units: decoded, checked operations, one layout for each unit."""
 
-from amaranth.lib import data, enum
+from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
-from .instruction import INSTRUCTION_WIDTH
+from .instruction import INSTRUCTION_WIDTH, Task
 from .isa import TABLE_WORDS, Format, Function
 
 __all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout",
-           "instruction_layout", "Task"]
-
-
-class Task(enum.Enum, shape=2):
-    """What the activation unit does: results of accumulator rows or of windows of them; products; entries of the table."""
-
-    RESULTS = 0
-    MULTIPLY = 1
-    LOAD_TABLE = 2
+           "instruction_layout"]
 
 
 def tag_layout(config):

@@ -4,11 +4,9 @@ import functools
 import re
 from collections import Counter
 
-from amaranth_tpu.hw.activation.function_table import FunctionTable
-from amaranth_tpu.hw.activation.softmax_unit import SoftmaxUnit
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.decoder import CYCLES
-from amaranth_tpu.hw.cycles import row_cycles
+from amaranth_tpu.hw.cycles import cycle_texts
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.verilog.export import to_verilog
 
@@ -143,26 +141,6 @@ def memories():
 
 def instruction_cycles():
     """What each instruction takes."""
-    config = Config()
-    beats, turnaround = "`b`", 1 + config.lead + config.n * config.latency
-    sizes = {
-        Opcode.HALT: ("-", "until all before it have ended"),
-        Opcode.SYNC: ("-", "until all before it have ended"),
-        Opcode.LOAD: (f"{beats} a vector", "the memory's latency later"),
-        Opcode.LOAD_BIAS: (f"2 {beats} a row", "the memory's latency later"),
-        Opcode.LOAD_WEIGHTS: (f"n {beats} a tile", "the memory's latency later; a tile then shifts in within n cycles"),
-        Opcode.STORE: (f"{beats} a vector", "with the answer to its last burst; a cycle more between two bursts"),
-        Opcode.MATMUL: ("R a pass of R rows, but n if it takes a tile and R is less; 2 for R = 1",
-                        f"1 + `lead` + n `latency` ({turnaround}) cycles after a row was issued, in column 0; a cycle later in each next one"),
-        Opcode.ACTIVATE: (f"{row_cycles(config, Opcode.ACTIVATE)} a row, {row_cycles(config, Opcode.ACTIVATE, wide=True)} as BINARY32; "
-                          "n / `table_lanes` times that with TABLE",
-                          f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE"),
-        Opcode.POOL: ("1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as many more as "
-                      "BINARY32", f"4 cycles later; {4 + FunctionTable.latency + 1} with TABLE"),
-        Opcode.SOFTMAX: (f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, and what [Softmax](#softmax) says",
-                         f"{SoftmaxUnit.end_latency} cycles later"),
-        Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + 6} a vector", "with it"),
-        Opcode.LOAD_TABLE: (f"n + {row_cycles(config, Opcode.LOAD_TABLE) - config.n} a vector", "with it"),
-    }
+    texts = cycle_texts(Config())
     return markdown_table(["instruction", "decoded in", "keeps its unit for", "its results are there"],
-                          [[opcode.name, CYCLES[opcode], *sizes[opcode]] for opcode in Opcode])
+                          [[opcode.name, CYCLES[opcode], *texts[opcode]] for opcode in Opcode])

@@ -13,6 +13,7 @@ from amaranth_tpu.sim.golden.functions import Function as Activation
 from amaranth_tpu.sim.golden.functions import Table, apply
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.softmax import softmax
+from core_programs import least_fields
 from seeds import seed
 
 CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
@@ -239,18 +240,7 @@ def test_load_bias_and_load(rng):
     assert m.bias[1:3].tobytes() == data[16:48]
 
 
-GOOD = {
-    Opcode.LOAD: dict(region=Region.SCRATCH, rows=1),
-    Opcode.LOAD_BIAS: dict(region=Region.SCRATCH, rows=1),
-    Opcode.LOAD_WEIGHTS: dict(region=Region.SCRATCH, rows=1),
-    Opcode.STORE: dict(region=Region.SCRATCH, rows=1),
-    Opcode.MATMUL: dict(MATMUL, keep=1),
-    Opcode.ACTIVATE: dict(rows=1, lanes=1),
-    Opcode.POOL: dict(rows0=1, rows1=1, window0=1, window1=1, lanes=1),
-    Opcode.SOFTMAX: dict(rows=1, lanes=1, tiles=1),
-    Opcode.MULTIPLY: dict(rows=1, lanes=1),
-    Opcode.LOAD_TABLE: dict(rows=1),
-}
+GOOD = {opcode: least_fields(opcode) for opcode in Opcode if opcode not in (Opcode.HALT, Opcode.SYNC)}
 
 
 def fault_of(word, **more):

@@ -1,8 +1,11 @@
 """Programs for the tests of the core: drawn at random on small buffers, with what the instruction-level model makes of them."""
 
+import functools
+
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Opcode, Region, exists
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Opcode, Region, exists, space_depth
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from core_runs import MEMORY, Host, image_of, op, run, same
@@ -33,6 +36,14 @@ class Case:
         for name, data in self.after.items():
             base, size = self.run["regions"][name]
             memory[base:base + size] = data
+
+
+def least_fields(opcode, rows=1, lanes=1):
+    """Fields with which every core that has it executes the instruction by itself."""
+    record = INSTRUCTIONS[opcode]
+    fields = dict.fromkeys(record.counts, 1) | {"rows": rows, "rows0": rows, "rows0_stride": int(rows > 1)}
+    fields |= {"lanes": lanes, "region": Region.SCRATCH, "keep": 1}
+    return {name: value for name, value in fields.items() if name in record.widths}
 
 
 def initialisation(config):
@@ -68,6 +79,10 @@ def revelation(config):
             op(Opcode.ACTIVATE, rows=config.bias_depth, **whole),
             op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * (depth + 2 * sums), rows=2 * config.bias_depth),
             op(Opcode.HALT)]
+
+
+#: How often instructions of the activation unit come, but for the usual 3.
+_RESULT_WEIGHTS = {Opcode.ACTIVATE: 6, Opcode.POOL: 4, Opcode.LOAD_TABLE: 1}
 
 
 class Hazards:
@@ -140,51 +155,22 @@ class Hazards:
             self.tiles -= needed
         self.program.append(op(Opcode.MATMUL, **f))
 
-    def function(self):
-        return self.functions[self.below(len(self.functions))]
-
-    def activate(self):
-        config = self.config
-        rows = 1 + self.below(min(6, config.accumulator_depth))
-        self.program.append(op(
-            Opcode.ACTIVATE, function=self.function(), rows=rows, lanes=1 + self.below(config.n),
-            acc=self.rows(config.accumulator_depth, rows), buffer=self.rows(config.unified_buffer_depth, rows)))
-
-    def pool(self):
-        config = self.config
-        f = {name: 1 + self.below(3) for name in ("rows0", "rows1", "window0", "window1")}
-        f |= {f"{name}_stride": self.below(4) for name in ("rows0", "rows1", "window0", "window1", "buffer")}
-        acc = sum((f[name] - 1) * f[name + "_stride"] for name in ("rows0", "rows1", "window0", "window1"))
-        buffer = f["rows0"] + (f["rows1"] - 1) * f["buffer_stride"]
-        if acc < config.accumulator_depth and buffer <= config.unified_buffer_depth:
-            self.program.append(op(
-                Opcode.POOL, **f, function=self.function(), lanes=1 + self.below(config.n),
-                acc=self.below(config.accumulator_depth - acc), buffer=self.rows(config.unified_buffer_depth, buffer)))
-
-    def softmax(self):
-        config = self.config
-        rows, tiles = 1 + self.below(3), 1 + self.below(3)
-        acc_stride, buffer_stride = self.below(5), self.below(5)
-        acc, buffer = (tiles - 1) * acc_stride + rows, (tiles - 1) * buffer_stride + rows
-        if acc <= config.accumulator_depth and buffer <= config.unified_buffer_depth:
-            self.program.append(op(
-                Opcode.SOFTMAX, rows=rows, tiles=tiles, acc_stride=acc_stride, buffer_stride=buffer_stride,
-                lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, acc),
-                buffer=self.rows(config.unified_buffer_depth, buffer)))
-
-    def multiply(self):
-        config = self.config
-        rows = 1 + self.below(4)
-        self.program.append(op(
-            Opcode.MULTIPLY, rows=rows, lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, rows),
-            buffer=self.rows(config.unified_buffer_depth, rows), operand=self.rows(config.unified_buffer_depth, rows)))
-
-    def load_table(self):
-        rows = 1 + self.below(3)
-        self.program.append(op(
-            Opcode.LOAD_TABLE, rows=rows, buffer=self.rows(self.config.unified_buffer_depth, rows),
-            word=self.rows(TABLE_WORDS // self.config.n, rows) * self.config.n,
-            first=110 + self.below(20), linear_low=self.below(4), linear_high=self.below(4)))
+    def result(self, opcode):
+        """An instruction of the activation unit with bfloat16 results, drawn from its record; none if it does not fit."""
+        config, record = self.config, INSTRUCTIONS[opcode]
+        fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in ("format", "function")}
+        fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
+        fields |= {name: self.below(5) for name in fields if name.endswith("_stride")}
+        usual = {"lanes": 1 + self.below(config.n), "first": 110 + self.below(20)}
+        fields |= {name: value for name, value in usual.items() if name in fields}
+        for span in record.spans:
+            places = space_depth(config, span.space) - span.length({"format": Format.BFLOAT16, **fields}) + 1
+            if places < 1:
+                return
+            fields[span.base] = self.below(places) * (config.n if span.space == "table" else 1)
+        if "function" in record.widths:
+            fields["function"] = self.functions[self.below(len(self.functions))]
+        self.program.append(op(opcode, **fields))
 
     def activate_binary32(self):
         """Halves of binary32 are no numbers to go on with: they are stored and overwritten at once."""
@@ -193,8 +179,8 @@ class Hazards:
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
         offset = self.below((Case.sizes["OUTPUT"] - 4 * config.n * rows) // config.bus_bytes) * config.bus_bytes
         self.program += [
-            op(Opcode.ACTIVATE, function=self.function(), format=Format.BINARY32, rows=rows, lanes=1 + self.below(config.n),
-               acc=self.rows(config.accumulator_depth, rows), buffer=buffer),
+            op(Opcode.ACTIVATE, function=self.functions[self.below(len(self.functions))], format=Format.BINARY32, rows=rows,
+               lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, rows), buffer=buffer),
             op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=2 * rows, buffer=buffer),
             op(Opcode.LOAD, region=Region.INPUT, rows=2 * rows, buffer=buffer)]
 
@@ -204,15 +190,12 @@ class Hazards:
     def make(self, length):
         self.tiles, self.program = 0, [*([] if self.has_table else whole_table(self.config)), *initialisation(self.config)]
         self.has_table, length = True, length + len(self.program) - len(initialisation(self.config))
-        kinds = [self.load, self.load_bias, self.load_weights, self.store, self.matmul, self.activate,
-                 self.activate_binary32, self.sync]
-        weights = [4, 2, 2, 4, 7, 6, 2, 0.3]
-        for kind, weight, opcode in (
-                (self.pool, 4, Opcode.POOL), (self.softmax, 3, Opcode.SOFTMAX), (self.multiply, 3, Opcode.MULTIPLY),
-                (self.load_table, 1, Opcode.LOAD_TABLE)):
-            if exists(self.config, opcode):
-                kinds.append(kind)
-                weights.append(weight)
+        kinds = [self.load, self.load_bias, self.load_weights, self.store, self.matmul, self.activate_binary32, self.sync]
+        weights = [4, 2, 2, 4, 7, 2, 0.3]
+        for opcode, record in INSTRUCTIONS.items():
+            if record.unit is Unit.ACTIVATE and exists(self.config, opcode):
+                kinds.append(functools.partial(self.result, opcode))
+                weights.append(_RESULT_WEIGHTS.get(opcode, 3))
         weights = np.array(weights)
         while len(self.program) < length:
             kinds[self.rng.choice(len(kinds), p=weights / weights.sum())]()
