@@ -1,0 +1,33 @@
+"""What the pages of the repository point to is there: files, headings, and paths that stand in the text."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "hw").rglob("*.md")])
+
+
+def headings(path):
+    """The anchors of a page, as the usual forge makes them."""
+    return {re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-") for line in path.read_text().splitlines()
+            if line.startswith("#")}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links(path):
+    dead = []
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text()):
+        name, _, heading = target.partition("#")
+        page = path.parent / name if name else path
+        if not page.exists() or heading and heading not in headings(page):
+            dead.append(target)
+    assert not dead, dead
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_paths(path):
+    """Paths from the top, as in `scripts/setup.sh`; those with capital letters stand for any name."""
+    named = re.findall(r"`(?:\./)?((?:hw|sim|scripts|tests)/[a-z0-9_./]+)[^`]*`", path.read_text())
+    assert all((ROOT / name).exists() for name in named), [name for name in named if not (ROOT / name).exists()]
