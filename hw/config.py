@@ -39,8 +39,8 @@ class Config:
     accumulator_depth: int = _parameter(512, "Rows of n binary32 sums: a power of two, n to 32768.")
     bias_depth: int = _parameter(64, "Rows of n binary32 biases: a power of two, 2 to 32768.")
     weight_fifo_depth: int | None = _parameter(
-        None, "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. If not given: 256 / n, at least 8, which cells "
-              "of many stages need to take a tile every n cycles.")
+        None, "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. If not given: 256 / n, at least 8, "
+              "which cells of many stages need to take a tile every n cycles.")
     bus_width: int | None = _parameter(
         None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. If not given: the widest.")
     address_width: int = _parameter(32, "Bits of an AXI4 address, 32 to 64.")

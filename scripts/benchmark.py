@@ -1,6 +1,7 @@
 """Measures the core and its simulation. The tables of the README come from here, each by the command that stands beside it.
 
-`python -m amaranth_tpu.scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's options.
+`python -m amaranth_tpu.scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's
+options.
 """
 
 import json
@@ -54,7 +55,8 @@ def run_command(n, batch, *words):
 
 def _tpu(*words):
     """What `tpu` with these words prints with `--json`. Ends the process if the command fails."""
-    done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "--json"], cwd=_ROOT, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "--json"], cwd=_ROOT, stdout=subprocess.PIPE,
+                          text=True)
     if done.returncode:
         raise SystemExit(f"tpu {' '.join(words)} failed with status {done.returncode}")
     return json.loads(done.stdout)

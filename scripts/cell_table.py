@@ -1,7 +1,7 @@
 """Measures the cell alone, between registers: size and clock of every number of stages. The datasheet's table comes from here.
 
-`python -m amaranth_tpu.scripts.cell_table --write`, about ten minutes. A Lattice ECP5-85, speed grade 6, by the tools that come from PyPI: the
-Verilog that `tpu generate` would write for a cell, `synth_ecp5 -nowidelut`, nextpnr with five seeds.
+`python -m amaranth_tpu.scripts.cell_table --write`, about ten minutes. A Lattice ECP5-85, speed grade 6, by the tools that come
+from PyPI: the Verilog that `tpu generate` would write for a cell, `synth_ecp5 -nowidelut`, nextpnr with five seeds.
 """
 
 import json

@@ -122,8 +122,8 @@ def functions():
             sums = sums if index == 0 else sums[is_steady(function, sums)]
             largest.append(f"{errors(function, sums, lookup(sums, table)).max():.3f}" if len(sums) else "-")
         rows.append([f"`{function}`", table.first, f"{table.linear_low:02b}", f"{table.linear_high:02b}", *largest])
-    return markdown_table(["function", "`first`", "`linear_low`", "`linear_high`", "bfloat16 operands", "binary32 operands below 4",
-                           "4 to 16", "16 to 64"], rows)
+    return markdown_table(["function", "`first`", "`linear_low`", "`linear_high`", "bfloat16 operands",
+                           "binary32 operands below 4", "4 to 16", "16 to 64"], rows)
 
 
 def softmax():

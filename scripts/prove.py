@@ -174,7 +174,8 @@ def proofs(block, values=None):
 def _mutations(block, value, count):
     """Yosys commands, each of which inverts one bit of one cell of a block's netlist; the same for the same netlist."""
     script = ("read_rtlil design.il\nhierarchy -check -top dut\nproc\nflatten\nopt_clean\n"
-              f"mutate -list {count} -mode inv -seed 1 -o mutations.txt t:* t:$dff t:$dffe t:$sdff t:$sdffe t:$adff %u %u %u %u %d\n")
+              f"mutate -list {count} -mode inv -seed 1 -o mutations.txt "
+              "t:* t:$dff t:$dffe t:$sdff t:$sdffe t:$adff %u %u %u %u %d\n")
     design = component_to_rtlil(BLOCKS[block].make(value), name="dut")
     return run_yosys(script, {"design.il": design}, "mutations.txt", timeout=120).strip().splitlines()
 

@@ -1,4 +1,5 @@
-"""Checks the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL: `python -m amaranth_tpu.scripts.testfloat FILE`.
+"""Checks the adder or the multiplier with vectors of Berkeley TestFloat, in compiled RTL:
+`python -m amaranth_tpu.scripts.testfloat FILE`.
 
 TestFloat knows subnormals and many NaNs, the core does not, so results are flushed and NaNs made canonical. Where an operand
 is subnormal, the file's result is for a number that the core does not see; the result is then the golden model's.

@@ -136,8 +136,8 @@ def main():
     from amaranth_tpu.sim.ir.errors import ModelError
     from amaranth_tpu.sim.rtl.runner import SimulationError
 
-    run_app(app, (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError, SynthesisError,
-                  LinkError, BoardError, RunFailed, OSError))
+    run_app(app, (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError,
+                  SynthesisError, LinkError, BoardError, RunFailed, OSError))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Rooms, the folders of `hw`, `sim` and `scripts`: what each may import is below it, and no files import each other in a circle."""
+"""Rooms, the folders of `hw`, `sim` and `scripts`: what each may import is below it, and no files import each other in a
+circle."""
 
 import ast
 from pathlib import Path

@@ -26,8 +26,8 @@ class SoftmaxUnit(wiring.Component):
     """Executes SOFTMAX operations in order, one at a time.
 
     Element j = t n + c of row r is lane c of accumulator row `acc + t rows1_stride + r`, t < `rows1`; the last of these holds
-    values in `lanes` lanes. Its result goes to lane c of vector `row + t buffer_stride + r`, or, as binary32, to the place of lane c
-    in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
+    values in `lanes` lanes. Its result goes to lane c of vector `row + t buffer_stride + r`, or, as binary32, to the place of
+    lane c in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
 
     Numbers pass one a cycle, and a row of N elements is read three times: for its maximum, for the sum of exp(x - maximum), and
     for the results. That takes 2 N + n tiles + `row_latency` cycles, and `end_latency` at the end of an operation; a cycle more

@@ -62,8 +62,8 @@ def pll_instance(settings, *, clock_in, clock_out, locked):
   EHXPLLL #(
     .CLKI_DIV({settings.input_divider}), .CLKFB_DIV(1), .FEEDBK_PATH("CLKOP"),
     .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV({settings.multiplier}), .CLKOP_CPHASE({settings.multiplier - 1}), .CLKOP_FPHASE(0),
-    .CLKOS_ENABLE("ENABLED"), .CLKOS_DIV({settings.output_divider}), .CLKOS_CPHASE({settings.output_divider - 1}), .CLKOS_FPHASE(0),
-    .OUTDIVIDER_MUXA("DIVA"), .OUTDIVIDER_MUXB("DIVB"), .OUTDIVIDER_MUXC("DIVC"), .OUTDIVIDER_MUXD("DIVD"),
+    .CLKOS_ENABLE("ENABLED"), .CLKOS_DIV({settings.output_divider}), .CLKOS_CPHASE({settings.output_divider - 1}),
+    .CLKOS_FPHASE(0), .OUTDIVIDER_MUXA("DIVA"), .OUTDIVIDER_MUXB("DIVB"), .OUTDIVIDER_MUXC("DIVC"), .OUTDIVIDER_MUXD("DIVD"),
     .PLLRST_ENA("DISABLED"), .INTFB_WAKE("DISABLED"), .STDBY_ENABLE("DISABLED"), .DPHASE_SOURCE("DISABLED")
   ) pll (
     .CLKI({clock_in}), .CLKFB(feedback), .CLKOP(feedback), .CLKOS({clock_out}), .LOCK({locked}),

@@ -1,7 +1,7 @@
 """Tools that come from PyPI as WebAssembly: compiled to machine code on their first use, once for each user.
 
-The runtime of these packages (YoWASP) keeps the machine code in `$YOWASP_CACHE_DIR`, else in the user's cache. It compiles without
-a lock, which several processes then do side by side, and notices only afterwards that the folder can't be written.
+The runtime of these packages (YoWASP) keeps the machine code in `$YOWASP_CACHE_DIR`, else in the user's cache. It compiles
+without a lock, which several processes then do side by side, and notices only afterwards that the folder can't be written.
 """
 
 import contextlib
@@ -106,8 +106,8 @@ def _compile(program, call, environment, cache, kept):
     _log.warning("%s is used for the first time and compiled into %s, once: a minute or two", program, cache)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=cache) as fresh:
-        subprocess.run([*call, "--version"], env=environment | {"YOWASP_CACHE_DIR": fresh}, stdin=subprocess.DEVNULL, capture_output=True,
-                       timeout=_TIMEOUT)
+        subprocess.run([*call, "--version"], env=environment | {"YOWASP_CACHE_DIR": fresh}, stdin=subprocess.DEVNULL,
+                       capture_output=True, timeout=_TIMEOUT)
         (cache / kept).parent.mkdir(parents=True, exist_ok=True)
         # Where the runtime keeps it elsewhere, the tool itself will say what is wrong.
         with contextlib.suppress(FileNotFoundError):

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 #: Verilator's warnings that stand, with the reason.
 _WAIVERS = {
     "DECLFILENAME": "the file holds all modules, and has the name that its user gives it",
-    "UNUSEDSIGNAL": "the carry of a sum, a field of a word, a port: what one of several users of a width or a block does not need",
+    "UNUSEDSIGNAL": "the carry of a sum, a field of a word, a port: what one of several users of a width or block does not need",
 }
 
 

@@ -8,7 +8,8 @@ import re
 __all__ = ["with_initial_blocks"]
 
 _REGISTER = re.compile(
-    r"^(  (?:output )?reg +(?:signed +)?(?:\[[^]]*\] )?)(?P<name>\\\S+ |\w+) = (?P<value>\d+'[^,;\n]*)(?P<end>[,;]?)$", re.MULTILINE)
+    r"^(  (?:output )?reg +(?:signed +)?(?:\[[^]]*\] )?)(?P<name>\\\S+ |\w+) = (?P<value>\d+'[^,;\n]*)(?P<end>[,;]?)$",
+    re.MULTILINE)
 
 
 def with_initial_blocks(verilog):

@@ -5,7 +5,8 @@ import re
 __all__ = ["with_port_lists"]
 
 _MODULE = re.compile(r"^module (\S+?) ?\(([^;]*)\);\n", re.MULTILINE)
-_PORT = re.compile(r"^  (input|output) (?P<what>(?:\[[^]]*\] )?(?P<name>\S+)) ?;\n  (wire|reg) (?P=what) ?(?P<init> = [^;\n]*)?;\n",
+_PORT = re.compile(r"^  (input|output) (?P<what>(?:\[[^]]*\] )?(?P<name>\S+)) ?;\n"
+                   r"  (wire|reg) (?P=what) ?(?P<init> = [^;\n]*)?;\n",
                    re.MULTILINE)
 
 

@@ -55,8 +55,8 @@ def run(core: CoreChoice,
             help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).")] = "default",
         input: Annotated[Path | None, typer.Option(
             rich_help_panel=_DATA, help="Samples: a .npy file, or a .npz one that has them by the name of the model's input; "
-            "finite numbers of any type, (count, shape of a sample). Without it digits for a model of 28 x 28 pixels, else random "
-            "numbers.")] = None,
+            "finite numbers of any type, (count, shape of a sample). Without it digits for a model of 28 x 28 pixels, else "
+            "random numbers.")] = None,
         labels: Annotated[Path | None, typer.Option(
             rich_help_panel=_DATA,
             help="With --input: a .npy file with the right answer of each sample, integers (count,).")] = None,

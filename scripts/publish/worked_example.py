@@ -26,7 +26,8 @@ _PROGRAM = [
     (Opcode.LOAD, {"region": Region.INPUT, "rows": 6, "offset": 0, "buffer": 0}),
     (Opcode.LOAD_BIAS, {"region": Region.MODEL, "rows": 1, "offset": _BIASES, "bias": 0}),
     (Opcode.LOAD_WEIGHTS, {"region": Region.MODEL, "rows": 2, "offset": _WEIGHTS}),
-    (Opcode.MATMUL, {"start": 1, "buffer": 0, "rows0": 3, "rows0_stride": 1, "rows1": 1, "tiles0": 1, "tiles1": 1, "acc": 0, "bias": 0}),
+    (Opcode.MATMUL,
+     {"start": 1, "buffer": 0, "rows0": 3, "rows0_stride": 1, "rows1": 1, "tiles0": 1, "tiles1": 1, "acc": 0, "bias": 0}),
     (Opcode.MATMUL, {"start": 0, "buffer": 3, "rows0": 3, "rows0_stride": 1, "rows1": 1, "tiles0": 1, "tiles1": 1, "acc": 0}),
     (Opcode.ACTIVATE, {"function": Function.RELU, "format": Format.BFLOAT16, "rows": 3, "lanes": 2, "buffer": 6, "acc": 0}),
     (Opcode.STORE, {"region": Region.OUTPUT, "rows": 3, "offset": 0, "buffer": 6}),
@@ -46,7 +47,8 @@ def _memory():
         k = f"k = {n * tile}, {n * tile + 1}"
         for column in range(n):
             yield (Region.MODEL, _WEIGHTS + 2 * n * (n * tile + column),
-                   np.array([_WEIGHT[n * tile + row][column] for row in range(n)], bfloat16), f"tile {tile}, column {column}: {k}")
+                   np.array([_WEIGHT[n * tile + row][column] for row in range(n)], bfloat16),
+                   f"tile {tile}, column {column}: {k}")
     for tile in range(2):
         for sample, x in enumerate(_INPUTS):
             yield (Region.INPUT, 2 * n * (samples * tile + sample), np.array(x[n * tile:n * (tile + 1)], bfloat16),

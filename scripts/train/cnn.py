@@ -112,7 +112,8 @@ def _distort(images, strength):
 
 
 def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report=None, validate=None):
-    """The trained network, an `nn.Sequential` of `Conv2d`, `ReLU`, `MaxPool2d`, `Flatten` and `Linear`; weights are bfloat16 values.
+    """The trained network, an `nn.Sequential` of `Conv2d`, `ReLU`, `MaxPool2d`, `Flatten` and `Linear`; weights are bfloat16
+    values.
 
     `report(step, steps, loss)` is called after every step, `validate(epoch, network)` after every epoch.
     """

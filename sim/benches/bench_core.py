@@ -7,13 +7,14 @@ runs : list of dict
     after which the run is ended by the control register), `cut` (cycles after which the core alone is reset, for `cut_cycles`,
     as soon as reads are owed, and, with `cut_answers`, answers to writes; never while data of a write are), `until_quiet` (cycles
     to wait, after the run, for the bus), `polls` (reads of the status to
-    wait for the bus after a fault; default 0), `reuse` (first and last word of memory to clear as soon as the driver reports one).
+    wait for the bus after a fault; default 0), `reuse` (first and last word of memory to clear as soon as the driver reports
+    one).
 window : (int, int)
     First and last word of the memory that is dumped at the end.
 
-Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end), `owed` (reads, after a `cut`), and the memory in the file that the plusarg
-`dump` names. What holds for every run is asserted here: the counters add up, the interrupt is there, a fault stays until
-a reset and cannot be started over, and after the reset nothing of it is left.
+Reports, for each run, `fault`, `counters`, `waited` (cycles from start to end), `owed` (reads, after a `cut`), and the memory in
+the file that the plusarg `dump` names. What holds for every run is asserted here: the counters add up, the interrupt is there, a
+fault stays until a reset and cannot be started over, and after the reset nothing of it is left.
 """
 
 import cocotb

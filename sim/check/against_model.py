@@ -2,7 +2,8 @@
 
 The samples go into the interpreter as they were given, in binary32. Its values must lie within binary32's errors of the draft in
 binary64, which the compiler rounds; so a model that was read wrongly is found however large bfloat16's own errors are. Every
-stage of the golden model must lie within bfloat16's errors of what the draft says for the same operands (:mod:`sim.check.reference`).
+stage of the golden model must lie within bfloat16's errors of what the draft says for the same operands
+(:mod:`sim.check.reference`).
 """
 
 from dataclasses import dataclass, replace

@@ -27,7 +27,8 @@ def layer_errors(network, samples):
     -------
     dict, str
         `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale`
-        is the root mean square of the value itself, of finite values. Layers whose result is no value of the ONNX model are left out.
+        is the root mean square of the value itself, of finite values. Layers whose result is no value of the ONNX model are left
+        out.
 
     Raises
     ------
@@ -48,7 +49,8 @@ def layer_errors(network, samples):
         finite = np.isfinite(mine) & np.isfinite(value)
         value, difference = value[finite], mine[finite] - value[finite]
         errors[names.get(node.value, node.name)] = {
-            "value": node.value, "largest": float(np.abs(difference).max(initial=0)), "rms": _rms(difference), "scale": _rms(value)}
+            "value": node.value, "largest": float(np.abs(difference).max(initial=0)), "rms": _rms(difference),
+            "scale": _rms(value)}
     return errors, title
 
 

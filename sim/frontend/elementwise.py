@@ -127,7 +127,8 @@ def _sloped(step, flow):
     slope = slope.astype(np.float64)
     if np.abs(slope).max() > _STEEPEST:         # relu(x) - slope * relu(-x): a stage more, and nothing cancels out
         below = apply_spec(step, affine(step, flow, scale=np.array(-1.0)), ("relu", ()))
-        return _of_tensors(replace(step, arguments=[apply_spec(step, flow, ("relu", ())), affine(step, below, scale=-slope)]), "Add")
+        return _of_tensors(replace(step, arguments=[apply_spec(step, flow, ("relu", ())), affine(step, below, scale=-slope)]),
+                           "Add")
     # One slope for each channel: x * slope + relu(x) * (1 - slope).
     return _of_tensors(replace(step, arguments=[affine(step, flow, scale=slope), affine(step, apply_spec(
         step, flow, ("relu", ())), scale=1 - slope)]), "Add")

@@ -1,9 +1,9 @@
 """The reader of ONNX files.
 
 The graph is followed from its output back to its one input. What is constant is computed; what only renames the order or
-the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`sim.fusion.nodes`), in binary64. These are joined
-to stages (:mod:`sim.fusion.fuse`), and only then are weights rounded to bfloat16 (:mod:`sim.fusion.lowering`). What can't be a stage is refused
-with a :class:`sim.ir.errors.ModelError` that names operator and node.
+the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`sim.fusion.nodes`), in binary64. These are
+joined to stages (:mod:`sim.fusion.fuse`), and only then are weights rounded to bfloat16 (:mod:`sim.fusion.lowering`). What can't
+be a stage is refused with a :class:`sim.ir.errors.ModelError` that names operator and node.
 """
 
 from collections import Counter

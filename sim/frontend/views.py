@@ -1,7 +1,8 @@
 """How the values of a tensor lie in the node that made them: which row, column and channel each comes from.
 
-Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`sim.frontend.values.Flow`. Before a window slides over it,
-the index is taken apart again; where that can't be expressed by a term's stride and padding, the values are copied first.
+Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`sim.frontend.values.Flow`. Before a window slides
+over it, the index is taken apart again; where that can't be expressed by a term's stride and padding, the values are copied
+first.
 """
 
 from dataclasses import dataclass, replace

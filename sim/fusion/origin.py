@@ -65,7 +65,8 @@ class Origin:
         Samples that the model takes at a time; None: any number; 0: it has no such axis.
     outputs : tuple of Output
     nodes : tuple of Node
-        The draft (:mod:`sim.fusion.nodes`), fused but not rounded, each node after those that it needs; the last one makes the results.
+        The draft (:mod:`sim.fusion.nodes`), fused but not rounded, each node after those that it needs; the last one makes the
+        results.
     order : int array
         Of each value of the results: its place (y, x, channel) in the last node.
     input_order : int array or None

@@ -114,7 +114,8 @@ def _run(graph, x, keep):
 
 
 def run_graph(graph, x, keep=False):
-    """Results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 samples (batch, input size).
+    """Results, float32 (batch, output size), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 samples (batch, input
+    size).
 
     With `keep`, `(results, {tensor: values})`: what every tensor holds, (batch, height, width, channels).
     """

@@ -71,7 +71,8 @@ def softmax(sums):
     """exp(x - max) / sum of them, for rows of sums: binary32 bits (rows, N) -> bfloat16 bits.
 
     Rounded once, to nearest (from a product that is not exact, so ties mean nothing and go up); what is below the least normal
-    number then is +0. An element of -infinity gives +0. A row with a NaN, and one whose maximum is infinite, gives NaN throughout.
+    number then is +0. An element of -infinity gives +0. A row with a NaN, and one whose maximum is infinite, gives NaN
+    throughout.
     """
     sums = np.asarray(add(sums, np.uint32(0x80000000)))     # without subnormals, and with only one NaN
     distance, top = distances(sums)

@@ -9,8 +9,8 @@ _COUNTERS = ("cycles", "busy", *(f"stall_{name}" for name in STALLS), "read_beat
 
 
 class CoreFault(RuntimeError):
-    """A run ended early: why (`cause`, a :class:`hw.spec.isa.Fault`), at which instruction (`pc`), and whether the bus has come to rest
-    since (`quiet`). If it has not, what the run stored may still land in memory."""
+    """A run ended early: why (`cause`, a :class:`hw.spec.isa.Fault`), at which instruction (`pc`), and whether the bus has come
+    to rest since (`quiet`). If it has not, what the run stored may still land in memory."""
 
     def __init__(self, cause, pc, quiet=True):
         super().__init__(f"fault {cause.name} at pc {pc:#x}" + ("" if quiet else "; the bus still owes answers"))
@@ -92,8 +92,8 @@ class Driver:
         return False
 
     async def wait(self, cycles, polls=1000):
-        """Waits for the end of a run. Raises CoreFault if it ended early, after the bus came to rest or `polls` reads of the status,
-        and CoreTimeout if it did not end within `cycles`."""
+        """Waits for the end of a run. Raises CoreFault if it ended early, after the bus came to rest or `polls` reads of the
+        status, and CoreTimeout if it did not end within `cycles`."""
         if hasattr(self._port, "interrupt"):
             await self._port.interrupt(cycles)
             status = await self.status()
@@ -112,8 +112,8 @@ class Driver:
         return {name: await self.read(name) for name in _COUNTERS}
 
     async def reset(self):
-        """Ends any run and clears status and fault; regions and other settings stay. Returns whether the bus has come to rest: only
-        then is memory as the run leaves it."""
+        """Ends any run and clears status and fault; regions and other settings stay. Returns whether the bus has come to rest:
+        only then is memory as the run leaves it."""
         await self.write("control", 0b10)
         await self.write("interrupt", 0b10)
         return await self.wait_for_quiet()

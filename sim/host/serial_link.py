@@ -1,4 +1,5 @@
-"""The host's side of a board's serial line: requests and answers of :mod:`hw.spec.serial_protocol`, whatever carries the bytes."""
+"""The host's side of a board's serial line: requests and answers of :mod:`hw.spec.serial_protocol`, whatever carries the
+bytes."""
 
 import struct
 import zlib
@@ -85,7 +86,8 @@ class SerialLink:
         data = b""
         while len(data) < size:
             words, place = min(self._words, (size - len(data)) // 4), address + len(data)
-            data += await self._exchange(Operation.READ, f"read of {4 * words} bytes at {place:#x}", place, count=words, answer=words)
+            data += await self._exchange(Operation.READ, f"read of {4 * words} bytes at {place:#x}", place, count=words,
+                                         answer=words)
             if progress:
                 progress(len(data), size)
         return data

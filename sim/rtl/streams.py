@@ -1,7 +1,8 @@
 """Streams vectors through one block.
 
 :class:`Block` is for volume: the block's Verilog, compiled by Verilator together with a small C++ program; some millions of
-vectors a second. What is built stays in `build/vectors/`, named after its content, so that a second run starts at once. :func:`simulate` does the same in Amaranth's simulator, about a thousand vectors a second.
+vectors a second. What is built stays in `build/vectors/`, named after its content, so that a second run starts at once.
+:func:`simulate` does the same in Amaranth's simulator, about a thousand vectors a second.
 """
 
 import hashlib

@@ -104,7 +104,8 @@ def verilog(features):
     ("icarus", FEATURES[0]), *((simulator, FEATURES[-1]) for simulator in runner.Simulators),
     pytest.param("verilator", FEATURES[0], marks=pytest.mark.slow)], ids=str)
 def test_verilog(simulator, features):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit", quick=True)
-    result = simulation.run("amaranth_tpu.sim.benches.bench_activation_unit", testcase="random_operations", seed=seed(), timeout=120,
-                            arguments={**sizes(4), **features, "count": 30})
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit",
+                                   quick=True)
+    result = simulation.run("amaranth_tpu.sim.benches.bench_activation_unit", testcase="random_operations", seed=seed(),
+                            timeout=120, arguments={**sizes(4), **features, "count": 30})
     assert result["vectors"] > 30

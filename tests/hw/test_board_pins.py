@@ -23,7 +23,8 @@ FAST = {"baud": 20_000_000, "silence": 1e-4}
 
 
 def simulation(board, config, simulator, quick=False):
-    return Simulation(simulator=simulator, quick=quick, verilog=board.to_verilog(config), sources=(Path(sim.__file__).parent / "rtl" / "ehxplll.v",),
+    return Simulation(simulator=simulator, quick=quick, verilog=board.to_verilog(config),
+                      sources=(Path(sim.__file__).parent / "rtl" / "ehxplll.v",),
                       top="top", public=("clk25", "button", "uart_rx", "uart_tx", "led_*"), no_inline=("tpu_cell", "tpu_row"))
 
 

@@ -39,8 +39,8 @@ def test_the_size_of_the_array_does_not_show(n, simulator):
     if n == 32 and simulator == "icarus":
         pytest.skip("too slow")
     for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
-        check_networks(np.random.default_rng(seed()), Config(n=n, **PLAIN), 3 if simulator == "icarus" else 12, simulator=simulator,
-                       memory=memory, most=100, size=1 << 22)
+        check_networks(np.random.default_rng(seed()), Config(n=n, **PLAIN), 3 if simulator == "icarus" else 12,
+                       simulator=simulator, memory=memory, most=100, size=1 << 22)
 
 
 def without_initial_values(monkeypatch, config):

@@ -13,7 +13,8 @@ from core_runs import FULL, PAUSED, SIZES, SLOW, SMALL, TINY, Host, op, run
 
 
 @pytest.mark.parametrize("simulator, programs, memory", [
-    ("icarus", 4, {"latency": 1}), ("verilator", 8, {"latency": 25}), ("verilator", 8, {"latency": 2, "pause_percent": 50})], ids=str)
+    ("icarus", 4, {"latency": 1}), ("verilator", 8, {"latency": 25}), ("verilator", 8, {"latency": 2, "pause_percent": 50}),
+], ids=str)
 @pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
 def test_hazards(rng, simulator, programs, memory, config):
     check_hazards(rng, config, programs, memory=memory, simulator=simulator)

@@ -187,7 +187,8 @@ def test_fetch_stays_in_the_model(rng, bus_width):
 
 
 def test_end_of_the_address_space(rng):
-    """A region may end there: what lies in it is asked of the bus, which has no memory there. One that goes on is as good as empty."""
+    """A region may end there: what lies in it is asked of the bus, which has no memory there. One that goes on is as good as
+    empty."""
     host, machine, end = Host(rng), Machine(SMALL), 1 << SMALL.address_width
     load = [op(Opcode.LOAD, region=Region.SCRATCH, rows=2, offset=64), op(Opcode.HALT)]
     runs, expected = [], []

@@ -15,8 +15,8 @@ def without_stores(program):
 
 
 def check_resets(rng, config, count, memory):
-    """`count` programs are cut off while reads are owed, every third of them while answers to writes are, too; after each, another
-    program runs as if nothing had been.
+    """`count` programs are cut off while reads are owed, every third of them while answers to writes are, too; after each,
+    another program runs as if nothing had been.
 
     The reset comes within the time that the memory takes to give the first 24 of at least 32 instructions.
     """

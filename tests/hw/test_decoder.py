@@ -21,8 +21,8 @@ CONFIGS = [Config(**SMALL, **PLAIN), Config(n=16, bus_width=64, table_lanes=0),
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
 UNITS = {Opcode.HALT: Unit.CONTROL, Opcode.SYNC: Unit.CONTROL, Opcode.LOAD: Unit.LOAD, Opcode.LOAD_BIAS: Unit.LOAD,
          Opcode.LOAD_WEIGHTS: Unit.WEIGHTS, Opcode.STORE: Unit.STORE, Opcode.MATMUL: Unit.MATMUL,
-         Opcode.ACTIVATE: Unit.ACTIVATE, Opcode.POOL: Unit.ACTIVATE, Opcode.SOFTMAX: Unit.ACTIVATE, Opcode.MULTIPLY: Unit.ACTIVATE,
-         Opcode.LOAD_TABLE: Unit.ACTIVATE}
+         Opcode.ACTIVATE: Unit.ACTIVATE, Opcode.POOL: Unit.ACTIVATE, Opcode.SOFTMAX: Unit.ACTIVATE,
+         Opcode.MULTIPLY: Unit.ACTIVATE, Opcode.LOAD_TABLE: Unit.ACTIVATE}
 
 
 def random_word(rng, config, sizes):
@@ -162,7 +162,8 @@ async def words(ports, rng, *, config, count, kinds):
             cause = Fault.ADDRESS
         name = cause.name if cause is not Fault.NONE else opcode.name
         seen[name] = seen.get(name, 0) + 1
-        ports.set(i__valid=1, i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun), failed=int(failed)), o__ready=0)
+        ports.set(i__valid=1, i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun), failed=int(failed)),
+                  o__ready=0)
         await ports.settle()
         while not ports.get("i__ready"):
             await ports.tick()
@@ -225,7 +226,8 @@ async def words(ports, rng, *, config, count, kinds):
     return seen
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}")
+@pytest.mark.parametrize("config", CONFIGS,
+                         ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}")
 def test_random(config):
     kinds = sum(exists(config, opcode) for opcode in Opcode) + 4
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=1600, kinds=kinds)

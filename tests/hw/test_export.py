@@ -46,8 +46,8 @@ def test_verilator_lint(sizes, tmp_path):
     """All warnings, but those that the file itself waives."""
     (tmp_path / "tpu.v").write_text(to_verilog(Config(**sizes)))
     tool = find_verilator()
-    done = subprocess.run([tool.program, "--lint-only", "-Wall", "--top-module", "tpu", "tpu.v"], cwd=tmp_path, capture_output=True,
-                          text=True, timeout=300, env=os.environ | tool.environment)
+    done = subprocess.run([tool.program, "--lint-only", "-Wall", "--top-module", "tpu", "tpu.v"], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=300, env=os.environ | tool.environment)
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
@@ -86,8 +86,8 @@ def test_verilator_lint_of_the_largest(largest, tmp_path):
     (tmp_path / "tpu.v").write_text(largest)
     (tmp_path / "rows.vlt").write_text('`verilator_config\nhier_block -module "tpu_row"\n')
     tool = find_verilator()
-    done = subprocess.run([tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"], cwd=tmp_path,
-                          capture_output=True, text=True, timeout=300, env=os.environ | tool.environment)
+    done = subprocess.run([tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=300, env=os.environ | tool.environment)
     assert done.returncode == 0 and "%" not in done.stdout + done.stderr, done.stderr
 
 
@@ -115,7 +115,8 @@ def test_module_names(everything):
 def written_by(python, seed):
     """The text of a core, by another interpreter with this one's packages, whose hashes differ."""
     root = Path(__file__).parents[2]
-    code = f"import sys; from amaranth_tpu.hw.config import Config; from amaranth_tpu.hw.verilog.export import to_verilog; sys.stdout.write(to_verilog(Config(**{EVERYTHING})))"
+    code = ("import sys; from amaranth_tpu.hw.config import Config; from amaranth_tpu.hw.verilog.export import to_verilog; "
+            f"sys.stdout.write(to_verilog(Config(**{EVERYTHING})))")
     paths = os.pathsep.join([str(root), sysconfig.get_path("purelib")])
     return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, timeout=300,
                           env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": paths}).stdout
@@ -131,7 +132,8 @@ def _other_pythons():
     for minor in range(11, 20):
         program = shutil.which(f"python3.{minor}")
         if program and minor != sys.version_info.minor:
-            done = subprocess.run([program, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, timeout=60)
+            done = subprocess.run([program, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True,
+                                  timeout=60)
             found += [program] if done.stdout.strip() == str(minor) else []
     return found
 
@@ -220,7 +222,8 @@ def test_memories_are_synchronous(verilog):
 
 
 def test_hardware_needs_neither_numpy_nor_cocotb():
-    code = "import sys; sys.modules['numpy'] = sys.modules['cocotb'] = None; import amaranth_tpu.hw.verilog.export, amaranth_tpu.hw.tpu"
+    code = ("import sys; sys.modules['numpy'] = sys.modules['cocotb'] = None; "
+            "import amaranth_tpu.hw.verilog.export, amaranth_tpu.hw.tpu")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
 
 

@@ -44,7 +44,8 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             assert new_tile is None or switched == new_tile, f"cycle {now}: switched is {switched} before a pass"
             reads[now + read_after] = acc, bias
             writes[now + way] = acc
-            assert bias is not None or written.get(acc, -1) < now + read_after, f"cycle {now}: row {acc} is read, and still under way"
+            assert bias is not None or written.get(acc, -1) < now + read_after, (
+                f"cycle {now}: row {acc} is read, and still under way")
             written[acc] = now + way
             if ending is not None:
                 ends.append((now + way + n - 1, ending))
@@ -116,7 +117,8 @@ def test_random(n, stages, offers, slowest):
     config = configuration(n, stages)
     rng = random.Random(seed())
     todo = [random_matmul(rng, config, keep=0 if index == 0 else rng.getrandbits(1)) for index in range(15)]
-    simulate(unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers, tile=lambda rng: rng.randrange(2, slowest + 2))
+    simulate(unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers,
+             tile=lambda rng: rng.randrange(2, slowest + 2))
 
 
 def test_idle():

@@ -67,7 +67,8 @@ def test_solver_errors():
 
 
 def command(*words):
-    return subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.prove", *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.prove", *words], capture_output=True, text=True,
+                          timeout=120)
 
 
 def test_command():

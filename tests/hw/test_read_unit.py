@@ -15,7 +15,8 @@ LAYOUT = transfer_layout(Config(n=4))
 
 async def traffic(ports, rng, *, ratio, count, answers, failing=False):
     todo = [{"tag": {"slot": rng.randrange(16), "pc": rng.getrandbits(32)}, "address": rng.randrange(1 << 16) * 8,
-             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))), "row": rng.randrange(1 << 15), "bias": rng.getrandbits(1)}
+             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))), "row": rng.randrange(1 << 15),
+             "bias": rng.getrandbits(1)}
             for _ in range(count)]
     asked = [entry["address"] + 8 * beat for entry in todo for beat in range(entry["vectors"] * ratio)]
     vectors = [(entry, v) for entry in todo for v in range(entry["vectors"])]

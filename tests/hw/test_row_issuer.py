@@ -27,13 +27,15 @@ def random_pass(rng, longest):
     rows0 = rng.choice((1, rng.randrange(1, longest + 1)))
     rows1 = rng.randrange(1, longest // rows0 + 1)
     return make_pass(
-        start=int(rng.random() < 0.2), keep=int(rng.random() < 0.3), buffer=rng.randrange(64), acc=rng.randrange(33 - rows0 * rows1),
+        start=int(rng.random() < 0.2), keep=int(rng.random() < 0.3), buffer=rng.randrange(64),
+        acc=rng.randrange(33 - rows0 * rows1),
         bias=rng.randrange(16), rows=rows0 * rows1, rows0=rows0, rows0_stride=rng.randrange(5),
         rows1_stride=rng.randrange(8), last=rng.getrandbits(1), slot=rng.randrange(16))
 
 
 async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
-    """Offers passes, with probability `blocks` blocked for a while; rows are written `delay` cycles after their issue; a tile is loaded `tile(rng)` cycles after a switch.
+    """Offers passes, with probability `blocks` blocked for a while; rows are written `delay` cycles after their issue; a tile is
+    loaded `tile(rng)` cycles after a switch.
 
     Returns the cycles in which rows were issued.
     """
@@ -95,7 +97,8 @@ async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
             assert between, f"cycle {now}: a pass begins inside another"
             for index, (buffer, acc) in enumerate(rows(offered)):
                 due[now + 1 + index] = {
-                    "buffer": buffer, "acc": acc, "start": offered["start"], **({"bias": offered["bias"]} if offered["start"] else {}),
+                    "buffer": buffer, "acc": acc, "start": offered["start"],
+                    **({"bias": offered["bias"]} if offered["start"] else {}),
                     "first": int(index == 0), "last": int(index == offered["rows"] - 1), "last_pass": offered["last"]}
             flight.append((offered["acc"], offered["acc"] + offered["rows"], now + 1 + delay, now + offered["rows"] + delay))
             if switch:

@@ -50,7 +50,8 @@ def test_version(monkeypatch):
 def test_completion(words, found):
     environment = os.environ | {"_TPU_COMPLETE": "complete_bash", "COMP_WORDS": f"tpu {words}",
                                 "COMP_CWORD": str(len(words.split()))}
-    done = subprocess.run([sys.executable, "-c", "import sys; sys.argv = ['tpu']; from amaranth_tpu.scripts.tpu import main; main()"],
+    done = subprocess.run([sys.executable, "-c",
+                           "import sys; sys.argv = ['tpu']; from amaranth_tpu.scripts.tpu import main; main()"],
                           capture_output=True, text=True, env=environment, timeout=60)
     assert done.stdout.split() == [found], done.stderr
 
@@ -157,7 +158,8 @@ FIGURES = ["1,437,385", "100.0%", "213,133", "12,333", "0.00123"]
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_figure_is_cut(width, terminal):
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
-    table = figure_table("A title that is about as long as a title is", ("layer", "word"), ("cycles", "figure"), ("utilisation", "figure"),
+    table = figure_table("A title that is about as long as a title is", ("layer", "word"), ("cycles", "figure"),
+                         ("utilisation", "figure"),
                          ("bound by", "word"), ("words read", "figure"), ("words written", "figure"), ("largest error", "figure"))
     table.add_row("a_name_that_is_longer_than_most", *FIGURES[:2], "array or bus, as it comes", *FIGURES[2:])
     print_table(console, table)
@@ -183,8 +185,8 @@ def interrupted(self, platform):
 FetchUnit.elaborate = interrupted
 tpu.main()
 """
-    done = subprocess.run([sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"], capture_output=True, text=True, timeout=50,
-                          env=os.environ)
+    done = subprocess.run([sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"], capture_output=True, text=True,
+                          timeout=50, env=os.environ)
     assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
     assert not list(tmp_path.iterdir())
 

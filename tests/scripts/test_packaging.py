@@ -14,8 +14,8 @@ _BUILD = "import setuptools; setuptools.setup(script_args=['-q', 'egg_info', '-e
 
 
 def test_every_file_is_installed(tmp_path):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _BUILD.format(tmp_path)], cwd=ROOT, capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _BUILD.format(tmp_path)], cwd=ROOT, capture_output=True,
+                          text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     for folder in ("hw", "sim", "scripts"):
         expected = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*")

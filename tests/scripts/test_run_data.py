@@ -373,7 +373,8 @@ def test_latency_without_a_word(model, x, monkeypatch):
     def captured(simulation, image, batches, *, outputs, memory, **_):
         asked.append(memory)
         return {"output": np.zeros(outputs[1], np.uint8), "fault": None, "cycles_per_second": 1, "seconds": 1,
-                "protocol_errors": 0, "batches": [{"cycles": 1, "busy": 0} | dict.fromkeys((f"stall_{name}" for name in STALLS), 0)]}
+                "protocol_errors": 0,
+                "batches": [{"cycles": 1, "busy": 0} | dict.fromkeys((f"stall_{name}" for name in STALLS), 0)]}
     monkeypatch.setattr(inference, "core_simulation", lambda *_, **__: None)
     monkeypatch.setattr(inference, "run_batches", captured)
     network, config = load_network(model), Config(n=4)

@@ -1,4 +1,5 @@
-"""`tpu run --board` and the driver below it, against a stand-in at a pseudo-terminal: results, retries, and one line for each failure."""
+"""`tpu run --board` and the driver below it, against a stand-in at a pseudo-terminal: results, retries, and one line for each
+failure."""
 
 import asyncio
 import json
@@ -98,7 +99,8 @@ def test_retries(damage):
         await link.write(0x100, data)
         return data == await link.read(0x100, len(data))
 
-    with StandInBoard(CONFIG, damage=lambda answer, index: damage(answer) if index % 5 == 3 else answer, words=64) as board, SerialPort(board.name, 3_000_000) as port:
+    with (StandInBoard(CONFIG, damage=lambda answer, index: damage(answer) if index % 5 == 3 else answer, words=64) as board,
+          SerialPort(board.name, 3_000_000) as port):
         assert asyncio.run(session(port))
         assert board.answers > 33
 

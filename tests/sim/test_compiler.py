@@ -57,7 +57,8 @@ def check(net, config, batch, rng, samples=None, varied=True):
 
 @pytest.mark.parametrize("case", [*range(12), *(pytest.param(case, marks=pytest.mark.slow) for case in range(12, 60))])
 def test_random_networks(case):
-    """Odd sizes, tiny buffers, batches; 1 to 5 layers. In the fast cases no more than the instruction-level model does in a second."""
+    """Odd sizes, tiny buffers, batches; 1 to 5 layers. In the fast cases no more than the instruction-level model does in a
+    second."""
     choice, rng = random.Random(f"{seed()}.{case}"), np.random.default_rng([seed(), case])
     n = choice.choice([2, 4, 4, 8, 16])
     widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)]))

@@ -60,17 +60,20 @@ def test_by_hand():
     for function, x, value in (
             (Function("sigmoid"), 0, 0.5), (Function("sigmoid"), math.inf, 1), (Function("sigmoid"), -math.inf, 0),
             (Function("sigmoid"), 1, 0.7310585786), (Function("tanh"), 1, 0.761594156), (Function("tanh"), -math.inf, -1),
-            (Function("tanh"), 2.0 ** -100, 2.0 ** -100), (Function("gelu"), 1, 0.8413447461), (Function("gelu"), -1, -0.1586552539),
+            (Function("tanh"), 2.0 ** -100, 2.0 ** -100), (Function("gelu"), 1, 0.8413447461),
+            (Function("gelu"), -1, -0.1586552539),
             (Function("gelu"), math.inf, math.inf), (Function("gelu"), -math.inf, 0), (Function("gelu_tanh"), 1, 0.8411919906),
             (Function("leaky_relu"), -math.inf, -math.inf), (Function("leaky_relu"), -2, -0.02), (Function("leaky_relu"), 3, 3),
-            (Function("clip", (0, 6)), 7, 6), (Function("clip", (0, 6)), -7, 0), (Function("clip", (0, 6)), 2.0 ** -126, 2.0 ** -126),
+            (Function("clip", (0, 6)), 7, 6), (Function("clip", (0, 6)), -7, 0),
+            (Function("clip", (0, 6)), 2.0 ** -126, 2.0 ** -126),
             (Function("elu"), -math.inf, -1), (Function("elu"), math.inf, math.inf), (Function("elu", (2,)), -0.0, 0),
             (Function("softplus"), 0, 0.6931471806), (Function("softplus"), 300, 300), (Function("exp"), 0, 1),
             (Function("erf"), 0.5, 0.5204998778), (Function("silu"), 1, 0.7310585786), (Function("mish"), 1, 0.8650983883),
             (Function("hard_swish"), 1, 0.6666666667), (Function("softsign"), 1, 0.5), (Function("selu"), 1, 1.0507009873554805)):
         found = float(apply(function, np.array([x], np.float32))[0])
         exact = float(bfloat16(value))
-        assert found == exact or function in OTHERS and abs(found - exact) <= 2.0 ** -7 * abs(value), f"{function} of {x}: {found}"
+        assert found == exact or function in OTHERS and abs(found - exact) <= 2.0 ** -7 * abs(value), (
+            f"{function} of {x}: {found}")
 
 
 def test_none_and_relu_are_of_binary32():

@@ -172,7 +172,8 @@ def test_softmax(rng, format, lanes, tiles):
 def test_maximum_by_hand():
     nan, infinite = golden.NAN, 0x7F800000
     for values, expected in (([0, 1 << 31], 0), ([1 << 31, 1 << 31], 1 << 31), ([0xBF800000, 0xC0000000], 0xBF800000),
-                             ([infinite, nan, 0], nan), ([0xFF800000, 0x80000000], 0x80000000), ([0x3F800000, infinite], infinite)):
+                             ([infinite, nan, 0], nan), ([0xFF800000, 0x80000000], 0x80000000),
+                             ([0x3F800000, infinite], infinite)):
         m = machine([(Opcode.POOL, dict(rows0=1, rows1=1, window0=len(values), window0_stride=1, window1=1, lanes=N,
                                         format=Format.BINARY32)), HALT])
         m.sums[:len(values)] = np.array(values, np.uint32)[:, None]
@@ -322,7 +323,8 @@ def test_edges_are_inside():
     """One less than what faults above."""
     for word in [(Opcode.LOAD, dict(region=Region.SCRATCH, rows=1, offset=4096 - 8, buffer=63)),
                  (Opcode.ACTIVATE, dict(rows=1, lanes=N, buffer=62, acc=31, format=Format.BINARY32)),
-                 (Opcode.POOL, dict(rows0=32, rows1=2, buffer_stride=32, window0=2, window0_stride=15, window1=2, window1_stride=16,
+                 (Opcode.POOL,
+                  dict(rows0=32, rows1=2, buffer_stride=32, window0=2, window0_stride=15, window1=2, window1_stride=16,
                                     lanes=N)),
                  (Opcode.POOL, dict(rows0=2, rows0_stride=31, rows1=31, buffer_stride=2, window0=1, window1=1, lanes=N,
                                     format=Format.BINARY32)),

@@ -1,5 +1,5 @@
-"""For before a commit, in seconds: `python -m pytest -m smoke`. Verilog, a network on all models of the core and on the RTL, and what
-the reader makes of a function that is written out."""
+"""For before a commit, in seconds: `python -m pytest -m smoke`. Verilog, a network on all models of the core and on the RTL, and
+what the reader makes of a function that is written out."""
 
 import numpy as np
 import pytest

@@ -15,8 +15,8 @@ SMALL = ("--simulator", "icarus", "--preset", "tiny")
 
 
 def tpu(*arguments, cwd=None, environment=None, timeout=300):
-    return subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *map(str, arguments)], capture_output=True, text=True,
-                          cwd=cwd, timeout=timeout, env=os.environ | {"COLUMNS": "200"} | (environment or {}))
+    return subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *map(str, arguments)], capture_output=True,
+                          text=True, cwd=cwd, timeout=timeout, env=os.environ | {"COLUMNS": "200"} | (environment or {}))
 
 
 def refused(done, *said):

@@ -37,8 +37,8 @@ def passes(operation):
                    "buffer": operation["buffer"] + t1 * operation["tiles1_stride"] + t0 * operation["tiles0_stride"],
                    "acc": operation["acc"] + t1 * operation["tiles1_acc_stride"] + t0 * operation["tiles0_acc_stride"],
                    **({"bias": operation["bias"] + t0} if operation["start"] else {}),
-                   "end": operation["acc"] + t1 * operation["tiles1_acc_stride"] + t0 * operation["tiles0_acc_stride"] + operation["rows"],
-                   "last": int(t1 == operation["tiles1"] - 1 and t0 == operation["tiles0"] - 1)}
+                   "end": operation["acc"] + t1 * operation["tiles1_acc_stride"] + t0 * operation["tiles0_acc_stride"]
+                   + operation["rows"], "last": int(t1 == operation["tiles1"] - 1 and t0 == operation["tiles0"] - 1)}
 
 
 def rows(pass_):

@@ -1,4 +1,5 @@
-"""The seed of random stimulus: `TPU_SEED` if it is set, else drawn anew for every run of pytest; `--seeds N` goes on from there."""
+"""The seed of random stimulus: `TPU_SEED` if it is set, else drawn anew for every run of pytest; `--seeds N` goes on from
+there."""
 
 import os
 import random

@@ -113,7 +113,8 @@ class StandInBoard:
 
     def _run(self):
         self.runs += 1
-        spans = {region: (self.get(f"{region.name.lower()}_base_low"), self.get(f"{region.name.lower()}_size")) for region in Region}
+        spans = {region: (self.get(f"{region.name.lower()}_base_low"), self.get(f"{region.name.lower()}_size"))
+                 for region in Region}
         regions = {region: self.memory[base:base + size] for region, (base, size) in spans.items()}
         machine = Machine(self.config, regions)
         self.set(cycles=1000, busy=400, stall_fetch=600)

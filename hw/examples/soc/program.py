@@ -1,8 +1,8 @@
 """FuseSoC generator `program`: a random network, compiled -> what the memory holds, and the script of the host that runs it.
 
 `memory.hex` holds region MODEL. The rest is the host's work, and in `host.hex`, one line a step: it identifies the core, sets
-the regions, writes samples, starts a run, writes the next samples and reads some of them back meanwhile, waits for the interrupt, looks
-at the status and compares every result with the golden model's.
+the regions, writes samples, starts a run, writes the next samples and reads some of them back meanwhile, waits for the interrupt,
+looks at the status and compares every result with the golden model's.
 """
 
 import sys
