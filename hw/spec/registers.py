@@ -41,7 +41,7 @@ class Register:
     offset: int
     access: str
     text: str
-    fields: dict = None
+    fields: dict | None = None
     reset: int = 0
     group: tuple = ()
 
