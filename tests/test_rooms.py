@@ -2,6 +2,7 @@
 circle."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def test_no_circle():
     assert not below, f"in a circle, or above one: {sorted(below)}"
 
 
-@pytest.mark.parametrize("room", sorted(room for room in LEVEL if (ROOT / room).is_dir()))
-def test_every_room_says_what_it_is(room):
-    assert ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text()))
+def test_the_map_has_every_room():
+    """CONTRIBUTING: each room with what it says of itself, from top to bottom."""
+    page = (ROOT / "CONTRIBUTING.md").read_text().split("```")[3].strip().split("\n")
+    found = [line.split(maxsplit=1) for line in page]
+    rooms = [room for room in LEVEL if (ROOT / room).is_dir()]
+    assert [room for room, _ in found if not room.endswith(".py")] == rooms
+    for room, text in found:
+        path = ROOT / room if room.endswith(".py") else ROOT / room / "__init__.py"
+        assert text == ast.get_docstring(ast.parse(path.read_text())).split("\n")[0], room
+
+
+def test_every_room_is_installed():
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        packages = {name for name in tomllib.load(file)["tool"]["setuptools"]["packages"] if name.count(".") > 1}
+    assert packages == {"amaranth_tpu." + room.replace("/", ".") for room in LEVEL if (ROOT / room).is_dir()}
