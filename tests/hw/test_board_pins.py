@@ -45,10 +45,10 @@ def run(board, config, simulator, model, samples, folder, *, batch=None, timeout
 
 
 @pytest.mark.parametrize("simulator", [pytest.param("icarus", marks=pytest.mark.slow), "verilator"])
-def test_small_network(tmp_path, simulator):
+def test_small_network(tmp_path, simulator, rng):
     """Two batches; the second is not full."""
     board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)
-    samples = np.random.default_rng(1).standard_normal((3, 16))
+    samples = rng.standard_normal((3, 16))
     result = run(board, SMALL, simulator, write_model(tmp_path / "m.onnx"), samples, tmp_path, batch=2, quick=True)
     assert (result["n"], result["memory"], len(result["batches"])) == (2, 1 << 14, 2)
 

@@ -124,7 +124,7 @@ def test_random(n, stages, offers, slowest):
 def test_idle():
     """Never idle while rows of an accepted operation are to come."""
     config = configuration(4, 3)
-    matmul = random_matmul(random.Random(1), config, keep=0, start=1)
+    matmul = random_matmul(random.Random(seed()), config, keep=0, start=1)
     matmul.update(tiles0=1, tiles1=1)
     simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul], offers=1, tile=lambda rng: 2)
 

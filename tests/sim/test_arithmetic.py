@@ -8,6 +8,7 @@ import pytest
 
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import NAN, bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.chain import Dense, Network
 from seeds import seed
 
@@ -15,7 +16,8 @@ ONE, TWO, INF, MINUS = 0x3F800000, 0x40000000, 0x7F800000, 0x80000000
 
 
 @pytest.fixture
-def rng():
+def integers():
+    """Whole numbers of any size, which numpy's generator has not."""
     return random.Random(seed())
 
 
@@ -174,8 +176,8 @@ def test_multiply_accumulate_rounds_twice():
 
 # Random, against the second definition
 
-def test_multiply_random(rng):
-    pairs = [(x := draw(rng, 16), draw(rng, 16, near=0x3F80 * 2 - x & 0x7FFF if rng.random() < 0.5 else None))
+def test_multiply_random(integers):
+    pairs = [(x := draw(integers, 16), draw(integers, 16, near=0x3F80 * 2 - x & 0x7FFF if integers.random() < 0.5 else None))
              for _ in range(20_000)]
     x, w = np.array(pairs).T
     wanted = [exact_multiply(*pair) for pair in pairs]
@@ -183,16 +185,16 @@ def test_multiply_random(rng):
     assert 0x00800000 <= min(v & 0x7FFFFFFF for v in wanted if v & 0x7FFFFFFF) < 0x02000000    # reaches the edge
 
 
-def test_add_random(rng):
-    pairs = [(a := draw(rng, 32), draw(rng, 32, near=a)) for _ in range(20_000)]
+def test_add_random(integers):
+    pairs = [(a := draw(integers, 32), draw(integers, 32, near=a)) for _ in range(20_000)]
     a, b = np.array(pairs).T
     wanted = [exact_add(*pair) for pair in pairs]
     assert [hex(v) for v in golden.add(a, b)] == [hex(v) for v in wanted]
     assert len({v for v in wanted if v != NAN}) > 5_000
 
 
-def test_to_bfloat16_random(rng):
-    values = [draw(rng, 32) for _ in range(10_000)] + [rng.getrandbits(16) << 16 | 0x8000 for _ in range(2_000)]
+def test_to_bfloat16_random(integers):
+    values = [draw(integers, 32) for _ in range(10_000)] + [integers.getrandbits(16) << 16 | 0x8000 for _ in range(2_000)]
     assert list(golden.to_bfloat16(np.array(values))) == [exact_bfloat16(v) for v in values]
 
 
@@ -205,17 +207,17 @@ def test_every_bfloat16_survives():
 
 # Matrices
 
-def random_patterns(rng, shape, width, wild):
-    return np.array([draw(rng, width) if rng.random() < wild else
-                     golden.to_bfloat16(np.float32(rng.gauss(0, 1)).view(np.uint32)) << (width - 16)
+def random_patterns(integers, shape, width, wild):
+    return np.array([draw(integers, width) if integers.random() < wild else
+                     golden.to_bfloat16(np.float32(integers.gauss(0, 1)).view(np.uint32)) << (width - 16)
                      for _ in range(int(np.prod(shape)))]).reshape(shape)
 
 
 @pytest.mark.parametrize("batch, inner, width", [(1, 1, 1), (3, 17, 5), (5, 9, 3), (2, 12, 31), (1, 40, 2), (37, 6, 1)])
 @pytest.mark.parametrize("wild", [0, 0.02, 0.3])
-def test_matmul_is_the_chain_of_cells(rng, batch, inner, width, wild):
-    x, w = random_patterns(rng, (batch, inner), 16, wild), random_patterns(rng, (inner, width), 16, wild)
-    bias = random_patterns(rng, (width,), 32, wild)
+def test_matmul_is_the_chain_of_cells(integers, batch, inner, width, wild):
+    x, w = random_patterns(integers, (batch, inner), 16, wild), random_patterns(integers, (inner, width), 16, wild)
+    bias = random_patterns(integers, (width,), 32, wild)
     result = golden.matmul(x.astype(np.uint16).view(bfloat16), w.astype(np.uint16).view(bfloat16),
                            bias.astype(np.uint32).view(np.float32))
     for b in range(batch):
@@ -226,10 +228,12 @@ def test_matmul_is_the_chain_of_cells(rng, batch, inner, width, wild):
             assert hex(result.view(np.uint32)[b, n]) == hex(acc)
 
 
-def test_matmul_flushes_at_the_edge(rng):
+def test_matmul_flushes_at_the_edge(integers):
     """Operands that make subnormal products and sums, all of them finite."""
-    x = np.array([[draw(rng, 16) & 0x807F | rng.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(30)] for _ in range(8)])
-    w = np.array([[draw(rng, 16) & 0x807F | rng.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(4)] for _ in range(30)])
+    x = np.array([[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(30)]
+                  for _ in range(8)])
+    w = np.array([[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(4)]
+                  for _ in range(30)])
     acc = np.zeros((8, 4), np.uint32)
     for k in range(30):
         acc = golden.multiply_accumulate(acc, x[:, k, None], w[None, k])
@@ -250,9 +254,8 @@ def test_matmul_cancels_to_the_edge(exponent, total):
 
 def test_matmul_order_and_blocks(rng):
     """Sums depend on their order; cutting K, with the sums handed on, or the batch, changes nothing."""
-    random = np.random.default_rng(seed())
-    x = golden.round_bfloat16(random.normal(size=(2_100, 50)))
-    w = golden.round_bfloat16(random.normal(size=(50, 40)))
+    x = golden.round_bfloat16(rng.normal(size=(2_100, 50)))
+    w = golden.round_bfloat16(rng.normal(size=(50, 40)))
     whole = golden.matmul(x, w)
     assert (golden.matmul(x[:, 13:], w[13:], golden.matmul(x[:, :13], w[:13])).view(np.uint32)
             == whole.view(np.uint32)).all()
@@ -262,15 +265,15 @@ def test_matmul_order_and_blocks(rng):
 
 
 @pytest.mark.parametrize("edge", [False, True])
-def test_matmuls(rng, edge):
+def test_matmuls(integers, edge):
     """Groups together are groups one by one, bit for bit; at the edge, subnormal products and sums are flushed."""
     def patterns(*shape):
-        bits = random_patterns(rng, shape, 16, 0.05)
-        bits = bits & 0x807F | np.array([rng.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(bits.size)]).reshape(shape) \
+        bits = random_patterns(integers, shape, 16, 0.05)
+        bits = bits & 0x807F | np.array([integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(bits.size)]).reshape(shape) \
             if edge else bits
         return bits.astype(np.uint16).view(bfloat16)
     x, w = patterns(7, 3, 5, 2), patterns(3, 2, 5, 4)
-    start = np.zeros((7, 5, 4), np.uint32) if edge else random_patterns(rng, (7, 5, 4), 32, 0.05).astype(np.uint32)
+    start = np.zeros((7, 5, 4), np.uint32) if edge else random_patterns(integers, (7, 5, 4), 32, 0.05).astype(np.uint32)
     start = start.view(np.float32)
     result = golden.matmuls(x, w, start)
     for g in range(5):
@@ -305,10 +308,10 @@ def test_run_network():
     last = layer([[3], [7]], None, "none")
     network = Network("two", 2, (first, last), input_shape=(2,))
     # First layer: 1 + 2^-9 rounds to 1 between the layers; 1 - 1 - 5 is cut by the ReLU.
-    assert golden.run_network(network, np.array([[1, 1]], np.float32)) == 3
+    assert run_network(network, np.array([[1, 1]], np.float32)) == 3
     # A last layer keeps binary32, and the input is rounded.
     network = Network("one", 2, (first,), input_shape=(2,))
-    result = golden.run_network(network, np.array([[1 + 2 ** -9, 1]], np.float32))
+    result = run_network(network, np.array([[1 + 2 ** -9, 1]], np.float32))
     assert result.dtype == np.float32 and result.tolist() == [[1 + 2 ** -9, 0]]
 
 

@@ -7,23 +7,15 @@ import os
 import tty
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.sim.host.serial_link import LinkError, SerialLink
 from amaranth_tpu.sim.host.serial_port import SerialPort
-from command import refused, tpu, write_idx, write_model
+from command import refused, tpu, write_model
 from stand_in_board import StandInBoard
 
 CONFIG = Config(n=4, cell_stages=9, unified_buffer_depth=256, accumulator_depth=64, **PLAIN)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    rng = np.random.default_rng(3)
-    return write_idx(tmp_path_factory.mktemp("idx"), rng.integers(0, 256, (10, 4, 4), np.uint8),
-                     rng.integers(0, 3, 10).astype(np.uint8))
 
 
 @pytest.fixture(scope="module")

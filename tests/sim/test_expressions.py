@@ -26,11 +26,6 @@ from seeds import seed
 RELU = ("Relu", "x")
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(seed())
-
-
 def number(value):
     return np.array(value, np.float32)
 

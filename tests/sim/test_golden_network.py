@@ -33,12 +33,11 @@ def _one(stage, tensors, b, y, x, o):
 @pytest.mark.parametrize("kernel,stride,dilation,padding,groups", [
     ((3, 3), (1, 1), (1, 1), (1, 1), 1), ((2, 3), (2, 1), (1, 2), (0, 2), 2), ((1, 1), (2, 2), (1, 1), (0, 0), 4),
     ((3, 2), (1, 2), (2, 1), (3, 0), 1)])
-def test_convolution(kernel, stride, dilation, padding, groups):
-    random = np.random.default_rng(5)
-    tensors = {"a": _random(random, (2, 6, 7, 4)), "b": _random(random, (2, 3, 4, 3))}
-    terms = (Term("a", _random(random, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
-             Term("b", _random(random, (1, 1, 3, 8))))
-    stage = Stage("s", "o", terms, (3, 4), bias=random.normal(size=8).astype(np.float32))
+def test_convolution(kernel, stride, dilation, padding, groups, rng):
+    tensors = {"a": _random(rng, (2, 6, 7, 4)), "b": _random(rng, (2, 3, 4, 3))}
+    terms = (Term("a", _random(rng, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
+             Term("b", _random(rng, (1, 1, 3, 8))))
+    stage = Stage("s", "o", terms, (3, 4), bias=rng.normal(size=8).astype(np.float32))
     got = run_stage(stage, tensors, binary32=True)
     assert got.shape == (2, 3, 4, 8)
     for index in np.ndindex(got.shape):
@@ -47,9 +46,8 @@ def test_convolution(kernel, stride, dilation, padding, groups):
 
 @pytest.mark.parametrize("window,stride,dilation,padding", [
     ((2, 2), (2, 2), (1, 1), (0, 0)), ((3, 2), (1, 2), (2, 1), (2, 1)), ((3, 3), (2, 2), (1, 1), (1, 1))])
-def test_pool(window, stride, dilation, padding):
-    random = np.random.default_rng(6)
-    sums = random.normal(size=(2, 7, 6, 3)).astype(np.float32)
+def test_pool(window, stride, dilation, padding, rng):
+    sums = rng.normal(size=(2, 7, 6, 3)).astype(np.float32)
     sums[0, 2, 3] = [np.nan, np.inf, -0.0]
     pool = Pool(window, (3, 3), stride, dilation, padding)
     got = pool_max(sums, pool)
@@ -66,10 +64,9 @@ def test_largest_of_zeros_is_positive():
     assert np.signbit(pool_max(sums[:, 1:], Pool((1, 2), (1, 1)))).all()
 
 
-def test_graph_joins_parts_and_orders():
+def test_graph_joins_parts_and_orders(rng):
     """Two stages write halves of one tensor; samples and results have orders of their own."""
-    random = np.random.default_rng(7)
-    weights = [_random(random, (1, 1, 2, 3)) for _ in range(2)]
+    weights = [_random(rng, (1, 1, 2, 3)) for _ in range(2)]
     tensors = {t.name: t for t in (Tensor("x", 2, 1, 2), Tensor("y", 3, 1, 2), Tensor("z", 3, 1, 2))}
     one = np.eye(3, dtype=np.float32).astype(bfloat16).reshape(1, 1, 3, 3)
     graph = Graph("g", tensors, "x", "z", (
@@ -77,7 +74,7 @@ def test_graph_joins_parts_and_orders():
         Stage("right", "y", (Term("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
         Stage("all", "z", (Term("y", one),), (1, 2))),
         input_order=np.array([0, 2, 1, 3]), output_order=np.arange(6)[::-1])
-    samples = _random(random, (5, 4))
+    samples = _random(rng, (5, 4))
     got, kept = run_graph(graph, samples, keep=True)
     channels = samples[:, [0, 2, 1, 3]].astype(np.float32).reshape(5, 2, 2)
     left = np.maximum(channels[:, 0] @ weights[0][0, 0].astype(np.float32), 0)

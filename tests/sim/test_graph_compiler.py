@@ -15,27 +15,25 @@ from graphs import check, random_graph, random_values
 FULL = {"table_lanes": 2}
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
-def test_random_graphs(first):
+@pytest.mark.parametrize("part", range(6))
+def test_random_graphs(rng, part):
     """Buffers of all sizes, so that stages are cut in every way there is."""
-    for seed in range(first, first + 10):
-        random = np.random.default_rng(seed)
-        graph = random_graph(random)
-        config = Config(n=int(random.choice([2, 4, 8])), unified_buffer_depth=int(random.choice([128, 512, 2048])),
-                        accumulator_depth=int(random.choice([32, 128])), bias_depth=int(random.choice([2, 8, 64])),
-                        cell_stages=int(random.choice([1, 3, 6])))
-        batch = int(random.integers(1, 5))
+    for _ in range(10):
+        graph = random_graph(rng)
+        config = Config(n=int(rng.choice([2, 4, 8])), unified_buffer_depth=int(rng.choice([128, 512, 2048])),
+                        accumulator_depth=int(rng.choice([32, 128])), bias_depth=int(rng.choice([2, 8, 64])),
+                        cell_stages=int(rng.choice([1, 3, 6])))
+        batch = int(rng.integers(1, 5))
         try:
-            check(graph, config, batch, random, samples=int(random.integers(1, batch + 1)))
+            check(graph, config, batch, rng, samples=int(rng.integers(1, batch + 1)))
         except CompileError as error:
             assert "smallest tile" in str(error)
 
 
-def test_without_pooling_hardware():
+def test_without_pooling_hardware(rng):
     """Padded tensors are written row by row."""
-    random = np.random.default_rng(4)
     for _ in range(5):
-        check(random_graph(random, pooling=False), Config(n=4, unified_buffer_depth=1024, **PLAIN), 2, random)
+        check(random_graph(rng, pooling=False), Config(n=4, unified_buffer_depth=1024, **PLAIN), 2, rng)
 
 
 def _stage_graph(random, width=6, channels=5, **stage):
@@ -47,43 +45,39 @@ def _stage_graph(random, width=6, channels=5, **stage):
 
 
 @pytest.mark.parametrize("depth", [128, 1024])
-def test_functions_by_table(depth):
-    random = np.random.default_rng(5)
-    graph = _stage_graph(random, function=Function("tanh"))
+def test_functions_by_table(depth, rng):
+    graph = _stage_graph(rng, function=Function("tanh"))
     graph = Graph("g", graph.tensors, "x", "y", (
         Stage(**{**vars(graph.stages[0]), "function": Function("sigmoid")}), graph.stages[1]))
-    check(graph, Config(n=4, unified_buffer_depth=depth, **FULL), 3, random)
+    check(graph, Config(n=4, unified_buffer_depth=depth, **FULL), 3, rng)
 
 
-def test_product():
-    random = np.random.default_rng(6)
+def test_product(rng):
     for depth, accumulators in ((64, 16), (1024, 64)):
-        check(_stage_graph(random, channels=9, times="h"), Config(
-            n=4, unified_buffer_depth=depth, accumulator_depth=accumulators, **FULL), 2, random)
+        check(_stage_graph(rng, channels=9, times="h"), Config(
+            n=4, unified_buffer_depth=depth, accumulator_depth=accumulators, **FULL), 2, rng)
 
 
 @pytest.mark.parametrize("window,stride,padding,size", [((9, 12), (1, 1), (0, 0), (1, 1)), ((7, 8), (2, 3), (3, 2), (4, 3))])
-def test_windows_larger_than_the_accumulators(window, stride, padding, size):
-    random = np.random.default_rng(12)
+def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng):
     tensors = {t.name: t for t in (Tensor("x", 3, 9, 12), Tensor("h", 5, *size), Tensor("y", 5, *size))}
     one = np.eye(5, dtype=np.float32).astype(bfloat16).reshape(1, 1, 5, 5)
     graph = Graph("g", tensors, "x", "y", (
-        Stage("first", "h", (Term("x", random_values(random, (3, 3, 3, 5), 0.4), padding=(1, 1)),), (9, 12), function="relu",
-              bias=random.normal(size=5).astype(np.float32), pool=Pool(window, size, stride, padding=padding)),
+        Stage("first", "h", (Term("x", random_values(rng, (3, 3, 3, 5), 0.4), padding=(1, 1)),), (9, 12), function="relu",
+              bias=rng.normal(size=5).astype(np.float32), pool=Pool(window, size, stride, padding=padding)),
         Stage("second", "y", (Term("h", one),), size)))
-    check(graph, Config(n=4, accumulator_depth=16), 2, random)
+    check(graph, Config(n=4, accumulator_depth=16), 2, rng)
 
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
-def test_softmax(width, channels):
+def test_softmax(width, channels, rng):
     """Over the channels, in one tile and in several, of one position and of many."""
-    random = np.random.default_rng(width + channels)
-    graph = _stage_graph(random, width=width, channels=channels, softmax=True)
-    program = check(graph, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, random)
+    graph = _stage_graph(rng, width=width, channels=channels, softmax=True)
+    program = check(graph, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
     assert any(op.opcode is Opcode.SOFTMAX for op in program.ops)
     inner = Graph("g", graph.tensors, "x", "y", (
         Stage(**{**vars(graph.stages[0]), "softmax": True}), Stage(**{**vars(graph.stages[1]), "softmax": False})))
-    check(inner, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, random)
+    check(inner, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
 
 
 @pytest.mark.parametrize("graph,config,says", [
@@ -91,43 +85,39 @@ def test_softmax(width, channels):
     ({"function": Function("tanh")}, {"table_lanes": 0}, "stage second: needs a core with table_lanes"),
     ({"softmax": True}, {"softmax": False}, "stage second: needs a core with softmax"),
 ])
-def test_a_core_that_lacks_something(graph, config, says):
+def test_a_core_that_lacks_something(graph, config, says, rng):
     with pytest.raises(CompileError, match=says):
-        compile_network(_stage_graph(np.random.default_rng(7), **graph), Config(n=4, **config), 1)
+        compile_network(_stage_graph(rng, **graph), Config(n=4, **config), 1)
 
 
-def test_what_does_not_fit_names_the_parameter():
-    random = np.random.default_rng(8)
+def test_what_does_not_fit_names_the_parameter(rng):
     tensors = {"x": Tensor("x", 64, 1, 1), "y": Tensor("y", 64, 1, 1)}
-    graph = Graph("g", tensors, "x", "y", (Stage("big", "y", (Term("x", random_values(random, (3, 3, 64, 64))),), (1, 1)),))
+    graph = Graph("g", tensors, "x", "y", (Stage("big", "y", (Term("x", random_values(rng, (3, 3, 64, 64))),), (1, 1)),))
     with pytest.raises(CompileError, match="stage big: unified_buffer_depth = 8: its smallest tile takes"):
         compile_network(graph, Config(n=4, unified_buffer_depth=8), 1)
 
 
-def test_host_folds_few_channels_into_lanes():
+def test_host_folds_few_channels_into_lanes(rng):
     """A 3 x 3 kernel over one channel takes 2 passes of 8 lanes a pixel, not 9."""
-    random = np.random.default_rng(9)
     tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
-    graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(random, (3, 3, 1, 8))),), (6, 6)),))
-    program = check(graph, Config(n=8), 2, random)
+    graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),))
+    program = check(graph, Config(n=8), 2, rng)
     assert program.compute_cycles == 2 * 2 * 36
 
 
-def test_instructions_belong_to_stages():
-    random = np.random.default_rng(10)
-    program = check(_stage_graph(random), Config(n=4), 2, random)
+def test_instructions_belong_to_stages(rng):
+    program = check(_stage_graph(rng), Config(n=4), 2, rng)
     assert len(program.ops) == program.instructions - 1
     assert {op.stage for op in program.ops if op.opcode is Opcode.MATMUL} == {0, 1}
 
 
-def test_loops_cover_places_in_order():
-    random = np.random.default_rng(11)
+def test_loops_cover_places_in_order(rng):
     for _ in range(200):
         places, at = [], 0
-        for _ in range(random.integers(1, 6)):
-            step = int(random.integers(0, 4))
-            places += [at + step * i for i in range(random.integers(1, 6))]
-            at += int(random.integers(0, 9))
+        for _ in range(rng.integers(1, 6)):
+            step = int(rng.integers(0, 4))
+            places += [at + step * i for i in range(rng.integers(1, 6))]
+            at += int(rng.integers(0, 9))
         walked = [first + outer * stride1 + inner * stride0
                   for first, count0, stride0, count1, stride1 in _loops(places)
                   for outer in range(count1) for inner in range(count0)]

@@ -8,12 +8,6 @@ from onnx import TensorProto, helper, numpy_helper
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_graph
 from onnx_models import Builder, check_graph, close, reference, weights
-from seeds import seed
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(seed())
 
 
 def images(rng, count=3, channels=1, size=28):

@@ -6,12 +6,6 @@ import pytest
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.chain import Network
 from onnx_models import Builder, check_graph, refused, weights
-from seeds import seed
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(seed())
 
 
 def number(value):

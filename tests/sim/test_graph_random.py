@@ -11,11 +11,6 @@ from onnx_models import Builder, check_graph, reference, weights
 from seeds import seed
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(seed())
-
-
 def _windows(rng, sizes, dilated=True, smaller=False):
     """Attributes of windows that fit; `smaller`: with less padding than the window is wide."""
     kernel = [int(rng.integers(1, min(5, size) + 1)) for size in sizes]

@@ -26,27 +26,19 @@ def exact(graph, config, random, batch, count=None, **memory):
     assert result.fault is None and result.mismatched_bits == 0 and result.protocol_errors == 0
 
 
-@pytest.mark.parametrize("seed", [*range(7), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7, 12))])
-def test_random_graph(seed):
-    random = np.random.default_rng(seed)
-    graph = random_graph(random, functions=FUNCTIONS)
+@pytest.mark.parametrize("number", [*range(7), *(pytest.param(number, marks=pytest.mark.slow) for number in range(7, 312))])
+def test_random_graph(rng, number):
+    graph = random_graph(rng, functions=FUNCTIONS)
     try:
-        exact(graph, SMALL, random, batch=int(random.integers(1, 4)), latency=int(random.integers(1, 60)),
-              pause_percent=int(random.choice([0, 40])))
+        exact(graph, SMALL, rng, batch=int(rng.integers(1, 4)), latency=int(rng.integers(1, 60)),
+              pause_percent=int(rng.choice([0, 40])))
     except CompileError as error:
         assert "smallest tile" in str(error)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 400))
-def test_more_random_graphs(seed):
-    test_random_graph(seed)
-
-
-def test_product():
+def test_product(rng):
     """x * sigmoid(x), as two stages."""
-    random = np.random.default_rng(50)
-    graph = random_graph(random, stages=1, pooling=False, split=False)
+    graph = random_graph(rng, stages=1, pooling=False, split=False)
     first = graph.stages[0]
     tensor = graph.tensors[first.output]
     one = np.eye(tensor.channels, dtype=np.float32).astype(bfloat16).reshape(1, 1, tensor.channels, -1)
@@ -54,7 +46,7 @@ def test_product():
     tensors = graph.tensors | {name: replace(tensor, name=name) for name in ("gate", "out")}
     stages = (first, Stage("gate", "gate", (Term(first.output, one),), size, function=Function("sigmoid")),
               Stage("product", "out", (Term(first.output, one),), size, times="gate"))
-    exact(Graph("product", tensors, "x", "out", stages), SMALL, random, batch=2)
+    exact(Graph("product", tensors, "x", "out", stages), SMALL, rng, batch=2)
 
 
 @pytest.mark.parametrize("name", ["a", "c"])

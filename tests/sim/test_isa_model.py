@@ -22,11 +22,6 @@ N = CONFIG.n
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(seed())
-
-
 def program(*words):
     words = [word if isinstance(word, int) else encode(word[0], **word[1]) for word in words]
     return b"".join(word.to_bytes(CONFIG.instruction_bytes, "little") for word in words)

@@ -13,10 +13,9 @@ def _at(data, n, position):
     return np.frombuffer(data, "<u2").reshape(-1, n)[position]
 
 
-def test_every_value_is_where_its_position_says():
-    random = np.random.default_rng(1)
+def test_every_value_is_where_its_position_says(rng):
     layout = Layout(Tensor("t", 7, 3, 4), n=4, batch=3, below=2, beside=1, lead=11)
-    values = random_values(random, (2, 3, 4, 7))
+    values = random_values(rng, (2, 3, 4, 7))
     data = layout.pack(values)
     assert len(data) == layout.size * 8
     seen = np.zeros(layout.size, bool)
@@ -30,13 +29,12 @@ def test_every_value_is_where_its_position_says():
 
 
 @pytest.mark.parametrize("kernel,padding,size", [((3, 3), (1, 1), (5, 6)), ((5, 2), (2, 0), (5, 5)), ((2, 4), (0, 3), (4, 6))])
-def test_margins_hold_what_a_term_reads_outside(kernel, padding, size):
+def test_margins_hold_what_a_term_reads_outside(kernel, padding, size, rng):
     """Whatever position a term reads, the layout has it, and it is the value or a zero."""
-    random = np.random.default_rng(2)
     tensor = Tensor("t", 3, 5, 6)
     term = Term("t", np.zeros((*kernel, 3, 1), bfloat16), padding=padding)
     layout = layout_of(tensor, 2, 2, [(term, size)])
-    values = random_values(random, (2, 5, 6, 3))
+    values = random_values(rng, (2, 5, 6, 3))
     data = layout.pack(values)
     for b, y, x, ky, kx in np.ndindex(2, *size, *kernel):
         sy, sx = y + ky - padding[0], x + kx - padding[1]
@@ -51,10 +49,9 @@ def test_without_padding_there_is_no_margin():
     assert layout.size == 2 * 5 * 6 * 2
 
 
-def test_unpack_is_the_inverse_in_binary32():
-    random = np.random.default_rng(3)
+def test_unpack_is_the_inverse_in_binary32(rng):
     layout = Layout(Tensor("t", 5, 2, 3), n=4, batch=2, beside=1, lead=3)
-    whole = random.normal(size=(layout.size, 4)).astype("<f4")
+    whole = rng.normal(size=(layout.size, 4)).astype("<f4")
     got = layout.unpack(whole.tobytes())
     for b, y, x, c in np.ndindex(2, 2, 3, 5):
         assert got[b, y, x, c] == whole[layout.position(b, y, c // 4, x), c % 4]

@@ -11,12 +11,6 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.chain import Dense, Network
 from onnx_models import Builder, integers, reference, refused
-from seeds import seed
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(seed())
 
 
 def check(path, x, layers, softmax=False):

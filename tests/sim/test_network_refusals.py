@@ -7,12 +7,6 @@ from onnx import TensorProto, helper
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, integers, refused
-from seeds import seed
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(seed())
 
 
 def mlp(rng, **options):
