@@ -292,8 +292,8 @@ def _reason(network, samples, result):
     from amaranth_tpu.sim.check.overflow import infinite_stage
     different = (result.logits != result.expected).any(axis=1)
     name = infinite_stage(network, samples[:len(different)][different][:8])
-    return "" if name is None else (f": the result of {quoted(name)} is infinite, or no number, for some samples, which on the core "
-                                    "reaches other channels; scale the samples down")
+    return "" if name is None else (f": the result of {quoted(name)} is infinite, or no number, for some samples, which on the "
+                                    "core reaches other channels; scale the samples down")
 
 
 def _write_results(path, network, results, alone):

@@ -13,8 +13,8 @@ __all__ = ["infinite_stage"]
 
 
 def infinite_stage(network, samples):
-    """The name of the first stage whose result for these samples is infinite, or no number, somewhere, and is an operand of groups
-    of channels; None if there is none.
+    """The name of the first stage whose result for these samples is infinite, or no number, somewhere, and is an operand of
+    groups of channels; None if there is none.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """What a reader of models makes, an operation at a time, before anything is fused: nodes, in binary64.
 
-A node makes one tensor of the graph to be, indexed (y, x, channel). :mod:`sim.fusion.fuse` joins nodes into what one stage can do,
-:mod:`sim.fusion.lowering` rounds them and writes them down as a :class:`sim.ir.graph.Graph`.
+A node makes one tensor of the graph to be, indexed (y, x, channel). :mod:`sim.fusion.fuse` joins nodes into what one stage can
+do, :mod:`sim.fusion.lowering` rounds them and writes them down as a :class:`sim.ir.graph.Graph`.
 """
 
 from dataclasses import dataclass
@@ -92,8 +92,8 @@ class Affine(Node):
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """A :class:`sim.ir.graph.Term` in the making. If `exact`, weights that bfloat16 can't hold become a sum of two. If all that it
-    does is to choose channels, `select` is the source's channel for each of its own, or -1."""
+    """A :class:`sim.ir.graph.Term` in the making. If `exact`, weights that bfloat16 can't hold become a sum of two. If all that
+    it does is to choose channels, `select` is the source's channel for each of its own, or -1."""
 
     source: Node
     weights: np.ndarray
@@ -133,9 +133,9 @@ class Part:
 
 @dataclass(eq=False, kw_only=True)
 class Linear(Node):
-    """Sums, and what can come after them in one stage; see :class:`sim.ir.graph.Stage`. `bias` is (channels,) or (parts, channels),
-    `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out. `loss` is a
-    :class:`sim.fusion.merging.Loss`, of the shape of `bias`, if constants have been merged."""
+    """Sums, and what can come after them in one stage; see :class:`sim.ir.graph.Stage`. `bias` is (channels,) or (parts,
+    channels), `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out.
+    `loss` is a :class:`sim.fusion.merging.Loss`, of the shape of `bias`, if constants have been merged."""
 
     parts: tuple[Part, ...]
     bias: np.ndarray | None = None

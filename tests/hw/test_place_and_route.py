@@ -68,8 +68,8 @@ def test_phase():
     assert phase(yosys) == "ABC9_EXE"
     assert phase("Info: Packing LUTs...\n") == "packing"
     assert phase("Info: Running main analytical placer, max\nInfo:     at iteration #12, type ALL\n") == "placing, iteration 12"
-    routing = "Info: Routing..\nInfo:    IterCnt |  w/ripup   wo/ripup |  w/r\n" \
-              "Info:       1000 |       22        977 |   22   977 |     52518|       0.83       0.83|\n"
+    routing = ("Info: Routing..\nInfo:    IterCnt |  w/ripup   wo/ripup |  w/r\n"
+               "Info:       1000 |       22        977 |   22   977 |     52518|       0.83       0.83|\n")
     assert phase(routing) == "routing, 52,518 arcs to go"
 
 
@@ -164,7 +164,8 @@ def test_no_place_and_route_for_the_family(tmp_path):
 
 
 def test_missing_tools_are_found_out_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("amaranth_tpu.hw.fpga.run_tool.importlib.util.find_spec", lambda name: None if name == "apycula" else True)
+    monkeypatch.setattr("amaranth_tpu.hw.fpga.run_tool.importlib.util.find_spec",
+                        lambda name: None if name == "apycula" else True)
     with pytest.raises(ToolError, match="gowin_pack not found; install it with: .*pip install Apycula"):
         implement(Config(n=2), find_target("gw2a-18"), tmp_path / "x", pnr=True)
     assert not list(tmp_path.iterdir())
@@ -193,8 +194,8 @@ def test_picture():
 # --- With the tools -----------------------------------------------------------------------------------------------
 
 def test_scan_chain_takes_every_port():
-    core = "module tpu (\n  input  wire aclk,\n  input  wire aresetn,\n  input  wire [3:0] a,\n  output reg  [2:0] b = 3'h0,\n" \
-           "  output wire irq\n);\nendmodule\n"
+    core = ("module tpu (\n  input  wire aclk,\n  input  wire aresetn,\n  input  wire [3:0] a,\n  output reg  [2:0] b = 3'h0,\n"
+            "  output wire irq\n);\nendmodule\n")
     text = on_scan_chain(core)
     for connection in (".aclk(clk)", ".aresetn(drive[0:0])", ".a(drive[4:1])", ".b(seen[2:0])", ".irq(seen[3:3])"):
         assert connection in text

@@ -131,8 +131,8 @@ def test_both_ways_of_counting_agree():
 
 
 def test_memories_that_became_registers():
-    verilog = "module a;\n  reg [7:0] storage [0:0];\n  always\n    storage[0] <= 1;\nendmodule\n" \
-              "module b;\n  reg [7:0] storage [3:0];\n  always\n    storage[0] <= 1;\nendmodule\n"
+    verilog = ("module a;\n  reg [7:0] storage [0:0];\n  always\n    storage[0] <= 1;\nendmodule\n"
+               "module b;\n  reg [7:0] storage [3:0];\n  always\n    storage[0] <= 1;\nendmodule\n")
     log = "Warning: Replacing memory \\storage with list of registers. See design.v:{}\n"
     assert registers_for_memories(log.format(4), verilog) == {}
     assert registers_for_memories(log.format(9), verilog) == {"storage": 32}
@@ -234,9 +234,10 @@ def test_largest_cores(tmp_path):
 def test_board_with_a_pll(tmp_path, flat, across_blocks):
     """What is not in the Verilog, but in the family."""
     core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
-    top = "module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n" \
-          "  tpu core (.clk(clk), .q(q));\nendmodule\n"
-    blocks, _, layout = synthesize(core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat, across_blocks=across_blocks)
+    top = ("module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n"
+           "  tpu core (.clk(clk), .q(q));\nendmodule\n")
+    blocks, _, layout = synthesize(core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat,
+                                   across_blocks=across_blocks)
     assert sum(block["ff"] for block in blocks.values()) == 1
     assert across_blocks or blocks["tpu"]["ff"] == 1 and layout.chain == {"top": "", "tpu": "core"}
 

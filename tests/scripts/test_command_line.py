@@ -138,14 +138,15 @@ def test_build_directory(tmp_path, monkeypatch, read_only):
 @pytest.mark.parametrize("words, unbuffered", [("run --operators --json", ""), ("run --operators", "1"), ("--help", "")])
 def test_full_disk(words, unbuffered):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words.split()], stdout=full, stderr=subprocess.PIPE, text=True,
+        done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words.split()], stdout=full,
+                              stderr=subprocess.PIPE, text=True,
                               cwd=ROOT, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=60)
     assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device: 'standard output'\n")
 
 
 def test_closed_output():
-    done = subprocess.run(["sh", "-c", f"{sys.executable} -m amaranth_tpu.scripts.tpu --version >&-"], stderr=subprocess.PIPE, text=True, cwd=ROOT,
-                          timeout=60)
+    done = subprocess.run(["sh", "-c", f"{sys.executable} -m amaranth_tpu.scripts.tpu --version >&-"], stderr=subprocess.PIPE,
+                          text=True, cwd=ROOT, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -100,10 +100,12 @@ def test_infinite_product_is_no_weight(tmp_path):
     ([("Add", 1000), ("Gemm", [[1, 1], [1, -1]])], ("node0", "cancels out")),
     ([("Add", 3e38), ("Add", 3e38)], ("node1", "infinite in binary32")),
     ([("Mul", 1e-40)], ("node0", "subnormal")), ([("Div", 3e38)], ("node0", "subnormal")),
-    ([("Mul", np.inf)], ("node0", "infinite")), ([("Add", np.nan)], ("node0", "no number")), ([("Div", 0)], ("node0", "infinite")),
+    ([("Mul", np.inf)], ("node0", "infinite")), ([("Add", np.nan)], ("node0", "no number")),
+    ([("Div", 0)], ("node0", "infinite")),
     ([("PRelu", np.inf)], ("node0", "slope")), ([("LeakyRelu", {"alpha": np.inf})], ("node0", "alpha")),
     ([("HardSigmoid", {"beta": np.nan})], ("node0", "beta")),
-    ([("Gemm", [[1]], {"alpha": np.inf})], ("node0", "infinite")), ([("Gemm", [[1]], [0], {"beta": np.inf})], ("node0", "no number")),
+    ([("Gemm", [[1]], {"alpha": np.inf})], ("node0", "infinite")),
+    ([("Gemm", [[1]], [0], {"beta": np.inf})], ("node0", "no number")),
     ([("BatchNormalization", [1], [0], [0], [0], {"epsilon": 0.0})], ("node0", "infinite")),
     ([("BatchNormalization", [1e20], [0], [1e20], [1e-37], {"epsilon": 0.0})], ("node0", "infinite in binary32"))])
 def test_refused(tmp_path, nodes, words):

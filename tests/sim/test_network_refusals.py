@@ -252,7 +252,8 @@ def test_local_function_in_place_of_an_operator(rng, tmp_path):
 def test_local_function_of_another_opset(tmp_path):
     b = Builder([None, 12])
     b.nodes.append(helper.make_node("Own", ["x"], ["y"], "odd", domain="mine"))
-    own = helper.make_function("mine", "Own", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 17)])
+    own = helper.make_function("mine", "Own", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])],
+                               [helper.make_opsetid("", 17)])
     model = b.model(outputs=["y"], functions=[own])
     model.opset_import.append(helper.make_opsetid("mine", 1))
     path = tmp_path / "model.onnx"
