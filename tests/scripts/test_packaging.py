@@ -30,12 +30,12 @@ def test_one_package(installed):
     assert sorted(path.name for path in installed.iterdir()) == ["amaranth_tpu", "amaranth_tpu.egg-info"]
     metadata = (installed / "amaranth_tpu.egg-info" / "PKG-INFO").read_text()
     assert "\nLicense: Apache-2.0\n" in metadata and "\nLicense-File: LICENSE\n" in metadata
-    assert "tpu = amaranth_tpu.scripts.tpu:main" in (installed / "amaranth_tpu.egg-info" / "entry_points.txt").read_text()
 
 
 def test_runs_from_an_empty_folder(installed, tmp_path):
     """Nothing is taken from the sources: a shipped network runs."""
-    code = "import amaranth_tpu.hw.config as module; from amaranth_tpu.scripts.tpu import main; print(module.__file__); main()"
+    command = (installed / "amaranth_tpu.egg-info" / "entry_points.txt").read_text().partition("tpu = ")[2].split(":")[0]
+    code = f"import amaranth_tpu.hw.config as module; from {command} import main; print(module.__file__, flush=True); main()"
     done = subprocess.run([sys.executable, "-c", code, "run", "--model", "d", "--simulator", "golden", "--images", "2", "--json"],
                           cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(installed)}, capture_output=True, text=True,
                           timeout=60)
