@@ -8,6 +8,12 @@ _WIDTH, _HEIGHT, _BAR, _MARGIN = 960, 540, 26, 12
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#7f7f7f")
 
 
+def _worst(areas, side):
+    """How far the least square of `areas` is from a square, if they fill a strip along `side`."""
+    depth = sum(areas) / side
+    return max(max(depth / (area / depth), (area / depth) / depth) for area in areas)
+
+
 def squarify(values, x, y, width, height):
     """Rectangles `(x, y, width, height)` of areas in proportion to `values`, which fall, as square as they can be.
 
@@ -20,13 +26,8 @@ def squarify(values, x, y, width, height):
     places = []
     while areas:
         side = min(width, height)
-
-        def worst(count):
-            depth = sum(areas[:count]) / side
-            return max(max(depth / (area / depth), (area / depth) / depth) for area in areas[:count])
-
         count = 1
-        while count < len(areas) and worst(count + 1) <= worst(count):
+        while count < len(areas) and _worst(areas[:count + 1], side) <= _worst(areas[:count], side):
             count += 1
         depth, offset = sum(areas[:count]) / side, 0.0
         for area in areas[:count]:
@@ -71,8 +72,8 @@ def area_picture(report):
         count = report["total"][resource]
         share = count / available if available else float(count > 0)
         parts += [f'<rect x="{_MARGIN}" y="{y}" width="{_WIDTH}" height="{_BAR}" fill="#ddd"/>',
-                  f'<rect x="{_MARGIN}" y="{y}" width="{_WIDTH * min(1, share):.1f}" height="{_BAR}" '
-                  f'fill="{"#59a14f" if share <= 1 else "#e15759"}"/>',
+                  (f'<rect x="{_MARGIN}" y="{y}" width="{_WIDTH * min(1, share):.1f}" height="{_BAR}" '
+                   f'fill="{"#59a14f" if share <= 1 else "#e15759"}"/>'),
                   _text(_MARGIN + 8, y + 18, f"{resource.upper()}: {count:,} of {available:,} ({share:.0%})", colour="#000")]
         y += _BAR + 6
     return "\n".join([*parts, "</svg>\n"])

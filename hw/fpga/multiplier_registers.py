@@ -44,11 +44,6 @@ def move_registers(netlist):
             for bit in port["bits"]:
                 loads.setdefault(bit, []).append((None, None))
 
-        def remove_unread(registers):
-            for name in registers:
-                if not loads.get(cells[name]["connections"]["Q"][0]):
-                    del cells[name]
-
         for name, cell in list(cells.items()):
             if cell["type"] != "MULT18X18D":
                 continue
@@ -65,7 +60,9 @@ def move_registers(netlist):
                     loads[connections[pin][0]].remove((name, pin))
                     connections[pin] = list(cells[register]["connections"]["DI"])
                     loads.setdefault(connections[pin][0], []).append((name, pin))
-                remove_unread(set(registers.values()))
+                for unread in {*registers.values()}:
+                    if not loads.get(cells[unread]["connections"]["Q"][0]):
+                        del cells[unread]
                 cell["parameters"][f"REG_INPUT{side}_CLK"] = "CLK0"
                 moved += 1
             outputs = {pin: loads[connections[pin][0]] for pin in (f"P{i}" for i in range(2 * _WIDTH))

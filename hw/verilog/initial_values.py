@@ -16,14 +16,9 @@ def with_initial_blocks(verilog):
     """The same Verilog, with the values of its registers at the end of each module."""
     pieces = []
     for module in re.split(r"(?<=^endmodule\n)", verilog, flags=re.MULTILINE):
-        values = []
-
-        def take(match):
-            values.append(f"    {match['name']} = {match['value']};\n")
-            return match[1] + match["name"] + match["end"]
-
-        module = _REGISTER.sub(take, module)
+        values = [f"    {match['name']} = {match['value']};\n" for match in _REGISTER.finditer(module)]
+        text = _REGISTER.sub(r"\1\g<name>\g<end>", module)
         if values:
-            module = module.removesuffix("endmodule\n") + f"  initial begin\n{''.join(values)}  end\nendmodule\n"
-        pieces.append(module)
+            text = text.removesuffix("endmodule\n") + f"  initial begin\n{''.join(values)}  end\nendmodule\n"
+        pieces.append(text)
     return "".join(pieces)

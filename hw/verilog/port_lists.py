@@ -21,22 +21,22 @@ def _rank(name):
     return 99, ""
 
 
+def _declaration(match):
+    """A port as the head of a module has it."""
+    end = " " if match["name"].startswith("\\") else ""  # of an escaped name
+    return f"{match[1]:6} {match[4]:4} {match['what']}{end}{match['init'] or ''}"
+
+
 def with_port_lists(verilog):
     """The same Verilog, with the directions and widths of the ports in the head of each module."""
     pieces, position = [], 0
     heads = list(_MODULE.finditer(verilog))
     for head, following in zip(heads, [*heads[1:], None]):
         end = following.start() if following else len(verilog)
-        ports = {}
-
-        def take(match):
-            end = " " if match["name"].startswith("\\") else ""  # of an escaped name
-            ports[match["name"]] = f"{match[1]:6} {match[4]:4} {match['what']}{end}{match['init'] or ''}"
-            return ""
-
-        body = _PORT.sub(take, verilog[head.end():end])
+        body = verilog[head.end():end]
+        ports = {match["name"]: _declaration(match) for match in _PORT.finditer(body)}
         assert len(ports) == len(head[2].split(",")), f"module {head[1]}: a port of Yosys' text was not understood"
         lines = ",\n".join("  " + ports[name] for name in sorted(ports, key=_rank))
-        pieces += [verilog[position:head.start()], f"module {head[1]} (\n{lines}\n);\n", body]
+        pieces += [verilog[position:head.start()], f"module {head[1]} (\n{lines}\n);\n", _PORT.sub("", body)]
         position = end
     return "".join(pieces)

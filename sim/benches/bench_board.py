@@ -1,5 +1,6 @@
 """cocotb bench of a board: its driver, at the pins of the serial line."""
 
+import itertools
 import random
 from pathlib import Path
 
@@ -54,6 +55,12 @@ async def run(dut):
             "logits": result.logits.tolist(), "batches": result.batches, "fault": result.fault})
 
 
+def _damaging(damage, size):
+    """What a line does to bytes whose transfers have `size` bytes: `damage(byte, its place in the transfer)` to each."""
+    places = itertools.count()
+    return lambda data: [one for byte in data for one in damage(byte, next(places) % size)]
+
+
 @cocotb.test()
 async def faults(dut):
     """Damage in both directions: an error within its time, and the next transfer works."""
@@ -65,18 +72,8 @@ async def faults(dut):
     ended = {}
     for direction, size in (("sending", 53), ("receiving", 9)):  # bytes of the request and of the answer
         for name, damage in _DAMAGES.items():
-            count = 0
-
-            def some(data):
-                nonlocal count
-                out = []
-                for byte in data:
-                    out += damage(byte, count % size)
-                    count += 1
-                return out
-
             started = get_sim_time("ns")
-            setattr(line, direction, some)
+            setattr(line, direction, _damaging(damage, size))
             try:
                 await link.write(64, bytes(range(40)))
                 raise AssertionError(f"{direction}, {name}: no error")

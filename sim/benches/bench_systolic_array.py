@@ -33,7 +33,7 @@ async def tiles(ports, rng, *, n, stages, count):
     lead, latency = split_stages(stages)
     plan = schedule(rng, n, count)
     words, marks, operands, starts, expected = {}, set(), {}, {}, {}
-    for mark, switch, rows in plan:
+    for mark, _, rows in plan:
         wild = rng.choice((0, 0, 0.1))
         weights = [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(n)]
         marks.add(mark)

@@ -87,7 +87,7 @@ def _of_sample(step, flow, weights):
 def _of_positions(step, flow, weights):
     """The last axis at each position of the others: a convolution with a kernel of 1 x 1."""
     last = len(flow.dims) - 1
-    for seen, roles in arranged(flow, last=last):
+    for seen, roles in arranged(flow, last=last):  # noqa: B007 - read after the loop
         one, size = _at_each(step, seen, weights)
         if one is not None:
             break

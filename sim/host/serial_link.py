@@ -104,7 +104,9 @@ class SerialLink:
 
     async def _exchange(self, operation, what, address=0, data=b"", *, count=0, answer=0, again=True):
         """The data of the answer, of `answer` words. Raises LinkError."""
-        for attempt in range(self._retries + 1):
+        attempts = 0
+        while attempts <= self._retries:
+            attempts += 1
             if not self._settled and not await self._transport.drop(self._silence):
                 raise LinkError(f"{what}: the line is never silent; is there something else at its other end?")
             self._settled = False
@@ -118,7 +120,7 @@ class SerialLink:
                 return found
             if status not in NOT_RECEIVED and not (status is None and again):
                 break
-        tried = f" ({attempt + 1} attempts)" if attempt else ""
+        tried = f" ({attempts} attempts)" if attempts > 1 else ""
         raise LinkError(f"{what}: {found if status is None else _TEXTS[status]}{tried}", status)
 
     def _seconds(self, size):

@@ -95,7 +95,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 
     # The golden model
     sums = np.zeros((config.accumulator_depth, n), np.float32)
-    next_tile, results = iter(tiles), []            # results: (row, sums), in order
+    tile, next_tile, results = None, iter(tiles), []        # results: (row, sums), in order
     for operation in matmuls:
         for pass_ in passes(operation):
             tile = tile if pass_["keep"] else values(next(next_tile), 16)

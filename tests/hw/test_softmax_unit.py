@@ -93,7 +93,7 @@ def test_exponential_all():
 @pytest.mark.parametrize("width", [16, 36, 64])
 def test_reciprocal(width):
     async def divide(ports, rng):
-        for index in range(200):
+        for _ in range(200):
             bits = rng.choice((16, width, rng.randrange(16, width + 1)))
             total = rng.choice((1 << bits - 1, (1 << bits) - 1, 1 << bits - 1 | rng.getrandbits(bits - 1)))
             ports.set(total=total, start=1)

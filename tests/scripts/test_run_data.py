@@ -213,7 +213,7 @@ def test_damaged_files(command, model, x, tmp_path):
     cases = [b"", b"nonsense", content[:50], content[:-4], content[:6] + b"\x09" + content[7:], content.replace(b"<f4", b"<q9"),
              huge, (tmp_path / "pickled.npy").read_bytes(), archive[:-30], archive[:60], b"PK" + content,
              archive[:200] + bytes(40) + archive[240:]]
-    for number, damaged in enumerate(cases):
+    for damaged in cases:
         path.write_bytes(damaged)
         refused(command("run", "--model", model, "--simulator", "golden", "--input", path), "x.npy")
     np.savez(path.with_suffix(".npz"), other=x, third=x)

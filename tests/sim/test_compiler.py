@@ -36,7 +36,7 @@ def run(program, config, x):
 
 def by_layers(net, x):
     """The result from golden.matmul alone, without the compiler's tiles or the machine."""
-    for number, layer in enumerate(net.layers):
+    for layer in net.layers:
         sums = golden.matmul(x, layer.weights, layer.bias)
         if layer.function == "relu":
             sums = np.where(np.isnan(sums), sums, np.where(np.signbit(sums), np.float32(0), sums))

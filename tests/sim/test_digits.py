@@ -20,7 +20,10 @@ def idx(array, magic=None):
     return struct.pack(f">{1 + array.ndim}I", magic, *array.shape) + array.tobytes()
 
 
-def write(folder, images=idx(IMAGES), labels=idx(LABELS), names=("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")):
+IMAGES_FILE, LABELS_FILE = idx(IMAGES), idx(LABELS)
+
+
+def write(folder, images=IMAGES_FILE, labels=LABELS_FILE, names=("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")):
     folder.mkdir(exist_ok=True, parents=True)
     for name, content in zip(names, (images, labels)):
         (folder / name).write_bytes(content)

@@ -106,8 +106,8 @@ CASES = {
     "output named like an initialiser": (change(_named), "makes 'c0', which is an initialiser"),
     "initialiser twice": (change(_again), "2 initialisers with the name 'c0'"),
     "output twice": (change(lambda m: m.graph.output.append(m.graph.output[0])), "'t1' is named twice"),
-    "order": (change(_swapped), "operator Relu, node 'odd': comes before operator MatMul, node 'MatMul_0', which makes its input "
-                                "'t0'"),
+    "order": (change(_swapped), ("operator Relu, node 'odd': comes before operator MatMul, node 'MatMul_0', which makes its "
+                                 "input 't0'")),
     # Versions
     **{f"{name} {opset}": (vector(name, opset=opset), f"is only in ONNX from opset {first} on; the model uses {opset}")
        for name, opset, first in (("Gelu", 13, 20), ("HardSwish", 9, 14), ("Mish", 13, 18))},

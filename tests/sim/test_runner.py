@@ -236,8 +236,8 @@ def test_no_such_test_or_module():
 
 def test_children_end_with_the_limit(tmp_path):
     """Also what the simulator itself started."""
-    command = [sys.executable, "-c", "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
-               "print(p.pid, flush=True); time.sleep(60)"]
+    command = [sys.executable, "-c", ("import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
+                                      "print(p.pid, flush=True); time.sleep(60)")]
     with open(tmp_path / "log", "w") as log, pytest.raises(TimeoutError):
         process.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
     child = int((tmp_path / "log").read_text())
