@@ -8,7 +8,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.cycles import row_cycles
 from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
-from amaranth_tpu.scripts.datasheet import BOARDS_GUIDE, DATASHEET, PROOFS, SECTIONS
+from amaranth_tpu.scripts.datasheet import DATASHEET, SECTIONS
 from amaranth_tpu.scripts.publish.worked_example import CONFIG
 from amaranth_tpu.scripts.show.markdown import replace_section, section
 from amaranth_tpu.sim.golden.isa_model import Machine

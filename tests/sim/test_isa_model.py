@@ -14,7 +14,6 @@ from amaranth_tpu.sim.golden.functions import Table, apply
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.softmax import softmax
 from core_programs import least_fields
-from seeds import seed
 
 CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
 PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2, **FEATURES_OFF)
