@@ -194,7 +194,7 @@ def _print_operators(as_json):
 def _explain(network, config, batch, as_json):
     from amaranth_tpu.sim.compiler.compile import compile_network
     with spinner(console, "compiling"):
-        plan = plan_of(network, compile_network(network, config, batch))
+        plan = plan_of(compile_network(network, config, batch))
     print(json.dumps(plan)) if as_json else show_plan(Console(), plan)
 
 

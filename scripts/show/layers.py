@@ -8,29 +8,27 @@ from .terminal_tables import figure_table, print_table
 __all__ = ["show_plan", "show_layers", "plan_of"]
 
 
-def plan_of(network, program):
+def plan_of(program):
     """What the compiler chose, as a dict for `--json`: `layers`, and `cycles` expected for a batch; None in a program that is too
     long to be simulated while it is compiled."""
     from amaranth_tpu.sim.compiler.report import described_layers, expected_layers
-    from amaranth_tpu.sim.ir.graph import Graph
 
     known = program.predicted_cycles is not None
     layers = []
     for number, layer in enumerate(expected_layers(program) if known else described_layers(program)):
-        where = _where(program, number) if isinstance(network, Graph) else \
-            "array, operands on the chip" if program.plan.resident[number] else "array, operands streamed"
         values = asdict(layer)
         del values["stalls"]
-        layers.append({**values, "shape": list(layer.shape), "where": where, "bound": layer.bound if known else None})
+        layers.append({**values, "shape": list(layer.shape), "where": _where(program, number),
+                       "bound": layer.bound if known else None})
     return {"batch": program.batch, "n": program.config.n, "instructions": program.instructions,
             "cycles": program.predicted_cycles, "bound": program.bound, "layers": layers}
 
 
 def _where(program, number):
     """Of a stage: what works on it beside the array."""
-    schedule = program.memory.schedule
-    stage = schedule.stages[number]
-    gathered = {gather.tensor.name for gather in schedule.gathers if gather.term is not None}
+    batched = program.memory.batched
+    stage = batched.stages[number]
+    gathered = {gather.tensor.name for gather in batched.gathers if gather.term is not None}
     places = ["array"]
     if any(term.source in gathered for term in stage.terms):
         places.insert(0, "host gathers windows")

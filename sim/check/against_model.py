@@ -13,7 +13,6 @@ import onnx
 from onnx import TensorProto
 
 from ..data.printable import quoted
-from ..ir.graph import Graph
 from . import interpreters
 from .interpreters import InterpreterError, values_of
 from .reference import BINARY32, check_stages, run_draft
@@ -85,7 +84,7 @@ def against_model(network, samples, results):
 
     Parameters
     ----------
-    network : Network or Graph
+    network : Graph
         As it was read from a file.
     samples : float32 (count, size)
         As they were given, not yet rounded to bfloat16.
@@ -124,9 +123,7 @@ def against_model(network, samples, results):
 
 
 def _macs(network):
-    if isinstance(network, Graph):
-        return sum(map(network.macs, network.stages))
-    return sum(layer.weights.size for layer in network.layers)
+    return sum(map(network.macs, network.stages))
 
 
 def _asked(make, network, samples, results):

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 
 from ..fusion.nodes import Input
-from ..ir.graph import Graph
 from . import interpreters
 from .interpreters import InterpreterError, values_of
 from .reference import tensors_of
@@ -19,7 +18,7 @@ def layer_errors(network, samples):
 
     Parameters
     ----------
-    network : Network or Graph
+    network : Graph
         As it was read from a file.
     samples : float32 (count, size)
 
@@ -38,7 +37,7 @@ def layer_errors(network, samples):
     origin = network.origin
     values = {name for node in onnx.load(origin.path, load_external_data=False).graph.node for name in node.output}
     nodes = [node for node in origin.nodes if node.value in values and not isinstance(node, Input)]
-    names = {stage.value: stage.name for stage in network.stages} if isinstance(network, Graph) else {}
+    names = {stage.value: stage.name for stage in network.stages}
     if not nodes:
         return {}, "none of its layers makes a value of the model"
     theirs, title = _inferred(origin, nodes, samples)

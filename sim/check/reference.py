@@ -11,10 +11,10 @@ import numpy as np
 
 from ..fusion.nodes import NO_FUNCTION, Input
 from ..fusion.origin import softmax
-from ..golden.arithmetic import activate, matmul, round_bfloat16
+from ..golden.arithmetic import round_bfloat16
 from ..golden.functions import Function
 from ..golden.network import run_graph
-from ..ir.graph import Graph, span
+from ..ir.graph import span
 
 __all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_draft", "check_stages", "tensors_of"]
 
@@ -200,18 +200,11 @@ def run_draft(origin, samples, rounding):
 
 def tensors_of(network, samples):
     """{node of the draft: binary64 (count, height, width, channels)}: what the golden model has for samples (count, size)."""
-    first, _ = _arranged(network.origin, samples)
     nodes = network.origin.nodes
     rounded = round_bfloat16(np.asarray(samples, np.float32))
-    if isinstance(network, Graph):
-        _, kept = run_graph(network, rounded, keep=True)
-        kept[network.input] = network.arrange_input(rounded)
-        return {node: kept[name].astype(np.float64) for node, name in zip(nodes, network.tensors, strict=True)}
-    tensors, values = {first: rounded}, rounded
-    for node, layer in zip([node for node in nodes if node is not first], network.layers, strict=True):
-        values = activate(matmul(values, layer.weights, layer.bias), layer.function)
-        tensors[node] = values = values if layer is network.layers[-1] else round_bfloat16(values)
-    return {node: values.astype(np.float64).reshape(len(samples), *node.shape) for node, values in tensors.items()}
+    _, kept = run_graph(network, rounded, keep=True)
+    kept[network.input] = network.arrange_input(rounded)
+    return {node: kept[name].astype(np.float64) for node, name in zip(nodes, network.tensors, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,16 @@
 """The instructions of a graph's program, one after the other, with what each of them waits for."""
 
+from collections import Counter
 from itertools import accumulate
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Opcode, Region
 
-from .memory_map import tiles_of
-from .residency import Op, Places, Ring, waits
+from ..ir.tiles import tiles_of
+from .instructions import Op, Places, Ring, waits
+from .layout import ZEROS
 from .timing import UNIT
 
-__all__ = ["Emitter", "ZEROS"]
-
-#: Vectors of zeros in region MODEL, from which zero margins are loaded.
-ZEROS = 64
+__all__ = ["Emitter"]
 
 
 class Emitter:
@@ -29,8 +28,8 @@ class Emitter:
     -------
     stage : int
         Number of the stage that instructions belong to from now on.
-    acc_ring : Ring
-        Places for sums.
+    worked : dict of int to int
+        Cycles of the array by stage.
     tables : dict
         Functions by table to their numbers in region MODEL.
     """
@@ -40,9 +39,8 @@ class Emitter:
         self.ops, self.issued, self.stage = [], [0] * 5, 0
         self.places = {"buffer": Places(config.unified_buffer_depth), "acc": Places(config.accumulator_depth),
                        "bias": Places(config.bias_depth), "scratch": Places(max(1, scratch))}
-        self.acc_ring = Ring(0, config.accumulator_depth)
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
-        self.tables, self.loaded = {}, None
+        self.tables, self.loaded, self.worked = {}, None, Counter()
         self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
     def emit(self, opcode, fields, accesses, tiles=None, group_tiles=0):
@@ -51,6 +49,8 @@ class Emitter:
         self.issued[unit] += 1
         op = Op(opcode, fields, waits(self.places, unit, self.issued[unit], accesses), tiles)
         op.group_tiles, op.stage = group_tiles, self.stage
+        if opcode is Opcode.MATMUL:
+            self.worked[self.stage] += op.passes * max(op.rows, self.n)
         self.ops.append(op)
         return op
 
@@ -69,21 +69,34 @@ class Emitter:
             self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": 0, "rows": rows, "buffer": buffer + first},
                        [("buffer", buffer + first, rows, True)])
 
+    def begin_run(self, stages):
+        """Stages of these numbers follow."""
+        self.run_biases = self.biases_loaded = self.bias_row(stages[0])
+        self.biases_end = self.bias_row(stages[-1] + 1)
+
     def bias(self, column, count=1):
         """Place of the bias rows of column tiles of the present stage; they are loaded if they are not there."""
+        row = self.bias_row(self.stage, column)
+        if self.total_biases <= self.config.bias_depth:
+            if row + count > self.biases_loaded:
+                # The first group's come with it, all others of the run at once behind them.
+                end = row + count if self.biases_loaded == self.run_biases else self.biases_end
+                self._load_biases(self.biases_loaded, end - self.biases_loaded, self.biases_loaded)
+                self.biases_loaded = end
+            return row
         key = self.stage, column, count
         if key not in self.bias_places:
-            if self.total_biases <= self.config.bias_depth:
-                place = self.bias_row(self.stage, column)
-            else:
-                place = self.bias_ring.take(count)
-                self.bias_places = {other: at for other, at in self.bias_places.items()
-                                    if at + other[2] <= place or place + count <= at}
-            offset = ZEROS * 2 * self.n + self.bias_row(self.stage, column) * 4 * self.n
-            self.emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": offset, "rows": count, "bias": place},
-                       [("bias", place, count, True)])
+            place = self.bias_ring.take(count)
+            self.bias_places = {other: at for other, at in self.bias_places.items()
+                                if at + other[2] <= place or place + count <= at}
+            self._load_biases(row, count, place)
             self.bias_places[key] = place
         return self.bias_places[key]
+
+    def _load_biases(self, row, count, place):
+        offset = ZEROS * 2 * self.n + row * 4 * self.n
+        self.emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": offset, "rows": count, "bias": place},
+                   [("bias", place, count, True)])
 
     def bias_row(self, stage, column=0):
         """Number of a column tile's bias row in region MODEL."""

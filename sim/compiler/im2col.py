@@ -11,7 +11,7 @@ import numpy as np
 
 from ..golden.network import patches
 from ..ir.graph import Tensor, Term
-from .memory_map import tiles_of
+from ..ir.tiles import tiles_of
 
 __all__ = ["Gather", "fold"]
 

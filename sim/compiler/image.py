@@ -1,43 +1,74 @@
-"""The compiler for graphs of stages: graph, configuration and batch -> program and memory images."""
+"""Images of host memory: what a program's instructions, weights, biases and tables are as bytes, and a batch's samples."""
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region, encode
 
 from ..golden.arithmetic import bfloat16
-from .codegen import GraphSchedule
-from .emitter import ZEROS
-from .memory_map import PAD, tiles_of
+from ..ir.tiles import tiles_of
+from .layout import ZEROS
 from .program import Program, check_regions, host_vectors
-from .scheduling import ordered, with_weights
-from .tiling import passes_of
-from .timing import MATMUL, estimate, simulate
+from .tiling import count_passes, passes_of
+from .timing import MATMUL
 
-__all__ = ["GraphMemory", "compile_graph"]
+__all__ = ["HostMemory", "make_program", "array_cycles"]
 
-_SIMULATED_PASSES = 60_000      # up to which a program's instructions are ordered by simulation
+#: Padding of weights: x * -0 is -0 for the zeros in the pad lanes of x, and adding -0 changes no sum.
+_PAD = 0x8000
 
 
-class GraphMemory:
-    """Host memory of a graph: its images."""
+class HostMemory:
+    """The images of a program's data.
 
-    def __init__(self, schedule):
-        self.schedule, self.graph, self.n, self.batch = schedule, schedule.graph, schedule.n, schedule.batch
+    Parameters
+    ----------
+    batched : Batched
+    host : HostLayout
+    config : Config
+    """
+
+    def __init__(self, batched, host, config):
+        self.batched, self.host, self.n, self.graph = batched, host, config.n, batched.graph
 
     def pack_input(self, x):
         """Image of region INPUT for bfloat16 samples (up to batch, input size), in the model's order."""
-        values = self.graph.arrange_input(x)
-        return b"".join(self.schedule.layouts[gather.tensor.name].pack(gather(values)) for gather in self.schedule.gathers)
+        batched, x = self.batched, np.asarray(x)
+        if x.dtype != bfloat16:
+            raise TypeError(f"samples must be bfloat16, not {x.dtype}")
+        if x.ndim != 2 or x.shape[1] != self.graph.input_size or len(x) > batched.batch:
+            raise ValueError(f"samples must be of shape (up to {batched.batch}, {self.graph.input_size}), not {x.shape}")
+        values, parts = self.graph.arrange_input(x), []
+        for gather in batched.gathers:
+            name, made = gather.tensor.name, gather(values)
+            if name in batched.flat:
+                whole = np.zeros((batched.chunks * batched.rows, made.shape[3]), made.dtype)
+                whole[:len(made)] = made[:, 0, 0]
+                made = whole.reshape(batched.chunks, 1, batched.rows, -1)
+            parts.append(self.host.layouts[name].pack(made))
+        return b"".join(parts)
 
     def unpack_output(self, data):
         """float32 (batch, output size) from an image of region OUTPUT."""
-        wide = np.dtype("<f4" if self.schedule.wide else bfloat16)
-        return self.graph.arrange_output(self.schedule.layouts[self.graph.output].unpack(data, wide))
+        batched, name = self.batched, self.graph.output
+        values = self.host.layouts[name].unpack(data, np.dtype("<f4" if batched.wide else bfloat16))
+        if name in batched.flat:
+            values = values.reshape(-1, 1, 1, values.shape[3])[:batched.batch]
+        return self.graph.arrange_output(values)
+
+    def output_offset(self, sample, value):
+        """Bytes to a value of a sample's result, in the model's order, in region OUTPUT."""
+        batched, graph, n = self.batched, self.graph, self.n
+        index = value if graph.output_order is None else int(graph.output_order[value])
+        y, x, channel = np.unravel_index(index, graph.tensors[graph.output].shape)
+        if graph.output in batched.flat:
+            sample, x = divmod(sample, batched.rows)
+        position = self.host.layouts[graph.output].position(sample, int(y), int(channel) // n, int(x))
+        return (position * n + int(channel) % n) * (4 if batched.wide else 2)
 
     def biases(self):
         """All bias rows, as bytes."""
         rows = []
-        for stage in self.schedule.stages:
+        for stage in self.batched.stages:
             row = np.zeros(tiles_of(stage.channels, self.n) * self.n, np.float32)
             if stage.bias is not None:
                 row[:stage.channels] = stage.bias
@@ -46,9 +77,9 @@ class GraphMemory:
 
     def weights(self, number, column, count):
         """Tiles of `count` column tiles of a stage, in the order of their passes: [pass, column tile, column, row]."""
-        stage, n = self.schedule.stages[number], self.n
+        stage, n = self.batched.stages[number], self.n
         dense = [self._dense(term, column, count) for term in stage.terms]
-        passes = passes_of(stage, n, column, self.schedule.layouts)
+        passes = passes_of(stage, n, column, self.host.layouts)
         return np.stack([dense[index][ky, kx, tile * n:(tile + 1) * n] for index, ky, kx, tile in passes]).reshape(
             len(passes), n, count, n).transpose(0, 2, 3, 1)
 
@@ -57,7 +88,7 @@ class GraphMemory:
         inputs, channels = term.weights.shape[2:]
         outputs = channels // term.groups
         first, end = column * self.n, (column + count) * self.n
-        dense = np.full((*term.kernel, tiles_of(inputs * term.groups, self.n) * self.n, end - first), PAD, "<u2")
+        dense = np.full((*term.kernel, tiles_of(inputs * term.groups, self.n) * self.n, end - first), _PAD, "<u2")
         weights = term.weights.view(np.uint16)
         for g in range(first // outputs, min(term.groups, -(-end // outputs))):
             low, high = max(first, g * outputs), min(end, (g + 1) * outputs)
@@ -65,25 +96,17 @@ class GraphMemory:
         return dense
 
 
-def compile_graph(graph, config, batch):
-    """See :func:`sim.compiler.compile.compile_network`."""
-    schedule = GraphSchedule(graph, config, batch)
-    memory = GraphMemory(schedule)
-    ops, (groups, tiles) = with_weights(schedule.emitter.ops)
-    passes = sum(op.passes for op in ops if op.unit == MATMUL)
-    short = passes <= _SIMULATED_PASSES
-    ops = ordered(ops, simulate(ops, config, ideal=True) if short else estimate(ops, config), 1)
+def array_cycles(batched, number, ops, host, n):
+    """Cycles in which the array takes the rows of a stage, or can't because a tile still shifts in: of a flat result for the
+    whole batch at once, of others as they are cut."""
+    if not batched.is_flat(number):
+        return sum(op.passes * max(op.rows, n) for op in ops if op.stage == number and op.unit == MATMUL)
+    return max(batched.batch, n) * count_passes(batched.stages[number], n, host.layouts)
 
-    n, step = config.n, config.instruction_bytes
-    constants = (len(ops) + 1) * step
-    fixed = bytes(ZEROS * 2 * n) + memory.biases() + b"".join(
-        function.table().words.astype("<u2").tobytes() for function in schedule.emitter.tables)
-    tile = 2 * n * n
-    align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
-    weights = -(-(constants + len(fixed)) // align) * align
-    sizes = {region: schedule.sizes[region] * 2 * n for region in (Region.INPUT, Region.OUTPUT, Region.SCRATCH)}
-    check_regions({"MODEL": weights + tiles * tile, **{region.name: size for region, size in sizes.items()}})
-    words = []
+
+def _encoded(ops, config, constants, weights):
+    """Instructions as bytes; offsets of constants and of tiles are made those of region MODEL."""
+    step, tile, words = config.instruction_bytes, 2 * config.n ** 2, []
     for op in ops:
         fields = dict(op.fields)
         if fields.get("region") is Region.MODEL:
@@ -91,22 +114,50 @@ def compile_graph(graph, config, batch):
         elif op.opcode is Opcode.LOAD_WEIGHTS:
             fields["offset"] = weights + fields["offset"] * tile
         words.append(encode(op.opcode, **fields).to_bytes(step, "little"))
-    words.append(encode(Opcode.HALT).to_bytes(step, "little"))
-    parts = [np.ascontiguousarray(memory.weights(*group)).tobytes() for group in groups]
+    return [*words, encode(Opcode.HALT).to_bytes(step, "little")]
+
+
+def make_program(memory, plans, ops, groups, tables, config, cycles):
+    """:class:`Program`.
+
+    Parameters
+    ----------
+    memory : HostMemory
+    plans : sequence of StagePlan
+    ops : list of Op
+        In their final order.
+    groups : {(stage, first column tile, column tiles): first tile}, tiles
+        Of the image of weights.
+    tables : sequence of Function
+    cycles : int or None
+        Predicted.
+    """
+    batched, host, n = memory.batched, memory.host, config.n
+    (order, tiles), tile = groups, 2 * n * n
+    constants = (len(ops) + 1) * config.instruction_bytes
+    fixed = bytes(ZEROS * 2 * n) + memory.biases() + b"".join(
+        function.table().words.astype("<u2").tobytes() for function in tables)
+    align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
+    weights = -(-(constants + len(fixed)) // align) * align
+    sizes = {region: size * 2 * n for region, size in host.sizes.items()}
+    check_regions({"MODEL": weights + tiles * tile, **{region.name: size for region, size in sizes.items()}})
+    words = _encoded(ops, config, constants, weights)
+    parts = [np.ascontiguousarray(memory.weights(*group)).tobytes() for group in order]
     model = b"".join([b"".join([*words, fixed]).ljust(weights, b"\0"), *parts])
     assert len(model) == weights + tiles * tile
 
     beats = config.beats_per_vector
-    read = host_vectors(ops, "r", n) * beats
-    inputs = schedule.sizes[Region.INPUT]
+    inputs = sum(host.layouts[gather.tensor.name].size if gather.tensor.name not in batched.flat
+                 else host.layouts[gather.tensor.name].tiles * batched.batch for gather in batched.gathers)
+    bias_rows = sum(tiles_of(stage.channels, n) for stage in batched.stages)
     return Program(
-        model=model, instructions=len(words), batch=batch, plan=schedule.plans, config=config, memory=memory,
+        model=model, instructions=len(words), batch=batched.batch, plan=tuple(plans), config=config, memory=memory,
         input_bytes=sizes[Region.INPUT], output_bytes=sizes[Region.OUTPUT], scratch_bytes=sizes[Region.SCRATCH],
-        input_size=graph.input_size, output_size=graph.output_size,
-        useful_macs=batch * sum(map(graph.macs, graph.stages)), passes=passes,
-        compute_cycles=sum(op.passes * max(op.rows, n) for op in ops if op.unit == MATMUL),
-        read_beats=read + len(words) * (step // config.bus_bytes),
+        input_size=batched.graph.input_size, output_size=batched.graph.output_size,
+        useful_macs=batched.batch * sum(map(batched.graph.macs, batched.graph.stages)),
+        passes=sum(op.passes for op in ops if op.unit == MATMUL),
+        compute_cycles=sum(array_cycles(batched, number, ops, host, n) for number in range(len(batched.stages))),
+        read_beats=host_vectors(ops, "r", n) * beats + len(words) * (config.instruction_bytes // config.bus_bytes),
         write_beats=host_vectors(ops, "w", n) * beats,
-        least_beats=(tiles * n + inputs + 2 * schedule.emitter.total_biases) * beats,
-        predicted_cycles=simulate(ops, config).cycles if short else None,
-        ops=tuple(ops))
+        least_beats=(tiles * n + inputs + 2 * bias_rows) * beats,
+        predicted_cycles=cycles, ops=tuple(ops))

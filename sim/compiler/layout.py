@@ -9,11 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from amaranth_tpu.hw.spec.isa import Region
+
 from ..golden.arithmetic import bfloat16
 from ..ir.graph import Tensor, span
-from .memory_map import tiles_of
+from ..ir.tiles import tiles_of
+from .program import CompileError
 
-__all__ = ["Layout", "layout_of"]
+__all__ = ["ZEROS", "Layout", "HostLayout", "layout_of", "lay_out"]
+
+#: Vectors of zeros in region MODEL, from which zero margins are loaded.
+ZEROS = 64
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Layout:
         Rows of zeros below every sample, columns of zeros behind every row.
     lead : int
         Zeros in front of the first sample.
+    flat : bool
+        Whether it has the samples along x, and chunks of them in the place of samples; see :mod:`sim.compiler.batching`.
     """
 
     tensor: Tensor
@@ -36,6 +44,7 @@ class Layout:
     below: int = 0
     beside: int = 0
     lead: int = 0
+    flat: bool = False
 
     @property
     def tiles(self):
@@ -89,7 +98,7 @@ class Layout:
         return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., :self.tensor.channels])
 
 
-def layout_of(tensor, n, batch, terms):
+def layout_of(tensor, n, batch, terms, flat=False):
     """The layout that serves these (term, size of the sums) that read the tensor."""
     below = beside = top = left = 0
     for term, size in terms:
@@ -100,4 +109,53 @@ def layout_of(tensor, n, batch, terms):
         top, left = max(top, before[0]), max(left, before[1])
         below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
     row = tiles_of(tensor.channels, n) * (tensor.width + beside)
-    return Layout(tensor, n, batch, below, beside, lead=top * row + left)
+    return Layout(tensor, n, batch, below, beside, lead=top * row + left, flat=flat)
+
+
+@dataclass(frozen=True)
+class HostLayout:
+    """Where all tensors are in host memory.
+
+    Parameters
+    ----------
+    layouts : dict of tensor name to Layout
+    regions : dict of tensor name to `(Region, first vector)`
+        Of those that are in host memory at all.
+    sizes : dict of Region to vectors
+    n : int
+    """
+
+    layouts: dict
+    regions: dict
+    sizes: dict
+    n: int
+
+    @property
+    def zeros(self):
+        """Vectors of zeros in the unified buffer that margins are written with."""
+        written = [self.layouts[name] for name, (region, _) in self.regions.items() if region is not Region.INPUT]
+        return min(ZEROS, max(max(one.below * one.row, one.lead, one.beside) for one in written))
+
+
+def lay_out(batched, n, homes=()):
+    """:class:`HostLayout` of a :class:`sim.compiler.batching.Batched`; tensors of `homes` never leave the unified buffer."""
+    inputs = [gather.tensor.name for gather in batched.gathers]
+    used = {name for stage in batched.stages for name in (*(term.source for term in stage.terms), stage.times)}
+    readers = {}
+    for stage in batched.stages:
+        for term in stage.terms:
+            alike = (stage.output in batched.flat) == (term.source in batched.flat)
+            readers.setdefault(term.source, []).append((term, stage.sums_size if alike else (1, 1)))
+    layouts, regions = {}, {}
+    sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
+    output = batched.graph.output
+    for name in dict.fromkeys([*inputs, *(stage.output for stage in batched.stages)]):
+        layouts[name] = layout = layout_of(batched.tensors[name], n, batched.count(name), readers.get(name, ()),
+                                           name in batched.flat)
+        region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
+        if region is Region.OUTPUT and name in used:
+            raise CompileError(f"{batched.graph.name}: its output {name!r} is also used inside, which is not supported")
+        if name not in homes:
+            regions[name] = region, sizes[region]
+            sizes[region] += layout.size * (2 if region is Region.OUTPUT and batched.wide else 1)
+    return HostLayout(layouts, regions, sizes, n)

@@ -2,14 +2,14 @@
 
 import copy
 from dataclasses import dataclass, replace
-from math import prod
+from itertools import groupby
 
 from amaranth_tpu.hw.spec.isa import Opcode, decode, encode
 from amaranth_tpu.hw.spec.registers import STALLS
 
-from .memory_map import MemoryMap, tiles_of
+from .image import array_cycles
 from .program import host_vectors
-from .timing import MATMUL, simulate
+from .timing import simulate
 
 __all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "first_stages"]
 
@@ -85,12 +85,13 @@ def _kind(stage):
     return ", ".join(words)
 
 
-def _tiling(plan, stage, config):
+def _tiling(plan, stage, batched, number):
     height, width = stage.result_size
-    columns = tiles_of(stage.channels, config.n)
-    parts = [f"{plan.samples} x {plan.rows}x{plan.columns} of {height}x{width}"]
-    if columns > 1:
-        parts.append(f"{columns} column tiles" + (f" by {plan.together}" if plan.together > 1 else ""))
+    parts = [f"{batched.chunks} x {batched.rows} samples" if batched.is_flat(number) else
+             f"{plan.samples} x {plan.rows}x{plan.columns} of {height}x{width}"]
+    if len(plan.groups) > 1 or plan.groups[0] > 1:
+        groups = [f"{len(list(same))} x {size}" for size, same in groupby(plan.groups)]
+        parts.append(f"column tiles {' + '.join(groups)}")
     if len(plan.blocks) > 1:
         parts.append(f"{len(plan.blocks)} blocks")
     return ", ".join(parts)
@@ -137,17 +138,10 @@ def _beats(program, number):
 
 def _described(program):
     """Of each layer: `(name, kind, shape, tiling, useful multiplications of a sample, cycles of its passes)`."""
-    config, plan, batch = program.config, program.plan, program.batch
-    if not isinstance(program.memory, MemoryMap):
-        schedule = program.memory.schedule
-        return [(stage.name, _kind(given), (*stage.result_size, stage.channels), _tiling(part, stage, config),
-                 schedule.graph.macs(stage), sum(op.passes * max(op.rows, config.n) for op in program.ops
-                                                 if op.stage == number and op.unit == MATMUL))
-                for number, (stage, given, part) in enumerate(zip(schedule.stages, schedule.graph.stages, plan))]
-    return [(layer.name, "dense" + (f", {layer.function}" if layer.function != "none" else ""), (1, 1, layer.weights.shape[1]),
-             f"{len(plan.chunks)} x {plan.chunks[0]} rows, column tiles {'+'.join(map(str, plan.groups[number]))}",
-             layer.weights.size, prod(tiles_of(size, config.n) for size in layer.weights.shape) * max(batch, config.n))
-            for number, layer in enumerate(program.memory.network.layers)]
+    batched, host, n = program.memory.batched, program.memory.host, program.config.n
+    return [(stage.name, _kind(stage), (*stage.result_size, stage.channels), _tiling(plan, stage, batched, number),
+             batched.graph.macs(stage), array_cycles(batched, number, program.ops, host, n))
+            for number, (stage, plan) in enumerate(zip(batched.graph.stages, program.plan))]
 
 
 def _layers(program, busy, waiting, reasons=None):

@@ -2,7 +2,7 @@
 
 from amaranth_tpu.hw.spec.isa import Format, Function, Opcode
 
-from .memory_map import tiles_of
+from ..ir.tiles import tiles_of
 from .tiling import runs_of_windows
 
 __all__ = ["Results", "is_table"]
@@ -73,6 +73,41 @@ class Results:
                                  "acc": first, "tiles": tiles, "acc_stride": sums, "buffer_stride": stride},
                 [("acc", first, (tiles - 1) * sums + columns, False),
                  ("buffer", buffer, (tiles - 1) * stride + columns * self.size, True)])
+
+    def write_group(self, rectangle, group, acc, parts, *, home, staging, factor, single):
+        """A flat result's group of column tiles, to its home, or by way of the ring `staging` to host memory at once.
+
+        Parameters
+        ----------
+        group : (first column tile, column tiles)
+        parts : sequence of (first row, rows)
+            That are activated one after the other.
+        home : int or None
+            Place of the whole result.
+        single : bool
+            Whether one column tile is to be there before the next one.
+        """
+        (column, count), rows, pitch = group, rectangle.sums[2], self.layout.pitch
+        c = 0
+        while c < count:
+            together = 1
+            if len(parts) == 1 and not single and not self.stage.times and rows == pitch:
+                full = self.stage.channels // self.n - column - c
+                most = staging.size // 2 // (rows * self.size) if home is None else count
+                together = max(1, min(count - c, full, most))
+            for begin, part in parts:
+                size, first = together * part, acc + c * rows + begin
+                at = (column + c) * pitch + begin
+                place = home + at * self.size if home is not None else staging.take(size * self.size)
+                if self.stage.times:
+                    self._multiply(rectangle, column + c, first, place - at, factor)
+                else:
+                    self._write({"function": _code(self.stage.function), "format": self.format, "lanes": self._lanes(column + c)},
+                                first, 1, size, 0, place)
+                if home is None:
+                    position = self.layout.position(rectangle.samples[0], 0, column + c, begin)
+                    self.emitter.move(Opcode.STORE, self.stage.output, position, place, size, self.size)
+            c += together
 
     def store(self, rectangle, place):
         """A job's results -> host memory."""

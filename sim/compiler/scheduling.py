@@ -2,7 +2,7 @@
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
-from .residency import Op
+from .instructions import Op
 from .timing import MATMUL
 
 __all__ = ["with_weights", "ordered"]
@@ -11,9 +11,9 @@ _MOST_TILES = 65_535            # in one LOAD_WEIGHTS
 _STARTING = 4                   # LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last
 
 
-def with_weights(ops, across=False):
+def with_weights(ops):
     """The instructions with LOAD_WEIGHTS put in front of the first that needs them, and the groups of tiles in the order
-    in which the image holds them: {(layer, column, columns): first tile}. `across`: one may bring tiles of several stages."""
+    in which the image holds them: {(stage, column, columns): first tile}. One may bring tiles of several stages, in their order."""
     image, size = {}, 0
     result, current, end = [], None, None
     started = 0
@@ -29,8 +29,7 @@ def with_weights(ops, across=False):
                 size += op.group_tiles
             first = image[group] + before
             while count:
-                if current is None or first != end or current.rows == _MOST_TILES \
-                        or current.stage != op.stage and not across:
+                if current is None or first != end or current.rows == _MOST_TILES or op.stage < current.parts[-1][0]:
                     current = Op(Opcode.LOAD_WEIGHTS, {"offset": first, "rows": 0})
                     current.stage, current.parts = op.stage, []
                     end = first

@@ -1,125 +1,185 @@
-"""Which plans are worth trying for a network: chunks of the batch, places in the buffers, groups of column tiles."""
+"""The search: ways to cut a network are tried by simulation, within a budget of passes, and the best is kept."""
 
-from .memory_map import tiles_of
-from .residency import Plan
-from .timing import turnaround
+from dataclasses import dataclass, replace
+from itertools import groupby
 
-__all__ = ["plans", "refinements"]
+from .batching import lay_along_x
+from .chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, run_cost
+from .codegen import generate
+from .layout import lay_out
+from .overlap import groups_of, vectors_of
+from .program import CompileError
+from .results import is_table
+from .scheduling import ordered, with_weights
+from .tiling import NothingFits, count_passes, plan_stage
+from .timing import MATMUL, estimate, simulate
 
+__all__ = ["Choice", "search", "scheduled"]
 
-def plans(network, config, batch):
-    """`[(plan, passes)]`, the most promising first. Empty if nothing fits."""
-    widths = [network.input_size, *(layer.weights.shape[1] for layer in network.layers)]
-    tiles = [tiles_of(width, config.n) for width in widths]
-    found = []
-    for rows in _chunk_sizes(config, batch):
-        count = -(-batch // rows)
-        chunks = tuple(batch // count + (c < batch % count) for c in range(count))
-        for plan in _fitting(config, tiles, chunks):
-            passes = count * sum(a * b for a, b in zip(tiles, tiles[1:]))
-            found.append((_cost(config, tiles, plan), len(found), plan, passes))
-    return [(plan, passes) for _, _, plan, passes in sorted(found, key=lambda entry: entry[:2])]
-
-
-def refinements(config, plan):
-    """Lists of changes to a plan, each a choice of its own, that matter at the beginning and the end of a run."""
-    rows = plan.chunks[-1]
-    return [
-        [{"first": first, "eager": eager} for first in ((1, 2, 4, 8, 16, 24), (1, 1, 2, 4, 8), (1, 2, 3, 4, 6, 8))
-         for eager in (0, 1, 2)],
-        [{"tail": tail} for tail in (1, 2, 4) if rows // tail >= 4 and tail != plan.tail],
-    ]
+_SIMULATED_PASSES = 60_000      # passes, over all candidates, up to which schedules are ordered and compared by simulation
+_OVERLAP_PASSES = 20_000        # the same for stages that overlap
+_CANDIDATES = 8
+_SHARE = 4                      # passes of other runs, for one with flat results, up to which all are simulated together
+_REFINING_PASSES = 20_000       # the same for each of the refinements
 
 
-def _chunk_sizes(config, batch):
-    """Rows of a chunk: the whole batch, and equal parts of it of about these sizes."""
-    most = min(batch, config.accumulator_depth)
-    wanted = [size for power in range(16) for size in (1 << power, 3 << power >> 1)] + [most]
-    counts = sorted({-(-batch // size) for size in wanted if size <= most})
-    return [-(-batch // count) for count in counts]
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One way to cut it all.
+
+    Parameters
+    ----------
+    batched : Batched
+    host : HostLayout
+    runs : tuple of RunPlan
+    eager : int
+        Blocks of operands that are asked for before the weights of the first of them, at the start of the program.
+    """
+
+    batched: object
+    host: object
+    runs: tuple
+    eager: int = 1
+
+    def kind(self, flat):
+        """The runs whose results are flat, or the others."""
+        return tuple(run for run in self.runs if self.batched.is_flat(run.stages[0]) == flat)
+
+    def passes(self, flat):
+        """Of the array in these runs."""
+        batched, total = self.batched, 0
+        for run in self.kind(flat):
+            for number, plan in zip(run.stages, run.plans):
+                stage = batched.stages[number]
+                jobs = batched.chunks if flat else sum(1 for _ in plan.rectangles(stage, batched.batch))
+                total += jobs * count_passes(stage, self.host.n, self.host.layouts)
+        return total
+
+    @property
+    def compared(self):
+        """The runs, and passes, in which choices differ: with the others, where these do not take most of the time."""
+        own, others = self.passes(True), self.passes(False)
+        return (self.runs, own + others) if others < _SHARE * own else (self.kind(True), own)
+
+    def changed(self, eager=None, **changes):
+        """With other `eager`, `tail`, or `first`, which counts where the program begins with it."""
+        runs = tuple(replace(run, **changes) if self.batched.is_flat(run.stages[0]) and (
+            run is self.runs[0] or "first" not in changes) else run for run in self.runs)
+        return replace(self, runs=runs, eager=self.eager if eager is None else eager)
 
 
-def _fitting(config, tiles, chunks):
-    """Plans for these chunks that fit the buffers."""
-    rows, layers = chunks[0], len(tiles) - 1
-    space = config.unified_buffer_depth
-    for copies, resident in _residences(tiles, rows, len(chunks)):
-        areas = copies * tiles[0] * rows if resident[0] else 0
-        for parity in (0, 1):
-            areas += max((tiles[level] * rows for level in range(1, layers)
-                          if level % 2 == parity and resident[level]), default=0)
-        streams = not all(resident)
-        left = space - areas
-        most = left - rows if streams else left
-        if most < 2 * rows:
+def scheduled(choice, runs, config):
+    """`(emitter, instructions in their final order, groups of weights, cycles)` of these runs; the cycles are None of what is too
+    long to be simulated."""
+    emitter = generate(choice.batched, choice.host, runs, config)
+    ops, groups = with_weights(emitter.ops)
+    short = sum(op.passes for op in ops if op.unit == MATMUL) <= _SIMULATED_PASSES
+    ops = ordered(ops, simulate(ops, config, ideal=True) if short else estimate(ops, config), choice.eager)
+    return emitter, ops, groups, simulate(ops, config).cycles if short else None
+
+
+def search(graph, stages, gathers, config, batch):
+    """The best :class:`Choice`. Raises CompileError if not even the smallest tiles of a stage fit."""
+    try:
+        return _search(graph, stages, gathers, config, batch)
+    except NothingFits as error:
+        raise CompileError(f"stage {error.stage}: {error.name} = {getattr(config, error.name)}: its smallest tile "
+                           f"takes {error.needed}") from None
+
+
+def _search(graph, stages, gathers, config, batch):
+    batched = lay_along_x(graph, stages, gathers, batch, 1)
+    overlaps = _best_overlap(batched, config)
+    choices, fault = [], None
+    flat = any(map(batched.is_flat, range(len(stages))))
+    for rows in chunk_sizes(config, batch) if flat else ():
+        batched = lay_along_x(graph, stages, gathers, batch, rows)
+        for variant in range(4):
+            try:
+                choice = _choice(batched, config, overlaps, variant)
+            except NothingFits as error:
+                fault = error
+                continue
+            if all(choice.runs != other.runs for _, _, other in choices):
+                cost = sum(run_cost(batched, run, config, choice.host.layouts) for run in choice.kind(True))
+                choices.append((cost, len(choices), choice))
+    if choices:
+        return _best([choice for _, _, choice in sorted(choices, key=lambda entry: entry[:2])], config)
+    if fault:
+        raise fault
+    return _choice(batched, config, overlaps)
+
+
+def _choice(batched, config, overlaps, variant=0):
+    """`overlaps` : runs whose results are not flat. Raises NothingFits."""
+    host, runs = lay_out(batched, config.n), list(overlaps)
+    for run in batched.runs():
+        if batched.is_flat(run[0]):
+            space = config.unified_buffer_depth - host.zeros
+            runs.append(plan_run(batched, run, config, host.layouts, space, variant))
+    homes = {name for run in runs for name in run.homes}
+    return Choice(batched, lay_out(batched, config.n, homes), tuple(sorted(runs, key=lambda run: run.stages[0])))
+
+
+# Stages that overlap
+
+def _best_overlap(batched, config):
+    """Runs of the stages whose results are not flat. Of smaller pieces, more have room in the accumulators side by side."""
+    host = lay_out(batched, config.n)
+    best = _overlaps(batched, host, config, config.accumulator_depth)
+    choice = Choice(batched, host, best)
+    if not best or 2 * choice.passes(False) > _OVERLAP_PASSES:
+        return best
+    try:
+        smaller = _overlaps(batched, host, config, config.accumulator_depth // 2)
+    except NothingFits:
+        return best
+    return min((best, smaller), key=lambda runs: scheduled(choice, runs, config)[3])
+
+
+def _overlaps(batched, host, config, depth):
+    """RunPlans for sums of up to `depth` accumulator rows. Raises NothingFits."""
+    space, runs = config.unified_buffer_depth - host.zeros, []
+    for flat, some in groupby(range(len(batched.stages)), batched.is_flat):
+        if flat:
             continue
-        staging = max(2 * rows, min(2 * rows * max(2, min(4, tiles[-1])), most // 2))
-        slots = block = 0
-        if streams:
-            room = (left - staging) // rows
-            slots = min(3, room)
-            block = min(room // slots, 32, max(tiles))
-        for groups in _groupings(config, tiles, rows, resident):
-            yield Plan(chunks=chunks, groups=groups, resident=resident, copies=copies, block=block, slots=slots,
-                       staging=staging, tail=min(4, max(1, rows // 8)))
-        return
+        numbers = list(some)
+        plans = [plan_stage(batched.stages[number], config, batched.batch, host.layouts, space,
+                            batched.is_wide(batched.stages[number]), depth) for number in numbers]
+        for group in groups_of(len(numbers), lambda group: _fit(batched, host, config, [(numbers[i], plans[i]) for i in group])):
+            stages = range(numbers[group[0]], numbers[group[-1]] + 1)
+            runs.append(RunPlan(stages, tuple(plans[index] for index in group)))
+    return tuple(runs)
 
 
-def _residences(tiles, rows, chunks):
-    """`(copies of the input, resident?)`, the fastest first."""
-    layers = len(tiles) - 1
-    resident = [True] * layers
-    if chunks > 1:
-        yield 2, tuple(resident)
-    yield 1, tuple(resident)
-    for level in sorted(range(layers), key=lambda level: (level != 0, -tiles[level])):
-        resident[level] = False
-        yield 1, tuple(resident)
+def _fit(batched, host, config, group):
+    """Whether stages, (number, plan) each, fit the buffers side by side."""
+    functions = [batched.stages[number].function for number, _ in group]
+    return (len({function for function in functions if is_table(function)}) < 2
+            and sum(plan.sums for _, plan in group) <= config.accumulator_depth
+            and vectors_of([plan for _, plan in group], host.zeros, config.unified_buffer_depth, False) is not None)
 
 
-def _groupings(config, tiles, rows, resident):
-    """Sizes of the groups of column tiles of every layer."""
-    slots = config.accumulator_depth // rows
-    most = max(1, min(slots // 2 if slots > 1 else 1, config.bias_depth // 2, 65535))
-    least = min(most, -(-turnaround(config) // max(rows, config.n)))
-    seen = set()
-    for cap, share in ((8, 0.75), (4, 0.5), (8, 0.5), (2, 0.5)):
-        cap = max(least, min(cap, most))
-        groups = tuple(_taper(columns, cap, least, share) if resident[layer] else _taper(columns, most, most, 1)
-                       for layer, columns in enumerate(tiles[1:]))
-        if groups not in seen:
-            seen.add(groups)
-            yield groups
+# Chunks
 
-
-def _taper(columns, cap, least, share):
-    """Groups of at most `cap` and this share of what is left: they get smaller towards the end, where what follows waits
-    for the last one. Groups of `least` hide the turnaround."""
-    groups = []
-    while columns:
-        size = min(columns, cap, max(least, -int(-columns * share // 1)))
-        if 0 < columns - size < least and columns <= cap:
-            size = columns
-        groups.append(size)
-        columns -= size
-    return tuple(groups)
-
-
-def _cost(config, tiles, plan):
-    """Cycles, roughly: the array or the bus, whichever takes longer, and a part of the other."""
-    compute = bus = 0
-    beats, n, settle = config.beats_per_vector, config.n, turnaround(config)
-    for rows in plan.chunks:
-        for layer, groups in enumerate(plan.groups):
-            for count in groups:
-                passes = tiles[layer] * count
-                compute += tiles[layer] * max(count * max(rows, n), settle)
-                bus += passes * n * beats
-                if not plan.resident[layer]:
-                    bus += tiles[layer] * rows * beats
-                    compute += -(-tiles[layer] // plan.block) * 8
-                compute += 10
-        if plan.resident[0]:
-            bus += tiles[0] * rows * beats
-    overlap = 1 if plan.copies > 1 or len(plan.chunks) == 1 else 1.1
-    return (max(compute, bus) + min(compute, bus) / 8) * overlap + 100 * len(plan.chunks)
+def _best(choices, config):
+    """The best of the most promising choices by simulation of what they differ in, then with its start and its end refined."""
+    best, least, budget = choices[0], None, _SIMULATED_PASSES
+    for choice in choices[:_CANDIDATES]:
+        runs, passes = choice.compared
+        if passes <= budget:
+            budget -= passes
+            cycles = scheduled(choice, runs, config)[3]
+            if least is None or cycles < least:
+                best, least = choice, cycles
+    for changes in REFINEMENTS if least is not None else ():
+        start, tried = best, [(best.runs, best.eager)]
+        for change in changes[:_REFINING_PASSES // start.compared[1]]:
+            trial = start.changed(**change)
+            if (trial.runs, trial.eager) in tried:
+                continue
+            tried.append((trial.runs, trial.eager))
+            cycles = scheduled(trial, trial.compared[0], config)[3]
+            if cycles < least:
+                best, least = trial, cycles
+    return best

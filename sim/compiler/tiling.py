@@ -3,39 +3,46 @@
 All ranges are half open. A *pass* is one tile of weights: (term, ky, kx, tile of the source's channels).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..ir.graph import span
-from .memory_map import tiles_of
+from ..ir.tiles import tiles_of
 from .timing import turnaround
 
-__all__ = ["Area", "StagePlan", "Rectangle", "passes_of", "plan_stage", "NothingFits", "runs_of_windows"]
+__all__ = ["Area", "StagePlan", "Rectangle", "passes_of", "count_passes", "blocks_of", "even_groups", "plan_stage", "NothingFits",
+           "runs_of_windows"]
 
 
 class NothingFits(Exception):
     """Not even the smallest tile of a stage fits; `name` is the parameter of the configuration that is too small."""
 
-    def __init__(self, name, needed):
-        super().__init__(name, needed)
-        self.name, self.needed = name, needed
+    def __init__(self, name, needed, stage):
+        super().__init__(name, needed, stage)
+        self.name, self.needed, self.stage = name, needed, stage
 
 
 @dataclass(frozen=True)
 class Rectangle:
-    """What a job makes: samples, rows and columns of the result, and the sums that they take."""
+    """What a job makes: samples, rows and columns of the result, and the sums that they take. Of a flat result, `batch` is the
+    samples, and `samples` the chunk."""
 
     samples: tuple[int, int]
     rows: tuple[int, int]
     columns: tuple[int, int]
     sum_rows: tuple[int, int]
     sum_columns: tuple[int, int]
+    batch: tuple[int, int] | None = None
 
     @property
     def sums(self):
         """(samples, rows, columns) of the sums."""
         return tuple(end - first for first, end in (self.samples, self.sum_rows, self.sum_columns))
+
+    def samples_of(self, layout):
+        """The samples, or the chunk, of an operand of this layout."""
+        return self.samples if layout.flat or self.batch is None else self.batch
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,16 @@ class Area:
         return ((sample - self.samples[0]) * self.sample + (y - self.rows[0]) * self.row
                 + (tile - self.tiles[0]) * self.pitch + x - first)
 
+    def loads(self, cuts=()):
+        """`[(first tile, transfers)]`: those of each part, if its tiles are cut. Only a flat area's can be."""
+        edges = [self.tiles[0], *cuts, self.tiles[1]]
+        loads = []
+        for tiles in zip(edges, edges[1:]):
+            part = replace(self, tiles=tiles) if cuts else self
+            skip = (tiles[0] - self.tiles[0]) * self.pitch
+            loads.append((tiles[0], [(host, skip + place, count) for host, place, count in part.transfers()]))
+        return loads
+
     def transfers(self):
         """`(host position, position in the area, count)` that bring it here, as few as there can be."""
         layout, tile = self.layout, self.tiles[0]
@@ -95,7 +112,7 @@ class Area:
                 found += [(layout.position(sample, y, tile, self.columns[0]), self.pitch) for tile in range(*self.tiles)]
         merged, place = [], 0
         for host, count in found:
-            if merged and merged[-1][0] + merged[-1][2] == host:
+            if merged and merged[-1][0] + merged[-1][2] == host and place % self.sample:
                 merged[-1][2] += count
             else:
                 merged.append([host, place, count])
@@ -113,6 +130,11 @@ def passes_of(stage, n, column, layouts):
         tiles = range(first * inputs // n, tiles_of((last + 1) * inputs, n))
         passes += [(index, ky, kx, tile) for ky in range(term.kernel[0]) for kx in range(term.kernel[1]) for tile in tiles]
     return passes
+
+
+def count_passes(stage, n, layouts):
+    """Of all column tiles, over one piece of work."""
+    return sum(len(passes_of(stage, n, column, layouts)) for column in range(tiles_of(stage.channels, n)))
 
 
 def runs_of_windows(stage, axis, first, end):
@@ -147,24 +169,30 @@ class StagePlan:
     ----------
     samples, rows, columns : int
         Size of a job's rectangle of results.
-    together : int
-        Column tiles whose passes alternate.
+    groups : tuple of int
+        Sizes of the groups of column tiles whose passes alternate.
     blocks : tuple of tuple
         Pieces `(term, first ky, end ky, first tile, end tile)` that are brought together; all in one, if they fit.
     staging, slots : int
-        Positions of a job's result in the unified buffer, and how many such places there are.
+        Vectors of a job's result in the unified buffer, and how many such places there are.
+    operands : int
+        Vectors of the largest block of operands.
+    sums : int
+        Accumulator rows of the column tiles whose passes alternate.
     """
 
     samples: int
     rows: int
     columns: int
-    together: int
+    groups: tuple
     blocks: tuple
     staging: int
     slots: int
+    operands: int = 0
+    sums: int = 0
 
     def rectangles(self, stage, batch):
-        """The jobs, in order."""
+        """The jobs, in order, of a result that is not flat."""
         height, width = stage.result_size
         for sample in range(0, batch, self.samples):
             for y in range(0, height, self.rows):
@@ -176,7 +204,7 @@ class StagePlan:
     def areas(self, stage, rectangle, block, layouts):
         """{source: Area} that the pieces of a block need for a rectangle."""
         areas = {}
-        whole = rectangle.columns == (0, stage.result_size[1])
+        whole = self.columns == stage.result_size[1]
         for index, ky, end_ky, tile, end_tile in block:
             term = stage.terms[index]
             layout = layouts[term.source]
@@ -194,11 +222,17 @@ class StagePlan:
                 tiles = min(tile, other.tiles[0]), max(end_tile, other.tiles[1])
                 columns = columns and (min(columns[0], other.columns[0]), max(columns[1], other.columns[1]))
                 left = max(left, other.left)
-            areas[term.source] = Area(layout, rectangle.samples, rows, tiles, columns, left)
+            areas[term.source] = Area(layout, rectangle.samples_of(layout), rows, tiles, columns, left)
         return areas
 
+    def factor(self, stage, rectangle, layouts):
+        """The area of what the result is multiplied with."""
+        layout = layouts[stage.times]
+        columns = None if self.columns == stage.result_size[1] else rectangle.columns
+        return Area(layout, rectangle.samples, rectangle.rows, (0, layout.tiles), columns, 0)
 
-def _blocks(stage, layouts):
+
+def blocks_of(stage, layouts):
     """Ways to cut the sum: whole, by rows of the kernel, by tiles of channels where that keeps the order."""
     whole = [(index, 0, term.kernel[0], 0, layouts[term.source].tiles) for index, term in enumerate(stage.terms)]
     yield (tuple(whole),)
@@ -222,12 +256,17 @@ def _blocks(stage, layouts):
         parts *= 2
 
 
+def even_groups(columns, together):
+    """Column tiles in groups of this size."""
+    return (together,) * (columns // together) + (columns % together,) * bool(columns % together)
+
+
 def _sizes(total):
     """Equal parts of a length, the longest first."""
     return sorted({-(-total // count) for count in range(1, total + 1)}, reverse=True)
 
 
-def plan_stage(stage, config, batch, layouts, space, wide):
+def plan_stage(stage, config, batch, layouts, space, wide, depth):
     """The cheapest way to cut a stage, for `space` vectors of the unified buffer.
 
     Parameters
@@ -235,59 +274,77 @@ def plan_stage(stage, config, batch, layouts, space, wide):
     layouts : dict of str to Layout
     wide : bool
         Whether results are binary32.
+    depth : int
+        Accumulator rows that there are for it.
 
     Raises
     ------
     NothingFits
     """
-    n, depth = config.n, config.accumulator_depth
-    output = layouts[stage.output]
-    height, width = stage.result_size
-    columns_of_tiles = tiles_of(stage.channels, n)
-    grouped = any(term.groups > 1 for term in stage.terms)
-    passes = [len(passes_of(stage, n, column, layouts)) for column in range(columns_of_tiles)]
-    settle = turnaround(config)
-    best = needed = None
-    # Samples share a pass where one loop over rows is free for them.
-    several = min(stage.sums_size) == 1 and not stage.pool
-    shapes = [(samples, height, width) for samples in (_sizes(batch) if several else ())]
-    shapes += [(1, rows, width) for rows in _sizes(height)] + [(1, 1, columns) for columns in _sizes(width)[1:]]
-    for samples, rows, columns in shapes:
-        trial = StagePlan(samples, rows, columns, 1, (), 0, 1)
-        rectangles = list(trial.rectangles(stage, min(batch, samples)))
-        largest = max(rectangles, key=lambda r: np.prod(r.sums))
-        sums = int(np.prod(largest.sums))
-        held = sums * (columns_of_tiles if stage.softmax else 1)
-        if held > depth:
-            needed = "accumulator_depth", held
+    found, needed = [], None
+    for samples, rows, columns in _shapes(stage, batch):
+        shape = _Shape(stage, config, batch, layouts, wide, StagePlan(samples, rows, columns, (), (), 0, 1))
+        if shape.held > depth:
+            needed = "accumulator_depth", shape.held
             continue
-        together = 1
-        if not grouped and not stage.softmax:
-            wanted = -(-settle // sums)
-            together = max(1, min(columns_of_tiles, wanted, depth // 2 // sums, config.bias_depth // 2))
-        staged = samples * rows * output.tiles * (output.pitch if columns == width else columns) * (2 if wide else 1)
-        for blocks in _blocks(stage, layouts):
-            size = max(sum(area.size for area in trial.areas(stage, rectangle, block, layouts).values())
-                       for rectangle in rectangles for block in blocks)
-            extra = staged if stage.times else 0
-            slots = max((count for count in (3, 2, 1) if count * staged + 2 * (size + extra) <= space), default=0)
-            tight = not slots
-            if tight and staged + size + extra > space:
-                needed = "unified_buffer_depth", staged + size + extra
+        for blocks in blocks_of(stage, layouts):
+            size = shape.operands(blocks)
+            slots = max((count for count in (3, 2, 1) if count * shape.staged + 2 * size <= space), default=0)
+            if not slots and shape.staged + size > space:
+                needed = "unified_buffer_depth", shape.staged + size
                 continue
-            jobs = -(-batch // samples) * len(rectangles)
-            again = 1 if len(blocks) == 1 else -(-columns_of_tiles // together)
-            pace = max(sums * together, n * together, settle)
-            compute = jobs * sum(passes) / together * pace
-            bus = jobs * (sum(passes) * n + staged + again * sum(
-                sum(area.size for area in trial.areas(stage, largest, block, layouts).values()) for block in blocks))
-            cost = max(compute, bus * config.beats_per_vector) + jobs * 30 * (1 + len(blocks) * again)
-            if tight or held * together > depth // 2 and jobs > 1:
-                cost += min(compute, bus)       # nothing overlaps
-            if best is None or cost < best[0]:
-                best = cost, StagePlan(samples, rows, columns, together, blocks, staged, slots or 1)
-            if not tight:
+            found.append(shape.plan(blocks, size, slots, depth))
+            if slots:
                 break
-    if best is None:
-        raise NothingFits(*needed)
-    return best[1]
+    if not found:
+        raise NothingFits(*needed, stage.name)
+    return min(found, key=lambda entry: entry[0])[1]
+
+
+def _shapes(stage, batch):
+    """Sizes of jobs: samples, where one loop over rows is free for them; rows and columns of the result."""
+    height, width = stage.result_size
+    several = min(stage.sums_size) == 1 and not stage.pool
+    return [*((samples, height, width) for samples in (_sizes(batch) if several else ())),
+            *((1, rows, width) for rows in _sizes(height)), *((1, 1, columns) for columns in _sizes(width)[1:])]
+
+
+class _Shape:
+    """What jobs of one size need, and what they cost. `held` : accumulator rows; `staged` : vectors for results."""
+
+    def __init__(self, stage, config, batch, layouts, wide, trial):
+        self.stage, self.config, self.batch, self.layouts, self.trial = stage, config, batch, layouts, trial
+        self.rectangles = list(trial.rectangles(stage, min(batch, trial.samples)))
+        self.largest = max(self.rectangles, key=lambda rectangle: np.prod(rectangle.sums))
+        self.sums = int(np.prod(self.largest.sums))
+        output = layouts[stage.output]
+        self.tiles = output.tiles
+        self.held = self.sums * (self.tiles if stage.softmax else 1)
+        columns = output.pitch if trial.columns == stage.result_size[1] else trial.columns
+        self.staged = trial.samples * trial.rows * self.tiles * columns * (2 if wide else 1)
+
+    def _sizes(self, blocks, rectangle):
+        return [sum(area.size for area in self.trial.areas(self.stage, rectangle, block, self.layouts).values())
+                for block in blocks]
+
+    def operands(self, blocks):
+        """Vectors of the largest block of operands."""
+        factor = self.staged if self.stage.times else 0
+        return factor + max(max(self._sizes(blocks, rectangle)) for rectangle in self.rectangles)
+
+    def plan(self, blocks, operands, slots, depth):
+        """`(cycles, roughly, StagePlan)`. Without `slots` for results nothing overlaps."""
+        n, settle, together = self.config.n, turnaround(self.config), 1
+        if not self.stage.softmax and all(term.groups == 1 for term in self.stage.terms):
+            wanted = -(-settle // self.sums)
+            together = max(1, min(self.tiles, wanted, depth // 2 // self.sums, self.config.bias_depth // 2))
+        passes = count_passes(self.stage, n, self.layouts)
+        jobs = -(-self.batch // self.trial.samples) * len(self.rectangles)
+        again = 1 if len(blocks) == 1 else -(-self.tiles // together)
+        compute = jobs * passes / together * max(self.sums * together, n * together, settle)
+        bus = jobs * (passes * n + self.staged + again * sum(self._sizes(blocks, self.largest)))
+        cost = max(compute, bus * self.config.beats_per_vector) + jobs * 30 * (1 + len(blocks) * again)
+        if not slots or self.held * together > depth // 2 and jobs > 1:
+            cost += min(compute, bus)
+        return cost, replace(self.trial, groups=even_groups(self.tiles, together), blocks=blocks, staging=self.staged,
+                             slots=slots or 1, operands=operands, sums=self.held * together)

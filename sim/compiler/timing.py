@@ -153,15 +153,19 @@ class _Run:
                 self.at(self.free[unit])
                 self.complete(unit, self.free[unit] + self.after[unit])
             elif unit == STORE:
+                self.port.advance(now)
                 self.port.begin_store(op.rows)
                 self.storing = True
             else:
+                self.port.advance(now)
                 self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
                 self.writing = True
         return progress
 
     def move(self, now):
         """Results and stores through the vector port."""
+        if not (self.writing or self.storing):
+            return False
         wake, progress = self.port.advance(now), False
         if self.writing and self.port.result_end is not None:
             self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])

@@ -44,6 +44,8 @@ class VectorPort:
 
     def advance(self, now):
         """Brings both up to cycle `now`, and returns a cycle before which neither ends, None if nothing is under way."""
+        if self.result_end is not None and self.store_end is not None:
+            self._now = max(self._now, now)
         while self._now < now:
             taken, until = self._stretch()
             self._step(taken, min(until, now))

@@ -1,4 +1,4 @@
-"""From a file to a network."""
+"""Networks from ONNX files."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ __all__ = ["load_network"]
 
 
 def load_network(path, keep_softmax=False):
-    """The network in an ONNX file (opset 8 or later; weights in the file or in external ones beside it): a
-    :class:`sim.ir.chain.Network` if it is a chain of dense layers with no function but ReLU, else a :class:`sim.ir.graph.Graph`.
+    """The network in an ONNX file (opset 8 or later; weights in the file or in external ones beside it), as a
+    :class:`sim.ir.graph.Graph`.
 
     A batch of one is no batch: the model takes one sample. With a larger one, or an open one, each result depends on one sample
     alone, or the model is refused; if it is fixed, all of the input is then tried as one sample, and `input_shape` has all of its

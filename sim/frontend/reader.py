@@ -17,10 +17,9 @@ from onnx import helper
 
 from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse
-from ..fusion.lowering import as_chain, as_graph
+from ..fusion.lowering import as_graph
 from ..fusion.nodes import Input, Joint, Linear
 from ..fusion.origin import make_origin
-from ..ir.chain import Network
 from ..ir.errors import ModelError
 from .batch import Repeated, Sizes, checked, fold_open
 from .check import check_header, check_names, check_nodes, check_text
@@ -97,9 +96,6 @@ def _network(model, path, keep_softmax):
     origin = make_origin(path, model.graph, sample=reader.shape, batch=reader.samples, flows=reader.flows,
                          left_out=reader.left_out, node=node, order=order, input_order=input_order)
     facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80), "origin": origin}
-    layers = as_chain(node)
-    if layers is not None and np.array_equal(order, np.arange(node.shape[2])):
-        return Network(name=printable(path.stem), input_size=prod(reader.shape), layers=layers, **facts)
     return as_graph(printable(path.stem), node, order, input_order=input_order, **facts)
 
 

@@ -1,18 +1,16 @@
-"""Rounds fused nodes and writes them down: as a :class:`sim.ir.chain.Network` if they are a chain of dense layers, else as a
-:class:`sim.ir.graph.Graph`."""
+"""Rounds fused nodes and writes them down as a :class:`sim.ir.graph.Graph`."""
 
 import numpy as np
 
 from ..data.printable import printable
 from ..golden.arithmetic import round_bfloat16
 from ..golden.functions import Function
-from ..ir.chain import Dense
 from ..ir.errors import ModelError
 from ..ir.graph import Graph, Stage, Tensor, Term
 from .fuse import in_order
-from .nodes import NO_FUNCTION, Input
+from .nodes import Input
 
-__all__ = ["as_chain", "as_graph", "make_function"]
+__all__ = ["as_graph", "make_function"]
 
 _LEAST = 2.0 ** -126        # normal number
 _SPLIT = 2.0 ** -100         # what is left of smaller weights may be subnormal
@@ -29,22 +27,6 @@ def make_function(function, title):
     except ValueError as error:
         raise ModelError(f"{title}: {error}") from None
     return made
-
-
-def as_chain(output):
-    """The layers, if they are a chain of dense ones with no function but ReLU; else None."""
-    layers, node = [], output
-    while not isinstance(node, Input):
-        tap = node.parts[0].taps[0]
-        if (len(node.parts) > 1 or len(node.parts[0].taps) > 1 or node.pool or node.softmax or node.times is not None
-                or node.function not in (NO_FUNCTION, ("relu", ())) or node.shape[:2] != (1, 1) or tap.source.shape[:2] != (1, 1)
-                or tap.exact or tap.groups != 1 or tap.kernel != (1, 1) or tap.padding != (0, 0)):
-            return None
-        with np.errstate(all="ignore"):
-            bias = _bias(node)
-            layers.append(Dense(node.name, _checked(tap.weights[0, 0], node.title), bias, node.function[0]))
-        node = tap.source
-    return tuple(layers[::-1])
 
 
 def _rounded(weights):

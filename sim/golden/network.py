@@ -131,18 +131,12 @@ def run_graph(graph, x, keep=False):
     return results, {name: np.concatenate([kept[name] for _, kept in parts]) for name in parts[0][1]}
 
 
-def run_network(network, x):
-    """Results, float32 (batch, N), of a network for float32 or bfloat16 inputs, (batch, K) or (batch, *shape of a sample).
+def run_network(graph, x):
+    """Results, float32 (batch, N), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 inputs, (batch, K) or (batch, *shape of
+    a sample).
 
-    That is a :class:`sim.ir.chain.Network`, or a :class:`sim.ir.graph.Graph`.
-
-    Inputs and what one layer hands to the next are rounded to bfloat16; the last layer's results stay binary32. Raises
+    Inputs and what one stage hands to the next are rounded to bfloat16; the last stage's results stay binary32. Raises
     :class:`sim.data.digits.DataError` for samples of another shape.
     """
-    values, _ = as_rows(network, x)
-    if hasattr(network, "stages"):
-        return run_graph(network, values)
-    for layer in network.layers:
-        values = values if values.dtype == bfloat16 else round_bfloat16(values)
-        values = activate(matmul(values, layer.weights, layer.bias), layer.function)
-    return values
+    values, _ = as_rows(graph, x)
+    return run_graph(graph, values)

@@ -132,7 +132,7 @@ def run_samples(network, config, samples, *, batch=None, simulator="verilator", 
 
     Parameters
     ----------
-    network : Network or Graph
+    network : Graph
         From :func:`sim.frontend.load.load_network`.
     config : Config
         The core; not needed (None) for the golden model.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Tensor", "Term", "Pool", "Stage", "Graph", "span"]
+__all__ = ["Tensor", "Term", "Pool", "Stage", "Graph", "dense_chain", "span"]
 
 
 def span(count, stride, kernel, dilation):
@@ -203,3 +203,18 @@ class Graph:
         """Multiplications that a stage needs for one sample; padding counts, as it does elsewhere, structural zeros do not."""
         height, width = stage.sums_size
         return sum(height * width * term.weights.size for term in stage.terms)
+
+
+def dense_chain(name, layers):
+    """The graph of dense layers one after the other.
+
+    Parameters
+    ----------
+    layers : sequence of (name, weights bfloat16 (K, N), bias float32 (N,) or None, function "none" or "relu")
+    """
+    tensors, stages = [Tensor("input", layers[0][1].shape[0])], []
+    for title, weights, bias, function in layers:
+        term = Term(tensors[-1].name, weights.reshape(1, 1, *weights.shape))
+        tensors.append(Tensor(f"{len(tensors)}, {title}", weights.shape[1]))
+        stages.append(Stage(title, tensors[-1].name, (term,), bias=bias, function=function))
+    return Graph(name, {tensor.name: tensor for tensor in tensors}, "input", tensors[-1].name, tuple(stages))

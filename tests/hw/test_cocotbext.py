@@ -8,7 +8,7 @@ from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.chain import Dense, Network
+from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.rtl.runner import Simulation
 from seeds import seed
 
@@ -20,10 +20,10 @@ def test_network(tmp_path, pause):
     rng = np.random.default_rng(seed())
 
     def layer(name, inputs, outputs, function, bias):
-        return Dense(name, rng.normal(size=(inputs, outputs)).astype(bfloat16),
+        return (name, rng.normal(size=(inputs, outputs)).astype(bfloat16),
                      rng.normal(size=outputs).astype(np.float32) if bias else None, function)
 
-    network = Network("random", 13, (layer("a", 13, 9, "relu", True), layer("b", 9, 6, "none", False)))
+    network = dense_chain("random", (layer("a", 13, 9, "relu", True), layer("b", 9, 6, "none", False)))
     samples = rng.normal(size=(5, 13)).astype(bfloat16)
     program = compile_network(network, CONFIG, len(samples))
     image, regions = bytearray(rng.bytes(1 << 14)), {}

@@ -12,7 +12,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.batches import run_batches
 from amaranth_tpu.sim.host.inference import HostImage
-from amaranth_tpu.sim.ir.chain import Dense, Network
+from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
 from amaranth_tpu.sim.rtl.runner import Simulation
 
@@ -29,8 +29,8 @@ def small_network():
     def weights(inputs, outputs):
         return rng.standard_normal((inputs, outputs), np.float32).astype(bfloat16)
 
-    network = Network("small", 5, (Dense("first", weights(5, 7), rng.standard_normal(7, np.float32), "relu"),
-                                   Dense("second", weights(7, 3), None, "none")))
+    network = dense_chain("small", (("first", weights(5, 7), rng.standard_normal(7, np.float32), "relu"),
+                                  ("second", weights(7, 3), None, "none")))
     return network, weights(4, 5)
 
 

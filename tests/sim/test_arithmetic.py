@@ -9,7 +9,7 @@ import pytest
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import NAN, bfloat16
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.chain import Dense, Network
+from amaranth_tpu.sim.ir.graph import dense_chain
 from seeds import seed
 
 ONE, TWO, INF, MINUS = 0x3F800000, 0x40000000, 0x7F800000, 0x80000000
@@ -302,15 +302,15 @@ def test_matmul_refuses():
 
 def test_run_network():
     def layer(weights, bias, function):
-        return Dense("", np.array(weights, bfloat16), bias, function)
+        return "", np.array(weights, bfloat16), bias, function
 
     first = layer([[1, 1], [2 ** -9, -1]], np.array([0, -5], np.float32), "relu")
     last = layer([[3], [7]], None, "none")
-    network = Network("two", 2, (first, last), input_shape=(2,))
+    network = dense_chain("two", (first, last))
     # First layer: 1 + 2^-9 rounds to 1 between the layers; 1 - 1 - 5 is cut by the ReLU.
     assert run_network(network, np.array([[1, 1]], np.float32)) == 3
     # A last layer keeps binary32, and the input is rounded.
-    network = Network("one", 2, (first,), input_shape=(2,))
+    network = dense_chain("one", (first,))
     result = run_network(network, np.array([[1 + 2 ** -9, 1]], np.float32))
     assert result.dtype == np.float32 and result.tolist() == [[1 + 2 ** -9, 0]]
 

@@ -12,7 +12,7 @@ from amaranth_tpu.sim.compiler.compile import CompileError, compile_network, dis
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
-from amaranth_tpu.sim.ir.chain import Dense, Network
+from amaranth_tpu.sim.ir.graph import dense_chain
 from seeds import seed
 
 
@@ -22,9 +22,9 @@ def network(rng, widths, bias=True, specials=False):
         weights = (rng.normal(size=(inputs, outputs)) / np.sqrt(inputs)).astype(np.float32).astype(bfloat16)
         if specials:
             weights.view(np.uint16)[rng.random(weights.shape) < 0.02] = rng.choice([0x8000, 0x0001, 0x7F00, 0x7F80])
-        layers.append(Dense(f"layer{number}", weights, rng.normal(size=outputs).astype(np.float32) if bias else None,
-                            "relu" if number < len(widths) - 2 else "none"))
-    return Network("random", widths[0], tuple(layers))
+        layers.append((f"layer{number}", weights, rng.normal(size=outputs).astype(np.float32) if bias else None,
+                       "relu" if number < len(widths) - 2 else "none"))
+    return dense_chain("random", layers)
 
 
 def run(program, config, x):
@@ -36,9 +36,9 @@ def run(program, config, x):
 
 def by_layers(net, x):
     """The result from golden.matmul alone, without the compiler's tiles or the machine."""
-    for layer in net.layers:
-        sums = golden.matmul(x, layer.weights, layer.bias)
-        if layer.function == "relu":
+    for stage in net.stages:
+        sums = golden.matmul(x, stage.terms[0].weights[0, 0], stage.bias)
+        if stage.function == "relu":
             sums = np.where(np.isnan(sums), sums, np.where(np.signbit(sums), np.float32(0), sums))
         x = golden.to_bfloat16(sums.view(np.uint32)).view(bfloat16)
     return sums
@@ -50,7 +50,7 @@ def check(net, config, batch, rng, samples=None, varied=True):
     result, expected = run(program, config, x), by_layers(net, x)
     assert result.shape == (batch, net.output_size)
     assert np.array_equal(result[:len(x)].view(np.uint32), expected.view(np.uint32))
-    if varied and min(net.input_size, *(layer.weights.shape[1] for layer in net.layers)) >= 30:     # not all of them zero by RELU
+    if varied and min(net.input_size, *(stage.channels for stage in net.stages)) >= 30:     # not all of them zero by RELU
         assert len(np.unique(expected)) > 1, "a test that any constant would pass"
     return program
 

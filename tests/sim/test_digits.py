@@ -152,8 +152,8 @@ def test_shipped_network():
         array = numpy_helper.to_array(tensor)
         assert array.dtype == np.float32 and (array.ndim == 1 or (array.astype(bfloat16).astype(np.float32) == array).all())
     network = load_network(path)
-    assert [layer.weights.shape for layer in network.layers] == [(784, 128), (128, 10)]
-    assert [layer.function for layer in network.layers] == ["relu", "none"] and network.preprocess == "unit"
+    assert [stage.terms[0].weights.shape for stage in network.stages] == [(1, 1, 784, 128), (1, 1, 128, 10)]
+    assert [stage.function for stage in network.stages] == ["relu", "none"] and network.preprocess == "unit"
     images, labels = load_digits()
     logits = run_network(network, preprocess(images, network.preprocess))
     assert (logits.argmax(1) == labels).mean() >= 0.985

@@ -18,7 +18,6 @@ from amaranth_tpu.sim.fusion.nodes import NO_FUNCTION
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.functions import Function
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.chain import Network
 from expressions import FORMS, check, draw, show
 from onnx_models import Builder, check_graph, reference, refused
 from seeds import seed
@@ -203,7 +202,7 @@ def test_softmax(rng, tmp_path, case, right):
         refused(path, "not part of a function")
         return
     network = load_network(path)
-    assert isinstance(network, Network) and network.softmax
+    assert len(network.stages) == 1 and network.softmax
     if case in ({}, {"more": 1e-6}):
         x = np.concatenate([*(rng.normal(size=(40, 7)) * scale for scale in (1, 30, 1e4)), np.full((1, 7), 88.5)])
         x = x.astype(np.float32).astype(bfloat16).astype(np.float32)

@@ -5,8 +5,8 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode
-from amaranth_tpu.sim.compiler.codegen import _loops
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.compiler.matmuls import _loops
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.functions import Function
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
@@ -67,6 +67,16 @@ def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng
               bias=rng.normal(size=5).astype(np.float32), pool=Pool(window, size, stride, padding=padding)),
         Stage("second", "y", (Term("h", one),), size)))
     check(graph, Config(n=4, accumulator_depth=16), 2, rng)
+
+
+def test_branches_that_take_turns():
+    """Two convolutions of the same tensor, whose weights are first needed in turns."""
+    random = np.random.default_rng(13)
+    tensors = {name: Tensor(name, channels, 6, 6) for name, channels in (("x", 4), ("a", 9), ("b", 9), ("c", 9), ("y", 9))}
+    one = np.eye(9, dtype=np.float32).astype(bfloat16).reshape(1, 1, 9, 9)
+    stages = [Stage(name, name, (Term(source, random_values(random, (3, 3, tensors[source].channels, 9), 0.3), padding=(1, 1)),),
+                    (6, 6)) for name, source in (("a", "x"), ("b", "a"), ("c", "a"))]
+    check(Graph("g", tensors, "x", "y", (*stages, Stage("y", "y", (Term("b", one), Term("c", one)), (6, 6)))), Config(n=4), 4, random)
 
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.ir.chain import Network
 from onnx_models import Builder, check_graph, refused, weights
 
 
@@ -147,7 +146,7 @@ def test_softmax_written_out(rng, tmp_path, keep):
     b = Builder(["n", 7])
     written_out(b, b("Gemm", weights(rng, 7, 5)), keep=keep)
     network = load_network(b.save(tmp_path))
-    assert isinstance(network, Network) and network.softmax
+    assert len(network.stages) == 1 and network.softmax
     b = Builder(["n", 7])
     b("Gemm", weights(rng, 7, 5))
     written_out(b, b("Tanh"), log=True, keep=keep)

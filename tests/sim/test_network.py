@@ -9,17 +9,18 @@ from onnx import TensorProto, helper, numpy_helper
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.chain import Dense, Network
 from onnx_models import Builder, integers, reference, refused
 
 
 def check(path, x, layers, softmax=False):
     """The golden model gives what onnxruntime gives, exactly, with this many layers."""
     network = load_network(path)
-    assert isinstance(network, Network) and len(network.layers) == layers and network.softmax == softmax
-    for layer in network.layers:
-        assert isinstance(layer, Dense) and layer.weights.dtype == bfloat16
-        assert layer.bias is None or layer.bias.dtype == np.float32 and layer.bias.shape == layer.weights.shape[1:]
+    assert len(network.stages) == layers and network.softmax == softmax
+    for stage in network.stages:
+        term, = stage.terms
+        assert stage.size == term.kernel == (1, 1) and term.groups == 1 and term.weights.dtype == bfloat16
+        assert stage.function in ("none", "relu") and not (stage.pool or stage.softmax or stage.times)
+        assert stage.bias is None or stage.bias.dtype == np.float32 and stage.bias.shape == (stage.channels,)
     logits = run_network(network, x.astype(np.float32).reshape(len(x), -1))
     wanted = reference(path, x).reshape(len(x), -1)
     assert np.abs(logits).max() > 0
@@ -41,7 +42,7 @@ def test_pytorch(rng, tmp_path):
     b("Gemm", integers(rng, 4, 9), integers(rng, 4), transB=1)
     network = check(b.save(tmp_path), integers(rng, 5, 1, 6, 6), layers=2)
     assert network.input_shape == (1, 6, 6) and network.input_size == 36 and network.output_size == 4
-    assert [(layer.name, layer.function) for layer in network.layers] == [("/fc1/Gemm", "relu"), ("Gemm_3", "none")]
+    assert [(stage.name, stage.function) for stage in network.stages] == [("/fc1/Gemm", "relu"), ("Gemm_3", "none")]
 
 
 def test_pytorch_view_of_shape(rng, tmp_path):
@@ -107,7 +108,7 @@ def test_sklearn(rng, tmp_path):
     b.nodes.append(helper.make_node("ArrayFeatureExtractor", ["classes", b.last], ["picked"], "pick", domain="ai.onnx.ml"))
     label = b.node("Reshape", ["picked", np.array([-1])])
     path = b.save(tmp_path, outputs=[label, probabilities], kinds=[TensorProto.STRING])
-    assert len(load_network(path).layers) == 2 and load_network(path).softmax
+    assert len(load_network(path).stages) == 2 and load_network(path).softmax
 
 
 def test_sklearn_scaler(rng, tmp_path):
@@ -157,7 +158,7 @@ def test_relu_by_other_names(rng, tmp_path):
         inputs = relu[1:-1] if attributes else relu[1:]
         b(relu[0], *(b.constant(i) if isinstance(i, np.generic) else i for i in inputs), **attributes)
         b("MatMul", integers(rng, 7, 3))
-        assert check(b.save(tmp_path), integers(rng, 5, 12), layers=2).layers[0].function == "relu"
+        assert check(b.save(tmp_path), integers(rng, 5, 12), layers=2).stages[0].function == "relu"
 
 
 def test_pytorch_unoptimised_clamp(rng, tmp_path):
@@ -165,7 +166,7 @@ def test_pytorch_unoptimised_clamp(rng, tmp_path):
     b = Builder(["batch", 12], opset=18)
     values = b("Gemm", integers(rng, 12, 7))
     b.node("Max", [values, b.node("CastLike", [np.array(0), values])])
-    assert check(b.save(tmp_path), integers(rng, 5, 12), layers=1).layers[0].function == "relu"
+    assert check(b.save(tmp_path), integers(rng, 5, 12), layers=1).stages[0].function == "relu"
 
 
 def test_cast_like_makes_numbers_of_integers(rng, tmp_path):
@@ -198,7 +199,7 @@ def test_onnxruntime_optimised(rng, tmp_path):
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     onnxruntime.InferenceSession(b.save(tmp_path), options, providers=["CPUExecutionProvider"])
     assert "FusedGemm" in {node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node}
-    assert check(tmp_path / "optimised.onnx", integers(rng, 5, 12), layers=2).layers[0].function == "relu"
+    assert check(tmp_path / "optimised.onnx", integers(rng, 5, 12), layers=2).stages[0].function == "relu"
 
 
 def test_weight_norm(rng, tmp_path):
@@ -235,7 +236,7 @@ def test_initialiser_types(rng, tmp_path, kind):
     b = Builder([None, 12])
     b("MatMul", b.node("Cast", [weights.astype(kind)], to=TensorProto.FLOAT))
     b.nodes[-1].input[0] = "x"
-    assert (load_network(b.save(tmp_path)).layers[0].weights == weights).all()
+    assert (load_network(b.save(tmp_path)).stages[0].terms[0].weights[0, 0] == weights).all()
 
 
 def test_constant_nodes_and_external_data(rng, tmp_path):
@@ -276,7 +277,7 @@ def test_gemm_alpha_beta(rng, tmp_path):
     b("Gemm", integers(rng, 8, 3, limit=1), integers(rng, 3), beta=0.0)
     b("Gemm", integers(rng, 3, 3), np.array([3], np.float32))
     network = check(b.save(tmp_path), integers(rng, 5, 12, limit=1), layers=3)
-    assert network.layers[1].bias is None and network.layers[2].bias.tolist() == [3, 3, 3]
+    assert network.stages[1].bias is None and network.stages[2].bias.tolist() == [3, 3, 3]
 
 
 def test_scales_before_between_and_after(rng, tmp_path):
@@ -327,9 +328,9 @@ def test_specials_survive(tmp_path):
     weights = np.array([[np.inf, 1, -0.0], [np.nan, 2, 1e-40]], np.float32)
     b = Builder([None, 2])
     b("Gemm", weights, np.array([0, -0.0, 1e-40], np.float32))
-    layer = load_network(b.save(tmp_path)).layers[0]
-    assert layer.weights.view(np.uint16).tolist() == [[0x7F80, 0x3F80, 0x8000], [0x7FC0, 0x4000, 0]]
-    assert layer.bias.view(np.uint32).tolist() == [0, 0x80000000, np.float32(1e-40).view(np.uint32)]
+    stage = load_network(b.save(tmp_path)).stages[0]
+    assert stage.terms[0].weights[0, 0].view(np.uint16).tolist() == [[0x7F80, 0x3F80, 0x8000], [0x7FC0, 0x4000, 0]]
+    assert stage.bias.view(np.uint32).tolist() == [0, 0, np.float32(1e-40).view(np.uint32)]
 
 
 def test_random_networks_are_near(rng, tmp_path):

@@ -12,7 +12,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.inference import run_samples
-from amaranth_tpu.sim.ir.chain import Dense, Network
+from amaranth_tpu.sim.ir.graph import dense_chain
 from seeds import seed
 
 SHIPPED = Path(__file__).parents[2] / "sim" / "models" / "mnist_mlp.onnx"
@@ -64,9 +64,8 @@ def make_network(rng, widths, specials):
             bias = rng.standard_normal(outputs, np.float32)
             bias = np.where(rng.random(outputs) < specials, rng.integers(1 << 32, size=outputs, dtype=np.uint32),
                             bias.view(np.uint32)).astype(np.uint32).view(np.float32)
-        layers.append(Dense(f"layer{index}", values(rng, (inputs, outputs), specials), bias,
-                            str(rng.choice(["relu", "none"]))))
-    return Network("random", int(widths[0]), tuple(layers))
+        layers.append((f"layer{index}", values(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
+    return dense_chain("random", layers)
 
 
 def draw_sizes(rng, n):

@@ -10,14 +10,14 @@ from amaranth_tpu.sim.compiler.report import expected_layers, first_stages, meas
 from amaranth_tpu.sim.compiler.timing import simulate
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
-from amaranth_tpu.sim.ir.chain import Dense, Network
+from amaranth_tpu.sim.ir.graph import dense_chain
 from seeds import seed
 
 
 def chain(rng, sizes):
-    layers = tuple(Dense(f"dense{number}", round_bfloat16(rng.normal(0, 1, (inputs, outputs)).astype(np.float32)),
-                         np.zeros(outputs, np.float32), "relu") for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])))
-    return Network("chain", sizes[0], layers)
+    return dense_chain("chain", [
+        (f"dense{number}", round_bfloat16(rng.normal(0, 1, (inputs, outputs)).astype(np.float32)), np.zeros(outputs, np.float32),
+         "relu") for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]))])
 
 
 #: Chunks of the batch and streamed operands: layers' instructions and tiles lie mixed.
@@ -30,7 +30,7 @@ def program(request):
 
 def test_first_stages(program):
     """Each prefix comes to its end, takes all the tiles that it loads, and the last one is the whole program."""
-    layers = len(program.memory.network.layers)
+    layers = len(program.plan)
     matmuls = []
     for count in range(1, layers + 1):
         part = first_stages(program, count)
@@ -60,7 +60,7 @@ def test_expected_layers_add_up(program):
 
 def test_overlap_is_counted_once(program):
     """A layer that shortens the waiting of the one before it: what is waited for is never negative, and no cycle is lost."""
-    layers = len(program.memory.network.layers)
+    layers = len(program.plan)
     if layers < 2:
         return
     busy, drain = [100 * (number + 1) for number in range(layers)], [70, 20, 90][:layers]

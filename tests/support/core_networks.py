@@ -7,7 +7,7 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.network import run_network
-from amaranth_tpu.sim.ir.chain import Dense, Network
+from amaranth_tpu.sim.ir.graph import dense_chain
 
 SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81], np.uint16)
 
@@ -27,9 +27,9 @@ def random_network(rng, specials, most=40):
             odd = rng.choice(np.array([0x80000000, 0x00000001, 0x7F7FFFFF, 0x7F800000, 0xFFC12345, 0x00800000], np.uint32),
                              outputs)
             bias = np.where(rng.random(outputs) < specials, odd, bias.view(np.uint32)).astype(np.uint32).view(np.float32)
-        layers.append(Dense(f"layer{index}", numbers(rng, (inputs, outputs), specials), bias,
+        layers.append((f"layer{index}", numbers(rng, (inputs, outputs), specials), bias,
                             str(rng.choice(["relu", "none"]))))
-    return Network("random", int(widths[0]), tuple(layers))
+    return dense_chain("random", layers)
 
 
 def network_runs(rng, config, host, count, most=40, largest=10):

@@ -214,8 +214,7 @@ def check(e, rng, folder, every=1, dense=True, strict=False):
     except ModelError as error:
         assert not any(word in str(error) for word in ("malformed", "Traceback")), error
         return None
-    functions = [str(stage.function) for stage in network.stages] if hasattr(network, "stages") else [
-        layer.function for layer in network.layers]
+    functions = [str(stage.function) for stage in network.stages]
     numbers = inputs(rng, e, every)
     numbers = numbers if dense else np.unique(round_bfloat16(numbers.astype(np.float32)).astype(float))
     given = _parts(numbers) if dense else numbers.astype(np.float32)[:, None]

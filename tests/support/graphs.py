@@ -3,7 +3,7 @@
 import numpy as np
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
@@ -105,6 +105,8 @@ def execute(program, config, samples, random):
 def check(graph, config, batch, random, samples=None):
     x = random_values(random, (samples or batch, graph.input_size))
     program = compile_network(graph, config, batch)
+    for op in program.ops:      # or the program of the first stages alone could not be told from the others'
+        assert op.opcode is not Opcode.LOAD_WEIGHTS or op.parts == sorted(op.parts, key=lambda part: part[0])
     got, want = execute(program, config, x, random), run_network(graph, x)
     assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
     return program

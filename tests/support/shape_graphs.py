@@ -6,8 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.network import run_graph, run_network
-from amaranth_tpu.sim.ir.chain import Network
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, reference
 
@@ -16,7 +15,7 @@ __all__ = ["ShapeGraph", "compare", "golden"]
 
 def golden(network, x):
     """Results of the golden model, with the softmax that is left to the host."""
-    results = (run_network if isinstance(network, Network) else run_graph)(network, x.reshape(-1, network.input_size))
+    results = run_network(network, x.reshape(-1, network.input_size))
     if network.softmax:
         results = np.exp(results - results.max(1, keepdims=True))
         results /= results.sum(1, keepdims=True)

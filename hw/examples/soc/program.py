@@ -23,7 +23,7 @@ try:
     from amaranth_tpu.sim.golden.arithmetic import bfloat16
     from amaranth_tpu.sim.golden.network import run_network
     from amaranth_tpu.sim.host.inference import HostImage
-    from amaranth_tpu.sim.ir.chain import Dense, Network
+    from amaranth_tpu.sim.ir.graph import dense_chain
     from amaranth_tpu.sim.rtl.runner import write_image
 except ModuleNotFoundError as error:
     sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")
@@ -40,10 +40,10 @@ _DONE = 0b0010
 
 def make_network(rng, widths):
     """Layers of normal weights that keep the size of the values, RELU between them."""
-    layers = [Dense(f"layer{index}", (rng.standard_normal((inputs, outputs)) / inputs ** 0.5).astype(bfloat16),
-                    rng.standard_normal(outputs, np.float32), "relu" if index + 2 < len(widths) else "none")
+    layers = [(f"layer{index}", (rng.standard_normal((inputs, outputs)) / inputs ** 0.5).astype(bfloat16),
+               rng.standard_normal(outputs, np.float32), "relu" if index + 2 < len(widths) else "none")
               for index, (inputs, outputs) in enumerate(zip(widths, widths[1:]))]
-    return Network("random", widths[0], tuple(layers))
+    return dense_chain("random", layers)
 
 
 class HostScript:
@@ -119,12 +119,9 @@ def write_script(script, config, program, image, samples, expected):
 
 def results(program, expected):
     """`(offset in OUTPUT, bits, what)` of every value of one batch."""
-    memory, n = program.memory, program.config.n
-    for chunk, (first, rows) in enumerate(zip(memory.first_rows, memory.chunks)):
-        for row in range(rows):
-            for column, value in enumerate(expected[first + row].view(np.uint32)):
-                tile, lane = divmod(column, n)
-                yield memory.output_offset(chunk, tile, row) + 4 * lane, value, f"sample {first + row}, output {column}"
+    for sample, values in enumerate(expected.view(np.uint32)):
+        for column, value in enumerate(values):
+            yield program.memory.output_offset(sample, column), value, f"sample {sample}, output {column}"
 
 
 def main():

@@ -1,0 +1,102 @@
+"""The MATMULs of a group of column tiles."""
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+__all__ = ["Group"]
+
+
+def _loops(places):
+    """Operands of consecutive passes as nested loops: `(first, count0, stride0, count1, stride1)` each."""
+    position = 0
+    while position < len(places):
+        rest = places[position:]
+        count = _steps(rest)
+        stride = rest[1] - rest[0] if count > 1 else 0
+        starts = rest[::count]
+        outer = 1
+        while (outer < len(starts) and starts[outer] - starts[outer - 1] == starts[1] - starts[0] >= 0
+               and rest[outer * count:(outer + 1) * count] == [starts[outer] + i * stride for i in range(count)]):
+            outer += 1
+        yield rest[0], count, stride, outer, starts[1] - starts[0] if outer > 1 else 0
+        position += count * outer
+
+
+def _steps(places):
+    """Length of the arithmetic progression at the beginning."""
+    count = 1
+    while (count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0):
+        count += 1
+    return count
+
+
+class Group:
+    """The MATMULs of a group of column tiles, whose passes alternate. `done` counts the passes of each.
+
+    Parameters
+    ----------
+    column, count : int
+    acc, sums : int
+        First accumulator row, and rows of a column tile.
+    passes : int
+        Of a column tile.
+    parts : sequence of (first row, rows)
+        What the rows of the passes from `whole` on are cut into.
+    """
+
+    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole):
+        self.emitter, self.column, self.count, self.acc, self.sums = emitter, column, count, acc, sums
+        self.passes, self.parts, self.whole, self.done = passes, parts, whole, 0
+        self.bias = emitter.bias(column, count)
+
+    def add(self, places, rows):
+        """Passes with operands at these places; `rows` are two loops, (count, stride) each. Yields False where other stages
+        may have a turn."""
+        whole = max(0, self.whole - self.done)
+        ahead = places[:whole]
+        if self.done == 0 and ahead:
+            self._emit((ahead[0], 1, 0, 1, 0), rows, start=1)
+            ahead = ahead[1:]
+        for loops in self._loops(ahead):
+            yield False
+            self._emit(loops, rows)
+        for place in places[whole:]:
+            self._in_parts(place, rows)
+
+    def _loops(self, places):
+        """With several column tiles, the inner loop is theirs."""
+        if self.count == 1:
+            yield from _loops(places)
+            return
+        while places:
+            steps = _steps(places)
+            yield places[0], 1, 0, steps, places[1] - places[0] if steps > 1 else 0
+            places = places[steps:]
+
+    def _in_parts(self, place, rows):
+        (outer, (_, stride)), start = rows, int(self.done == 0)
+        for c in range(self.count):
+            for begin, size in self.parts:
+                self._matmul((place + begin * stride, 1, 0, 1, 0), (outer, (size, stride)), c, 1,
+                             self.acc + c * self.sums + begin, start, keep=int(begin > 0))
+        self.done += 1
+
+    def _emit(self, loops, rows, start=0):
+        self._matmul(loops, rows, 0, self.count, self.acc, start)
+        self.done += loops[1] * loops[3]
+
+    def _matmul(self, loops, rows, c, count, acc, start, keep=0):
+        """Passes for `count` column tiles from `c` on."""
+        first, count0, stride0, count1, stride1 = loops
+        (rows1, rows1_stride), (rows0, rows0_stride) = rows
+        bias = self.bias + c
+        fields = {"start": start, "keep": keep, "buffer": first, "rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1,
+                  "rows1_stride": rows1_stride, "tiles1": count1, "tiles1_stride": stride1, "acc": acc,
+                  "bias": bias if start else 0, "tiles0": count if count > 1 else count0, "tiles0_stride": stride0,
+                  "tiles0_acc_stride": self.sums if count > 1 else 0}
+        extent = ((count0 - 1) * stride0 + (count1 - 1) * stride1 + (rows0 - 1) * rows0_stride + (rows1 - 1) * rows1_stride + 1)
+        accesses = [("buffer", first, extent, False), ("acc", acc, (count - 1) * self.sums + rows0 * rows1, True)]
+        if start:
+            accesses.append(("bias", bias, count, False))
+        tiles = None if keep else (self.emitter.stage, self.column, self.count, self.done * self.count + c,
+                                   count0 * count1 * count)
+        self.emitter.emit(Opcode.MATMUL, fields, accesses, tiles, self.passes * self.count)

@@ -1,0 +1,238 @@
+"""The instructions of one stage: jobs, the operands that they bring, the sums that they make."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+from ..ir.tiles import tiles_of
+from .matmuls import Group
+from .results import Results, is_table
+from .tiling import Area, Rectangle, count_passes, passes_of
+from .timing import turnaround
+
+__all__ = ["StageCode", "is_partial"]
+
+#: Stands for the tensor that the result is multiplied with, among the operands.
+_FACTOR = object()
+_PIECES = 8             # loads of a chunk's operands, so that they come and go while passes run
+
+
+def is_partial(layout, plan):
+    """Whether a job makes parts of rows, which are stored piece by piece and without the margin."""
+    return plan.columns < layout.tensor.width
+
+
+class _Operand:
+    """An area in the unified buffer, from `place` on; `loads` are what is still to come, as :meth:`Area.loads` has it."""
+
+    def __init__(self, area, place, loads=()):
+        self.area, self.place, self.loads = area, place, list(loads)
+
+
+class StageCode:
+    """Makes the instructions of a stage.
+
+    Parameters
+    ----------
+    emitter : Emitter
+    batched : Batched
+    layouts : dict of str to Layout
+    run : RunPlan
+    number : int
+        Of the stage.
+    homes : dict of str to int
+        Tensors in the unified buffer, and their first rows.
+    operands, staging, acc : Ring
+        Places for operands, for results, and for sums.
+    """
+
+    def __init__(self, emitter, batched, layouts, run, number, homes, operands, staging, acc):
+        self.emitter, self.batched, self.layouts, self.run, self.n = emitter, batched, layouts, run, emitter.n
+        self.number, self.stage, self.plan = number, batched.stages[number], run.plans[number - run.stages[0]]
+        self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
+        self.layout = layouts[self.stage.output]
+        partial = is_partial(self.layout, self.plan)
+        self.results = Results(emitter, self.stage, self.layout, partial=partial,
+                               pitch=self.plan.columns if partial else self.layout.pitch, wide=batched.is_wide(self.stage))
+        self.passes = count_passes(self.stage, self.n, layouts)
+
+    def prepare(self):
+        """What all the jobs need: the table of the function, zeros beside the results."""
+        if is_table(self.stage.function):
+            self.emitter.load_table(self.stage.function, self.operands)
+        if self.layout.beside and not self.results.partial:
+            self.emitter.load_zeros(self.staging.base, self.staging.size)
+
+    # Jobs. They and what they call yield where other stages may have a turn: True between groups of column tiles.
+
+    def job(self, rectangle):
+        """Sums and results of a rectangle."""
+        place = self.staging.take(self.plan.staging)
+        yield from self._job(rectangle, place)
+        self.results.store(rectangle, place)
+
+    def _job(self, rectangle, place):
+        """At a place of the unified buffer. Softmax needs the sums of all column tiles at once."""
+        stage, sums = self.stage, int(np.prod(rectangle.sums))
+        operands = self._load_block(rectangle, self.plan.blocks[0]) if len(self.plan.blocks) == 1 else None
+        held = self.acc.take(tiles_of(stage.channels, self.n) * sums) if stage.softmax else None
+        column = 0
+        for count in self.plan.groups:
+            if column:
+                yield True
+            acc = self.acc.take(count * sums) if held is None else held + column * sums
+            operands = yield from self._sum(rectangle, (column, count), acc, sums, operands)
+            for c in range(0 if stage.softmax else count):
+                self.results.activate(rectangle, column + c, acc + c * sums, place, _factor(operands))
+            column += count
+        if stage.softmax:
+            self.results.softmax(rectangle, held, sums, place)
+
+    def chunk(self, chunk, first, last):
+        """The job of a flat result: what a group of column tiles gives goes out at once.
+
+        Parameters
+        ----------
+        first, last : bool
+            Whether nothing goes before it, and whether nothing comes after it.
+        """
+        stage, batched, home = self.stage, self.batched, self.homes.get(self.stage.output)
+        sample, rows = chunk * batched.rows, min(batched.rows, batched.batch - chunk * batched.rows)
+        rectangle = Rectangle((chunk, chunk + 1), (0, 1), (0, rows), (0, 1), (0, rows), (sample, sample + rows))
+        if stage.softmax:
+            place = self.staging.take(self.layout.sample * self.results.size) if home is None else home
+            yield from self._job(rectangle, place)
+            if home is None:
+                self.results.store(rectangle, place)
+            return
+        cuts, column = self._cuts(first), 0
+        operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
+        for count in self.plan.groups:
+            ends = column + count == self.layout.tiles
+            size = -(-rows // self.run.tail) if last and ends and not stage.times else rows
+            parts = [(begin, min(size, rows - begin)) for begin in range(0, rows, size)]
+            acc = self.acc.take(count * rows)
+            operands = yield from self._sum(rectangle, (column, count), acc, rows, operands, cuts, parts)
+            self.results.write_group(rectangle, (column, count), acc, parts, home=home, staging=self.staging,
+                                     factor=_factor(operands), single=ends and home is not None)
+            column += count
+
+    def cycles(self, rectangles):
+        """Of the array, in jobs."""
+        return self.passes * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
+
+    # Operands
+
+    def _cuts(self, first):
+        """{source: tiles at which the passes of a flat source are cut}: where its loads end, or what writes it does. `first` :
+        whether nothing has been loaded yet."""
+        cuts = {}
+        if len(self.plan.blocks) > 1:
+            return cuts
+        for source in {term.source for term in self.stage.terms}:
+            tiles = self.layouts[source].tiles
+            if not self.layouts[source].flat:
+                continue
+            if source in self.homes:
+                group = max((plan.groups[-1] for number, plan in zip(self.run.stages, self.run.plans)
+                             if self.batched.stages[number].output == source), default=1)
+                cuts[source] = list(range(tiles - group, tiles))
+            elif first:
+                sizes, cuts[source] = [*self.run.first], [0]
+                while cuts[source][-1] < tiles:
+                    cuts[source].append(cuts[source][-1] + (sizes.pop(0) if len(sizes) > 1 else sizes[0]))
+            else:
+                cuts[source] = list(range(0, tiles, -(-tiles // _PIECES)))
+        return cuts
+
+    def _load_block(self, rectangle, block, cuts=None):
+        """{source: _Operand}. What `cuts` has is loaded with the passes that need it, the other operands now."""
+        stage, areas, found = self.stage, self.plan.areas(self.stage, rectangle, block, self.layouts), {}
+        if stage.times and block is self.plan.blocks[-1]:
+            areas[_FACTOR] = self.plan.factor(stage, rectangle, self.layouts)
+        names = {source: stage.times if source is _FACTOR else source for source in areas}
+        size = sum(area.size for source, area in areas.items() if names[source] not in self.homes)
+        place = self.operands.take(size) if size else 0
+        for source, area in areas.items():
+            name = names[source]
+            if name in self.homes:
+                layout = self.layouts[name]
+                found[source] = _Operand(Area(layout, rectangle.samples, (0, 1), (0, layout.tiles), None, 0), self.homes[name])
+                continue
+            ends = [end for end in (cuts or {}).get(source, ()) if area.tiles[0] < end < area.tiles[1]]
+            found[source] = operand = _Operand(area, place, area.loads(ends))
+            if not ends:
+                self._load(name, operand, area.tiles[1])
+            place += area.size
+        return found
+
+    def _load(self, name, operand, tiles):
+        """Brings what is not there yet of the first tiles."""
+        while operand.loads and operand.loads[0][0] < tiles:
+            for host, offset, count in operand.loads.pop(0)[1]:
+                self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count)
+
+    def _operands(self, term, rectangle, passes, operand):
+        """First vector of every pass, and the two loops over the rows of each."""
+        area = operand.area
+        y, x = (first * stride - padding for first, stride, padding in zip(
+            (rectangle.sum_rows[0], rectangle.sum_columns[0]), term.stride, term.padding))
+        first = area.samples[0]
+        places = [operand.place + area.place(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1])
+                  for _, ky, kx, tile in passes]
+        strides = area.sample, term.stride[0] * area.row, term.stride[1]
+        if rectangle.batch and not area.layout.flat:
+            strides = 0, 0, area.sample
+        loops = [(count, stride) for count, stride in zip(rectangle.sums, strides) if count > 1]
+        return places, [(1, 0)] * (2 - len(loops)) + loops
+
+    # Sums
+
+    def _sum(self, rectangle, columns, acc, sums, operands, cuts=None, parts=((0, None),)):
+        """All passes of a group of column tiles, (first, count). Returns the operands that are there at the end."""
+        passes = passes_of(self.stage, self.n, columns[0], self.layouts)
+        group = Group(self.emitter, *columns, acc, sums, len(passes), parts, self._whole(len(passes), sums, parts))
+        for block in self.plan.blocks:
+            if len(self.plan.blocks) > 1:
+                operands = self._load_block(rectangle, block)
+            for index, ky, end_ky, tile, end_tile in block:
+                term = self.stage.terms[index]
+                operand = operands[term.source]
+                mine = [p for p in passes if p[0] == index and ky <= p[1] < end_ky and tile <= p[3] < end_tile]
+                for some in _cut(mine, self._ends(term.source, columns[0], cuts)):
+                    self._load(term.source, operand, some[-1][3] + 1)
+                    yield from group.add(*self._operands(term, rectangle, some, operand))
+        assert group.done == len(passes)
+        return operands
+
+    def _ends(self, source, column, cuts):
+        """Where passes are cut: of the first group, and of all while the next chunk's operands wait for the places of these."""
+        if not cuts or source not in cuts:
+            return ()
+        waited = source not in self.homes and self.batched.chunks > 1 and \
+            2 * self.layouts[source].sample > self.operands.size
+        return cuts[source] if column == 0 or waited else ()
+
+    def _whole(self, passes, rows, parts):
+        """Passes before those that are made part by part: the last ones, as many as a part takes to follow itself."""
+        return passes if len(parts) == 1 else max(0, passes - 1 - -(-turnaround(self.emitter.config) // max(rows, self.n)))
+
+
+def _factor(operands):
+    """The area of what results are multiplied with, and its place; None without."""
+    factor = operands.get(_FACTOR)
+    return factor and (factor.area, factor.place)
+
+
+def _cut(passes, ends):
+    """Passes in stretches, the next of which begins with the first one of a tile in `ends`."""
+    stretch = []
+    for one in passes:
+        if stretch and one[3] in ends:
+            yield stretch
+            stretch = []
+        stretch.append(one)
+    if stretch:
+        yield stretch
+
+

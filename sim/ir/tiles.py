@@ -1,0 +1,8 @@
+"""Tiles: `n` lanes of a vector, or `n` x `n` weights."""
+
+__all__ = ["tiles_of"]
+
+
+def tiles_of(size, n):
+    """Tiles of `n` lanes that hold `size` values."""
+    return -(-size // n)

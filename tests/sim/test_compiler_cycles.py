@@ -1,0 +1,52 @@
+"""The compiler's cycles on the points of the README's tables and on more like them do not grow.
+
+The limits are what a compiler for chains of dense layers alone reached, and for the shipped networks what stages that overlap do.
+A change that beats them by much should lower them.
+"""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
+_BATCHES = (1, 8, 16, 32, 64, 128, 256)
+_WIDTHS = {"784-128-10": (784, 128, 10), "784-10": (784, 10)}
+
+#: Cycles by the timing model, of each batch.
+LIMITS = {
+    ("784-128-10", 8): (13170, 13910, 25854, 51454, 102678, 205078, 409880),
+    ("784-128-10", 16): (6685, 7049, 7480, 13167, 25967, 51567, 102767),
+    ("784-10", 8): (1884, 2740, 3782, 6966, 13183, 25727, 50870),
+    ("784-10", 16): (1106, 1541, 1965, 2913, 5244, 8700, 15380),
+}
+#: n = 16, batches of 32.
+SHIPPED_LIMITS = {"default": 13_167, "a": 301_200, "b": 1_408_000, "c": 149_700, "d": 2_913}
+
+#: Array sizes and batches that take less than a second or two.
+_QUICK = {(8, 1), (8, 8), (16, 1), (16, 16), (16, 64)}
+
+
+def _points():
+    for (name, n), limits in LIMITS.items():
+        for batch, limit in zip(_BATCHES, limits):
+            yield pytest.param(name, n, batch, limit, id=f"{name}, n {n}, batch {batch}",
+                               marks=() if (n, batch) in _QUICK else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name, n, batch, limit", list(_points()))
+def test_dense_layers(rng, name, n, batch, limit):
+    widths = _WIDTHS[name]
+    layers = [(f"layer{index}", rng.normal(size=sizes).astype(bfloat16), rng.normal(size=sizes[1]).astype(np.float32),
+               "relu" if index + 2 < len(widths) else "none") for index, sizes in enumerate(zip(widths, widths[1:]))]
+    assert compile_network(dense_chain(name, layers), Config(n=n), batch).predicted_cycles <= 1.003 * limit
+
+
+@pytest.mark.parametrize("name, limit", [pytest.param(*entry, marks=() if entry[0] in "cd" else pytest.mark.slow)
+                                         for entry in SHIPPED_LIMITS.items()])
+def test_shipped_networks(name, limit):
+    assert compile_network(load_network(SHIPPED[name]), Config(), 32).predicted_cycles <= limit
