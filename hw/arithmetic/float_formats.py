@@ -2,7 +2,7 @@
 
 from amaranth.lib import data
 
-__all__ = ["Bfloat16", "Binary32", "EXPONENT_BIAS", "EXPONENT_MAX", "QUIET_NAN", "INFINITY", "SIGN_BIT"]
+__all__ = ["Bfloat16", "Binary32", "EXPONENT_BIAS", "EXPONENT_MAX", "QUIET_NAN"]
 
 #: Added to the exponent of either format.
 EXPONENT_BIAS = 127
@@ -10,10 +10,6 @@ EXPONENT_BIAS = 127
 EXPONENT_MAX = 0xFF
 #: The one NaN that the core makes, as binary32.
 QUIET_NAN = 0x7FC00000
-#: Positive infinity, as binary32.
-INFINITY = 0x7F800000
-#: The sign, as binary32.
-SIGN_BIT = 0x80000000
 
 
 class Bfloat16(data.Struct):
