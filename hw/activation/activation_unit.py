@@ -6,8 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
-from ..spec.instruction import Task
-from ..spec.isa import Format, Function
+from ..spec.isa import Format, Function, Task
 from ..spec.unit_ports import unit_port
 from .function_unit import FunctionUnit
 from .row_walker import RowWalker, step_layout

@@ -5,8 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ..spec.instruction import Task
-from ..spec.isa import TABLE_WORDS
+from ..spec.isa import TABLE_WORDS, Task
 from .function_table import FunctionTable
 
 __all__ = ["FunctionUnit"]

@@ -4,8 +4,7 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.instruction import Task
-from ..spec.isa import Format, Function
+from ..spec.isa import Format, Function, Task
 
 __all__ = ["RowWalker", "step_layout"]
 

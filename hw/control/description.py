@@ -4,7 +4,7 @@ from amaranth import Mux
 from amaranth.lib import data
 from amaranth.utils import exact_log2
 
-from ..spec.instruction import Task, Unit
+from ..spec.instruction import Unit
 from ..spec.isa import Opcode, Region
 from ..spec.operations import activate_layout, matmul_layout, transfer_layout
 
@@ -151,6 +151,6 @@ def _describe_activate(m, operation, word):
         with m.If(word.one_of(Opcode.LOAD_TABLE)):
             m.d.comb += operation.operand.eq(table.buffer)
         for opcode, record in word.records.items():
-            if record.task is not Task.RESULTS:
+            if record.task is not None:
                 with m.If(word.one_of(opcode)):
                     m.d.comb += operation.task.eq(record.task)

@@ -5,7 +5,7 @@ from math import prod
 
 from amaranth.lib import enum
 
-__all__ = ["INSTRUCTION_WIDTH", "Unit", "Task", "Field", "Span", "Transfer", "Instruction"]
+__all__ = ["INSTRUCTION_WIDTH", "Unit", "Field", "Span", "Transfer", "Instruction"]
 
 #: Bits of an instruction word.
 INSTRUCTION_WIDTH = 256
@@ -20,14 +20,6 @@ class Unit(enum.Enum, shape=3):
     MATMUL = 3
     ACTIVATE = 4
     CONTROL = 5
-
-
-class Task(enum.Enum, shape=2):
-    """What the activation unit does: results of accumulator rows or of windows of them; products; entries of the table."""
-
-    RESULTS = 0
-    MULTIPLY = 1
-    LOAD_TABLE = 2
 
 
 @dataclass(frozen=True)
@@ -125,8 +117,8 @@ class Instruction:
         All other bits but those of the opcode are reserved, and must be 0.
     spans : tuple of Span
     transfer : Transfer or None
-    task : Task
-        Of an instruction of the activation unit.
+    task : Task or None
+        What the activation unit does, if not results of sums.
     needs : str or None
         Field of :class:`hw.config.Config` without which a core does not have the instruction.
     """
@@ -136,7 +128,7 @@ class Instruction:
     fields: tuple = ()
     spans: tuple = ()
     transfer: Transfer | None = None
-    task: Task = Task.RESULTS
+    task: enum.Enum | None = None
     needs: str | None = None
 
     @property

@@ -4,9 +4,9 @@ instruction-level model and the datasheet.
 
 from amaranth.lib import data, enum
 
-from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Task, Transfer, Unit
+from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Transfer, Unit
 
-__all__ = ["Opcode", "Function", "Format", "Region", "REGION_WRITABLE", "TABLE_ENTRIES", "TABLE_WORDS", "INSTRUCTIONS",
+__all__ = ["Opcode", "Task", "Function", "Format", "Region", "REGION_WRITABLE", "TABLE_ENTRIES", "TABLE_WORDS", "INSTRUCTIONS",
            "layout", "encode", "decode", "space_depth", "Fault", "exists"]
 
 #: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
@@ -31,6 +31,14 @@ class Opcode(enum.Enum, shape=8):
     SOFTMAX = 0x32
     MULTIPLY = 0x33
     LOAD_TABLE = 0x34
+
+
+class Task(enum.Enum, shape=2):
+    """What the activation unit does: results of accumulator rows or of windows of them; products; entries of the table."""
+
+    RESULTS = 0
+    MULTIPLY = 1
+    LOAD_TABLE = 2
 
 
 class Function(enum.Enum, shape=4):

@@ -3,8 +3,8 @@
 from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
-from .instruction import INSTRUCTION_WIDTH, Task
-from .isa import TABLE_WORDS, Format, Function
+from .instruction import INSTRUCTION_WIDTH
+from .isa import TABLE_WORDS, Format, Function, Task
 
 __all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout",
            "instruction_layout"]

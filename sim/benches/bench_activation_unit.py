@@ -6,8 +6,7 @@ import cocotb
 from amaranth_tpu.hw.activation.activation_unit import ActivationUnit
 from amaranth_tpu.hw.activation.result_units import ResultUnits
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.instruction import Task
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, exists
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Task, exists
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..golden import arithmetic as golden

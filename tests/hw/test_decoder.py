@@ -6,8 +6,20 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.control.decoder import CYCLES, Decoder
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
-from amaranth_tpu.hw.spec.instruction import Task, Unit
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, decode, encode, exists
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import (
+    INSTRUCTIONS,
+    TABLE_WORDS,
+    Fault,
+    Format,
+    Function,
+    Opcode,
+    Region,
+    Task,
+    decode,
+    encode,
+    exists,
+)
 from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout, matmul_layout, transfer_layout
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
