@@ -89,8 +89,8 @@ class Dispatcher(wiring.Component):
         m.d.comb += board.ended.eq(ends | late)
         m.d.sync += [late.eq(bus_ends), any_late.eq(Cat(port.done for port in on_bus).any())]
 
-        # A pipeline over the occupied slots, one a cycle: choose a slot, read its footprint, compare the spans, judge. Slots of the
-        # instruction's own unit are skipped, except for the first.
+        # A pipeline over the occupied slots, one a cycle: choose a slot, read its footprint, compare the spans, judge. Slots of
+        # the instruction's own unit are skipped, except for the first.
         footprint = self.i.p.footprint
         slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
         own = Signal(slots)

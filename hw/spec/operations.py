@@ -48,8 +48,8 @@ def pass_layout(config):
     })
 
 def activate_layout(config):
-    """ACTIVATE; POOL, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and `rows1_stride`; MULTIPLY and
-    LOAD_TABLE. Fields are there if the core has what needs them.
+    """ACTIVATE; POOL, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and `rows1_stride`; MULTIPLY
+    and LOAD_TABLE. Fields are there if the core has what needs them.
 
     `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
     buffer that MULTIPLY and LOAD_TABLE read; `word` counts vectors.

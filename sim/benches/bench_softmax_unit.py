@@ -52,7 +52,7 @@ def random_operation(rng, config, widest):
 
 
 def filled(rng, operation, accumulators):
-    """Puts numbers into the accumulators, each row of the operation those of one kind, and returns its `(row, lanes)`, in order."""
+    """Puts numbers into the accumulators, each row of the operation those of one kind; returns its `(row, lanes)`, in order."""
     n, tiles = len(accumulators[0]), operation["rows1"]
     places = [[operation["acc"] + t * operation["rows1_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
     for row in places:

@@ -132,8 +132,8 @@ def run_graph(graph, x, keep=False):
 
 
 def run_network(graph, x):
-    """Results, float32 (batch, N), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 inputs, (batch, K) or (batch, *shape of
-    a sample).
+    """Results, float32 (batch, N), of a :class:`sim.ir.graph.Graph` for float32 or bfloat16 inputs, (batch, K) or (batch, *shape
+    of a sample).
 
     Inputs and what one stage hands to the next are rounded to bfloat16; the last stage's results stay binary32. Raises
     :class:`sim.data.digits.DataError` for samples of another shape.

@@ -56,7 +56,7 @@ def test_record(opcode):
 def test_fields_of_one_name_stand_at_the_same_place():
     """In the instructions of one unit: it looks for them there."""
     places = {}
-    for opcode, record in INSTRUCTIONS.items():
+    for record in INSTRUCTIONS.values():
         for field in record.fields:
             if field.name not in ("rows1", "rows1_stride", "buffer_stride"):
                 places.setdefault((record.unit, field.name), set()).add((field.first, field.width))

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The reasons of a stall: for every combination of what the units say, the one that counts is the one that the register map names."""
+"""The reasons of a stall: for all that the units may say, the one that counts is the one that the register map names."""
 
 from itertools import product
 
