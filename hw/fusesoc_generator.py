@@ -12,7 +12,7 @@ try:
     from fusesoc.capi2.generator import Generator
 
     from amaranth_tpu.hw.config import Config
-    from amaranth_tpu.hw.tools.yosys import YosysError
+    from amaranth_tpu.hw.tools.process import ToolError
     from amaranth_tpu.hw.verilog.export import to_verilog
     from amaranth_tpu.hw.verilog.header import source
 except ModuleNotFoundError as error:
@@ -23,7 +23,7 @@ def main():
     generator = Generator()
     try:
         text = to_verilog(Config(**generator.config or {}), source=source())
-    except (ValueError, TypeError, YosysError) as error:
+    except (ValueError, TypeError, ToolError) as error:
         sys.exit(f"error: {error}")
     Path("tpu.v").write_text(text)
     generator.add_files(["tpu.v"], file_type="verilogSource-2005")

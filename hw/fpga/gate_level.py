@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass
 
 from ..array.cell import Cell
-from ..tools.yosys import YosysError, run_yosys
+from ..tools.process import ToolError
+from ..tools.yosys import run_yosys
 from ..verilog.export import component_to_verilog
 from .targets import FAMILIES
 
@@ -113,6 +114,6 @@ def cell_equivalence(source, netlist, *, timeout=1800):
     status = run_yosys(_EQUIVALENCE, {"design.v": source, "netlist.v": netlist}, "status.txt", timeout=timeout)
     found = re.search(r"Of those cells (\d+) are proven and (\d+) are unproven", status)
     if found is None:
-        raise YosysError("yosys compared nothing")
+        raise ToolError("yosys compared nothing")
     proven, unproven = map(int, found.groups())
     return Equivalence(proven + unproven, proven, time.monotonic() - started)

@@ -132,7 +132,7 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
     SynthesisError
         When place and route is impossible for the family, or the netlist has a latch; and before any work, when there are more
         cells than the part has multipliers.
-    sim.rtl.simulators.ToolError
+    hw.tools.process.ToolError
         When a tool is missing, fails or does not end.
     """
     kind = target.family.place_and_route

@@ -5,7 +5,7 @@ from collections import Counter
 
 from .targets import RESOURCES
 
-__all__ = ["AROUND", "CORE", "Layout", "registers_for_memories"]
+__all__ = ["AROUND", "CORE", "Layout", "count_cells", "registers_for_memories"]
 
 #: Name of what is in the core, but in none of its blocks; and of what is around the core.
 CORE, AROUND = "tpu", "top"
@@ -73,8 +73,7 @@ class Layout:
         """
         blocks = {}
         for name, cell in netlist.items():
-            if cell["type"] in cells:
-                _add(blocks.setdefault(self.block_of(name), Counter()), cell["type"], 1, cells)
+            _add(blocks.setdefault(self.block_of(name), Counter()), cell["type"], 1, cells)
         return _tidy(blocks)
 
     def count_modules(self, modules, cells):
@@ -106,8 +105,20 @@ def _add(counts, cell, number, cells):
         counts[resource] += number * count
 
 
+def count_cells(netlist, cells):
+    """Resources, {resource: count}, that the cells of one module of Yosys' JSON take; `cells` as of :meth:`Layout.count_flat`."""
+    counts = Counter()
+    for cell in netlist:
+        _add(counts, cell["type"], 1, cells)
+    return _all_resources(counts)
+
+
+def _all_resources(counts):
+    return {resource: counts[resource] for resource in RESOURCES}
+
+
 def _tidy(blocks):
-    blocks = {block: {resource: counts[resource] for resource in RESOURCES} for block, counts in blocks.items()}
+    blocks = {block: _all_resources(counts) for block, counts in blocks.items()}
     used = {block: counts for block, counts in blocks.items() if any(counts.values())}
     return dict(sorted(used.items(), key=lambda entry: -entry[1]["lut"]))
 

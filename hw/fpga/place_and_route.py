@@ -3,7 +3,7 @@
 import json
 import re
 
-from .run_tool import fpga_tool, need
+from ..tools.run_tool import need, run_tool
 
 __all__ = ["place_and_route", "need_tools", "critical_path", "core_clock", "used"]
 
@@ -90,7 +90,7 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
 
     Raises
     ------
-    sim.rtl.simulators.ToolError
+    hw.tools.process.ToolError
         When a tool is missing, fails or does not end.
     """
     kind, part = target.family.place_and_route, target.part
@@ -104,9 +104,9 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
                              ["-d", part.name.upper(), "-o", "top.fs", "routed"], "top.fs"),
     }[kind]
     (folder / "pins").write_text(pins)
-    fpga_tool(f"nextpnr-{kind}", [
+    run_tool(f"nextpnr-{kind}", [
         *part.options, "--json", "netlist.json", *pin_options, *routed, "--freq", f"{target.clock_mhz:g}", "--seed", str(seed),
         "--timing-allow-fail", "--report", "timing.json", "-q", "-l", "nextpnr.log",
     ], folder=folder, makes="routed", log="nextpnr.log", timeout=_TIMEOUT, progress=progress)
-    fpga_tool(_PACKERS[kind], pack, folder=folder, makes=bitstream, timeout=_PACK_TIMEOUT, progress=progress)
+    run_tool(_PACKERS[kind], pack, folder=folder, makes=bitstream, timeout=_PACK_TIMEOUT, progress=progress)
     return json.loads((folder / "timing.json").read_text()), folder / bitstream

@@ -2,10 +2,10 @@
 
 import json
 
+from ..tools.run_tool import run_tool
 from .multiplier_registers import move_registers
 from .netlist import Layout, registers_for_memories
 from .output_registers import take_in_output_registers
-from .run_tool import fpga_tool
 
 __all__ = ["SynthesisError", "synthesize"]
 
@@ -69,7 +69,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
 
     Raises
     ------
-    sim.rtl.simulators.ToolError
+    hw.tools.process.ToolError
         When Yosys is missing or fails.
     SynthesisError
         When there is a latch.
@@ -83,7 +83,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         before=family.before, pads=family.pads,
         keep="" if across_blocks else f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}")
     (folder / "synth.ys").write_text(script)
-    fpga_tool("yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,
+    run_tool("yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,
               makes="netlist.json" if flat else "stat.json", log="yosys.log", timeout=_TIMEOUT, progress=progress)
     latches = (folder / "latches.txt").read_text().split()
     if latches:

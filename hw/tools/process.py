@@ -11,7 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["ToolError", "build_directory", "lock", "execute", "tail"]
+__all__ = ["ToolError", "build_directory", "lock", "made_once", "execute", "tail"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,6 +59,31 @@ def lock(path, timeout):
                                     f"end it, or delete {path}") from None
                 time.sleep(0.1)
         yield
+
+
+def made_once(path, make, timeout):
+    """The file or folder `path`, made by `make(partial)` unless it is there; several processes may ask for it at once.
+
+    Parameters
+    ----------
+    make : callable
+        Makes a file or a folder at the path `partial`, which then becomes `path` as a whole.
+    timeout : float
+        Seconds to wait for another process that makes it.
+
+    Raises
+    ------
+    ToolError
+        When another process takes longer.
+    """
+    if not path.exists():
+        with lock(path.with_name(path.name + ".lock"), timeout):
+            if not path.exists():
+                partial = path.with_name(path.name + ".partial")
+                shutil.rmtree(partial, ignore_errors=True)      # of a process that was ended
+                make(partial)
+                partial.rename(path)
+    return path
 
 
 def tail(path, lines=25):

@@ -17,16 +17,14 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["CacheError", "tool_environment"]
+from .process import ToolError
+
+__all__ = ["tool_environment"]
 
 _log = logging.getLogger(__name__)
 
 #: Seconds that the compilation of the largest tool may take.
 _TIMEOUT = 1800
-
-
-class CacheError(RuntimeError):
-    """There is no place for the machine code; one line that names the variable that chooses one."""
 
 
 def _is_writable(folder):
@@ -52,13 +50,13 @@ def _cache_directory(kept):
     if (first / kept).exists() or _is_writable(first):
         return first
     if given:
-        raise CacheError(f"YOWASP_CACHE_DIR is {given}, which can't be written; name a folder that can")
+        raise ToolError(f"YOWASP_CACHE_DIR is {given}, which can't be written; name a folder that can")
     other = Path(tempfile.gettempdir()) / f"amaranth-tpu-{os.getuid()}" / "YoWASP"
     with contextlib.suppress(OSError):
         other.parent.mkdir(mode=0o700, exist_ok=True)
     if _is_writable(other) and _is_private(other.parent):
         return other
-    raise CacheError(f"neither {first} nor {other}, where compiled tools are kept, can be written; "
+    raise ToolError(f"neither {first} nor {other}, where compiled tools are kept, can be written; "
                      "set YOWASP_CACHE_DIR to a folder that can")
 
 
@@ -83,8 +81,8 @@ def tool_environment(package, program, call):
 
     Raises
     ------
-    CacheError
-        When there is no folder for the machine code.
+    ToolError
+        When there is no folder for the machine code; the message names the variable that chooses one.
     """
     folder = Path(importlib.util.find_spec(package).submodule_search_locations[0])
     binary = folder / f"{program}.wasm"

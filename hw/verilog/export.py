@@ -93,7 +93,7 @@ def to_verilog(config, *, source=""):
 
     Raises
     ------
-    YosysError
+    ToolError
         When Yosys fails.
     """
     with names_from_source():

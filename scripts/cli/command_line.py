@@ -153,7 +153,7 @@ def run_app(app, expected):
     """
     signal.signal(signal.SIGINT, _interrupt)
     _name_output()
-    logging.getLogger("hw").addHandler(_OnConsole())
+    logging.getLogger("amaranth_tpu").addHandler(_OnConsole())
     advice = []
     try:
         status = app(standalone_mode=False)

@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import onnx
 import typer
 from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from amaranth_tpu.sim.data.digits import preprocess
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
-from .mlp import digits_for
+from .recipe import BATCH, PREPROCESS, Data, Seed, digits_for, kept_at, model_of, rate_at, shown_training, write_model
 
 try:
     import onnxruntime
@@ -41,8 +39,6 @@ except ImportError as error:
 
 __all__ = ["NETWORKS", "Recipe", "train", "fold", "accuracy", "multiply_accumulates", "export"]
 
-_PREPROCESS = "unit"
-_BATCH = 128
 _HELD_OUT = 5_000
 
 
@@ -92,7 +88,7 @@ NETWORKS = {
 
 
 def _tensors(images, labels):
-    pixels = preprocess(images, _PREPROCESS).reshape(len(images), 1, *images.shape[1:])
+    pixels = preprocess(images, PREPROCESS).reshape(len(images), 1, *images.shape[1:])
     return torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64))
 
 
@@ -125,23 +121,23 @@ def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report
     average = copy.deepcopy(network)
     optimizer = torch.optim.AdamW(network.parameters(), recipe.rate, weight_decay=0.02)
     pixels, classes = _tensors(images, labels)
-    per_epoch = len(images) // _BATCH
+    per_epoch = len(images) // BATCH
     steps, step = epochs * per_epoch, 0
     for epoch in range(epochs):
         network.train()
         order = torch.randperm(len(images))
         # The last epochs see the digits nearly as they are.
         strength = recipe.strength * (1 if epoch < 0.85 * epochs else 0.5)
-        for chosen in order[:per_epoch * _BATCH].split(_BATCH):
+        for chosen in order[:per_epoch * BATCH].split(BATCH):
             x = _distort(pixels[chosen], strength) if strength else pixels[chosen]
             loss = functional.cross_entropy(network(x), classes[chosen], label_smoothing=smoothing)
             step += 1
             for group in optimizer.param_groups:
-                group["lr"] = recipe.rate * min(1, step / 500) * (0.5 + 0.5 * float(np.cos(np.pi * step / steps)))
+                group["lr"] = rate_at(step, steps, recipe.rate)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            _follow(average, network, min(0.999, step / (step + 10)))
+            _follow(average, network, kept_at(step))
             if report:
                 report(step, steps, loss.item())
         if validate:
@@ -202,7 +198,7 @@ def multiply_accumulates(network, shape=(1, 28, 28)):
     return total
 
 
-def export(network, name, seed, *, softmax=False, shape=(1, 28, 28)):
+def export(network, name, seed, *, softmax=False):
     """The ONNX model of a folded network: weights as bfloat16, each cast to binary32 by a node, and binary32 biases."""
     nodes, tensors, count = [], [], {}
 
@@ -243,14 +239,7 @@ def export(network, name, seed, *, softmax=False, shape=(1, 28, 28)):
         value = append("Softmax", "softmax", value, axis=1)
     output = "probabilities" if softmax else "logits"
     nodes[-1].output[0] = output
-    graph = helper.make_graph(
-        nodes, name,
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", network[-1].out_features])], tensors)
-    model = helper.make_model(graph, producer_name="amaranth-tpu", ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
-    helper.set_model_props(model, {"preprocess": _PREPROCESS, "seed": str(seed)})
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    return model_of(nodes, tensors, name, output, network[-1].out_features, seed)
 
 
 def _onnx_accuracy(content, images, labels):
@@ -270,10 +259,10 @@ def _split(images, labels, seed):
 
 def main(
     name: Annotated[str, typer.Argument(help="a, b, c or d.")],
-    data: Annotated[Path, typer.Option(help="Folder with MNIST's four IDX files.")],
+    data: Data,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The ONNX file; without it the shipped one.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Without it, what the network's recipe says.")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 1,
+    seed: Seed = 1,
 ):
     """Train a network, print its accuracy, write it as ONNX."""
     if name not in NETWORKS:
@@ -284,25 +273,12 @@ def main(
     network = fold(nn.Sequential(*recipe.layers()))
     typer.echo(f"{len(images)} digits to train on, {len(held)} to validate, {len(default)} of the default data set left out; "
                f"{multiply_accumulates(network):,} multiply-accumulates an image")
-    columns = [TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"),
-               TimeElapsedColumn(), TimeRemainingColumn()]
-    with Progress(*columns) as progress:
-        task = progress.add_task("training", total=None, epoch=0, loss=float("nan"))
-
-        def report(step, steps, loss):
-            count = epochs or recipe.epochs
-            progress.update(task, completed=step, total=steps, loss=loss, epoch=1 + (step - 1) * count // steps)
-
+    with shown_training(epochs or recipe.epochs) as (report, console):
         def validate(epoch, network):
-            progress.console.print(f"epoch {epoch}: {accuracy(network, held, held_labels):.2%} of the validation digits")
+            console.print(f"epoch {epoch}: {accuracy(network, held, held_labels):.2%} of the validation digits")
 
         network = train(recipe, images, labels, seed=seed, epochs=epochs, report=report, validate=validate)
-    content = export(network, SHIPPED[name].stem, seed, softmax=recipe.softmax).SerializeToString(deterministic=True)
-    try:
-        output.write_bytes(content)
-    except OSError as error:
-        typer.echo(f"error: {output}: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
+    content = write_model(output, export(network, SHIPPED[name].stem, seed, softmax=recipe.softmax))
     for what, pixels, wanted in (("test", tests, test_labels), ("default", default, default_labels)):
         typer.echo(f"{len(pixels)} {what} digits: {accuracy(network, pixels, wanted):.2%} right with bfloat16 operands, "
                    f"{_onnx_accuracy(content, pixels, wanted):.2%} by onnxruntime in binary32")

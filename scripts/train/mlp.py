@@ -10,39 +10,15 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import onnx
 import typer
-from onnx import TensorProto, helper, numpy_helper
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from onnx import helper, numpy_helper
 
-from amaranth_tpu.sim.data.digits import DataError, load_digits, preprocess
+from amaranth_tpu.sim.data.digits import preprocess
 from amaranth_tpu.sim.golden.arithmetic import activate, matmul, round_bfloat16
 
-__all__ = ["train", "export", "accuracy", "digits_for", "without"]
+from .recipe import BATCH, PREPROCESS, Data, Seed, digits_for, kept_at, model_of, rate_at, shown_training, write_model
 
-_PREPROCESS = "unit"
-_BATCH = 128
-
-
-def without(images, labels, left_out):
-    """The images that are not among `left_out`, compared by their pixels, and their labels."""
-    known = {image.tobytes() for image in left_out}
-    keep = np.array([image.tobytes() not in known for image in images])
-    return images[keep], labels[keep]
-
-
-def digits_for(data, output):
-    """`(images, labels)` to train on, to test with, and of the default data set, which are not among the first. What is wrong
-    with the folder `data`, or with that of `output`, ends the command with one line."""
-    if not output.parent.is_dir():
-        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
-        raise typer.Exit(1)
-    try:
-        train, test, default = load_digits(data, split="train"), load_digits(data, split="test"), load_digits()
-    except DataError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    return without(*train, default[0]), test, default
+__all__ = ["train", "export", "accuracy"]
 
 
 def _distort(images, random, strength):
@@ -79,7 +55,7 @@ def _distort(images, random, strength):
 def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, strength=1.0, rate=2e-3, report=None):
     """`[w0, b0, w1, b1]`: float32, the weights bfloat16 values. `report(step, steps, loss)` is called now and then."""
     random = np.random.default_rng(seed)
-    pixels = preprocess(images, _PREPROCESS).reshape(images.shape)
+    pixels = preprocess(images, PREPROCESS).reshape(images.shape)
     inputs, classes = pixels[0].size, 10
     parameters = [random.normal(0, (2 / inputs) ** 0.5, (inputs, hidden)), np.zeros(hidden),
                   random.normal(0, (2 / hidden) ** 0.5, (hidden, classes)), np.zeros(classes)]
@@ -88,31 +64,30 @@ def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, stre
     moments = [(np.zeros_like(p), np.zeros_like(p), np.empty_like(p)) for p in parameters]
     targets = np.full((classes, classes), smoothing / classes, np.float32)
     np.fill_diagonal(targets, 1 - smoothing + smoothing / classes)
-    per_epoch = len(images) // _BATCH
+    per_epoch = len(images) // BATCH
     steps, step = epochs * per_epoch, 0
     for epoch in range(epochs):
         order = random.permutation(len(images))
         for group in range(0, per_epoch, 16):               # distorts 16 batches at a time
             batches = range(group, min(group + 16, per_epoch))
-            chosen = order[group * _BATCH:(batches[-1] + 1) * _BATCH]
+            chosen = order[group * BATCH:(batches[-1] + 1) * BATCH]
             # The last epochs see the digits as they are.
             now = strength if epoch < 0.9 * epochs else 0.3 * strength
             distorted = _distort(pixels[chosen], random, now).reshape(len(chosen), -1)
             for index in range(len(batches)):
-                rows = slice(index * _BATCH, (index + 1) * _BATCH)
+                rows = slice(index * BATCH, (index + 1) * BATCH)
                 x, wanted = distorted[rows], targets[labels[chosen[rows]]]
                 w0, b0, w1, b1 = parameters
                 inner = np.maximum(x @ w0 + b0, 0)
                 logits = inner @ w1 + b1
                 shares = np.exp(logits - logits.max(1, keepdims=True))
                 shares /= shares.sum(1, keepdims=True)
-                error = (shares - wanted) / np.float32(_BATCH)
+                error = (shares - wanted) / np.float32(BATCH)
                 back = error @ w1.T * (inner > 0)
                 gradients = [x.T @ back, back.sum(0), inner.T @ error, error.sum(0)]
                 step += 1
-                now_rate = rate * min(1, step / 500) * (0.5 + 0.5 * np.cos(np.pi * step / steps))
-                _adam(parameters, gradients, moments, step, now_rate)
-                kept = np.float32(min(0.999, step / (step + 10)))
+                _adam(parameters, gradients, moments, step, rate_at(step, steps, rate))
+                kept = np.float32(kept_at(step))
                 for average, parameter in zip(averages, parameters):
                     average += (1 - kept) * (parameter - average)
             if report:
@@ -141,12 +116,12 @@ def _adam(parameters, gradients, moments, step, rate):
 def accuracy(parameters, images, labels):
     """Share of digits that the golden model classifies right."""
     w0, b0, w1, b1 = parameters
-    inner = activate(matmul(round_bfloat16(preprocess(images, _PREPROCESS)), round_bfloat16(w0), b0), "relu")
+    inner = activate(matmul(round_bfloat16(preprocess(images, PREPROCESS)), round_bfloat16(w0), b0), "relu")
     logits = matmul(round_bfloat16(inner), round_bfloat16(w1), b1)
     return float((logits.argmax(1) == labels).mean())
 
 
-def export(parameters, seed, shape=(1, 28, 28)):
+def export(parameters, seed):
     """The ONNX model: Flatten, Gemm, Relu, Gemm."""
     names = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
     w0, b0, w1, b1 = parameters
@@ -154,42 +129,22 @@ def export(parameters, seed, shape=(1, 28, 28)):
              helper.make_node("Gemm", ["pixels", *names[:2]], ["hidden_sums"], "hidden"),
              helper.make_node("Relu", ["hidden_sums"], ["hidden_values"], "relu"),
              helper.make_node("Gemm", ["hidden_values", *names[2:]], ["logits"], "output")]
-    graph = helper.make_graph(
-        nodes, "mnist_mlp",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", w1.shape[1]])],
-        [numpy_helper.from_array(p, name) for name, p in zip(names, parameters)])
-    model = helper.make_model(graph, producer_name="amaranth-tpu", ir_version=8,
-                              opset_imports=[helper.make_opsetid("", 13)])
-    helper.set_model_props(model, {"preprocess": _PREPROCESS, "seed": str(seed)})
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    tensors = [numpy_helper.from_array(p, name) for name, p in zip(names, parameters)]
+    return model_of(nodes, tensors, "mnist_mlp", "logits", w1.shape[1], seed)
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Folder with MNIST's four IDX files.")],
+    data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")] = Path("sim/models/mnist_mlp.onnx"),
     epochs: Annotated[int, typer.Option(min=1)] = 60,
-    seed: Annotated[int, typer.Option(min=0)] = 1,
+    seed: Seed = 1,
 ):
     """Train the shipped network, print its accuracy by the golden model, write it as ONNX."""
     (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
     typer.echo(f"{len(images)} digits to train on, {len(default)} of the default data set left out")
-    columns = [TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"),
-               TimeElapsedColumn(), TimeRemainingColumn()]
-    with Progress(*columns) as progress:
-        task = progress.add_task("training", total=None, epoch=0, loss=float("nan"))
-
-        def report(step, steps, loss):
-            progress.update(task, completed=step, total=steps, loss=loss, epoch=1 + (step - 1) * epochs // steps)
-
+    with shown_training(epochs) as (report, _):
         parameters = train(images, labels, seed=seed, epochs=epochs, report=report)
-    model = export(parameters, seed)
-    try:
-        output.write_bytes(model.SerializeToString(deterministic=True))
-    except OSError as error:
-        typer.echo(f"error: {output}: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
+    write_model(output, export(parameters, seed))
     typer.echo(f"golden model: {accuracy(parameters, tests, test_labels):.2%} of {len(tests)} test digits, "
                f"{accuracy(parameters, default, default_labels):.2%} of the {len(default)} default digits")
     typer.echo(f"wrote {output}")

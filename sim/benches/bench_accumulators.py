@@ -4,8 +4,8 @@ import cocotb
 
 from amaranth_tpu.hw.array.accumulators import Accumulators
 
+from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
-from ..rtl.runner import arguments, report
 
 
 async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):

@@ -12,8 +12,8 @@ from amaranth_tpu.hw.spec.operations import activate_layout
 from ..golden import arithmetic as golden
 from ..golden.functions import Table, lookup
 from ..golden.softmax import softmax
+from ..rtl.bench_side import arguments, report
 from ..rtl.ports import binary32_bits, pack, play
-from ..rtl.runner import arguments, report
 
 TIES = (0x3F808000, 0x3F818000, 0xBF808000, 0xBF818000, 0x3F808001, 0x3F807FFF, 0x7F7F8000, 0x7F7F7FFF, 0xFF7FFFFF,
         0x007FFFFF, 0x00800000, 0x807FFFFF, 0x00808000, 0x80000000, 0x7F800000, 0xFF800000, golden.NAN)
@@ -187,6 +187,42 @@ def rows_read(op):
     return op["rows"] * op.get("rows1", 1) * (op.get("window0", 1) * op.get("window1", 1) + wide - 1)
 
 
+def events_of(model, op):
+    """`(read, row, lanes, end)` of an operation, where `end` is None but for the last: its slot, and whether it is a read."""
+    events = list(model.events(op))
+    ends = [None] * (len(events) - 1) + [(op["tag"]["slot"], events[-1][0])]
+    return [(*event, end) for event, end in zip(events, ends)]
+
+
+def check_done(ports, loads, ended):
+    """`done` comes a cycle after the last vector of slot `ended`, or some cycles after the last one of a load, which it ends."""
+    done = ports.get("port__done")
+    if done and loads and ended is None:
+        assert ports.get("port__done_slot") == loads.pop(0)
+    else:
+        assert done == (ended is not None), f"cycle {ports.cycle}: done is {done}"
+    if ended is not None:
+        slot = ports.get("port__done_slot")
+        assert slot == ended, f"cycle {ports.cycle}: slot {slot}, not {ended}"
+
+
+def check_vector(ports, expected, buffer):
+    """Row, lanes and end of the vector that is written, or read from `buffer`."""
+    is_read, row, lanes, end = expected
+    found = ports.get("read"), ports.get("row"), buffer[row] if is_read else ports.lanes("vector", len(lanes))
+    assert found == (is_read, row, lanes), f"cycle {ports.cycle}: {found}, not {(is_read, row, lanes)}"
+    return row, lanes, end
+
+
+async def check_rest(ports, ended):
+    """Nothing comes after the last operation but its `done`."""
+    ports.set(port__op__valid=0, grant=1)
+    for cycle in range(4):
+        await ports.settle()
+        assert not ports.get("write") and not ports.get("read") and ports.get("port__done") == (cycle == 0 and ended is not None)
+        await ports.tick()
+
+
 async def operations(ports, rng, *, config, pending, model, grants, pace):
     """Operations. The buffer takes a vector with probability `grants`, operations come with probability `pace`.
 
@@ -196,20 +232,16 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
     buffer = [list(lanes) for lanes in model.buffer]    # the model's is always ahead of it
     due = []            # (read, row, lanes, slot if it is the operation's last)
     offered = read = start = asked = None
-    held, written, last = False, 0, 0
+    held, written, last, quiet = False, 0, 0, 0
     ended = None        # the slot whose last vector was written a cycle ago
     loads = []          # slots of LOAD_TABLE operations whose last vector was read
-    quiet = 0
     pending = list(pending)
     while pending or offered or due or loads:
         if offered is None and pending and rng.random() < pace:
             offered = pending.pop(0)
-            events = list(model.events(offered))
-            slot = offered["tag"]["slot"]
-            due += [(*event, (slot, event[0]) if index == len(events) - 1 else None) for index, event in enumerate(events)]
+            due += events_of(model, offered)
             ports.set(port__op__payload=pack(layout, **offered))
-            if start is None:
-                start = ports.cycle
+            start = ports.cycle if start is None else start
         grant = int(rng.random() < grants)
         ports.set(port__op__valid=offered is not None, grant=grant)
         if read is not None:
@@ -218,21 +250,13 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         ports.set(operand=buffer[asked] if asked is not None else [rng.getrandbits(16)] * n)
         await ports.settle()
 
-        write, done, reads = ports.get("write"), ports.get("port__done"), ports.get("read")
+        write, reads = ports.get("write"), ports.get("read")
         assert not (write and reads)
-        if done and loads and ended is None:
-            assert ports.get("port__done_slot") == loads.pop(0)
-        else:
-            assert done == (ended is not None), f"cycle {ports.cycle}: done is {done}"
-        if ended is not None:
-            assert ports.get("port__done_slot") == ended, f"cycle {ports.cycle}: slot {ports.get('done_slot')}, not {ended}"
+        check_done(ports, loads, ended)
         ended = asked = None
         if write or reads:
             assert due and not loads, f"cycle {ports.cycle}: a vector too many"
-            is_read, row, lanes, slot = due[0]
-            assert is_read == reads
-            found = ports.get("row"), ports.lanes("vector", n) if write else buffer[row]
-            assert found == (row, lanes), f"cycle {ports.cycle}: wrote {found}, not {(row, lanes)}"
+            row, lanes, slot = check_vector(ports, due[0], buffer)
             if write and not written and not held and model.quick:
                 assert ports.cycle == start + 3, f"first vector after {ports.cycle - start} cycles"
         else:
@@ -244,25 +268,19 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
             due.pop(0)
             if write:
                 buffer[row] = lanes
-                written += 1
-                last = ports.cycle
+                written, last = written + 1, ports.cycle
                 ended = slot and slot[0]
             else:
                 asked = row
                 loads += [slot[0]] if slot else []
         if ports.get("acc_read"):
-            read = ports.get("acc_row")
-            assert read is None or read < len(model.sums)
+            assert (read := ports.get("acc_row")) is None or read < len(model.sums)
         if offered is not None and ports.get("port__op__ready"):
             offered = None
         await ports.tick()
         if offered is None:
             ports.set(port__op__payload=0)
-    ports.set(port__op__valid=0, grant=1)
-    for cycle in range(4):
-        await ports.settle()
-        assert not ports.get("write") and not ports.get("read") and ports.get("port__done") == (cycle == 0 and ended is not None)
-        await ports.tick()
+    await check_rest(ports, ended)
     assert buffer == model.buffer
     return last - (start or 0), written
 

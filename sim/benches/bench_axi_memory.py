@@ -11,7 +11,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from cocotbext.axi import AxiBus, AxiMaster, AxiResp
 
-from ..rtl.runner import arguments, report
+from ..rtl.bench_side import arguments, report
 
 PERIOD = 10
 CYCLES = 200_000

@@ -16,7 +16,7 @@ from ..frontend.load import load_network
 from ..golden.arithmetic import bfloat16
 from ..host.board import Board
 from ..host.serial_link import LinkError, SerialLink
-from ..rtl.runner import arguments, report, tick
+from ..rtl.bench_side import arguments, report, tick
 from .uart_pins import UartPins
 
 PERIOD = 10

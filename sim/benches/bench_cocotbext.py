@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
 from ..host.driver import Driver
-from ..rtl.runner import arguments, report
+from ..rtl.bench_side import arguments, report
 
 PERIOD = 10
 

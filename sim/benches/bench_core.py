@@ -21,7 +21,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 
 from ..host.driver import CoreFault, CoreTimeout
-from ..rtl.runner import arguments, report, tick
+from ..rtl.bench_side import arguments, report, tick
 from .bench_run import dump, prepare
 
 CLEAR = {"running": 0, "done": 0, "fault": 0}

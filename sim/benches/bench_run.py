@@ -10,8 +10,9 @@ import numpy
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from ..host.driver import CoreFault, CoreTimeout, Driver
-from ..rtl.runner import arguments, read_dump, report, tick
+from ..host.driver import Driver
+from ..rtl.bench_side import arguments, report, tick
+from ..rtl.memory_images import read_dump
 from .axil import AxiLite
 
 PERIOD = 10
@@ -47,14 +48,8 @@ async def run(dut):
     started, first_cycle, ticked = time.perf_counter(), int(dut.cycle.value), time.monotonic()
     for index, batch in enumerate(batches):
         await driver.configure_regions(batch.get("regions", {}))
-        await driver.start(batch.get("pc", 0))
-        try:
-            await driver.wait(job["cycle_limit"])
-        except CoreFault as fault:
-            result["fault"] = {"cause": fault.cause.name, "pc": fault.pc, "batch": index}
-        except CoreTimeout:
-            result["fault"] = {"cause": "CYCLE_LIMIT", "pc": 0, "batch": index}
-        result["batches"].append(await driver.counters())
+        counters, result["fault"] = await driver.run_batch(index, job["cycle_limit"], batch.get("pc", 0))
+        result["batches"].append(counters)
         if result["fault"]:
             break
         if (now := time.monotonic()) > ticked + 0.1:

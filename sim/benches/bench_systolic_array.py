@@ -7,8 +7,8 @@ from amaranth_tpu.hw.array.systolic_array import SystolicArray
 from amaranth_tpu.hw.spec.cell_stages import split_stages
 
 from ..golden import arithmetic as golden
+from ..rtl.bench_side import arguments, report
 from ..rtl.ports import bfloat16_bits, binary32_bits, play
-from ..rtl.runner import arguments, report
 
 
 def schedule(rng, n, tiles):

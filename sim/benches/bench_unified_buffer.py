@@ -4,8 +4,8 @@ import cocotb
 
 from amaranth_tpu.hw.array.unified_buffer import UnifiedBuffer
 
+from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
-from ..rtl.runner import arguments, report
 
 
 async def traffic(ports, rng, *, n, depth, skew, cycles):

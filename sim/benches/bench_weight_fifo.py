@@ -4,8 +4,8 @@ import cocotb
 
 from amaranth_tpu.hw.array.weight_fifo import WeightFifo
 
+from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
-from ..rtl.runner import arguments, report
 
 
 class Cells:

@@ -9,7 +9,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 __all__ = ["bfloat16", "NAN", "NAN_BFLOAT16", "multiply", "add", "multiply_accumulate", "to_bfloat16", "relu",
-           "round_bfloat16", "activate", "matmul", "matmuls"]
+           "ordered", "round_bfloat16", "activate", "matmul", "matmuls"]
 
 #: The only NaN, as binary32 and as bfloat16 bits.
 NAN, NAN_BFLOAT16 = 0x7FC00000, 0x7FC0
@@ -82,6 +82,11 @@ def relu(value):
     bits = np.asarray(value, dtype=np.uint32)
     nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
     return np.where(nan, np.uint32(NAN), np.where(bits >> np.uint32(31), np.uint32(0), bits))[()]
+
+
+def ordered(bits):
+    """int32 in the order of the binary32 numbers of these bits (int32), and back again: -0 below +0, the NaN above all."""
+    return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
 
 
 def round_bfloat16(values):

@@ -19,7 +19,7 @@ from amaranth_tpu.hw.spec.isa import (
     space_depth,
 )
 
-from .arithmetic import activate, bfloat16, matmul, multiply, to_bfloat16
+from .arithmetic import activate, bfloat16, matmul, multiply, ordered, to_bfloat16
 from .functions import Table, lookup
 from .progress import Progress, touched
 from .softmax import softmax
@@ -220,12 +220,10 @@ class Machine:
               window0, window0_stride, window1, window1_stride):
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
         first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
-        # In the order of sign and magnitude: as integers, negative numbers turned round.
         largest = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32)
         for place in sorted({w1 * window1_stride + w0 * window0_stride for w1 in range(window1) for w0 in range(window0)}):
-            values = self.sums[first + place].view(np.int32)
-            largest = np.maximum(largest, np.where(values < 0, values ^ 0x7FFFFFFF, values))
-        sums = np.where(largest < 0, largest ^ 0x7FFFFFFF, largest).view(np.uint32)
+            largest = np.maximum(largest, ordered(self.sums[first + place].view(np.int32)))
+        sums = ordered(largest).view(np.uint32)
         places = (buffer + outer * buffer_stride + _height(format) * inner).ravel()
         self._write_results(sums, function, format, lanes, places)
 

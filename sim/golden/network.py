@@ -4,7 +4,7 @@ import numpy as np
 
 from ..data.samples import as_rows
 from ..ir.graph import span
-from .arithmetic import activate, bfloat16, matmul, matmuls, round_bfloat16
+from .arithmetic import activate, bfloat16, matmul, matmuls, ordered, round_bfloat16
 from .functions import apply
 from .softmax import softmax
 
@@ -55,15 +55,10 @@ def _sums(stage, tensors):
     return sums.reshape(batch, *stage.size, stage.channels)
 
 
-def _ordered(bits):
-    """Integers in the order of the binary32 numbers of these bits, and back again: -0 below +0, the NaN above all."""
-    return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
-
-
 def pool_max(sums, pool):
     """The largest of every window, float32 (batch, height, width, channels)."""
     batch, height, width, channels = sums.shape
-    keys = _ordered(np.ascontiguousarray(sums).view(np.int32))
+    keys = ordered(np.ascontiguousarray(sums).view(np.int32))
     result = np.full((batch, *pool.size, channels), np.iinfo(np.int32).min, np.int32)
     positions = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]
     for wy in range(pool.window[0]):
@@ -72,7 +67,7 @@ def pool_max(sums, pool):
             rows, columns = np.flatnonzero((y >= 0) & (y < height)), np.flatnonzero((x >= 0) & (x < width))
             place = np.ix_(range(batch), rows, columns)
             result[place] = np.maximum(result[place], keys[np.ix_(range(batch), y[rows], x[columns])])
-    return _ordered(result).view(np.float32)
+    return ordered(result).view(np.float32)
 
 
 def run_stage(stage, tensors, binary32=False):

@@ -1,7 +1,6 @@
 """Whole runs of the core: a memory image in, batch after batch, results and counters out."""
 
 import asyncio
-import hashlib
 import json
 import os
 import tempfile
@@ -9,15 +8,16 @@ from pathlib import Path
 
 import numpy
 
-from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, lock, tail
+from amaranth_tpu.hw.tools.process import build_directory, execute, tail
 
-from ..rtl.runner import SimulationError, read_dump, write_image
-from ..rtl.simulators import find_verilator
+from ..rtl.cpp_program import cpp_program
+from ..rtl.memory_images import read_dump, write_image
+from ..rtl.runner import SimulationError
 from .driver import Driver, Script
 
 __all__ = ["run_batches", "bare_clock"]
 
-_RTL = Path(__file__).resolve().parents[1] / "rtl"
+_BARE_CLOCK = Path(__file__).resolve().parents[1] / "rtl" / "bare_clock.cpp"
 
 
 def _plan(simulation, run, image, outputs, memory):
@@ -85,7 +85,7 @@ def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=
     """
     if simulation.simulator != "verilator":
         raise ValueError("only a verilated model can be clocked by a bare loop")
-    program = _build_bare_clock(simulation)
+    program = cpp_program(simulation, _BARE_CLOCK.read_text())
     runs = build_directory() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bare-", dir=runs) as name:
@@ -117,24 +117,3 @@ def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=
         result["output"] = numpy.frombuffer(read_dump(run / "dump.hex", beat)[:outputs[1]], numpy.uint8)
     result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
     return result
-
-
-def _build_bare_clock(simulation, timeout=300):
-    place, tool = simulation.build(), find_verilator()
-    source = _RTL / "bare_clock.cpp"
-    program = place / ("bare_clock-" + hashlib.sha256(source.read_bytes()).hexdigest()[:12])
-    if program.exists():
-        return program
-    with lock(place.with_name(place.name + ".lock"), timeout):
-        if not program.exists():
-            partial = program.with_suffix(".partial")
-            objects = [*place.glob("*.a"), *place.glob("verilated*.o")]
-            include = [f"-I{place}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
-            with open(place / "bare_clock.log", "w") as log:
-                status = execute(["g++", "-std=gnu++17", "-O2", *include, str(source), "-o", str(partial), "-Wl,--start-group",
-                                 *map(str, objects), "-Wl,--end-group", "-pthread"], cwd=place, env=dict(os.environ), log=log,
-                                 timeout=timeout)
-            if status:
-                raise ToolError(f"building the bare clock loop failed (log: {place / 'bare_clock.log'})")
-            partial.rename(program)
-    return program

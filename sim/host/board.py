@@ -11,8 +11,8 @@ from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from ..compiler.compile import CompileError, compile_network
 from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network
-from .driver import CoreFault, CoreTimeout, Driver
-from .inference import HostImage, summarize
+from .driver import Driver
+from .inference import HostImage, cycle_limit, summarize
 
 __all__ = ["BoardError", "Board"]
 
@@ -109,14 +109,8 @@ class Board:
         logits, counters, fault = [], [], None
         for index, host in enumerate(hosts):
             await self._link.write(inputs, host.bytes[inputs:inputs + input_bytes], part)
-            await self._driver.start()
-            try:
-                await self._driver.wait(64 * (program.compute_cycles + program.read_beats) + 1_000_000)
-            except CoreFault as error:
-                fault = {"cause": error.cause.name, "pc": error.pc, "batch": index}
-            except CoreTimeout:
-                fault = {"cause": "CYCLE_LIMIT", "pc": 0, "batch": index}
-            counters.append(await self._driver.counters())
+            counted, fault = await self._driver.run_batch(index, cycle_limit(program))
+            counters.append(counted)
             logits.append(host.results(await self._link.read(outputs, output_bytes, part)))
             if fault:
                 await self._driver.reset()

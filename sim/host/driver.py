@@ -3,7 +3,7 @@
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, STALLS, VERSION
 
-__all__ = ["Driver", "CoreFault", "CoreTimeout", "Script"]
+__all__ = ["Driver", "CoreFault", "CoreTimeout", "Script", "fault_of"]
 
 _COUNTERS = ("cycles", "busy", *(f"stall_{name}" for name in STALLS), "read_beats", "write_beats")
 
@@ -19,6 +19,11 @@ class CoreFault(RuntimeError):
 
 class CoreTimeout(RuntimeError):
     """A run did not end within the cycles that it was given."""
+
+
+def fault_of(error, batch):
+    """What reports say of an error that has `cause` and `pc` and ended this batch."""
+    return {"cause": error.cause.name, "pc": error.pc, "batch": batch}
 
 
 def _field(register, name, value):
@@ -110,6 +115,19 @@ class Driver:
     async def counters(self):
         """Counters of the last run: `cycles`, `busy`, `stall_*` (all sum to `cycles`), `read_beats`, `write_beats`."""
         return {name: await self.read(name) for name in _COUNTERS}
+
+    async def run_batch(self, batch, cycles, pc=0):
+        """Runs a program whose regions are placed. Returns `(counters, fault)`; the fault is None, or a dict as of
+        :func:`fault_of`, whose cause is CYCLE_LIMIT where the run did not end within `cycles`."""
+        fault = None
+        await self.start(pc)
+        try:
+            await self.wait(cycles)
+        except CoreFault as error:
+            fault = fault_of(error, batch)
+        except CoreTimeout:
+            fault = {"cause": "CYCLE_LIMIT", "pc": 0, "batch": batch}
+        return await self.counters(), fault
 
     async def reset(self):
         """Ends any run and clears status and fault; regions and other settings stay. Returns whether the bus has come to rest:

@@ -1,7 +1,22 @@
-"""A network and its samples through the core: compile, lay out host memory, simulate, compare with the golden model."""
+"""A network and its samples through the core: compile, lay out host memory, simulate, compare with the golden model.
+
+>>> import numpy as np
+>>> from amaranth_tpu.hw.config import Config
+>>> from amaranth_tpu.sim.frontend.load import load_network
+>>> from amaranth_tpu.sim.host.inference import run_samples
+>>> from amaranth_tpu.sim.models.shipped import SHIPPED
+>>> network = load_network(SHIPPED["d"])
+>>> images = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
+>>> result = run_samples(network, Config(n=4), images, simulator="model")
+>>> result.logits.shape, result.mismatched_bits
+((3, 10), 0)
+>>> probabilities = network.origin.output.of(result.logits)     # with the Softmax at the end of the model
+>>> bool(np.allclose(probabilities.sum(axis=1), 1))
+True
+"""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,8 +32,9 @@ from ..golden.network import run_network
 from ..rtl.runner import Simulation
 from ..rtl.verilog_cache import verilog_of
 from .batches import run_batches
+from .driver import fault_of
 
-__all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "run_samples", "count_batch", "summarize"]
+__all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "cycle_limit", "run_samples", "count_batch", "summarize"]
 
 #: What a network can run on: the RTL in a simulator, the instruction-level model, and the golden model alone.
 SIMULATORS = ("verilator", "icarus", "model", "golden")
@@ -74,6 +90,8 @@ class Result:
         By what ran it and by the golden model. A Softmax that was left out of the network is not in them.
     mismatched_bits : int or None
         Bits in which they differ; None if the golden model alone ran.
+    seconds : float
+        Wall time of the simulated runs; of a board's, with all that goes over its serial line.
     cycles, busy : int or None
         Of all batches together; `stalls` maps each reason to cycles, and with `busy` sums to `cycles`. None, as all of the
         figures of time below, of models that know no time.
@@ -83,8 +101,6 @@ class Result:
         The counters of each.
     cycles_per_second : float or None
         Simulated; of a board, its clock.
-    seconds : float
-        Wall time of the simulated runs; of a board's, with all that goes over its serial line.
     protocol_errors : int or None
         Violations of AXI's rules.
     fault : dict or None
@@ -94,16 +110,16 @@ class Result:
     logits: np.ndarray
     expected: np.ndarray
     mismatched_bits: int | None
-    cycles: int | None
-    busy: int | None
-    stalls: dict | None
-    utilisation: float | None
-    batches: list
-    cycles_per_second: float | None
     seconds: float
-    protocol_errors: int | None
-    fault: dict | None
-    waves: str | None
+    cycles: int | None = None
+    busy: int | None = None
+    stalls: dict | None = None
+    utilisation: float | None = None
+    batches: list = field(default_factory=list)
+    cycles_per_second: float | None = None
+    protocol_errors: int | None = None
+    fault: dict | None = None
+    waves: str | None = None
 
 
 def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, quick=False):
@@ -112,23 +128,14 @@ def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, qui
     return Simulation.of_core(verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves, quick=quick)
 
 
+def cycle_limit(program):
+    """Cycles after which a batch of a program is given up: many more than a slow host memory costs."""
+    return 64 * (program.compute_cycles + program.read_beats) + 1_000_000
+
+
 def run_samples(network, config, samples, *, batch=None, simulator="verilator", memory=None, waves=False, progress=None,
                 program=None, timeout=3600, quick=False):
     """Runs samples of a network in batches, and compares every bit with the golden model.
-
-    >>> import numpy as np
-    >>> from amaranth_tpu.hw.config import Config
-    >>> from amaranth_tpu.sim.frontend.load import load_network
-    >>> from amaranth_tpu.sim.host.inference import run_samples
-    >>> from amaranth_tpu.sim.models.shipped import SHIPPED
-    >>> network = load_network(SHIPPED["d"])
-    >>> images = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
-    >>> result = run_samples(network, Config(n=4), images, simulator="model")
-    >>> result.logits.shape, result.mismatched_bits
-    ((3, 10), 0)
-    >>> probabilities = network.origin.output.of(result.logits)     # with the Softmax at the end of the model
-    >>> bool(np.allclose(probabilities.sum(axis=1), 1))
-    True
 
     Parameters
     ----------
@@ -168,7 +175,7 @@ def run_samples(network, config, samples, *, batch=None, simulator="verilator", 
     if simulator == "golden":
         started = time.perf_counter()
         expected = run_network(network, samples)
-        return Result(expected, expected, None, None, None, None, None, [], None, time.perf_counter() - started, None, None, None)
+        return Result(expected, expected, None, time.perf_counter() - started)
     program = program or compile_network(network, config, batch or len(samples))
     host = HostImage(program, samples)
     expected = run_network(network, samples)
@@ -185,7 +192,7 @@ def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=
     simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, waves=waves, quick=quick)
     return run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, timeout=timeout, progress=progress,
                        memory={"latency": HOST_LATENCY, **(memory or {})},
-                       cycle_limit=64 * (program.compute_cycles + program.read_beats) + 1_000_000)
+                       cycle_limit=cycle_limit(program))
 
 
 def _run_model(program, host, expected, progress=None):
@@ -198,7 +205,7 @@ def _run_model(program, host, expected, progress=None):
         try:
             Machine(program.config, regions).run()
         except MachineFault as error:
-            fault = {"cause": error.cause.name, "pc": error.pc, "batch": index}
+            fault = fault_of(error, index)
         for region, (base, size) in places.items():
             memory[base:base + size] = regions[region]
         if progress:
@@ -206,8 +213,7 @@ def _run_model(program, host, expected, progress=None):
         if fault:
             break
     logits = host.results(memory[host.outputs[0]:])
-    return Result(logits, expected, _differing(logits, expected), None, None, None, None, [], None,
-                  time.perf_counter() - started, None, fault, None)
+    return Result(logits, expected, _differing(logits, expected), time.perf_counter() - started, fault=fault)
 
 
 def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, quick=False):

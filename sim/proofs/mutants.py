@@ -1,6 +1,6 @@
 """Blocks that are wrong on purpose, in one way each, to see that a proof of them fails.
 
-Faults are made at a block's ports, so that they stay the same whatever is inside.
+Mutations are made at a block's ports, so that they stay the same whatever is inside.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In
 __all__ = ["FlushesLeastNormal", "DropsSticky", "SwitchesLate", "MarkSwitches"]
 
 
-class _Faulty(wiring.Component):
+class _Mutant(wiring.Component):
     """A block with the same ports around a right one. Parameter: `inner`, the right one."""
 
     def __init__(self, inner):
@@ -23,22 +23,22 @@ class _Faulty(wiring.Component):
         for name, member in self.signature.members.items():
             outside, inside = Value.cast(getattr(self, name)), Value.cast(getattr(self.inner, name))
             m.d.comb += inside.eq(outside) if member.flow is In else outside.eq(inside)
-        self.spoil(m)
+        self.mutate(m)
         return m
 
 
-class FlushesLeastNormal(_Faulty):
+class FlushesLeastNormal(_Mutant):
     """A multiplier or an adder that flushes at the wrong exponent: results of exponent field 1 become zeros too."""
 
-    def spoil(self, m):
+    def mutate(self, m):
         with m.If(self.inner.o.exponent == 1):
             m.d.comb += [self.o.exponent.eq(0), self.o.fraction.eq(0)]
 
 
-class DropsSticky(_Faulty):
+class DropsSticky(_Mutant):
     """An adder without a sticky bit: what alignment shifts to below the round bit of the smaller operand is lost."""
 
-    def spoil(self, m):
+    def mutate(self, m):
         a, b = self.a, self.b
         swap = b.exponent > a.exponent
         distance = Signal(8)
@@ -53,19 +53,19 @@ class DropsSticky(_Faulty):
                     m.d.comb += inside.exponent.eq(0)
 
 
-class SwitchesLate(_Faulty):
+class SwitchesLate(_Mutant):
     """A cell that takes its next weight one cycle late."""
 
-    def spoil(self, m):
+    def mutate(self, m):
         late = Signal()
         m.d.sync += late.eq(self.switch_i)
         m.d.comb += [self.inner.switch_i.eq(late), self.switch_o.eq(late)]
 
 
-class MarkSwitches(_Faulty):
+class MarkSwitches(_Mutant):
     """A cell whose running weight changes with a mark too."""
 
-    def spoil(self, m):
+    def mutate(self, m):
         passed_on = Signal()
         m.d.sync += passed_on.eq(self.switch_i)
         m.d.comb += [self.inner.switch_i.eq(self.switch_i | self.mark_i), self.switch_o.eq(passed_on)]

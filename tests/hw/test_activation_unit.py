@@ -15,7 +15,7 @@ from amaranth_tpu.sim.benches.bench_activation_unit import TIES, canonical, func
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
-from amaranth_tpu.sim.rtl.streams import simulate as stream
+from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
 from seeds import seed
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from amaranth_tpu.hw.arithmetic.adder import LATENCIES, Adder
 from amaranth_tpu.scripts import testfloat
 from amaranth_tpu.sim.golden import arithmetic as golden
-from amaranth_tpu.sim.rtl.streams import Block, SideBySide, simulate
+from amaranth_tpu.sim.rtl.streams import Block, SideBySide, simulate_columns
 from seeds import seed
 
 SPECIALS = [
@@ -103,7 +103,7 @@ def test_by_hand():
         (0x80000001, 0x80000001, 0x80000000),
     ]
     a, b, expected = np.array(table, dtype=np.uint32).T
-    found = simulate(adders([1]), a=np.append(a, 0), b=np.append(b, 0))["o_1"][1:]
+    found = simulate_columns(adders([1]), a=np.append(a, 0), b=np.append(b, 0))["o_1"][1:]
     assert [f"{value:08x}" for value in found] == [f"{value:08x}" for value in expected]
 
 
@@ -112,18 +112,18 @@ def test_specials(latency):
     a, b = pairs(SPECIALS + [value | 1 << 31 for value in SPECIALS])
     half = np.arange(len(a)) % 2 == (latency == 6)      # together they see every pair, in one or the other
     half |= (a | np.uint32(1 << 31)) > np.uint32(0xFF000000)
-    check(lambda **columns: simulate(adders([latency]), **columns), a[half], b[half], [latency])
+    check(lambda **columns: simulate_columns(adders([latency]), **columns), a[half], b[half], [latency])
 
 
 def test_specials_canonical_b():
     a, b = pairs([value for value in SPECIALS if value in (0, 1, 0x00800000) or value >= 0x7F7FFFFF])
-    check(lambda **columns: simulate(adders([2], canonical_b=True), **columns), a, canonical(b), [2])
+    check(lambda **columns: simulate_columns(adders([2], canonical_b=True), **columns), a, canonical(b), [2])
 
 
 @pytest.mark.parametrize("latency", LATENCIES)
 def test_random(latency):
     a, b = random_pairs(np.random.default_rng([seed(), latency]), 1200)
-    check(lambda **columns: simulate(adders([latency]), **columns), a, b, [latency])
+    check(lambda **columns: simulate_columns(adders([latency]), **columns), a, b, [latency])
 
 
 @pytest.mark.parametrize("latency", [0, 7, 1.5, None])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.memory_images import write_image
 from seeds import seed as drawn
 
 BYTES = 1 << 14
@@ -18,7 +19,7 @@ def memory(simulator, width):
 
 
 def run(tmp_path, testcase, *, simulator, width=64, arguments=None, seed=None, **plusargs):
-    runner.write_image(tmp_path / "memory.hex", CONTENTS, width // 8)
+    write_image(tmp_path / "memory.hex", CONTENTS, width // 8)
     return memory(simulator, width).run(
         "amaranth_tpu.sim.benches.bench_axi_memory", testcase=testcase, timeout=120, seed=drawn() if seed is None else seed,
         arguments={"bytes": BYTES, **(arguments or {})}, plusargs={"memory": tmp_path / "memory.hex", **plusargs})

@@ -11,7 +11,7 @@ from amaranth.sim import Simulator
 from amaranth_tpu.hw.array.cell import Cell
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.sim.golden import arithmetic as golden
-from amaranth_tpu.sim.rtl.streams import Block, simulate
+from amaranth_tpu.sim.rtl.streams import Block, simulate_columns
 from seeds import seed
 
 
@@ -101,7 +101,7 @@ def inputs_of(columns):
 @pytest.mark.parametrize("stages", STAGES)
 def test_random(stages):
     columns = operands(np.random.default_rng([seed(), stages]), 700)
-    check(columns, simulate(Cells([stages]), **inputs_of(columns)), stages)
+    check(columns, simulate_columns(Cells([stages]), **inputs_of(columns)), stages)
 
 
 def test_switch_takes_the_old_shadow_weight():
@@ -109,7 +109,7 @@ def test_switch_takes_the_old_shadow_weight():
     one, two, three = 0x3F80, 0x4000, 0x4040
     inputs = {"w_i": [one, 0, two, three, 0, 0, 0, 0, 0], "mark_i": [1, 0, 1, 0, 0, 0, 0, 0, 0],
               "switch_i": [0, 0, 1, 0, 0, 1, 0, 0, 0], "x_i": [one] * 9}
-    found = simulate(Cells([1]), **inputs)["sum_o_1"]
+    found = simulate_columns(Cells([1]), **inputs)["sum_o_1"]
     #                            cycle of x: 3  4  5  6  7
     assert [hex(v) for v in found[4:9]] == [hex(v << 16) for v in (one, one, one, two, two)]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from amaranth_tpu.hw.arithmetic.comparator import Comparator
 from amaranth_tpu.sim.benches.bench_activation_unit import TIES, largest, number
-from amaranth_tpu.sim.rtl.streams import simulate
+from amaranth_tpu.sim.rtl.streams import simulate_columns
 from seeds import seed
 
 
@@ -16,7 +16,7 @@ def test_larger():
     rng = random.Random(seed())
     pairs = [*itertools.product(TIES, repeat=2), *((number(rng), number(rng)) for _ in range(2000))]
     a, b = np.array([pair for pair in pairs if pair[0] != pair[1]], np.uint32).T
-    found = simulate(Comparator(), a=a, b=b)["o"]
+    found = simulate_columns(Comparator(), a=a, b=b)["o"]
     assert found.tolist() == [int(largest(pair) == pair[0]) for pair in zip(a.tolist(), b.tolist())]
 
 
@@ -25,4 +25,4 @@ def test_by_hand():
     order = np.array([0xFF800000, 0xC0000000, 0xBF800000, 0x80800000, 0x80000000, 0x00000000, 0x00800000, 0x3F800000, 0x7F7FFFFF,
                       0x7F800000, 0x7FC00000], np.uint32)
     a, b = np.array([(x, y) for x, y in itertools.product(range(len(order)), repeat=2) if x != y]).T
-    assert simulate(Comparator(), a=order[a], b=order[b])["o"].tolist() == (a > b).tolist()
+    assert simulate_columns(Comparator(), a=order[a], b=order[b])["o"].tolist() == (a > b).tolist()

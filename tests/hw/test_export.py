@@ -13,7 +13,8 @@ from amaranth import tracer
 from amaranth.hdl import Signal
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.tools.yosys import YosysError, run_yosys
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.hw.verilog.header import with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
@@ -228,5 +229,5 @@ def test_hardware_needs_neither_numpy_nor_cocotb():
 
 
 def test_yosys_that_fails():
-    with pytest.raises(YosysError, match="ERROR: .*nonsense"):
+    with pytest.raises(ToolError, match="ERROR: .*nonsense"):
         run_yosys("nonsense", {}, "nothing.v", timeout=100)

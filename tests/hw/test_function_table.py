@@ -12,7 +12,7 @@ from amaranth_tpu.hw.activation.function_table import FunctionPair, FunctionTabl
 from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES, TABLE_WORDS
 from amaranth_tpu.sim.golden.arithmetic import multiply, to_bfloat16
 from amaranth_tpu.sim.golden.functions import Function, Table, lookup
-from amaranth_tpu.sim.rtl.streams import Block, simulate
+from amaranth_tpu.sim.rtl.streams import Block, simulate_columns
 from seeds import seed
 
 EVERY = np.arange(1 << 16, dtype=np.uint32)
@@ -123,7 +123,7 @@ def test_waits():
     names = ("write", "word", "data", "x", "between", "w", "multiply")
     inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(names)}
     constant = {"keep": [1] * len(enable), "first": [table.first] * len(enable)}
-    found = simulate(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]
+    found = simulate_columns(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]
     moved = np.flatnonzero(enable)[len(loads) + LATENCY:]
     sums = np.array(x, np.uint32) << np.uint32(16) | np.array(between, np.uint32) << np.uint32(4)
     expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(sums, Table(table.first, 0, 0, table.words)))

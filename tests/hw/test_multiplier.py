@@ -8,7 +8,7 @@ import pytest
 
 from amaranth_tpu.hw.arithmetic.multiplier import LEADS, Multiplier
 from amaranth_tpu.sim.golden import arithmetic as golden
-from amaranth_tpu.sim.rtl.streams import Block, SideBySide, compile_block, simulate
+from amaranth_tpu.sim.rtl.streams import Block, SideBySide, compile_block, simulate_columns
 from seeds import seed
 
 SPECIALS = [
@@ -40,7 +40,7 @@ def check(run, x, w, leads=LEADS):
 
 
 def simulated(leads=LEADS):
-    return lambda **columns: simulate(multipliers(leads), **columns)
+    return lambda **columns: simulate_columns(multipliers(leads), **columns)
 
 
 def pairs(values):
@@ -76,7 +76,7 @@ def test_by_hand():
         (0xFF81, 0x3F80, 0x7FC00000),
     ]
     x, w, expected = np.array(table, dtype=np.uint32).T
-    found = simulate(multipliers([0]), x=x, w=w)["o_0"]
+    found = simulate_columns(multipliers([0]), x=x, w=w)["o_0"]
     assert [f"{value:08x}" for value in found] == [f"{value:08x}" for value in expected]
 
 

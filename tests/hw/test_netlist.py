@@ -6,13 +6,13 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.fpga.gate_level import CELL_TO_NETLIST, cell_equivalence, cell_netlist, core_netlist, flip_lut_bit
 from amaranth_tpu.hw.verilog.export import to_verilog
-from amaranth_tpu.scripts.prove import Job
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.batches import run_batches
 from amaranth_tpu.sim.host.inference import HostImage
 from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.proofs.jobs import Job
 from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
 from amaranth_tpu.sim.rtl.runner import Simulation
 
@@ -67,7 +67,7 @@ def test_cell(stages):
 
 @pytest.mark.slow
 def test_cell_against_floating_point():
-    """The netlist fulfils the claims that its source does."""
+    """The netlist fulfils the properties that its source does."""
     assert Job("cell", 3, changes=CELL_TO_NETLIST).run(1800).result == "proven"
 
 

@@ -13,11 +13,11 @@ from amaranth_tpu.hw.fpga.area_picture import area_picture, squarify
 from amaranth_tpu.hw.fpga.implement import advice, implement, shortcomings
 from amaranth_tpu.hw.fpga.netlist import Layout
 from amaranth_tpu.hw.fpga.place_and_route import core_clock, critical_path, place_and_route, used
-from amaranth_tpu.hw.fpga.run_tool import phase
 from amaranth_tpu.hw.fpga.scan_chain import on_scan_chain
 from amaranth_tpu.hw.fpga.synthesis import SynthesisError, synthesize
 from amaranth_tpu.hw.fpga.targets import FAMILIES, PARTS, RESOURCES, find_target
 from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.tools.tool_phase import phase
 from amaranth_tpu.scripts.show.terminal import show_synthesis
 
 # --- Place and route ----------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_no_place_and_route_for_the_family(tmp_path):
 
 
 def test_missing_tools_are_found_out_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("amaranth_tpu.hw.fpga.run_tool.importlib.util.find_spec",
+    monkeypatch.setattr("amaranth_tpu.hw.tools.run_tool.importlib.util.find_spec",
                         lambda name: None if name == "apycula" else True)
     with pytest.raises(ToolError, match="gowin_pack not found; install it with: .*pip install Apycula"):
         implement(Config(n=2), find_target("gw2a-18"), tmp_path / "x", pnr=True)
@@ -197,7 +197,7 @@ def test_scan_chain_takes_every_port():
     core = ("module tpu (\n  input  wire aclk,\n  input  wire aresetn,\n  input  wire [3:0] a,\n  output reg  [2:0] b = 3'h0,\n"
             "  output wire irq\n);\nendmodule\n")
     text = on_scan_chain(core)
-    for connection in (".aclk(clk)", ".aresetn(drive[0:0])", ".a(drive[4:1])", ".b(seen[2:0])", ".irq(seen[3:3])"):
+    for connection in (".aclk(clk)", ".aresetn(drive[0:0])", ".a(drive[4:1])", ".b(outputs[2:0])", ".irq(outputs[3:3])"):
         assert connection in text
 
 
@@ -225,7 +225,7 @@ endmodule
 """
     target = find_target(part)
     blocks, memories, layout = synthesize(core + on_scan_chain(core), target, tmp_path, top="top", flat=True)
-    assert set(blocks) == {"unit", "top"} and blocks["unit"]["ff"] == 16 and blocks["top"]["ff"] == 8 + 16 and memories == {}
+    assert set(blocks) == {"unit", "top"} and blocks["unit"]["ff"] == 16 and blocks["top"]["ff"] == 8 + 16 + 16 and memories == {}
     report, bitstream = place_and_route(target, tmp_path)
     assert bitstream.stat().st_size > 10_000
     for resource, count in used(report, target.family.place_and_route).items():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from amaranth_tpu.scripts.prove import Job, controls, proofs
+from amaranth_tpu.sim.proofs.jobs import Job, negative_controls, proofs
 from amaranth_tpu.sim.proofs.mutants import FlushesLeastNormal
 from amaranth_tpu.sim.proofs.properties import BLOCKS, specification
 from amaranth_tpu.sim.proofs.smt import Circuit, SolverError, solve
@@ -25,7 +25,7 @@ def test_multiplier():
 
 
 def test_wrong_multiplier():
-    result = Job("multiplier", 3, "flushes too much", spoil=FlushesLeastNormal).run(TIMEOUT)
+    result = Job("multiplier", 3, "flushes too much", mutate=FlushesLeastNormal).run(TIMEOUT)
     example = result.counterexample
     assert result.result == "refuted" and result.as_expected
     assert example.golden == example.expected != example.found == example.simulated
@@ -33,7 +33,7 @@ def test_wrong_multiplier():
 
 
 def test_wrong_block_without_being_called_so():
-    result = Job("multiplier", 1, spoil=FlushesLeastNormal).run(TIMEOUT)
+    result = Job("multiplier", 1, mutate=FlushesLeastNormal).run(TIMEOUT)
     assert result.result == "refuted" and not result.as_expected
 
 
@@ -55,10 +55,10 @@ def test_no_answer_is_no_proof():
 
 
 def test_cell_keeps_its_weights():
-    """All claims about a cell but the one that takes long."""
-    claims = BLOCKS["cell"].claims(4, 0)
+    """All properties about a cell but the one that takes long."""
+    properties = BLOCKS["cell"].properties(4, 0)
     circuit = Circuit(BLOCKS["cell"].make(4))
-    assert [solve(claim.script(circuit, specification()), timeout=60).result for claim in claims[1:]] == ["unsat"] * 6
+    assert [solve(prop.script(circuit, specification()), timeout=60).result for prop in properties[1:]] == ["unsat"] * 6
 
 
 def test_solver_errors():
@@ -97,11 +97,11 @@ def test_proof(job):
 @pytest.mark.slow
 @pytest.mark.parametrize("index", range(18))
 def test_control(index):
-    result = controls()[index].run(TIMEOUT)
+    result = negative_controls()[index].run(TIMEOUT)
     assert result.as_expected, result
     assert result.result == "refuted" or result.subject.startswith("netlist")
 
 
 @pytest.mark.slow
 def test_controls_are_all_tested():
-    assert len(controls()) == 18
+    assert len(negative_controls()) == 18

@@ -18,7 +18,7 @@ from amaranth_tpu.sim.golden.softmax import exponential, reciprocal
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from amaranth_tpu.sim.rtl.streams import Block
-from amaranth_tpu.sim.rtl.streams import simulate as stream
+from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
 from seeds import seed
 
 

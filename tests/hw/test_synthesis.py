@@ -9,11 +9,11 @@ from amaranth_tpu.hw.config import PLAIN, PRESETS, Config
 from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.implement import implement
 from amaranth_tpu.hw.fpga.netlist import Layout, registers_for_memories
-from amaranth_tpu.hw.fpga.run_tool import fpga_tool
 from amaranth_tpu.hw.fpga.scan_chain import on_scan_chain
 from amaranth_tpu.hw.fpga.synthesis import SynthesisError, synthesize
 from amaranth_tpu.hw.fpga.targets import FAMILIES, RESOURCES, TargetError, find_target, target_names
 from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.tools.run_tool import run_tool
 from amaranth_tpu.hw.verilog.export import to_verilog
 
 CELLS = FAMILIES["ecp5"].cells
@@ -160,7 +160,7 @@ def tool(tmp_path, monkeypatch):
 
     def run(code, timeout=30, **options):
         (package / "__init__.py").write_text(f"import time\ndef run_fake(arguments):\n    {code}\n")
-        fpga_tool("fake", ["x"], folder=folder, makes="made", timeout=timeout,
+        run_tool("fake", ["x"], folder=folder, makes="made", timeout=timeout,
                   programs={"fake": ("yowasp-fake", "yowasp_fake", "run_fake")}, **options)
         return folder
 
@@ -192,7 +192,7 @@ def test_tool_that_does_not_end(tool):
 
 def test_tool_that_is_missing(tmp_path):
     with pytest.raises(ToolError, match="icepack not found; install it with: .*pip install yowasp-none"):
-        fpga_tool("icepack", [], folder=tmp_path, makes="x", timeout=1,
+        run_tool("icepack", [], folder=tmp_path, makes="x", timeout=1,
                   programs={"icepack": ("yowasp-none", "yowasp_none", "run_icepack")})
     assert not list(tmp_path.iterdir())
 

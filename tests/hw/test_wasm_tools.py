@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from amaranth_tpu.hw.tools.wasm_tools import CacheError, tool_environment
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.tools.wasm_tools import tool_environment
 
 #: In place of the runtime: puts a file where that one would, and counts how often.
 _TOOL = """
@@ -66,7 +67,7 @@ def test_home_that_cannot_be_written(use, tmp_path, monkeypatch):
     place = use()
     assert place == use() and place.startswith(str(tmp_path / "amaranth-tpu-")) and use.compiled() == 1
     next(tmp_path.glob("amaranth-tpu-*")).chmod(0o777)
-    with pytest.raises(CacheError, match="set YOWASP_CACHE_DIR"):
+    with pytest.raises(ToolError, match="set YOWASP_CACHE_DIR"):
         use()
 
 
@@ -74,6 +75,6 @@ def test_cache_that_cannot_be_written(use, tmp_path, monkeypatch):
     """Nothing is compiled in vain."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("YOWASP_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(CacheError, match="YOWASP_CACHE_DIR is .*file/cache, which can't be written"):
+    with pytest.raises(ToolError, match="YOWASP_CACHE_DIR is .*file/cache, which can't be written"):
         use()
     assert use.compiled() == 0

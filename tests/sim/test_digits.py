@@ -161,7 +161,8 @@ def test_shipped_network():
 
 def test_training_is_repeatable(tmp_path):
     """Bars at ten places are learnt; the same seed gives the same bytes; what is left out is left out."""
-    from amaranth_tpu.scripts.train.mlp import accuracy, export, train, without
+    from amaranth_tpu.scripts.train.mlp import accuracy, export, train
+    from amaranth_tpu.scripts.train.recipe import without
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.golden.network import run_network
     random = np.random.default_rng(0)
@@ -188,7 +189,7 @@ def test_training_is_repeatable(tmp_path):
 
 @pytest.mark.skipif("TPU_DATA" not in os.environ, reason="TPU_DATA names no folder with MNIST's IDX files")
 def test_shipped_network_on_the_test_images():
-    from amaranth_tpu.scripts.train.mlp import without
+    from amaranth_tpu.scripts.train.recipe import without
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.golden.network import run_network
     folder = os.environ["TPU_DATA"]

@@ -16,6 +16,7 @@ from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.host import batches as whole_runs
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl import simulators as tools
+from amaranth_tpu.sim.rtl.memory_images import read_dump, write_image
 from stand_in import stand_in
 
 CONFIG = Config(n=8, **PLAIN)
@@ -99,8 +100,8 @@ def test_icarus_leaves_nothing_unknown_to_python():
 @pytest.mark.parametrize("size", [0, 1, 31, 64, 1000])
 def test_image_round_trip(tmp_path, beat, size):
     data = bytes(range(256)) * 4
-    runner.write_image(tmp_path / "image", data[:size], beat)
-    assert runner.read_dump(tmp_path / "image", beat) == data[:size] + bytes(-size % beat)
+    write_image(tmp_path / "image", data[:size], beat)
+    assert read_dump(tmp_path / "image", beat) == data[:size] + bytes(-size % beat)
     if size == 64 and beat == 4:
         assert (tmp_path / "image").read_text().startswith("@0\n03020100\n07060504\n")
 

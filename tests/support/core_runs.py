@@ -8,7 +8,8 @@ import numpy as np
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import encode
 from amaranth_tpu.hw.tools.process import build_directory
-from amaranth_tpu.sim.rtl.runner import Simulation, read_dump, write_image
+from amaranth_tpu.sim.rtl.memory_images import read_dump, write_image
+from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from seeds import seed
 

@@ -24,7 +24,7 @@ try:
     from amaranth_tpu.sim.golden.network import run_network
     from amaranth_tpu.sim.host.inference import HostImage
     from amaranth_tpu.sim.ir.graph import dense_chain
-    from amaranth_tpu.sim.rtl.runner import write_image
+    from amaranth_tpu.sim.rtl.memory_images import write_image
 except ModuleNotFoundError as error:
     sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")
 

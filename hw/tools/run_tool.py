@@ -1,39 +1,16 @@
-"""Runs Yosys, nextpnr and their companions as they come from PyPI, in a folder that keeps their logs."""
+"""Runs Yosys, nextpnr and their companions as they come from PyPI, in a folder that keeps their logs, or a temporary one."""
 
 import importlib.util
 import os
-import re
 import sys
+import tempfile
+from pathlib import Path
 
-from ..tools.process import ToolError, execute
-from ..tools.wasm_tools import CacheError, tool_environment
+from .process import ToolError, execute
+from .tool_phase import phase
+from .wasm_tools import tool_environment
 
-__all__ = ["fpga_tool", "need", "phase"]
-
-_YOSYS_PASS = re.compile(r"^\d[\d.]*\. Executing (.+?) pass", re.MULTILINE)
-_NEXTPNR_STEP = re.compile(
-    r"^Info: (?:(?P<step>Packing|Creating initial|Running main|Running simulated|Routing)"
-    r"| +at (?:initial placer )?iter(?:ation)? #?(?P<iteration>\d+)"
-    r"| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)", re.MULTILINE)
-_STEPS = {"Packing": "packing", "Creating initial": "placing", "Running main": "placing",
-          "Running simulated": "refining the placement", "Routing": "routing"}
-
-
-def phase(log):
-    """What a tool is doing, from the end of its log; an empty text where nothing is known."""
-    passes = _YOSYS_PASS.findall(log)
-    if passes:
-        return passes[-1]
-    step, detail = "", ""
-    for match in _NEXTPNR_STEP.finditer(log):
-        if match["step"]:
-            step, detail = _STEPS[match["step"]], ""
-        elif match["iteration"]:
-            step, detail = step or "placing", f", iteration {match['iteration']}"
-        else:
-            step, detail = "routing", f", {int(match['arcs']):,} arcs to go"
-    return step + detail
-
+__all__ = ["need", "prepare", "run_tool", "run_tool_on"]
 
 def _log_tail(path, size):
     try:
@@ -72,7 +49,17 @@ def need(name, programs=_PROGRAMS):
     return module, function
 
 
-def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None, programs=_PROGRAMS):
+def prepare(name, programs=_PROGRAMS):
+    """`(command, environment)` of a program, which is compiled now if this is its first use. Raises ToolError."""
+    module, function = need(name, programs)
+    # YoWASP's functions take the arguments, a plain `main` finds them by itself.
+    is_wasm = function != "main"
+    call = "run(sys.argv[1:])" if is_wasm else "run()"
+    command = [sys.executable, "-c", f"import sys; from {module} import {function} as run; sys.exit({call})"]
+    return command, tool_environment(module, name, command) if is_wasm else dict(os.environ)
+
+
+def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None, programs=_PROGRAMS, stays=True):
     """Runs a program in `folder`, and returns nothing: there is a file `makes` then.
 
     Parameters
@@ -87,6 +74,8 @@ def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=Non
         Seconds.
     progress : callable or None
         Gets the tool's name and :func:`phase` a few times a second.
+    stays : bool
+        Whether the folder does, so that an error can name the log in it.
 
     Raises
     ------
@@ -94,19 +83,11 @@ def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=Non
         When the tool is missing, fails, takes too long, or did not write the file: Yosys has been seen to die in ABC with
         exit status 0, so the status alone is not believed.
     """
-    module, function = need(name, programs)
+    command, environment = prepare(name, programs)
     output = folder / (f"{name}.log" if log is None else f"{name}.out")
     own_log = output if log is None else folder / log
     for stale in (folder / makes, output, own_log):
         stale.unlink(missing_ok=True)
-    # YoWASP's functions take the arguments, a plain `main` finds them by itself.
-    is_wasm = function != "main"
-    call = "run(sys.argv[1:])" if is_wasm else "run()"
-    command = [sys.executable, "-c", f"import sys; from {module} import {function} as run; sys.exit({call})"]
-    try:
-        environment = tool_environment(module, name, command) if is_wasm else dict(os.environ)
-    except CacheError as error:
-        raise ToolError(str(error)) from None
 
     def watch():
         progress(name, phase(_log_tail(own_log, 20_000)))
@@ -116,10 +97,24 @@ def fpga_tool(name, arguments, *, folder, makes, log=None, timeout, progress=Non
             status = execute([*command, *arguments], cwd=folder, env=environment, log=printed, timeout=timeout,
                              watch=watch if progress else None)
         except TimeoutError:
-            raise ToolError(f"{name} did not end within {timeout:.0f} s; its log is {own_log}") from None
+            raise ToolError(f"{name} did not end within {timeout:.0f} s" + (f"; its log is {own_log}" if stays else "")) from None
     if status or not (folder / makes).exists():
         said = [line for line in (_log_tail(own_log, 1 << 20) + _log_tail(output, 1 << 20)).splitlines() if line.strip()]
         last_words = [line for line in said if line.startswith("ERROR")] or said[-1:] or ["nothing"]
-        raise ToolError(f"{name} stopped with status {status}; it said: {last_words[0].strip()} (log: {own_log})")
+        raise ToolError(f"{name} stopped with status {status}; it said: {last_words[0].strip()}"
+                        + (f" (log: {own_log})" if stays else ""))
     if output != own_log:
         output.unlink()
+
+
+def run_tool_on(texts, name, arguments, *, makes, timeout):
+    """The text of the file `makes` that a program writes in a temporary folder of files, `texts`: {name: text}.
+
+    Raises ToolError, as :func:`run_tool` does.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        for file, text in texts.items():
+            (folder / file).write_text(text)
+        run_tool(name, arguments, folder=folder, makes=makes, timeout=timeout, stays=False)
+        return (folder / makes).read_text()

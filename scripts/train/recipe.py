@@ -1,0 +1,90 @@
+"""What the recipes of all shipped networks have in common: data, schedule, display, and the ONNX file."""
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnx
+import typer
+from onnx import TensorProto, helper
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from amaranth_tpu.sim.data.digits import DataError, load_digits
+
+__all__ = ["BATCH", "PREPROCESS", "Data", "Seed", "without", "digits_for", "rate_at", "kept_at", "shown_training", "model_of",
+           "write_model"]
+
+PREPROCESS = "unit"
+BATCH = 128
+
+Data = Annotated[Path, typer.Option(help="Folder with MNIST's four IDX files.")]
+Seed = Annotated[int, typer.Option(min=0)]
+
+
+def without(images, labels, left_out):
+    """The images that are not among `left_out`, compared by their pixels, and their labels."""
+    known = {image.tobytes() for image in left_out}
+    keep = np.array([image.tobytes() not in known for image in images])
+    return images[keep], labels[keep]
+
+
+def digits_for(data, output):
+    """`(images, labels)` to train on, to test with, and of the default data set, which are not among the first. What is wrong
+    with the folder `data`, or with that of `output`, ends the command with one line."""
+    if not output.parent.is_dir():
+        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
+        raise typer.Exit(1)
+    try:
+        train, test, default = load_digits(data, split="train"), load_digits(data, split="test"), load_digits()
+    except DataError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    return without(*train, default[0]), test, default
+
+
+def rate_at(step, steps, highest):
+    """The optimizer's rate: up to the highest in 500 steps, then down along a cosine."""
+    return highest * min(1, step / 500) * (0.5 + 0.5 * float(np.cos(np.pi * step / steps)))
+
+
+def kept_at(step):
+    """The share that a running average of the weights keeps of itself."""
+    return min(0.999, step / (step + 10))
+
+
+@contextlib.contextmanager
+def shown_training(epochs):
+    """Gives `(report, console)`: `report(step, steps, loss)` moves a bar on, and above it the console prints."""
+    columns = [TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"),
+               TimeElapsedColumn(), TimeRemainingColumn()]
+    with Progress(*columns) as progress:
+        task = progress.add_task("training", total=None, epoch=0, loss=float("nan"))
+
+        def report(step, steps, loss):
+            progress.update(task, completed=step, total=steps, loss=loss, epoch=1 + (step - 1) * epochs // steps)
+
+        yield report, progress.console
+
+
+def model_of(nodes, tensors, name, output, count, seed, shape=(1, 28, 28)):
+    """A checked ONNX model from `image` (batch, *shape) to `output` (batch, count), which says how it was made."""
+    graph = helper.make_graph(
+        nodes, name,
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", count])], tensors)
+    model = helper.make_model(graph, producer_name="amaranth-tpu", ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
+    helper.set_model_props(model, {"preprocess": PREPROCESS, "seed": str(seed)})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def write_model(output, model):
+    """Writes a model, and returns its bytes; what is wrong with the file ends the command with one line."""
+    content = model.SerializeToString(deterministic=True)
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        typer.echo(f"error: {output}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+    return content

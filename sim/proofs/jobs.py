@@ -1,0 +1,175 @@
+"""Jobs that prove blocks, and the negative controls: what is wrong must be refuted, by a counterexample that is replayed."""
+
+from dataclasses import dataclass, field
+from itertools import chain
+
+from amaranth_tpu.hw.arithmetic.multiplier import Multiplier
+from amaranth_tpu.hw.tools.yosys import run_yosys
+from amaranth_tpu.hw.verilog.export import component_to_rtlil
+
+from .mutants import DropsSticky, FlushesLeastNormal, MarkSwitches, SwitchesLate
+from .properties import BLOCKS, specification
+from .replay import replay
+from .smt import Circuit, solve
+
+__all__ = ["Counterexample", "Proof", "Job", "proofs", "negative_controls"]
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Inputs for which a property does not hold.
+
+    Parameters
+    ----------
+    inputs : dict
+        Columns, from the first cycle to the one in which `port` is looked at.
+    shown : tuple
+        `(port, cycle)` of those inputs that the property names.
+    expected, found : int
+        What the property asks of `port`, and what the solver says it is.
+    simulated, golden : int or None
+        What it is in Icarus, and what numpy says it should be.
+    """
+
+    property: str
+    port: str
+    inputs: dict
+    shown: tuple
+    expected: int
+    found: int
+    simulated: int | None
+    golden: int | None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a job went: `result` is `proven`, `refuted` or `unknown`."""
+
+    block: str
+    value: str
+    subject: str
+    cycles: int
+    properties: int
+    result: str
+    as_expected: bool
+    seconds: float
+    counterexample: Counterexample | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """All properties about one block: to be proven, or, of a `subject` that is wrong, to be refuted.
+
+    Parameters
+    ----------
+    subject : str
+        What is wrong, if something is.
+    specification : str
+        SMT-LIB, right unless it is the subject.
+    mutate : callable
+        A right component to a wrong one.
+    changes : str
+        Yosys commands that make the netlist wrong.
+    harmless : bool
+        Whether what is wrong may turn out not to matter: proven is as good as refuted then.
+    """
+
+    block: str
+    value: object
+    subject: str = ""
+    specification: str = field(default_factory=specification)
+    mutate: type | None = None
+    changes: str = ""
+    harmless: bool = False
+
+    def run(self, timeout):
+        """Proves one property after the other, until one does not hold."""
+        block = BLOCKS[self.block]
+        component = block.make(self.value)
+        circuit = Circuit(self.mutate(component) if self.mutate else component, self.changes)
+        properties = block.properties(self.value, 0)
+        seconds, result, counterexample = 0.0, "proven", None
+        multiplier = None
+        if any(prop.factors for prop in properties):
+            multiplier, seconds = self._multiplier(timeout)
+        for index, prop in enumerate(properties):
+            answer = solve(prop.script(circuit, self.specification, multiplier), timeout=timeout)
+            seconds += answer.seconds
+            if answer.result != "unsat":
+                result = "refuted" if answer.result == "sat" else "unknown"
+                counterexample = self._confirm(circuit, index, timeout) if answer.result == "sat" else None
+                break
+        return Proof(self.block, _value_text(self.value), self.subject, max(prop.cycle for prop in properties), len(properties),
+                     result, self._as_expected(result, counterexample), seconds, counterexample)
+
+    def _multiplier(self, timeout):
+        """The circuit of a multiplier, if it is proven to fulfil the specification, else None; and seconds."""
+        circuit = Circuit(Multiplier(lead=0), name="multiplier")
+        prop, = BLOCKS["multiplier"].properties(0, 0)
+        answer = solve(prop.script(circuit, self.specification), timeout=timeout)
+        return (circuit if answer.result == "unsat" else None), answer.seconds
+
+    def _confirm(self, circuit, index, timeout):
+        """A counterexample to a property that begins in a state which inputs lead to, simulated; None if there is none."""
+        block = BLOCKS[self.block]
+        prop = block.properties(self.value, len(block.start.get("rst", ())))[index].after(block.start, circuit.inputs)
+        names = {port: [circuit.input("run", port, cycle) for cycle in range(prop.cycle + 1)] for port in circuit.inputs}
+        found = circuit.output("run", prop.port, prop.cycle)
+        values = solve(prop.script(circuit, self.specification), [*chain(*names.values()), found, prop.expected],
+                       timeout=timeout).values
+        if not values:
+            return None
+        inputs = {port: [values[name] for name in column] for port, column in names.items()}
+        simulated = replay(circuit, inputs)[prop.port][prop.cycle]
+        golden = block.expect(self.value, inputs, prop.port)[prop.cycle]
+        return Counterexample(prop.text, prop.port, inputs, prop.decisive, values[prop.expected], values[found], simulated,
+                              golden)
+
+    def _as_expected(self, result, counterexample):
+        if not self.subject or counterexample is None:
+            return result == "proven" and (not self.subject or self.harmless)
+        # The golden model agrees with whichever of property and block is right, and the simulator does what the solver said.
+        right = counterexample.found if self.specification != specification() else counterexample.expected
+        return counterexample.simulated == counterexample.found and counterexample.golden == right
+
+
+def _value_text(value):
+    if isinstance(value, tuple):
+        return f"{value[0]}, canonical b" if value[1] else str(value[0])
+    return str(value)
+
+
+def proofs(block, values=None):
+    """Jobs that prove a block."""
+    return [Job(block, value) for value in BLOCKS[block].values if values is None or value in values]
+
+
+def _mutations(block, value, count):
+    """Yosys commands, each of which inverts one bit of one cell of a block's netlist; the same for the same netlist."""
+    script = ("read_rtlil design.il\nhierarchy -check -top dut\nproc\nflatten\nopt_clean\n"
+              f"mutate -list {count} -mode inv -seed 1 -o mutations.txt "
+              "t:* t:$dff t:$dffe t:$sdff t:$sdffe t:$adff %u %u %u %u %d\n")
+    design = component_to_rtlil(BLOCKS[block].make(value), name="dut")
+    return run_yosys(script, {"design.il": design}, "mutations.txt", timeout=120).strip().splitlines()
+
+
+def negative_controls(mutations=3):
+    """Jobs with something wrong in each, which must be refuted."""
+    multiplier, adder, cell = 2, (3, True), 3
+    jobs = [
+        Job("multiplier", multiplier, "specification: subnormals are kept", specification(flush=False)),
+        Job("adder", adder, "specification: subnormals are kept", specification(flush=False)),
+        Job("adder", adder, "specification: rounds toward zero", specification(rounding="RTZ")),
+        Job("cell", cell, "specification: rounds toward zero", specification(rounding="RTZ")),
+        Job("multiplier", multiplier, "block: flushes the least exponent", mutate=FlushesLeastNormal),
+        Job("adder", adder, "block: flushes the least exponent", mutate=FlushesLeastNormal),
+        Job("adder", adder, "block: no sticky bit", mutate=DropsSticky),
+        Job("cell", cell, "block: takes the next weight a cycle late", mutate=SwitchesLate),
+        Job("cell", cell, "block: a mark switches too", mutate=MarkSwitches),
+    ]
+    for block, value in (("multiplier", multiplier), ("adder", adder), ("cell", cell)):
+        for change in _mutations(block, value, mutations):
+            words = dict(zip(*[iter(change.split()[1:])] * 2))
+            subject = f"netlist: {words['-mode']} at `{words['-cell']}.{words['-port']}[{words['-portbit']}]`"
+            jobs.append(Job(block, value, subject, changes=change, harmless=True))
+    return jobs

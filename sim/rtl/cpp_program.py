@@ -1,0 +1,44 @@
+"""A C++ program around a verilated model, without cocotb."""
+
+import hashlib
+import os
+
+from amaranth_tpu.hw.tools.process import ToolError, execute, made_once
+
+from .simulators import find_verilator
+
+__all__ = ["cpp_program"]
+
+
+def cpp_program(simulation, source, *, timeout=300):
+    """Path of the program, which is kept with the build of the model.
+
+    Parameters
+    ----------
+    simulation : sim.rtl.runner.Simulation
+        Of Verilator; its model is the class `Vtop`.
+    source : str
+        C++ text with a `main`.
+
+    Raises
+    ------
+    ToolError
+        When either does not build; the message names the log.
+    """
+    place, tool = simulation.build(), find_verilator()
+    name = "main-" + hashlib.sha256(source.encode()).hexdigest()[:12]
+    log_path = place / f"{name}.log"
+
+    def make(partial):
+        main = place / f"{name}.cpp"
+        main.write_text(source)
+        objects = [*place.glob("*.a"), *place.glob("verilated*.o")]
+        include = [f"-I{place}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
+        with open(log_path, "w") as log:
+            status = execute(["g++", "-std=gnu++17", "-O2", *include, str(main), "-o", str(partial), "-Wl,--start-group",
+                              *map(str, objects), "-Wl,--end-group", "-pthread"], cwd=place, env=dict(os.environ), log=log,
+                             timeout=timeout)
+        if status:
+            raise ToolError(f"building a C++ program around {place.name} failed (log: {log_path})")
+
+    return made_once(place / name, make, timeout)

@@ -1,0 +1,29 @@
+"""Functions short enough to be read in one go."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MOST = 60
+#: Still longer; whoever cuts one, takes it out. What an `elaborate` says is one circuit, and may be long.
+LONG = {
+    "hw/activation/function_table.py _look_up", "hw/activation/softmax_unit.py _issue",
+    "hw/boards/board_memory.py _elaborate_read",
+    "sim/compiler/tiling.py plan_stage",
+}
+
+
+def functions(path):
+    """`(name, lines)` of each function in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield f"{path.relative_to(ROOT)} {node.name}", node.end_lineno - node.lineno + 1
+
+
+@pytest.mark.parametrize("top", ["hw", "sim", "scripts"])
+def test_functions_are_short(top):
+    long = {name for path in (ROOT / top).rglob("*.py") for name, lines in functions(path)
+            if lines > MOST and not name.endswith(" elaborate")}
+    assert long == {name for name in LONG if name.startswith(f"{top}/")}
