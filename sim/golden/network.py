@@ -22,7 +22,8 @@ def patches(values, term, size):
     padded = np.zeros((batch, *need, channels), values.dtype)
     source, target = [], []
     for have, wanted, before in zip((height, width), need, term.padding):
-        source.append(slice(max(0, -before), max(0, min(have, wanted - before))))
+        first = max(0, -before)
+        source.append(slice(first, max(first, min(have, wanted - before))))        # none, where all is padding
         target.append(slice(max(0, before), max(0, before) + source[-1].stop - source[-1].start))
     padded[:, target[0], target[1]] = values[:, source[0], source[1]]
     parts = []

@@ -40,61 +40,42 @@ module testbench #(
     output wire [31:0]           errors,
     output wire [63:0]           cycle
 );
-    wire                     awid, awlock, awvalid, awready;
-    wire [ADDRESS_WIDTH-1:0] awaddr;
-    wire [7:0]               awlen;
-    wire [2:0]               awsize, awprot;
-    wire [1:0]               awburst;
-    wire [3:0]               awcache, awqos;
-    wire [BUS_WIDTH-1:0]     wdata;
-    wire [BUS_WIDTH/8-1:0]   wstrb;
-    wire                     wlast, wvalid, wready;
-    wire                     bid, bvalid, bready;
-    wire [1:0]               bresp;
-    wire                     arid, arlock, arvalid, arready;
-    wire [ADDRESS_WIDTH-1:0] araddr;
-    wire [7:0]               arlen;
-    wire [2:0]               arsize, arprot;
-    wire [1:0]               arburst;
-    wire [3:0]               arcache, arqos;
-    wire                     rid, rlast, rvalid, rready;
-    wire [BUS_WIDTH-1:0]     rdata;
-    wire [1:0]               rresp;
+    wire                     m_axi_awid, m_axi_awlock, m_axi_awvalid, m_axi_awready;
+    wire [ADDRESS_WIDTH-1:0] m_axi_awaddr;
+    wire [7:0]               m_axi_awlen;
+    wire [2:0]               m_axi_awsize, m_axi_awprot;
+    wire [1:0]               m_axi_awburst;
+    wire [3:0]               m_axi_awcache, m_axi_awqos;
+    wire [BUS_WIDTH-1:0]     m_axi_wdata;
+    wire [BUS_WIDTH/8-1:0]   m_axi_wstrb;
+    wire                     m_axi_wlast, m_axi_wvalid, m_axi_wready;
+    wire                     m_axi_bid, m_axi_bvalid, m_axi_bready;
+    wire [1:0]               m_axi_bresp;
+    wire                     m_axi_arid, m_axi_arlock, m_axi_arvalid, m_axi_arready;
+    wire [ADDRESS_WIDTH-1:0] m_axi_araddr;
+    wire [7:0]               m_axi_arlen;
+    wire [2:0]               m_axi_arsize, m_axi_arprot;
+    wire [1:0]               m_axi_arburst;
+    wire [3:0]               m_axi_arcache, m_axi_arqos;
+    wire                     m_axi_rid, m_axi_rlast, m_axi_rvalid, m_axi_rready;
+    wire [BUS_WIDTH-1:0]     m_axi_rdata;
+    wire [1:0]               m_axi_rresp;
 
-    tpu core (
-        .aclk(clk), .aresetn(rst_n && bd_reset !== 1'b1), .irq(irq),
-        .s_axil_awaddr(s_axil_awaddr), .s_axil_awvalid(s_axil_awvalid), .s_axil_awready(s_axil_awready),
-        .s_axil_wdata(s_axil_wdata), .s_axil_wstrb(s_axil_wstrb), .s_axil_wvalid(s_axil_wvalid),
-        .s_axil_wready(s_axil_wready),
-        .s_axil_bresp(s_axil_bresp), .s_axil_bvalid(s_axil_bvalid), .s_axil_bready(s_axil_bready),
-        .s_axil_araddr(s_axil_araddr), .s_axil_arvalid(s_axil_arvalid), .s_axil_arready(s_axil_arready),
-        .s_axil_rdata(s_axil_rdata), .s_axil_rresp(s_axil_rresp), .s_axil_rvalid(s_axil_rvalid),
-        .s_axil_rready(s_axil_rready),
-        .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen), .m_axi_awsize(awsize), .m_axi_awburst(awburst),
-        .m_axi_awlock(awlock), .m_axi_awcache(awcache), .m_axi_awprot(awprot), .m_axi_awqos(awqos),
-        .m_axi_awvalid(awvalid), .m_axi_awready(awready),
-        .m_axi_wdata(wdata), .m_axi_wstrb(wstrb), .m_axi_wlast(wlast), .m_axi_wvalid(wvalid), .m_axi_wready(wready),
-        .m_axi_bid(bid), .m_axi_bresp(bresp), .m_axi_bvalid(bvalid), .m_axi_bready(bready),
-        .m_axi_arid(arid), .m_axi_araddr(araddr), .m_axi_arlen(arlen), .m_axi_arsize(arsize), .m_axi_arburst(arburst),
-        .m_axi_arlock(arlock), .m_axi_arcache(arcache), .m_axi_arprot(arprot), .m_axi_arqos(arqos),
-        .m_axi_arvalid(arvalid), .m_axi_arready(arready),
-        .m_axi_rid(rid), .m_axi_rdata(rdata), .m_axi_rresp(rresp), .m_axi_rlast(rlast), .m_axi_rvalid(rvalid),
-        .m_axi_rready(rready)
-    );
+    tpu core (.aclk(clk), .aresetn(rst_n && bd_reset !== 1'b1), .*);
 
     axi_memory #(
         .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(ADDRESS_WIDTH), .ID_WIDTH(1), .BYTES(MEMORY_BYTES)
     ) memory (
         .aclk(clk), .aresetn(rst_n),
-        .s_axi_awid(awid), .s_axi_awaddr(awaddr), .s_axi_awlen(awlen), .s_axi_awsize(awsize), .s_axi_awburst(awburst),
-        .s_axi_awvalid(awvalid), .s_axi_awready(awready),
-        .s_axi_wdata(wdata), .s_axi_wstrb(wstrb), .s_axi_wlast(wlast), .s_axi_wvalid(wvalid), .s_axi_wready(wready),
-        .s_axi_bid(bid), .s_axi_bresp(bresp), .s_axi_bvalid(bvalid), .s_axi_bready(bready),
-        .s_axi_arid(arid), .s_axi_araddr(araddr), .s_axi_arlen(arlen), .s_axi_arsize(arsize), .s_axi_arburst(arburst),
-        .s_axi_arvalid(arvalid), .s_axi_arready(arready),
-        .s_axi_rid(rid), .s_axi_rdata(rdata), .s_axi_rresp(rresp), .s_axi_rlast(rlast), .s_axi_rvalid(rvalid),
-        .s_axi_rready(rready),
-        .bd_address(bd_address), .bd_last(bd_last), .bd_wdata(bd_wdata), .bd_write(bd_write), .bd_read(bd_read),
-        .bd_dump(bd_dump), .bd_rdata(bd_rdata), .bd_reset(bd_reset), .errors(errors), .cycle(cycle)
+        .s_axi_awid(m_axi_awid), .s_axi_awaddr(m_axi_awaddr), .s_axi_awlen(m_axi_awlen), .s_axi_awsize(m_axi_awsize),
+        .s_axi_awburst(m_axi_awburst), .s_axi_awvalid(m_axi_awvalid), .s_axi_awready(m_axi_awready),
+        .s_axi_wdata(m_axi_wdata), .s_axi_wstrb(m_axi_wstrb), .s_axi_wlast(m_axi_wlast), .s_axi_wvalid(m_axi_wvalid),
+        .s_axi_wready(m_axi_wready),
+        .s_axi_bid(m_axi_bid), .s_axi_bresp(m_axi_bresp), .s_axi_bvalid(m_axi_bvalid), .s_axi_bready(m_axi_bready),
+        .s_axi_arid(m_axi_arid), .s_axi_araddr(m_axi_araddr), .s_axi_arlen(m_axi_arlen), .s_axi_arsize(m_axi_arsize),
+        .s_axi_arburst(m_axi_arburst), .s_axi_arvalid(m_axi_arvalid), .s_axi_arready(m_axi_arready),
+        .s_axi_rid(m_axi_rid), .s_axi_rdata(m_axi_rdata), .s_axi_rresp(m_axi_rresp), .s_axi_rlast(m_axi_rlast),
+        .s_axi_rvalid(m_axi_rvalid), .s_axi_rready(m_axi_rready),
+        .*      // the back door, errors, cycle
     );
 endmodule

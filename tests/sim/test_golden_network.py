@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, multiply_accumulate, round_bfloat16
-from amaranth_tpu.sim.golden.network import pool_max, run_graph, run_stage
+from amaranth_tpu.sim.golden.network import patches, pool_max, run_graph, run_stage
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 
 
@@ -82,3 +82,11 @@ def test_graph_joins_parts_and_orders(rng):
     assert np.allclose(got[:, ::-1], np.concatenate([left, right], axis=1), rtol=2e-2, atol=1e-2)
     assert kept["y"].shape == (5, 1, 2, 3) and kept["y"].dtype == bfloat16
     assert np.array_equal(got, run_graph(graph, samples))
+
+
+@pytest.mark.parametrize("padding", [(-5, 3), (-5, 0), (0, 3), (4, -3)])
+def test_a_window_that_sees_padding_alone(padding):
+    """Of a Slice and a Pad that leave nothing of the source under the window."""
+    values = np.ones((1, 4, 2, 1), np.float32).astype(bfloat16)
+    term = Term("x", np.ones((2, 2, 1, 1), np.float32).astype(bfloat16), padding=padding)
+    assert not patches(values, term, (1, 1)).astype(np.float32).any()

@@ -107,9 +107,17 @@ def values_of(path, x, names):
     return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x})))
 
 
+def _size_of_sums(values, term):
+    """Root mean square that sums of a term would have if their products were independent. Rounding is in proportion to it, also
+    where little is left, because products cancel or ReLU cuts what they make."""
+    weights = np.square(term.weights.astype(np.float32)).sum(axis=(0, 1, 2))
+    return np.sqrt(np.square(values.astype(np.float32)).mean() * max(0.09, weights.max(initial=0)))
+
+
 def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
     """The golden model of a model's graph gives what onnxruntime gives. Every stage that says which value of the model it makes
-    is compared, and the next ones go on from onnxruntime's."""
+    is compared, and the next ones go on from onnxruntime's. Rounding of the stages between two that are compared adds up, the more
+    where a difference leaves little; an error in the reading is of the size of the values."""
     graph = load_network(path, **options)
     assert graph.softmax == softmax
     assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]
@@ -121,7 +129,9 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
     known = values_of(path, x, [stage.value for stage in graph.stages if stage.value])
     samples = x.astype(np.float32).reshape(len(x), -1)
     tensors = {graph.input: round_bfloat16(graph.arrange_input(samples))}
+    unknown, limit = 0, 1
     for stage in graph.stages:
+        unknown += 2
         result = run_stage(stage, tensors, binary32=stage.output == graph.output)
         whole = tensors.setdefault(stage.output, np.full((len(x), *graph.tensors[stage.output].shape), np.nan, result.dtype))
         (top, left), (height, width) = stage.origin, stage.result_size
@@ -129,13 +139,15 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
         if stage.value:
             value = known[stage.value]
             value = (value if value.ndim == 4 else value.reshape(*value.shape, 1, 1)).transpose(0, 2, 3, 1)
-            read = [tensors[term.source].astype(np.float32) for term in stage.terms]
-            close(whole, value, tolerance, 0.3 * max(np.sqrt((array ** 2).mean()) for array in read))
+            scale = max(_size_of_sums(tensors[term.source], term) for term in stage.terms)
+            limit, unknown = unknown - 1, 0
+            close(whole, value, tolerance * limit, scale)
             if stage.output != graph.output:
                 tensors[stage.output] = round_bfloat16(value)
     results = graph.arrange_output(tensors[graph.output]).astype(np.float32)
     if softmax:
         results = np.exp(results - results.max(1, keepdims=True))
         results /= results.sum(1, keepdims=True)
-    close(results, wanted, 2 * tolerance, 0.1)
+    scale = max(0.1, *(_size_of_sums(tensors[term.source], term) for term in stage.terms))
+    close(results, wanted, tolerance * max(2, unknown + 1, limit), scale)
     return graph
