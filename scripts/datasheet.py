@@ -15,9 +15,11 @@ from amaranth_tpu.hw.spec.instruction import INSTRUCTION_WIDTH
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Fault, Format, Function, Region
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
-from amaranth_tpu.sim.golden.functions import Function as Activation
-from amaranth_tpu.sim.golden.functions import errors, is_steady, lookup
+from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
 from amaranth_tpu.sim.golden.softmax import errors as softmax_errors
+from amaranth_tpu.sim.golden.table_lookup import lookup
+from amaranth_tpu.sim.ir.functions import DEFINITIONS
+from amaranth_tpu.sim.ir.functions import Function as Activation
 
 from .publish.core_tables import instruction_cycles, memories, ports
 from .publish.worked_example import worked_example
@@ -112,12 +114,11 @@ def functions():
         sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 300_000)), rng.uniform(low, high, 300_000)
         operands.append(np.concatenate([*sizes, *np.negative(sizes)]).astype(np.float32).view(np.uint32))
     rows = []
-    for name, parameters in (
-            ("leaky_relu", ()), ("clip", (0, 6)), ("sigmoid", ()), ("tanh", ()), ("gelu", ()), ("gelu_tanh", ()),
-            ("hard_sigmoid", ()), ("hard_swish", ()), ("silu", ()), ("mish", ()), ("elu", ()), ("selu", ()), ("softplus", ()),
-            ("softsign", ()), ("exp", ()), ("abs", ()), ("erf", ())):
-        function = Activation(name, parameters)
-        table, largest = function.table(), []
+    for one in DEFINITIONS.values():
+        if one.built_in:
+            continue
+        function = Activation(one.name, one.example)
+        table, largest = table_of(function), []
         for index, sums in enumerate(operands):
             sums = sums if index == 0 else sums[is_steady(function, sums)]
             largest.append(f"{errors(function, sums, lookup(sums, table)).max():.3f}" if len(sums) else "-")

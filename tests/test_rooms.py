@@ -16,10 +16,11 @@ ORDER = """
     sim/benches sim/proofs
     sim/host sim/check
     sim/compiler sim/frontend sim/models
-    sim/fusion sim/formula
+    sim/fusion
     sim/rtl
     sim/golden
     sim/ir
+    sim/formula
     sim/data
     hw/fpga hw/fusesoc_generator
     hw/boards

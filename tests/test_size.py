@@ -11,7 +11,6 @@ MOST = 60
 LONG = {
     "hw/activation/function_table.py _look_up", "hw/activation/softmax_unit.py _issue",
     "hw/boards/board_memory.py _elaborate_read",
-    "sim/compiler/tiling.py plan_stage",
 }
 
 

@@ -78,7 +78,7 @@ def _batch_size(network, images=None):
 
 
 def _print_operators(as_json):
-    from amaranth_tpu.sim.frontend.values import supported_operators
+    from amaranth_tpu.sim.frontend.operators import supported_operators
     groups = {group: list(names) for group, names in supported_operators().items()}
     if as_json:
         print(json.dumps(groups))

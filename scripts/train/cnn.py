@@ -37,7 +37,7 @@ try:
 except ImportError as error:
     raise SystemExit(f"error: {error}; training needs: pip install 'amaranth-tpu[train,data]'") from None
 
-__all__ = ["NETWORKS", "Recipe", "train", "fold", "accuracy", "multiply_accumulates", "export"]
+__all__ = ["NETWORKS", "Recipe", "train", "fold_batch_norm", "accuracy", "multiply_accumulates", "export"]
 
 _HELD_OUT = 5_000
 
@@ -141,8 +141,8 @@ def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report
             if report:
                 report(step, steps, loss.item())
         if validate:
-            validate(epoch + 1, fold(average))
-    return fold(average)
+            validate(epoch + 1, fold_batch_norm(average))
+    return fold_batch_norm(average)
 
 
 @torch.no_grad()
@@ -153,7 +153,7 @@ def _follow(average, network, kept):
             value.lerp_(now[name], 1 - kept)
 
 
-def fold(network):
+def fold_batch_norm(network):
     """The same function without normalization and Dropout, its weights rounded to bfloat16; biases stay binary32."""
     layers = []
     for module in copy.deepcopy(network).eval():
@@ -270,7 +270,7 @@ def main(
     recipe, output = NETWORKS[name], output or SHIPPED[name]
     (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
     (images, labels), (held, held_labels) = _split(images, labels, seed)
-    network = fold(nn.Sequential(*recipe.layers()))
+    network = fold_batch_norm(nn.Sequential(*recipe.layers()))
     typer.echo(f"{len(images)} digits to train on, {len(held)} to validate, {len(default)} of the default data set left out; "
                f"{multiply_accumulates(network):,} multiply-accumulates an image")
     with shown_training(epochs or recipe.epochs) as (report, console):

@@ -10,8 +10,8 @@ from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Task, exists
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..golden import arithmetic as golden
-from ..golden.functions import Table, lookup
 from ..golden.softmax import softmax
+from ..golden.table_lookup import Table, lookup
 from ..rtl.bench_side import arguments, report
 from ..rtl.ports import binary32_bits, pack, play
 

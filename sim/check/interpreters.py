@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..frontend.values import inline
-from ..frontend.values import title as node_title
+from ..frontend.messages import inline
+from ..frontend.messages import title as node_title
 
 __all__ = ["InterpreterError", "Interpreter", "available", "onnxruntime_of", "onnx_reference", "onnx_reference_binary64",
            "values_of", "overflow_of"]

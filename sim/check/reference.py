@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..fusion.nodes import NO_FUNCTION, Input
+from ..fusion.nodes import Input
 from ..fusion.origin import softmax
 from ..golden.arithmetic import round_bfloat16
-from ..golden.functions import Function
 from ..golden.network import run_graph
+from ..ir.functions import NONE
 from ..ir.graph import span
 
 __all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_draft", "check_stages", "tensors_of"]
@@ -137,15 +137,15 @@ def _sums(node, part, number, tensors, errors, rounding):
 
 def _function(function, values, errors, rounding):
     """A function of values, and the error bounds that follow: also where it bends or jumps near one of them."""
-    if function == NO_FUNCTION:
+    if function == NONE:
         return values, errors
-    exact = Function(*function).exact
+    exact = function.exact
     result = exact(values)
-    away = errors if function[0] == "relu" else errors + rounding.point * np.abs(values)
+    away = errors if function.name == "relu" else errors + rounding.point * np.abs(values)
     error = np.maximum.reduce([np.abs(exact(values + part * away) - result) for part in (-1, -0.5, 0.5, 1)])
-    if function[0] != "relu":
+    if function.name != "relu":
         error = error + rounding.value * np.abs(result) + 2 * _TINY
-    if function[0] not in _STRAIGHT:
+    if function.name not in _STRAIGHT:
         error = error + rounding.curve * (1 + np.abs(values))
     return result, np.where(np.isfinite(error), error, np.inf)
 

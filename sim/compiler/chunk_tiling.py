@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 
 from ..ir.tiles import tiles_of
-from .results import is_table
 from .tiling import NothingFits, Rectangle, StagePlan, blocks_of, even_groups, passes_of
 from .timing import turnaround
 
@@ -197,7 +196,7 @@ def run_cost(batched, plan, config, layouts):
                 compute += len(part.blocks) * 8
             column += count
         bus += one.whole * beats if len(part.blocks) == 1 else 0
-        functions += TABLE_WORDS if is_table(one.stage.function) else 0
+        functions += TABLE_WORDS if one.stage.function.is_table else 0
     chunks = batched.batch / batched.rows
     overlap = 1 if chunks == 1 or 2 * layouts[batched.stages[plan.stages[0]].terms[0].source].sample <= \
         config.unified_buffer_depth - plan.home_size - plan.staging else 1.1

@@ -8,10 +8,10 @@ are generated (:mod:`sim.compiler.codegen`) and scheduled (:mod:`sim.compiler.sc
 
 import numpy as np
 
+from ..ir.functions import NONE
 from .im2col import fold
 from .image import HostMemory, make_program
 from .program import CompileError, Program, disassemble
-from .results import is_table
 from .search import scheduled, search
 from .split_pool import split_windows
 
@@ -42,10 +42,10 @@ def _check(stages, config):
     """That the core has what the stages need."""
     for stage in stages:
         lacking = [(stage.pool, config.pooling, "pooling"), (stage.softmax, config.softmax, "softmax"),
-                   (is_table(stage.function) or stage.times, config.table_lanes, "table_lanes")]
+                   (stage.function.is_table or stage.times, config.table_lanes, "table_lanes")]
         for needed, there, name in lacking:
             if needed and not there:
                 raise CompileError(f"stage {stage.name}: needs a core with {name}; set it in its configuration "
                                    f"(--{name.replace('_', '-')})")
-        if stage.times and (stage.pool or stage.softmax or stage.function != "none"):
+        if stage.times and (stage.pool or stage.softmax or stage.function != NONE):
             raise ValueError(f"stage {stage.name}: a product goes with neither pooling nor a function")

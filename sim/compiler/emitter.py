@@ -5,6 +5,7 @@ from itertools import accumulate
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Opcode, Region
 
+from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
 from .instructions import Op, Places, Ring, waits
 from .layout import ZEROS
@@ -112,7 +113,7 @@ class Emitter:
             return
         self.loaded = function
         number = self.tables.setdefault(function, len(self.tables))
-        table = function.table()
+        table = table_of(function)
         base = ZEROS * 2 * self.n + self.total_biases * 4 * self.n + number * 2 * TABLE_WORDS
         vectors = TABLE_WORDS // self.n
         part = min(vectors, operands.size)

@@ -5,6 +5,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Opcode, Region, encode
 
 from ..golden.arithmetic import bfloat16
+from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
 from .layout import ZEROS
 from .program import Program, check_regions, host_vectors
@@ -136,7 +137,7 @@ def make_program(memory, plans, ops, groups, tables, config, cycles):
     (order, tiles), tile = groups, 2 * n * n
     constants = (len(ops) + 1) * config.instruction_bytes
     fixed = bytes(ZEROS * 2 * n) + memory.biases() + b"".join(
-        function.table().words.astype("<u2").tobytes() for function in tables)
+        table_of(function).words.astype("<u2").tobytes() for function in tables)
     align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
     weights = -(-(constants + len(fixed)) // align) * align
     sizes = {region: size * 2 * n for region, size in host.sizes.items()}

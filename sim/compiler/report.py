@@ -7,6 +7,7 @@ from itertools import groupby
 from amaranth_tpu.hw.spec.isa import Opcode, decode, encode
 from amaranth_tpu.hw.spec.registers import STALLS
 
+from ..ir.functions import NONE
 from .image import array_cycles
 from .program import host_vectors
 from .timing import simulate
@@ -75,9 +76,8 @@ def _kind(stage):
     words = [" + ".join(dict.fromkeys(parts))]
     if stage.pool:
         words.append("max " + "x".join(map(str, stage.pool.window)))
-    function = stage.function if isinstance(stage.function, str) else stage.function.name
-    if function != "none":
-        words.append(function)
+    if stage.function != NONE:
+        words.append(stage.function.name)
     if stage.softmax:
         words.append("softmax")
     if stage.times:

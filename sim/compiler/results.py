@@ -5,18 +5,11 @@ from amaranth_tpu.hw.spec.isa import Format, Function, Opcode
 from ..ir.tiles import tiles_of
 from .tiling import runs_of_windows
 
-__all__ = ["Results", "is_table"]
-
-
-def is_table(function):
-    """Whether a stage's function is read from the function table."""
-    return not isinstance(function, str) and function.name not in ("none", "relu")
+__all__ = ["Results"]
 
 
 def _code(function):
-    if is_table(function):
-        return Function.TABLE
-    return Function[(function if isinstance(function, str) else function.name).upper()]
+    return Function.TABLE if function.is_table else Function[function.name.upper()]
 
 
 class Results:

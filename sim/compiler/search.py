@@ -9,7 +9,6 @@ from .codegen import generate
 from .layout import lay_out
 from .overlap import groups_of, vectors_of
 from .program import CompileError
-from .results import is_table
 from .scheduling import ordered, with_weights
 from .tiling import NothingFits, count_passes, plan_stage
 from .timing import MATMUL, estimate, simulate
@@ -155,7 +154,7 @@ def _overlaps(batched, host, config, depth):
 def _fit(batched, host, config, group):
     """Whether stages, (number, plan) each, fit the buffers side by side."""
     functions = [batched.stages[number].function for number, _ in group]
-    return (len({function for function in functions if is_table(function)}) < 2
+    return (len({function for function in functions if function.is_table}) < 2
             and sum(plan.sums for _, plan in group) <= config.accumulator_depth
             and vectors_of([plan for _, plan in group], host.zeros, config.unified_buffer_depth, False) is not None)
 

@@ -6,7 +6,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 
 from ..ir.tiles import tiles_of
 from .matmuls import Group
-from .results import Results, is_table
+from .results import Results
 from .tiling import Area, Rectangle, count_passes, passes_of
 from .timing import turnaround
 
@@ -58,7 +58,7 @@ class StageCode:
 
     def prepare(self):
         """What all the jobs need: the table of the function, zeros beside the results."""
-        if is_table(self.stage.function):
+        if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
         if self.layout.beside and not self.results.partial:
             self.emitter.load_zeros(self.staging.base, self.staging.size)

@@ -10,7 +10,7 @@ from functools import reduce
 from hashlib import blake2b
 
 __all__ = ["Formula", "VARIABLE", "DEEPEST", "constant", "formula", "negative", "least", "largest", "clipped", "cut_below",
-           "logarithm", "function_formula"]
+           "logarithm", "product", "line"]
 
 #: Operations one behind the other that are followed; the longest known form of a function that exporters write has 10.
 DEEPEST = 16
@@ -113,48 +113,9 @@ def logarithm(one):
     return formula("log", one)
 
 
-def _line(slope, shift):
-    return formula("add", formula("multiply", constant(slope), VARIABLE), constant(shift))
+def product(one, two):
+    return formula("multiply", one, two)
 
 
-def _times(operation, argument=VARIABLE):
-    return formula("multiply", VARIABLE, formula(operation, argument))
-
-
-def _expm1(one):
-    return formula("expm1", one)
-
-
-def _gelu_tanh():
-    cubic = formula("multiply", constant(0.044715), formula("power", VARIABLE, parameter=2))
-    inner = formula("multiply", VARIABLE, formula("add", constant(1), cubic))
-    return _times("sigmoid", formula("multiply", constant((8 / 3.141592653589793) ** 0.5), inner))
-
-
-#: Name of a function of :mod:`sim.golden.functions` -> its formula, from its parameters.
-_FUNCTIONS = {
-    "none": lambda: VARIABLE,
-    "relu": lambda: largest(VARIABLE, constant(0)),
-    "leaky_relu": lambda alpha: cut_below(VARIABLE, alpha, lambda one: one),
-    "clip": lambda low, high: clipped(VARIABLE, low, high),
-    "sigmoid": lambda: formula("sigmoid", VARIABLE),
-    "tanh": lambda: formula("tanh", VARIABLE),
-    "gelu": lambda: _times("normal"),
-    "gelu_tanh": _gelu_tanh,
-    "hard_sigmoid": lambda alpha, beta: clipped(_line(alpha, beta), 0, 1),
-    "hard_swish": lambda: formula("multiply", VARIABLE, clipped(_line(1 / 6, 0.5), 0, 1)),
-    "silu": lambda: _times("sigmoid"),
-    "mish": lambda: _times("tanh", formula("softplus", VARIABLE)),
-    "elu": lambda alpha: cut_below(VARIABLE, alpha, _expm1),
-    "selu": lambda alpha, gamma: formula("multiply", constant(gamma), cut_below(VARIABLE, alpha, _expm1)),
-    "softplus": lambda: formula("softplus", VARIABLE),
-    "softsign": lambda: formula("softsign", VARIABLE),
-    "exp": lambda: formula("exp", VARIABLE),
-    "abs": lambda: formula("absolute", VARIABLE),
-    "erf": lambda: formula("erf", VARIABLE),
-}
-
-
-def function_formula(function):
-    """The formula of a :class:`sim.golden.functions.Function`."""
-    return _FUNCTIONS[function.name](*function.parameters)
+def line(one, slope, shift):
+    return formula("add", product(one, constant(slope)), constant(shift))

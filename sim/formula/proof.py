@@ -14,7 +14,7 @@ numbers are not looked at: the core has none.
 
 import numpy as np
 
-from .formulas import function_formula
+from .formulas import VARIABLE
 from .ranges import LARGEST, evaluate
 
 __all__ = ["agrees", "proves", "jump"]
@@ -105,11 +105,11 @@ def _closed(formula, other, x, error, blur, exact):
 
 
 def proves(formula, function):
-    """Whether an even formula is a :class:`sim.golden.functions.Function` for every number."""
+    """Whether an even formula is a :class:`sim.ir.functions.Function` for every number."""
     ends = np.array([0.0, np.inf, -np.inf])
     if not _points(formula, function, ends)[0].all():
         return False
-    other = function_formula(function)
+    other = function.formula(VARIABLE)
     signs, starts = np.array([1.0, -1.0]), np.array([_FIRST, _FIRST])
     count, step = _COUNT, 1 << 16
     while True:

@@ -11,10 +11,10 @@ from math import prod
 import numpy as np
 
 from ..ir.errors import ModelError
-from .constants import fold
-from .values import FLOATS, LIMIT, Flow
+from .constants import fold_constants
+from .values import FLOATS, LIMIT, SymbolicTensor
 
-__all__ = ["Sizes", "Repeated", "fold_open", "checked"]
+__all__ = ["Sizes", "Repeated", "fold_open_constants", "checked"]
 
 # Operators that only move entries: which of their inputs hold these.
 _MOVES = {
@@ -58,7 +58,7 @@ def _parts(value):
     return (value.values, value.powers) if isinstance(value, Sizes) else (value, np.zeros(value.shape, np.int64))
 
 
-def fold_open(step, folder):
+def fold_open_constants(step, folder):
     """Outputs, a list, of a :class:`sim.frontend.values.Step` of constants of which some are :class:`Sizes` or :class:`Repeated`.
 
     Raises
@@ -69,7 +69,7 @@ def fold_open(step, folder):
     operator, arguments = step.operator, step.arguments
 
     def folded(constants):
-        return fold(replace(step, arguments=constants), folder)
+        return fold_constants(replace(step, arguments=constants), folder)
 
     if operator in ("ConstantOfShape", "Expand") and isinstance(arguments[-1], Sizes):
         return [_repeated(step, folded)]
@@ -169,7 +169,7 @@ def _repeated(step, folded):
 
 
 def checked(step):
-    """A step that a Flow goes into, with what is the same for each sample as the Flow's operators take it.
+    """A step that a SymbolicTensor goes into, with what is the same for each sample as the SymbolicTensor's operators take it.
 
     Raises
     ------
@@ -177,19 +177,20 @@ def checked(step):
         If the size of the batch would be data, or an index.
     """
     operator, arguments = step.operator, step.arguments
-    flow = next(value for value in arguments if isinstance(value, Flow))
+    tensor = next(value for value in arguments if isinstance(value, SymbolicTensor))
     for place, value in enumerate(arguments):
         if isinstance(value, Sizes) and (operator not in ("Reshape", "Expand") or place != 1):
             raise _refused(step)
-    return replace(step, arguments=[_beside(step, value, flow) if isinstance(value, Repeated) else value for value in arguments])
+    arguments = [_beside(step, value, tensor) if isinstance(value, Repeated) else value for value in arguments]
+    return replace(step, arguments=arguments)
 
 
-def _beside(step, repeated, flow):
+def _beside(step, repeated, tensor):
     values = repeated.values
-    if values.ndim - repeated.batch != len(flow.dims) - flow.batch or flow.dims[flow.batch] != 1:
+    if values.ndim - repeated.batch != len(tensor.dims) - tensor.batch or tensor.dims[tensor.batch] != 1:
         raise ModelError(f"{step.title}: joins samples with a constant that is repeated along another axis")
     if step.operator in _ELEMENTWISE:
         return values
-    if step.operator == "Concat" and values.ndim == len(flow.dims) and not values.any():
-        return flow.turned(np.full(values.shape, -1))
+    if step.operator == "Concat" and values.ndim == len(tensor.dims) and not values.any():
+        return tensor.turned(np.full(values.shape, -1))
     raise _refused(step)

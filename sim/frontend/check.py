@@ -16,7 +16,9 @@ from onnx import AttributeProto, TensorProto, defs, helper
 
 from ..data.printable import printable, quoted
 from ..ir.errors import ModelError
-from .values import FLOATS, INTEGERS, ONNX, show, title
+from .messages import title
+from .registry import ONNX
+from .values import FLOATS, INTEGERS, show
 
 __all__ = ["check_text", "check_header", "check_names", "check_nodes"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.printable import printable
 from ..ir.errors import ModelError
 from .batch import Sizes
-from .values import Flow, show
+from .values import SymbolicTensor, show
 
 __all__ = ["check_ranges"]
 
@@ -25,7 +25,7 @@ _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceSum", "ReduceMin", "ReduceProd"
 
 def _dims(value):
     """The shape, with None for an open batch."""
-    if not isinstance(value, Flow):
+    if not isinstance(value, SymbolicTensor):
         return getattr(value, "values", value).shape
     return tuple(None if axis == value.batch and value.is_open else size
                  for axis, size in enumerate(value.shape(value.samples or 1)))
@@ -216,7 +216,7 @@ def _clip(step, dims):
 
 def _dropout(step, dims):
     for name, value in (("ratio", step.argument(1)), ("training_mode", step.argument(2))):
-        if value is not None and (isinstance(value, Flow) or value.size != 1):
+        if value is not None and (isinstance(value, SymbolicTensor) or value.size != 1):
             _refuse(step, f"its {name} of the shape {show(_dims(value))} is not one constant number")
     if step.argument(2) is not None and step.arguments[2].any():
         _refuse(step, "must be exported for inference, not for training")

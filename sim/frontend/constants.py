@@ -8,9 +8,14 @@ from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, nump
 
 from ..golden.arithmetic import bfloat16
 from ..ir.errors import ModelError
-from .values import FLOATS, FOLDABLE, INTEGERS, LIMIT, ONNX, common, inline, title, unsupported
+from .messages import inline, title, unsupported
+from .registry import CONSTANTS, ONNX, OPERATORS, register
+from .values import FLOATS, INTEGERS, LIMIT, common
 
-__all__ = ["read_constant", "fold"]
+__all__ = ["read_constant", "fold_constants"]
+
+register(("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Mod", "Or", "Range", "ReduceL2", "ReduceMin",
+          "ReduceProd", "Tile"), None, CONSTANTS)
 
 
 def read_constant(tensor, what, folder):
@@ -34,10 +39,10 @@ def read_constant(tensor, what, folder):
         raise ModelError(f"{what} can't be read: {inline(error)}") from None
 
 
-def fold(step, folder):
+def fold_constants(step, folder):
     """Outputs, a list, of a :class:`sim.frontend.values.Step` that only has constants."""
     node, arguments, opset = step.node, step.arguments, step.opset
-    if node.op_type not in FOLDABLE or node.domain not in ONNX:
+    if node.domain not in ONNX or not OPERATORS[node.op_type].on_constants:
         raise unsupported(node, "is not supported on constants")
     if node.op_type == "Constant":
         (key, value), = step.attributes.items()

@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from ..fusion.fuse import bounds
-from ..fusion.nodes import NO_FUNCTION, Affine, Joint, Linear, Part, identity, per_channel
+from ..fusion.nodes import Affine, Joint, Linear, Part, identity, per_channel
 from ..ir.errors import ModelError
-from .values import Flow, common, limited, show, unsupported, whole
+from ..ir.functions import DEFINITIONS, NONE, RELU, Function, of_operator
+from .messages import unsupported
+from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator
+from .values import SymbolicTensor, common, limited, show, whole
 from .views import arrangement, copied, everything, select, slide, view
 
-__all__ = ["affine", "elementwise", "function", "apply_function", "apply_spec", "softmax"]
+__all__ = ["affine", "apply_operator", "apply_function", "broadcast", "softmax"]
 
 
 _LEAST = 2.0 ** -126        # normal number
@@ -18,173 +21,174 @@ _LEAST = 2.0 ** -126        # normal number
 
 # Scales and shifts
 
-def elementwise(step, flow):
+@operator("Add", "Sub", "Mul", "Sum", group=ELEMENTWISE, joins=True, counts_from_end=True)
+@operator("Div", "Neg", group=ELEMENTWISE, counts_from_end=True)
+@operator("BatchNormalization", group=ELEMENTWISE, on_constants=False)
+@operator("Scaler", group=ELEMENTWISE, domain=ML, on_constants=False)
+def elementwise(step, tensor):
     """Add, Sub, Mul, Div, Neg, Sum, BatchNormalization, Scaler."""
     operator = step.operator
     if operator == "Neg":
-        return affine(step, flow, scale=np.array(-1.0))
+        return affine(step, tensor, scale=np.array(-1.0))
     if operator == "Scaler":
         offset, scale = (np.array(step.attributes[key], dtype=np.float64) for key in ("offset", "scale"))
-        return affine(step, replace(flow, integer=False), scale=scale, shift=-offset * scale)
+        return affine(step, replace(tensor, integer=False), scale=scale, shift=-offset * scale)
     if operator == "BatchNormalization":
-        return _normalised(step, flow)
+        return _folded_batch_norm(step, tensor)
     if operator == "Sum":
         return _summed(step)
-    if all(isinstance(value, Flow) for value in step.arguments):
+    if all(isinstance(value, SymbolicTensor) for value in step.arguments):
         return _of_tensors(step)
-    left = isinstance(step.arguments[0], Flow)
+    left = isinstance(step.arguments[0], SymbolicTensor)
     constant = step.arguments[1 if left else 0].astype(np.float64)
     if operator == "Mul":
-        return affine(step, flow, scale=constant)
+        return affine(step, tensor, scale=constant)
     if operator == "Add":
-        return affine(step, flow, shift=constant)
+        return affine(step, tensor, shift=constant)
     if operator == "Sub":
-        return affine(step, flow, shift=-constant) if left else affine(step, flow, scale=np.array(-1.0), shift=constant)
+        return affine(step, tensor, shift=-constant) if left else affine(step, tensor, scale=np.array(-1.0), shift=constant)
     if not left:
         raise ModelError(f"{step.title}: divides a constant by values; only values by a constant is supported")
-    return affine(step, flow, scale=1 / constant)
+    return affine(step, tensor, scale=1 / constant)
 
 
 def _summed(step):
-    result, *flows = (value for value in step.arguments if isinstance(value, Flow))
-    for value in flows:
+    result, *tensors = (value for value in step.arguments if isinstance(value, SymbolicTensor))
+    for value in tensors:
         result = _of_tensors(replace(step, arguments=[result, value]))
     for value in step.arguments:
-        if not isinstance(value, Flow):
+        if not isinstance(value, SymbolicTensor):
             result = affine(step, result, shift=value.astype(np.float64))
     return result
 
 
-def _normalised(step, flow):
-    if step.attributes.get("training_mode", 0) or not isinstance(step.arguments[0], Flow):
+def _folded_batch_norm(step, tensor):
+    if step.attributes.get("training_mode", 0) or not isinstance(step.arguments[0], SymbolicTensor):
         raise ModelError(f"{step.title}: must be exported for inference")
     gain, offset, mean, variance = (value.astype(np.float64) for value in step.arguments[1:5])
     gain = gain / np.sqrt(variance + step.attributes.get("epsilon", 1e-5))
-    shape = (-1,) + (1,) * (len(flow.dims) - 2)
-    return affine(step, flow, scale=gain.reshape(shape), shift=(offset - mean * gain).reshape(shape))
+    shape = (-1,) + (1,) * (len(tensor.dims) - 2)
+    return affine(step, tensor, scale=gain.reshape(shape), shift=(offset - mean * gain).reshape(shape))
 
 
-def _per_value(step, flow, constant):
-    """A flow in the shape of `flow + constant`, and the constant as one number for each value of a sample."""
-    dims, batch = common(step, flow, constant)
-    flow = broadcast(step, flow, dims, batch)
-    return flow, np.broadcast_to(constant, dims).reshape(-1)
+def _per_value(step, tensor, constant):
+    """A tensor in the shape of `tensor + constant`, and the constant as one number for each value of a sample."""
+    dims, batch = common(step, tensor, constant)
+    tensor = broadcast(step, tensor, dims, batch)
+    return tensor, np.broadcast_to(constant, dims).reshape(-1)
 
 
-def affine(step, flow, scale=None, shift=None):
-    """`flow * scale + shift`."""
+def affine(step, tensor, scale=None, shift=None):
+    """`tensor * scale + shift`."""
     for constant in (scale, shift):
         if constant is not None and not np.isfinite(constant).all():
             raise ModelError(f"{step.title}: a constant of it is infinite or no number")
     if scale is not None and ((scale != 0) & (np.abs(scale) < _LEAST)).any():
         raise ModelError(f"{step.title}: multiplies by less than 2^-126, which is a subnormal number; the core takes these for 0")
     if scale is not None:
-        flow, scale = _per_value(step, flow, scale)
+        tensor, scale = _per_value(step, tensor, scale)
     if shift is not None:
-        dims = flow.dims
-        flow, shift = _per_value(step, flow, shift)
-        if scale is not None and flow.dims != dims:
-            scale = np.broadcast_to(scale.reshape(dims), flow.dims).reshape(-1)
-    flow = everything(step, flow)
+        dims = tensor.dims
+        tensor, shift = _per_value(step, tensor, shift)
+        if scale is not None and tensor.dims != dims:
+            scale = np.broadcast_to(scale.reshape(dims), tensor.dims).reshape(-1)
+    tensor = everything(step, tensor)
 
     def placed(values):
         if values is None:
             return None
-        array = np.empty(flow.size)
-        array[flow.index] = values
-        return per_channel(array.reshape(flow.source.shape), flow.source.shape)
-    return flow.of(Affine(**step.titles, shape=flow.source.shape, source=flow.source, loose=flow.source.loose,
+        array = np.empty(tensor.size)
+        array[tensor.index] = values
+        return per_channel(array.reshape(tensor.source.shape), tensor.source.shape)
+    return tensor.of(Affine(**step.titles, shape=tensor.source.shape, source=tensor.source, loose=tensor.source.loose,
                           scale=placed(scale), shift=placed(shift)))
 
 
 # Functions
 
-def function(step, flow):
+@operator(*(one.operator for one in DEFINITIONS.values() if one.operator), "PRelu", "Clip", group=FUNCTIONS, counts_from_end=True)
+@operator("Max", "Min", group=ELEMENTWISE, counts_from_end=True)
+def function(step, tensor):
     """Operators that are one function, and Clip, Max and Min with constants."""
     operator = step.operator
     if operator in ("Clip", "Max", "Min"):
-        return _bounded(step, flow)
+        return _bounded(step, tensor)
     if operator == "PRelu":
-        return _sloped(step, flow)
-    return apply_function(step, flow, operator)
+        return _sloped(step, tensor)
+    return apply_operator(step, tensor, operator)
 
 
 _STEEPEST = 1       # slope up to which two terms may have something in common that cancels out: none of them overflows alone
 
 
-def _sloped(step, flow):
+def _sloped(step, tensor):
     """PRelu."""
     slope = step.arguments[1]
-    if isinstance(slope, Flow) or not isinstance(step.arguments[0], Flow):
+    if isinstance(slope, SymbolicTensor) or not isinstance(step.arguments[0], SymbolicTensor):
         raise ModelError(f"{step.title}: its slope must be constant")
-    if common(step, flow, slope)[0] != flow.dims:
-        raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(flow)}")
+    if common(step, tensor, slope)[0] != tensor.dims:
+        raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(tensor)}")
     if not np.isfinite(slope).all():
         raise ModelError(f"{step.title}: its slope is infinite or no number")
     if np.unique(slope).size == 1:
-        return apply_spec(step, flow, ("leaky_relu", (float(slope.reshape(-1)[0]),)))
-    flow = everything(step, flow)
+        return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
+    tensor = everything(step, tensor)
     slope = slope.astype(np.float64)
     if np.abs(slope).max() > _STEEPEST:         # relu(x) - slope * relu(-x): a stage more, and nothing cancels out
-        below = apply_spec(step, affine(step, flow, scale=np.array(-1.0)), ("relu", ()))
-        return _of_tensors(replace(step, arguments=[apply_spec(step, flow, ("relu", ())), affine(step, below, scale=-slope)]),
-                           "Add")
+        below = apply_function(step, affine(step, tensor, scale=np.array(-1.0)), RELU)
+        above = apply_function(step, tensor, RELU)
+        return _of_tensors(replace(step, arguments=[above, affine(step, below, scale=-slope)]), "Add")
     # One slope for each channel: x * slope + relu(x) * (1 - slope).
-    return _of_tensors(replace(step, arguments=[affine(step, flow, scale=slope), affine(step, apply_spec(
-        step, flow, ("relu", ())), scale=1 - slope)]), "Add")
+    return _of_tensors(replace(step, arguments=[affine(step, tensor, scale=slope), affine(step, apply_function(
+        step, tensor, RELU), scale=1 - slope)]), "Add")
 
 
-#: ONNX operator -> name of the function, and its attributes with what they are when they are left out.
-_NAMES = {
-    "Relu": ("relu",), "Sigmoid": ("sigmoid",), "Tanh": ("tanh",), "HardSwish": ("hard_swish",), "Mish": ("mish",),
-    "Softplus": ("softplus",), "Softsign": ("softsign",), "Exp": ("exp",), "Abs": ("abs",), "Erf": ("erf",),
-    "LeakyRelu": ("leaky_relu", ("alpha", 0.01)), "Elu": ("elu", ("alpha", 1.0)),
-    "HardSigmoid": ("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)),
-    "Selu": ("selu", ("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
-}
-
-
-def apply_function(step, flow, operator):
+def apply_operator(step, tensor, operator):
     """The function of this ONNX operator; the attributes are the step's."""
-    if operator == "Gelu":
-        approximate = step.attributes.get("approximate", b"none").decode()
-        return apply_spec(step, flow, ("gelu_tanh" if approximate == "tanh" else "gelu", ()))
+    try:
+        return apply_function(step, tensor, _function_of(step, operator))
+    except ValueError as error:
+        raise ModelError(f"{step.title}: {error}") from None
+
+
+def _function_of(step, operator):
     if operator == "Clip":              # of a FusedConv
-        return apply_spec(step, flow, bounds(*step.attributes["activation_params"]))
-    if operator not in _NAMES:
-        raise ModelError(f"{step.title}: its activation {operator} is not supported; {', '.join(_NAMES)} are")
-    name, *attributes = _NAMES[operator]
-    fused = list(step.attributes.get("activation_params", []))
-    values = fused or [float(step.attributes.get(key, default)) for key, default in attributes]
+        return bounds(*step.attributes["activation_params"])
+    definition = of_operator(operator, step.attributes)
+    if definition is None:
+        known = dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator)
+        raise ModelError(f"{step.title}: its activation {operator} is not supported; {', '.join(known)} are")
+    values = list(step.attributes.get("activation_params", [])) or [
+        float(step.attributes.get(key, usual)) for key, usual in zip(definition.attributes, definition.parameters)]
     if not np.isfinite(values).all():
-        raise ModelError(f"{step.title}: one of {', '.join(key for key, _ in attributes)} is infinite or no number")
-    return apply_spec(step, flow, (name, tuple(values)))
+        raise ModelError(f"{step.title}: one of {', '.join(definition.attributes)} is infinite or no number")
+    return Function(definition.name, tuple(values))
 
 
-def apply_spec(step, flow, spec):
-    """A function by its name and parameters."""
-    if spec == NO_FUNCTION:
-        return flow
-    flow = everything(step, flow)
-    source = flow.source
-    return flow.of(Linear(**step.titles, shape=source.shape, parts=(identity(source),), function=spec, loose=source.loose))
+def apply_function(step, tensor, function):
+    """A Function of each value."""
+    if function == NONE:
+        return tensor
+    tensor = everything(step, tensor)
+    source = tensor.source
+    return tensor.of(Linear(**step.titles, shape=source.shape, parts=(identity(source),), function=function, loose=source.loose))
 
 
-def _bounded(step, flow):
+def _bounded(step, tensor):
     if step.operator == "Clip":
         low, high = (step.attributes.get(key) if step.opset < 11 else constant
                      for key, constant in zip(("min", "max"), (step.argument(1), step.argument(2))))
-        if isinstance(low, Flow) or isinstance(high, Flow) or not isinstance(step.arguments[0], Flow):
+        if [isinstance(value, SymbolicTensor) for value in (step.arguments[0], low, high)] != [True, False, False]:
             raise ModelError(f"{step.title}: its bounds must be constant")
         low, high = (None if bound is None else float(np.reshape(bound, ())) for bound in (low, high))
     else:
-        constants = [value for value in step.arguments if not isinstance(value, Flow)]
+        constants = [value for value in step.arguments if not isinstance(value, SymbolicTensor)]
         if len(constants) != len(step.arguments) - 1:
             raise ModelError(f"{step.title}: is only supported of one tensor and constants")
         if not constants:
-            return flow
+            return tensor
         dims, batch = common(step, *step.arguments)
-        flow = broadcast(step, flow, dims, batch)
+        tensor = broadcast(step, tensor, dims, batch)
         every = (np.maximum if step.operator == "Max" else np.minimum).reduce([np.broadcast_to(v, dims) for v in constants])
         if np.unique(every).size != 1:
             raise ModelError(f"{step.title}: its constants differ from value to value; only one constant number is supported")
@@ -196,43 +200,44 @@ def _bounded(step, flow):
     high = np.inf if high is None or high >= largest else high
     if not low <= high:
         raise ModelError(f"{step.title}: its bounds {low} and {high} are the wrong way round")
-    return apply_spec(step, flow, bounds(low, high))
+    return apply_function(step, tensor, bounds(low, high))
 
 
 # Softmax
 
-def softmax(step, flow, kind=None):
+@operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True)
+def softmax(step, tensor, kind=None):
     """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` is "softmax" or "log", if it is not the
     operator's. Over several positions at once nothing can make it, so it may only be left out."""
-    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(flow.dims)
+    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
     # Before opset 13 everything from the axis on was taken together.
-    axes = [axis] if step.opset >= 13 else range(axis, len(flow.dims))
-    if flow.batch in axes:
-        raise ModelError(f"{step.title}: is along axis {axis} of {show(flow)}, and so across the batch; "
+    axes = [axis] if step.opset >= 13 else range(axis, len(tensor.dims))
+    if tensor.batch in axes:
+        raise ModelError(f"{step.title}: is along axis {axis} of {show(tensor)}, and so across the batch; "
                          f"a sample may only depend on itself")
-    covered = np.prod([flow.dims[axis] for axis in axes])
+    covered = np.prod([tensor.dims[axis] for axis in axes])
     kind = kind or ("softmax" if step.operator == "Softmax" else "log")
-    if covered == flow.size:
-        flow = everything(step, flow)
-        return _shares(step, flow, "all" if kind == "softmax" and flow.source.shape[:2] != (1, 1) else kind)
-    if covered == flow.dims[axis] and kind == "softmax":
-        return _shares(step, arrangement(step, flow, last=axis)[0], kind)
-    raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample or over its channels; its shape is "
-                     f"{show(flow)}, its axis {axis}")
+    if covered == tensor.size:
+        tensor = everything(step, tensor)
+        return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
+    if covered == tensor.dims[axis] and kind == "softmax":
+        return _shares(step, arrangement(step, tensor, last=axis)[0], kind)
+    raise ModelError(f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
+                     f"{show(tensor)}, its axis {axis}")
 
 
-def _shares(step, flow, kind):
-    return flow.of(Linear(**step.titles, shape=flow.source.shape, parts=(identity(flow.source),), softmax=kind))
+def _shares(step, tensor, kind):
+    return tensor.of(Linear(**step.titles, shape=tensor.source.shape, parts=(identity(tensor.source),), softmax=kind))
 
 
 # Two tensors
 
-def broadcast(step, flow, dims, batch):
-    """A flow in this shape, into which it fits, with the batch along this axis."""
-    if dims == flow.dims:
-        return flow
+def broadcast(step, tensor, dims, batch):
+    """A tensor in this shape, into which it fits, with the batch along this axis."""
+    if dims == tensor.dims:
+        return tensor
     limited(step, *dims)
-    return flow.turned(np.broadcast_to(flow.sample, dims), batch)
+    return tensor.turned(np.broadcast_to(tensor.sample, dims), batch)
 
 
 def _of_tensors(step, operator=None):
@@ -243,7 +248,7 @@ def _of_tensors(step, operator=None):
         raise unsupported(step.node, "is not supported on two tensors")
     if one.dims != dims and two.dims == dims and operator != "Sub":
         one, two = two, one
-    one, two = (broadcast(step, flow, dims, batch) for flow in (one, two))
+    one, two = (broadcast(step, tensor, dims, batch) for tensor in (one, two))
     one = everything(step, one)
     # The second one's values in the places of the first one's node.
     height, width, channels = one.source.shape

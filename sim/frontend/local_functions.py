@@ -4,7 +4,8 @@ from onnx import defs
 
 from ..data.printable import printable
 from ..ir.errors import ModelError
-from .values import ONNX, inline, title
+from .messages import inline, title
+from .registry import ONNX
 
 __all__ = ["without_functions"]
 

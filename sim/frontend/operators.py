@@ -1,121 +1,103 @@
-"""What each ONNX operator does to a :class:`sim.frontend.values.Flow`."""
+"""What each ONNX operator does to a :class:`sim.frontend.values.SymbolicTensor`."""
 
 from dataclasses import replace
 
 from ..fusion.nodes import Unknown
 from ..ir.errors import ModelError
-from . import dense, elementwise, reshapes, shapes, windows
+from . import dense, reshapes, shapes, windows  # noqa: F401 - registers their operators
 from .expressions import recognise, unknown
+from .messages import unsupported
+from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators
 from .tensor_formulas import ELEMENTS, formulas_of
-from .values import LOWEST, ML, PARTS, Flow, show, unsupported
+from .values import LOWEST, SymbolicTensor, show
 
-__all__ = ["apply"]
+__all__ = ["apply", "supported_operators"]
 
-_SEVERAL = ("Add", "Sub", "Mul", "Sum", "Concat", "CastLike")       # of more than one tensor
-_CONSTANT_SHAPE = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice", "Split", "Pad")
+# What has a formula, but no handler.
+for _name in ELEMENTS:
+    if _name not in OPERATORS:
+        register((_name,), None, PARTS, counts_from_end=not _name.startswith("Reduce"))
 
 
 def apply(step):
-    """The values of a node that a Flow goes into, a list."""
-    bare = any(value.bare for value in step.arguments if isinstance(value, Flow))
+    """The values of a node that a SymbolicTensor goes into, a list."""
+    bare = any(value.bare for value in step.arguments if isinstance(value, SymbolicTensor))
     if bare:
         _check_bare(step)
     # Gemm wants two axes, so from there on there is more than one sample.
-    return [replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, Flow) and bare else value
+    return [replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, SymbolicTensor) and bare else value
             for value in _apply(step)]
 
 
 def _check_bare(step):
     """Refuses what means something else for one sample, if a Squeeze has removed the batch's axis then, so that all others count
     otherwise from the first on."""
-    operator, rank = step.operator, max(len(value.dims) for value in step.arguments if isinstance(value, Flow))
-    axis = step.attributes.get("axis", 1 if operator.endswith("Softmax") and step.opset < 13 else -1)
-    copies = operator == "Reshape" and not isinstance(step.arguments[1], Flow) and (0, 0) in reshapes.pairs(step)
-    if operator not in _FROM_THE_END or copies or axis not in (-1, rank - 1):
+    rank = max(len(value.dims) for value in step.arguments if isinstance(value, SymbolicTensor))
+    axis = step.attributes.get("axis", 1 if step.operator.endswith("Softmax") and step.opset < 13 else -1)
+    copies = step.operator == "Reshape" and not isinstance(step.arguments[1], SymbolicTensor) and (0, 0) in reshapes.pairs(step)
+    if not OPERATORS[step.operator].counts_from_end or copies or axis not in (-1, rank - 1):
         raise ModelError(f"{step.title}: comes after a Squeeze without axes, which removes the batch too if there is one sample; "
                          f"give the Squeeze its axes")
 
 
 def _apply(step):
-    flow = next(value for value in step.arguments if isinstance(value, Flow))
-    operator = step.operator
-    if operator in ("ArgMax", *ML[1:]):
-        return [_label(step, flow)]
-    if flow.label:
-        if operator in _HANDLERS and _HANDLERS[operator] in (shapes.keep, reshapes.reshape, shapes.transpose):
-            return [flow]
+    tensor = next(value for value in step.arguments if isinstance(value, SymbolicTensor))
+    known = OPERATORS[step.operator]
+    if known.handler is _label:
+        return [_label(step, tensor)]
+    if tensor.label:
+        if known.keeps_labels:
+            return [tensor]
         raise ModelError(f"{step.title}: nothing may come after ArgMax")
-    if operator not in _HANDLERS and operator not in PARTS:
+    if known.group == CONSTANTS:
         raise unsupported(step.node)
-    if operator == "CastLike" and not isinstance(step.arguments[0], Flow):
-        return [shapes.cast_like(step, flow)]
-    if operator in _CONSTANT_SHAPE and not isinstance(step.arguments[0], Flow):
+    if step.operator == "CastLike" and not isinstance(step.arguments[0], SymbolicTensor):
+        return [shapes.cast_like(step, tensor)]
+    if known.shaped_by_constants and not isinstance(step.arguments[0], SymbolicTensor):
         raise ModelError(f"{step.title}: its shape must be constant")
-    handler = _HANDLERS.get(operator)
-    if operator != "MaxPool" and any((value.index == LOWEST).any() for value in step.arguments if isinstance(value, Flow)):
+    tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
+    if step.operator != "MaxPool" and any((value.index == LOWEST).any() for value in tensors):
         raise ModelError(f"{step.title}: its input is padded with the lowest number, which only MaxPool can read")
-    shape_only = handler is not None and handler.__module__ in (shapes.__name__, reshapes.__name__)
-    if flow.integer and not shape_only and operator != "Scaler":
+    if tensor.integer and known.group != SHAPES and step.operator != "Scaler":
         raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
-    if operator not in ELEMENTS:
-        if sum(isinstance(value, Flow) for value in step.arguments) > 1 and operator not in _SEVERAL:
-            raise ModelError(f"{step.title}: joins two branches; that is only supported of {', '.join(_SEVERAL)}")
-        result = handler(step, flow)
-        return [replace(value, formulas={}, woven=False) if isinstance(value, Flow) else value
+    if step.operator not in ELEMENTS:
+        if len(tensors) > 1 and not known.joins:
+            several = ", ".join(name for name, one in OPERATORS.items() if one.joins)
+            raise ModelError(f"{step.title}: joins two branches; that is only supported of {several}")
+        result = known.handler(step, tensor)
+        return [replace(value, formulas={}, woven=False) if isinstance(value, SymbolicTensor) else value
                 for value in (result if isinstance(result, list) else [result])]
-    if shape_only:
-        result = handler(step, flow)
+    if known.group == SHAPES:
+        result = known.handler(step, tensor)
         return [replace(result, formulas=formulas_of(step, result))]
-    return [_element(step, flow, handler)]
+    return [_element(step, tensor, known)]
 
 
-def _element(step, flow, handler):
+def _element(step, tensor, known):
     """What may be a part of a function that is written out: the function if it is complete, else what can be done by itself."""
-    flows = [value for value in step.arguments if isinstance(value, Flow)]
-    partial = step.operator in PARTS or step.operator == "Div" and step.arguments[1] is flow or any(
-        isinstance(value.source, Unknown) for value in flows)
-    woven = partial or len(flows) > 1 or any(value.woven for value in flows)
+    tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
+    partial = known.handler is None or step.operator == "Div" and step.arguments[1] is tensor or any(
+        isinstance(value.source, Unknown) for value in tensors)
+    woven = partial or len(tensors) > 1 or any(value.woven for value in tensors)
     if woven:
         result = unknown(step)
         found = recognise(step, result)
         if found is not None:
             return replace(found, formulas=result.formulas, woven=True)
-    alone = len(flows) == 1 or step.operator in _SEVERAL
+    alone = len(tensors) == 1 or known.joins
     if alone and not partial:
-        result = handler(step, flow)
+        result = known.handler(step, tensor)
         result = replace(result, formulas=formulas_of(step, result))
     return replace(result, woven=woven)
 
 
-def _label(step, flow):
+@operator("ArgMax", group=FINAL, on_constants=False, counts_from_end=True)
+@operator("ZipMap", "ArrayFeatureExtractor", group=FINAL, domain=ML, on_constants=False)
+def _label(step, tensor):
     axis = step.attributes.get("axis", 0)
     if step.operator == "ArgMax":
-        axis %= len(flow.dims)
-        if flow.dims[axis] != flow.size or axis == flow.batch:
-            raise ModelError(f"{step.title}: must be over all {flow.size} values of a sample; its shape is {show(flow)}, "
+        axis %= len(tensor.dims)
+        if tensor.dims[axis] != tensor.size or axis == tensor.batch:
+            raise ModelError(f"{step.title}: must be over all {tensor.size} values of a sample; its shape is {show(tensor)}, "
                              f"its axis {axis}")
-    return replace(flow, label=True)
-
-
-#: Operators that do the same to a tensor without its first axis, if that has a size of 1.
-_FROM_THE_END = (
-    "Reshape", "Identity", "Dropout", "Cast", "CastLike", "Gemm", "FusedGemm", "MatMul", "Softmax", "LogSoftmax", "ArgMax",
-    "Add", "Sub", "Mul", "Div", "Neg", "Sum", "Relu", "LeakyRelu", "PRelu", "Clip", "Max", "Min", "Sigmoid", "Tanh", "Gelu",
-    "HardSigmoid", "HardSwish", "Elu", "Selu", "Mish", "Softplus", "Softsign", "Exp", "Abs", "Erf",
-    *(name for name in PARTS if not name.startswith("Reduce")))
-
-_HANDLERS = {
-    **dict.fromkeys(("Identity", "Dropout", "Cast", "CastLike"), shapes.keep),
-    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), reshapes.reshape),
-    **dict.fromkeys(("Shape", "Size"), reshapes.shape_of),
-    "Transpose": shapes.transpose, "Expand": reshapes.expand, "Slice": shapes.cut, "Split": shapes.split, "Gather": shapes.gather,
-    "Pad": shapes.pad, "Concat": shapes.concat,
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Neg", "Sum", "BatchNormalization", "Scaler"), elementwise.elementwise),
-    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Clip", "Max", "Min", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish",
-                     "Elu", "Selu", "Mish", "Softplus", "Softsign", "Exp", "Abs", "Erf"), elementwise.function),
-    **dict.fromkeys(("Softmax", "LogSoftmax"), elementwise.softmax),
-    **dict.fromkeys(("Gemm", "MatMul"), dense.linear), "Einsum": dense.einsum, "FusedGemm": dense.fused,
-    **dict.fromkeys(("Conv", "FusedConv"), windows.convolution),
-    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"), windows.pool),
-    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceSum"), windows.reduce),
-}
+    return replace(tensor, label=True)

@@ -1,9 +1,10 @@
 """The reader of ONNX files.
 
 The graph is followed from its output back to its one input. What is constant is computed; what only renames the order or
-the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`sim.fusion.nodes`), in binary64. These are
-joined to stages (:mod:`sim.fusion.fuse`), and only then are weights rounded to bfloat16 (:mod:`sim.fusion.lowering`). What can't
-be a stage is refused with a :class:`sim.ir.errors.ModelError` that names operator and node.
+the shape of a sample costs nothing; everything else becomes a node of a draft (:mod:`sim.fusion.nodes`), in
+binary64. These are joined to stages (:mod:`sim.fusion.fuse`), and only then are weights rounded to bfloat16
+(:mod:`sim.fusion.lowering`). What can't be a stage is refused with a :class:`sim.ir.errors.ModelError` that names operator and
+node.
 """
 
 from collections import Counter
@@ -21,40 +22,21 @@ from ..fusion.lowering import as_graph
 from ..fusion.nodes import Input, Joint, Linear
 from ..fusion.origin import make_origin
 from ..ir.errors import ModelError
-from .batch import Repeated, Sizes, checked, fold_open
+from .batch import Repeated, Sizes, checked, fold_open_constants
 from .check import check_header, check_names, check_nodes, check_text
 from .check_ranges import check_ranges
-from .constants import fold, read_constant
+from .constants import fold_constants, read_constant
 from .local_functions import without_functions
+from .messages import inline, title, unsupported
 from .operators import apply
-from .values import (
-    FLOATS,
-    FOLDABLE,
-    FUSED,
-    INTEGERS,
-    LINEAR,
-    LOWEST,
-    ML,
-    MOST_VALUES,
-    ONNX,
-    PARTS,
-    SUPPORTED,
-    BatchFixed,
-    Flow,
-    Step,
-    inline,
-    show,
-    title,
-    unsupported,
-    whole,
-)
+from .registry import LINEAR, ONNX, OPERATORS, operators_of
+from .values import FLOATS, INTEGERS, LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, show, whole
 from .views import Relayout, everything
 
 __all__ = ["read_network"]
 
 NO_BATCH = 0
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
-_OTHER_DOMAINS = {*(("ai.onnx.ml", name) for name in ML), *(("com.microsoft", name) for name in FUSED)}
 
 
 def read_network(path, keep_softmax=False):
@@ -88,12 +70,12 @@ def _network(model, path, keep_softmax):
     order = result.index
     node = fuse(result.source)
     if isinstance(node, Input):
-        raise ModelError(f"there is no layer in it; at least one {' or '.join(LINEAR)} is needed")
+        raise ModelError(f"there is no layer in it; at least one {' or '.join(operators_of(LINEAR))} is needed")
     node, order = _in_order(node, order)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     kind = metadata.get("preprocess")
     input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
-    origin = make_origin(path, model.graph, sample=reader.shape, batch=reader.samples, flows=reader.flows,
+    origin = make_origin(path, model.graph, sample=reader.shape, batch=reader.samples, shapes=reader.shapes,
                          left_out=reader.left_out, node=node, order=order, input_order=input_order)
     facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80), "origin": origin}
     return as_graph(printable(path.stem), node, order, input_order=input_order, **facts)
@@ -111,22 +93,24 @@ def _in_order(node, order):
     return replace(node, parts=parts, bias=bias, value=None), natural
 
 
-def _read(model, folder, keep_softmax, layout=None, samples=None):
-    reader = _Reader(model, folder, layout, samples)
-    try:
-        return reader, *reader.read(keep_softmax)
-    except Relayout as better:
-        return _read(model, folder, keep_softmax, better, samples)
-    except ModelError as error:
-        # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with. Others have none.
-        again = NO_BATCH if reader.is_fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
-        if samples is None and again is not None:
-            try:
-                return _read(model, folder, keep_softmax, None, again)
-            except ModelError:
-                if isinstance(error, BatchFixed) and error.certain:
-                    raise
-        raise
+def _read(model, folder, keep_softmax):
+    """`(reader, its result, whether a Softmax behind it is left out)` of the first reading that goes through."""
+    layout = samples = first = None         # the input's layout; its batch where that is open; why the last batch did not do
+    while True:
+        reader = _Reader(model, folder, layout, samples)
+        try:
+            return reader, *reader.read(keep_softmax)
+        except Relayout as better:
+            layout = better
+        except ModelError as error:
+            if first is not None:
+                raise (error if isinstance(first, BatchFixed) and first.certain else first) from None
+            # Some exporters leave the batch open at the input, and fix it in a Reshape at what they traced with; others have
+            # none.
+            again = NO_BATCH if reader.is_fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
+            if again is None:
+                raise
+            first, layout, samples = error, None, again
 
 
 def _check_operators(graph):
@@ -138,12 +122,12 @@ def _check_operators(graph):
             needed.update(node.input)
             wanted.append(node)
     for node in reversed(wanted):
-        if (node.domain, node.op_type) in _OTHER_DOMAINS:
+        known = OPERATORS.get(node.op_type)
+        if known and known.domain == ("" if node.domain in ONNX else node.domain):
             continue
         if node.domain not in ONNX:
             raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
-        if node.op_type not in (*SUPPORTED, *PARTS, *FOLDABLE):
-            raise unsupported(node)
+        raise unsupported(node)
 
 
 class _Reader:
@@ -162,8 +146,8 @@ class _Reader:
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.is_open = self.is_fixed = False            # the batch, as the input says
-        self.values = {}                # name -> np.ndarray or Flow; several outputs are several names
-        self.flows, self.left_out = {}, {}      # output -> (shape, whether a label); output -> what of it is left to the host
+        self.values = {}                # name -> np.ndarray or SymbolicTensor; several outputs are several names
+        self.shapes, self.left_out = {}, {}      # output -> (shape, whether a label); output -> what of it is left to the host
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
@@ -178,21 +162,21 @@ class _Reader:
         return self.layout and self.layout.order
 
     def read(self, keep_softmax):
-        """`(Flow of the result, whether a Softmax behind it is left out)`."""
+        """`(SymbolicTensor of the result, whether a Softmax behind it is left out)`."""
         self.shape = self._read_input()
         if not self.graph.output:
             raise ModelError("the graph has no output")
         results = []
         for entry in self.graph.output:
-            flow = self._evaluate(entry.name)
-            if not isinstance(flow, Flow):
+            tensor = self._evaluate(entry.name)
+            if not isinstance(tensor, SymbolicTensor):
                 raise ModelError(f"output {quoted(entry.name)} does not depend on the input")
-            results.append(_without_softmax(flow, keep_softmax))
-            self.flows[entry.name] = flow.dims, flow.label
-            self.left_out[entry.name] = flow.source.softmax.replace("all", "softmax") if results[-1][1] else ""
+            results.append(_without_softmax(tensor, keep_softmax))
+            self.shapes[entry.name] = tensor.dims, tensor.label
+            self.left_out[entry.name] = tensor.source.softmax.replace("all", "softmax") if results[-1][1] else ""
         first, _ = results[0]
         # Logits, probabilities and labels of the same last layer are one result.
-        if any(flow.source is not first.source or not np.array_equal(flow.index, first.index) for flow, _ in results):
+        if any(tensor.source is not first.source or not np.array_equal(tensor.index, first.index) for tensor, _ in results):
             names = ", ".join(quoted(entry.name) for entry in self.graph.output)
             raise ModelError(f"the graph has several outputs: {names}; export it with one")
         producer = self.producers.get(self.graph.output[0].name)
@@ -200,13 +184,13 @@ class _Reader:
             first = self._result(Step(producer, [], {}, self.opset), first)
         return first, any(softmax for _, softmax in results)
 
-    def _result(self, step, flow):
+    def _result(self, step, tensor):
         """What the last node makes, as values of one node."""
-        if flow.batch is not None and prod(flow.dims[:flow.batch]) != 1:
-            raise ModelError(f"{step.title}: moves the batch; of the result {show(flow)} it must be the first axis")
-        if (flow.index == LOWEST).any():
+        if tensor.batch is not None and prod(tensor.dims[:tensor.batch]) != 1:
+            raise ModelError(f"{step.title}: moves the batch; of the result {show(tensor)} it must be the first axis")
+        if (tensor.index == LOWEST).any():
             raise ModelError(f"{step.title}: the result is padded with the lowest number, which only MaxPool can read")
-        return everything(step, flow) if isinstance(flow.source, Joint) or (flow.index < 0).any() else flow
+        return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def _read_input(self):
         inputs = [entry for entry in self.graph.input if entry.name not in self.initializers]
@@ -238,8 +222,9 @@ class _Reader:
                      loose=self.layout is None, shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
         index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
         # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
-        self.values[entry.name] = Flow(tuple(sample) if alone else (1, *sample), node, index, batch=None if samples == 1 else 0,
-                                       samples=None if samples == 1 else samples, integer=kind.elem_type in INTEGERS)
+        batch = {} if samples == 1 else {"batch": 0, "samples": samples}
+        self.values[entry.name] = SymbolicTensor(tuple(sample) if alone else (1, *sample), node, index,
+                                                 integer=kind.elem_type in INTEGERS, **batch)
         return tuple(sample)
 
     def fixed_by(self, error):
@@ -301,18 +286,18 @@ class _Reader:
                 attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
                 step = Step(node, arguments, attributes, self.opset)
                 check_ranges(step)
-                if any(isinstance(value, Flow) for value in arguments):
+                if any(isinstance(value, SymbolicTensor) for value in arguments):
                     result = apply(checked(step))
                 elif any(isinstance(value, (Sizes, Repeated)) for value in arguments):
-                    result = fold_open(step, self.folder)
+                    result = fold_open_constants(step, self.folder)
                 else:
-                    result = fold(step, self.folder)
+                    result = fold_constants(step, self.folder)
         except (ModelError, Relayout):
             raise
         except Exception as error:          # of numpy or onnx: what does not go together in a way that nothing above knows of
             raise ModelError(f"{title(node)}: can't be computed: {inline(error)} ({type(error).__name__})") from None
         for name, value in zip(node.output, result):
-            if isinstance(value, Flow) and value.size > MOST_VALUES:
+            if isinstance(value, SymbolicTensor) and value.size > MOST_VALUES:
                 raise ModelError(f"{title(node)}: makes {value.size} values of a sample, {MOST_VALUES} are supported")
             if name:
                 self.values[name] = value
@@ -324,22 +309,22 @@ class _Reader:
                 self.ended.add(name)
 
 
-def _name(flow, name):
+def _name(tensor, name):
     """Tells a node which value of the model it is, if its values are in their natural order."""
-    if isinstance(flow, Flow) and not flow.label and flow.source.value is None:
-        height, width, channels = flow.source.shape
-        natural = flow.batch in (0, None) and flow.dims[:1] == (1,) and (
-            flow.dims[1:] == (channels, height, width) or flow.dims[1:] == (channels,) and (height, width) == (1, 1))
-        if natural and np.array_equal(flow.index, whole(flow.source).reshape(-1)):
-            flow.source.value = name
+    if isinstance(tensor, SymbolicTensor) and not tensor.label and tensor.source.value is None:
+        height, width, channels = tensor.source.shape
+        natural = tensor.batch in (0, None) and tensor.dims[:1] == (1,) and (
+            tensor.dims[1:] == (channels, height, width) or tensor.dims[1:] == (channels,) and (height, width) == (1, 1))
+        if natural and np.array_equal(tensor.index, whole(tensor.source).reshape(-1)):
+            tensor.source.value = name
 
 
-def _without_softmax(flow, keep):
-    """`(what a Softmax at the end is made of, True)`, if it is over all values of the result; else `(flow, False)`."""
-    node = flow.source
+def _without_softmax(tensor, keep):
+    """`(what a Softmax at the end is made of, True)`, if it is over all values of the result; else `(tensor, False)`."""
+    node = tensor.source
     if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
-        return flow, False
-    complete = np.array_equal(np.sort(flow.index), np.arange(prod(node.shape)))
+        return tensor, False
+    complete = np.array_equal(np.sort(tensor.index), np.arange(prod(node.shape)))
     if not complete or node.softmax == "softmax" and node.shape[:2] != (1, 1):
-        return flow, False
-    return replace(flow, source=node.parts[0].taps[0].source), True
+        return tensor, False
+    return replace(tensor, source=node.parts[0].taps[0].source), True

@@ -8,18 +8,19 @@ import math
 
 import numpy as np
 
-from ..formula.formulas import DEEPEST, VARIABLE, clipped, constant, cut_below, formula, largest, least, logarithm, negative
+from ..formula.formulas import DEEPEST, VARIABLE, clipped, constant, formula, largest, least, logarithm, negative
 from ..fusion.nodes import Unknown
-from .values import Flow
+from ..ir.functions import DEFINITIONS, Function, of_operator
+from .values import SymbolicTensor
 
 __all__ = ["ELEMENTS", "TRUTHS", "REDUCTIONS", "formulas_of", "shape_of", "reduced"]
 
 _HIGHEST_POWER = 32
 
 
-def shape_of(flow):
+def shape_of(tensor):
     """What two tensors have in common whose values are in the same places."""
-    return flow.dims, flow.batch
+    return tensor.dims, tensor.batch
 
 
 def reduced(shape, axis):
@@ -65,22 +66,23 @@ def _power(step, base, exponent):
     return power if count > 0 else formula("divide", constant(1), power)
 
 
-def _hard_sigmoid(step, one):
-    slope, shift = (constant(step.attributes.get(name, default)) for name, default in (("alpha", 0.2), ("beta", 0.5)))
-    return clipped(formula("add", formula("multiply", one, slope), shift), 0, 1)
+def _function(step, one):
+    """An operator that is one function."""
+    definition = of_operator(step.operator, step.attributes)
+    parameters = (step.attributes.get(name, value) for name, value in zip(definition.attributes, definition.parameters))
+    try:
+        return Function(definition.name, tuple(parameters)).formula(one) if definition.formula else None
+    except ValueError:          # there is no such function, which its handler says
+        return None
 
 
 #: Operators on numbers: what they make, of the step and of the formulas of its inputs. None: no formula is known for it.
 _NUMBERS = {
     "Add": _elementary("add"), "Mul": _elementary("multiply"), "Div": _elementary("divide"), "Sub": _subtract, "Sum": _sum,
     "Max": lambda step, *several: largest(*several), "Min": lambda step, *several: least(*several),
-    "Neg": _elementary("negative"), "Abs": _elementary("absolute"), "Exp": _elementary("exp"), "Sqrt": _elementary("sqrt"),
-    "Erf": _elementary("erf"), "Tanh": _elementary("tanh"), "Sigmoid": _elementary("sigmoid"),
-    "Softplus": _elementary("softplus"), "Softsign": _elementary("softsign"), "Log": lambda step, one: logarithm(one),
-    "Reciprocal": lambda step, one: formula("divide", constant(1), one), "Pow": _power,
-    "Relu": lambda step, one: largest(one, constant(0)), "Clip": _clip, "HardSigmoid": _hard_sigmoid,
-    "LeakyRelu": lambda step, one: cut_below(one, step.attributes.get("alpha", 0.01), lambda below: below),
-    "Elu": lambda step, one: cut_below(one, step.attributes.get("alpha", 1.0), lambda below: formula("expm1", below)),
+    "Neg": _elementary("negative"), "Sqrt": _elementary("sqrt"), "Log": lambda step, one: logarithm(one),
+    "Reciprocal": lambda step, one: formula("divide", constant(1), one), "Pow": _power, "Clip": _clip,
+    **{one.operator: _function for one in DEFINITIONS.values() if one.operator},
     "Greater": _elementary("greater"), "GreaterOrEqual": _elementary("at_least"),
     "Less": lambda step, one, two: formula("greater", two, one),
     "LessOrEqual": lambda step, one, two: formula("at_least", two, one),
@@ -97,29 +99,29 @@ ELEMENTS = (*_NUMBERS, "Where", "Not", *REDUCTIONS, *_SAME, *_SHAPES)
 
 
 def formulas_of(step, result):
-    """The formulas of the Flow that a step makes: a dict from the Flow that each is of."""
+    """The formulas of the SymbolicTensor that a step makes: a dict from the SymbolicTensor that each is of."""
     # What comes behind the first input of these says which shape or kind is wanted.
     inputs = step.arguments[:1] if step.operator in (*_SAME, *_SHAPES, *REDUCTIONS) else step.arguments
-    flows = [_roots(value) for value in inputs if isinstance(value, Flow)]
-    constants = [None if isinstance(value, Flow) or value is None else _number(value) for value in inputs]
-    if any(have is None and not isinstance(value, Flow) and value is not None for have, value in zip(constants, inputs)):
+    tensors = [_roots(value) for value in inputs if isinstance(value, SymbolicTensor)]
+    constants = [None if isinstance(value, SymbolicTensor) or value is None else _number(value) for value in inputs]
+    if any(have is None and isinstance(value, np.ndarray) for have, value in zip(constants, inputs)):
         return {}
     made, shape = {}, shape_of(result)
-    for root in flows[0]:
-        if not all(root in known for known in flows):
+    for root in tensors[0]:
+        if not all(root in known for known in tensors):
             continue
-        known = iter(flows)
-        one = _made(step, [next(known)[root] if isinstance(value, Flow) else number
+        known = iter(tensors)
+        one = _made(step, [next(known)[root] if isinstance(value, SymbolicTensor) else number
                            for value, number in zip(inputs, constants)], shape)
         if one is not None and one.depth <= DEEPEST:
             made[root] = one
     return made
 
 
-def _roots(flow):
+def _roots(tensor):
     """The formulas of an input, the one of itself included."""
-    is_root = not isinstance(flow.source, Unknown) and not flow.integer and not flow.label
-    return {**flow.formulas, flow: VARIABLE} if is_root else flow.formulas
+    is_root = not isinstance(tensor.source, Unknown) and not tensor.integer and not tensor.label
+    return {**tensor.formulas, tensor: VARIABLE} if is_root else tensor.formulas
 
 
 def _number(value):
@@ -154,8 +156,9 @@ def _made(step, arguments, shape):
 
 
 def _reduction(step, first):
-    flow = step.arguments[0]
+    tensor = step.arguments[0]
     axes = step.integers("axes", 1)
     if not axes or len(axes) > 1:
         return None
-    return formula(step.operator, first, parameter=(axes[0] % len(flow.dims), shape_of(flow), step.attributes.get("keepdims", 1)))
+    axis, kept = axes[0] % len(tensor.dims), step.attributes.get("keepdims", 1)
+    return formula(step.operator, first, parameter=(axis, shape_of(tensor), kept))

@@ -6,40 +6,13 @@ from math import prod
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from ..data.printable import printable, quoted
+from ..data.printable import printable
 from ..fusion.nodes import Node
 from ..ir.errors import ModelError
+from .messages import title
 
-__all__ = ["Flow", "Step", "BatchFixed", "SUPPORTED", "PARTS", "FOLDABLE", "LINEAR", "ML", "FUSED", "FLOATS", "INTEGERS",
-           "LIMIT", "MOST_VALUES", "LOWEST", "ONNX",
-           "inline", "title", "unsupported", "supported_operators", "show", "common", "reduction", "limited", "whole"]
-
-LINEAR = ("Gemm", "MatMul", "Einsum", "Conv")
-_POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMax", "ReduceMean", "ReduceSum")
-_FUNCTIONS = ("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "HardSigmoid", "HardSwish", "Elu", "Selu", "Mish",
-              "Softplus", "Softsign", "Exp", "Abs", "Erf")
-_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "Sum", "Max", "Min", "BatchNormalization")
-_SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Pad", "Expand",
-           "Identity", "Dropout", "Cast", "CastLike", "Shape", "Size")
-_FINAL = ("Softmax", "LogSoftmax", "ArgMax")
-#: Of domain com.microsoft: what onnxruntime's optimiser makes of a linear operator and its function.
-FUSED = ("FusedGemm", "FusedConv")
-ML = ("Scaler", "ZipMap", "ArrayFeatureExtractor")     # of domain ai.onnx.ml: how scikit-learn's start and end
-
-#: Operators that a network may have on the way from its input to its output.
-SUPPORTED = (*LINEAR, *_POOLS, *_FUNCTIONS, *_ELEMENTWISE, *_SHAPES, *_FINAL, "Constant")
-
-#: Operators that are supported where they are a part of a function that is.
-PARTS = ("Pow", "Log", "Sqrt", "Reciprocal", "Where", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not",
-         "ReduceLogSumExp")
-
-#: Operators that may stand between constants.
-FOLDABLE = ("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Mod", "Or", "Range", "ReduceL2", "ReduceMin",
-            "ReduceProd", "Tile", *PARTS,
-            *[name for name in SUPPORTED if name not in (*_POOLS[:4], *_FINAL, "Conv", "BatchNormalization")])
-
-#: Domains of the operators that ONNX itself defines.
-ONNX = ("", "ai.onnx")
+__all__ = ["SymbolicTensor", "Step", "BatchFixed", "FLOATS", "INTEGERS", "LIMIT", "MOST_VALUES", "LOWEST",
+           "show", "common", "reduction", "limited", "whole"]
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT32,
@@ -65,8 +38,8 @@ class BatchFixed(ModelError):
 
 
 @dataclass(frozen=True, eq=False)
-class Flow:
-    """What is known of a tensor that depends on the input: the node whose values it has, and in which order.
+class SymbolicTensor:
+    """What is known of a tensor that depends on the input (its abstract value): the node whose values it has, and in which order.
 
     Which axis the samples are along is known from the input on, and never told by sizes.
 
@@ -87,10 +60,10 @@ class Flow:
     integer : bool
     label : bool
         Not values any more, but the class.
-    formulas : dict of Flow to sim.formula.formulas.Formula
+    formulas : dict of SymbolicTensor to sim.formula.formulas.Formula
         What it is of some of the tensors before it, if it may be a part of a larger function.
     woven : bool
-        Whether some of the operators between have joined two flows, so that there may be such a function.
+        Whether branches of the graph have reconverged in it, so that it may be a function written out in several operators.
     """
 
     dims: tuple[int, ...]
@@ -135,10 +108,10 @@ class Flow:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node that a :class:`Flow` goes into, with the values of its inputs."""
+    """A node that a :class:`SymbolicTensor` goes into, with the values of its inputs."""
 
     node: NodeProto
-    arguments: list                     # np.ndarray, Flow or None
+    arguments: list                     # np.ndarray, SymbolicTensor or None
     attributes: dict
     opset: int
 
@@ -169,64 +142,39 @@ class Step:
         value = self.attributes.get(name)
         if value is None and index is not None:
             value = self.argument(index)
-        if isinstance(value, Flow):
+        if isinstance(value, SymbolicTensor):
             raise ModelError(f"{self.title}: its {name} must be constant")
         return None if value is None else [int(entry) for entry in np.asarray(value).reshape(-1)]
 
 
-def supported_operators():
-    """{group: names of the operators}, for who asks what is supported. An operator is in one group on the way from the input to
-    the output, and may be in another one besides."""
-    return {
-        "linear": LINEAR, "pooling and reduction": _POOLS, "functions": _FUNCTIONS, "element by element": _ELEMENTWISE,
-        "shapes and order": _SHAPES, "at the end": _FINAL, "as part of a function that is written out": PARTS,
-        "between constants": tuple(sorted(FOLDABLE)), "of domain com.microsoft": FUSED, "of domain ai.onnx.ml": ML}
-
-
-def inline(text, limit=300):
-    """Any text on one line of at most `limit` characters that are safe to show."""
-    text = printable(" ".join(str(text)[:10 * limit].split()))
-    return text if len(text) <= limit else text[:limit - 3] + "..."
-
-
-def title(node):
-    """How a message names a node."""
-    operator = node.op_type if node.domain in ONNX else f"{node.domain}.{node.op_type}"
-    name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(node.output[0])})" if node.output else "(unnamed)"
-    return f"operator {printable(operator, 80)}, node {name}"
-
-
-def unsupported(node, why="is not supported"):
-    return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists what is supported")
-
-
 def show(shape):
-    """How a message shows a shape: of a Flow with the batch's axis by name, or as it stands, where None is an open
+    """How a message shows a shape: of a SymbolicTensor with the batch's axis by name, or as it stands, where None is an open
     batch."""
-    if not isinstance(shape, Flow):
+    if not isinstance(shape, SymbolicTensor):
         return "(" + ", ".join("batch" if size is None else str(int(size)) for size in shape) + ")"
     batch = "batch" if shape.is_open else f"batch of {shape.samples}"
     return "(" + ", ".join((batch if size == 1 else f"{batch} * {size}") if axis == shape.batch else str(size)
                            for axis, size in enumerate(shape.dims)) + ")"
 
 
-def reduction(step, flow):
-    """What a Reduce operator leaves: `(axes, dims, batch)`, the axes that it reduces and the rest as of a Flow."""
-    rank, axes, keep = len(flow.dims), step.integers("axes", 1), step.attributes.get("keepdims", 1)
+def reduction(step, tensor):
+    """What a Reduce operator leaves: `(axes, dims, batch)`, the axes that it reduces and the rest as of a SymbolicTensor."""
+    rank, axes, keep = len(tensor.dims), step.integers("axes", 1), step.attributes.get("keepdims", 1)
     axes = {axis % rank for axis in axes or range(rank)}
-    if flow.batch in axes:
-        raise ModelError(f"{step.title}: reduces the batch of {show(flow)}; only a sample's own axes may be")
-    dims = tuple(1 if axis in axes else size for axis, size in enumerate(flow.dims) if keep or axis not in axes)
-    return axes, dims, flow.batch if keep or flow.batch is None else flow.batch - sum(axis < flow.batch for axis in axes)
+    if tensor.batch in axes:
+        raise ModelError(f"{step.title}: reduces the batch of {show(tensor)}; only a sample's own axes may be")
+    dims = tuple(1 if axis in axes else size for axis, size in enumerate(tensor.dims) if keep or axis not in axes)
+    return axes, dims, tensor.batch if keep or tensor.batch is None else tensor.batch - sum(axis < tensor.batch for axis in axes)
 
 
 def common(step, *values):
-    """`(dims, batch)`, as of a Flow, that Flows, constants and shapes are broadcast to by ONNX' rules: from the last axis on."""
-    values = [getattr(value, "shape", value) if not isinstance(value, Flow) else value for value in values]
-    shapes = [value.dims if isinstance(value, Flow) else value for value in values]
+    """`(dims, batch)`, as of a SymbolicTensor, that symbolic tensors, constants and shapes are broadcast to by ONNX' rules: from
+    the last axis on."""
+    values = [getattr(value, "shape", value) if not isinstance(value, SymbolicTensor) else value for value in values]
+    shapes = [value.dims if isinstance(value, SymbolicTensor) else value for value in values]
     rank = max(map(len, shapes))
-    flows = [value for value in values if isinstance(value, Flow)]
-    batches = {rank - len(flow.dims) + flow.batch for flow in flows if flow.batch is not None}
+    tensors = [value for value in values if isinstance(value, SymbolicTensor)]
+    batches = {rank - len(tensor.dims) + tensor.batch for tensor in tensors if tensor.batch is not None}
     text = f"{step.title}: shapes {' and '.join(map(show, values))} do not fit"
     if len(batches) > 1:
         raise ModelError(f"{text}: ONNX aligns the last axes, so samples meet values of other samples")
@@ -235,13 +183,13 @@ def common(step, *values):
     for axis in range(rank):
         if axis == batch:
             if any(len(shape) >= rank - axis and shape[axis - rank] != 1
-                   for shape, value in zip(shapes, values) if not isinstance(value, Flow)):
+                   for shape, value in zip(shapes, values) if not isinstance(value, SymbolicTensor)):
                 raise ModelError(f"{text}: along the batch, a constant may only have one value")
-            sizes = {flow.dims[axis - rank] for flow in flows}
+            sizes = {tensor.dims[axis - rank] for tensor in tensors}
         else:
             sizes = {shape[axis - rank] for shape in shapes if len(shape) >= rank - axis}
             sizes = sizes - {1} or {1}
-        if len(sizes) > 1 or flows and 0 in sizes:
+        if len(sizes) > 1 or tensors and 0 in sizes:
             raise ModelError(text)
         dims += sizes
     return tuple(dims), batch

@@ -1,8 +1,8 @@
 """How the values of a tensor lie in the node that made them: which row, column and channel each comes from.
 
-Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`sim.frontend.values.Flow`. Before a window slides
-over it, the index is taken apart again; where that can't be expressed by a term's stride and padding, the values are copied
-first.
+Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`sim.frontend.values.SymbolicTensor`. Before
+a window slides over it, the index is taken apart again; where that can't be expressed by a term's stride and padding, the values
+are copied first.
 """
 
 from dataclasses import dataclass, replace
@@ -66,22 +66,22 @@ def _apart(source, index):
     return View(source, c, rows, columns) if np.array_equal(again, index) else None
 
 
-def view(flow, index):
-    """The View of an index (channel, y, x) into a flow's source, or None."""
-    result = None if isinstance(flow.source, Joint) else _apart(flow.source, index)
-    if result is None and flow.source.loose:
-        _relayout(flow, index)
+def view(tensor, index):
+    """The View of an index (channel, y, x) into a tensor's source, or None."""
+    result = None if isinstance(tensor.source, Joint) else _apart(tensor.source, index)
+    if result is None and tensor.source.loose:
+        _relayout(tensor, index)
     return result
 
 
-def _relayout(flow, index):
+def _relayout(tensor, index):
     """Restarts with another layout of the input, if there is one in which this index is a View."""
     there = index >= 0
     inner = index[np.ix_(there.any((1, 2)), there.any((0, 2)), there.any((0, 1)))]
-    size = flow.source.shape[2]
+    size = tensor.source.shape[2]
     if inner.size == size and np.array_equal(np.sort(inner, axis=None), np.arange(size)):
         raise Relayout((*inner.shape[1:], inner.shape[0]), inner.transpose(1, 2, 0).reshape(-1))
-    root = flow.source
+    root = tensor.source
     while root.sources:
         root = root.sources[0]
     axes = [length for length in root.sample if length != 1]
@@ -104,30 +104,30 @@ def roles_of(shape, last=None):
     return [roles for roles in ways if last is None or roles[0] == last]
 
 
-def arranged(flow, last=None):
+def arranged(tensor, last=None):
     """Ways to see a sample as (channel, y, x): pairs of a View and of the axes of the sample that these are, as of
     :func:`roles_of`."""
-    ways = [] if isinstance(flow.source, Joint) else roles_of(flow.sample.shape, last)
+    ways = [] if isinstance(tensor.source, Joint) else roles_of(tensor.sample.shape, last)
     found = False
     for roles in ways:
-        seen = _apart(flow.source, in_roles(flow.sample, roles))
+        seen = _apart(tensor.source, in_roles(tensor.sample, roles))
         if seen is not None:
             found = True
             yield seen, roles
-    if ways and not found and flow.source.loose:
-        _relayout(flow, in_roles(flow.sample, ways[0]))
+    if ways and not found and tensor.source.loose:
+        _relayout(tensor, in_roles(tensor.sample, ways[0]))
 
 
-def arrangement(step, flow, last=None):
-    """`(flow, View, roles)` of all values of a flow's source in one of these ways; a copy if there is none."""
-    flow = everything(step, flow)
-    for seen, roles in arranged(flow, last):
-        return flow, seen, roles
-    for roles in roles_of(flow.sample.shape, last):
-        node = copied(step, flow, in_roles(flow.sample, roles))
-        flow = flow.of(node, in_place(whole(node), flow.sample.shape, roles))
-        return flow, _apart(node, whole(node)), roles
-    raise ModelError(f"{step.title}: works on {show(flow)}; up to three axes of a sample are supported")
+def arrangement(step, tensor, last=None):
+    """`(tensor, View, roles)` of all values of a tensor's source in one of these ways; a copy if there is none."""
+    tensor = everything(step, tensor)
+    for seen, roles in arranged(tensor, last):
+        return tensor, seen, roles
+    for roles in roles_of(tensor.sample.shape, last):
+        node = copied(step, tensor, in_roles(tensor.sample, roles))
+        tensor = tensor.of(node, in_place(whole(node), tensor.sample.shape, roles))
+        return tensor, _apart(node, whole(node)), roles
+    raise ModelError(f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported")
 
 
 def in_roles(sample, roles):
@@ -231,16 +231,16 @@ def _runs(have, places):
         first = end
 
 
-def copied(step, flow, index):
-    """A node that holds what an index (channel, y, x) into a flow's source says, in this order."""
-    seen = view(flow, index)
+def copied(step, tensor, index):
+    """A node that holds what an index (channel, y, x) into a tensor's source says, in this order."""
+    seen = view(tensor, index)
     channels, height, width = index.shape
-    if isinstance(flow.source, Joint):
-        vector = _as_vector(step, replace(flow, dims=(index.size,), index=index.reshape(-1)))
+    if isinstance(tensor.source, Joint):
+        vector = _as_vector(step, replace(tensor, dims=(index.size,), index=index.reshape(-1)))
         return copied(step, vector, vector.index.reshape(index.shape))
     if seen is None:
-        return _gathered(step, flow.source, index)
-    limited(step, flow.source.shape[2], channels)
+        return _gathered(step, tensor.source, index)
+    limited(step, tensor.source.shape[2], channels)
     repeated = [len(places) > 1 and places[0] >= 0 and np.unique(places).size == 1 for places in (seen.rows, seen.columns)]
     if any(repeated):
         return _repeated(step, seen, repeated)
@@ -284,29 +284,29 @@ def _gathered(step, source, index):
     return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
 
 
-def _as_vector(step, flow):
+def _as_vector(step, tensor):
     """Values of several nodes, copied into a vector."""
     taps, first = [], 0
-    for source in flow.source.sources:
+    for source in tensor.source.sources:
         size = int(np.prod(source.shape))
-        limited(step, size, flow.size)
-        there = np.flatnonzero((flow.index >= first) & (flow.index < first + size))
-        weights = np.zeros((size, flow.size))
-        weights[flow.index[there] - first, there] = 1
+        limited(step, size, tensor.size)
+        there = np.flatnonzero((tensor.index >= first) & (tensor.index < first + size))
+        weights = np.zeros((size, tensor.size))
+        weights[tensor.index[there] - first, there] = 1
         taps.append(Tap(source, weights.reshape(*source.shape, -1), exact=True))
         first += size
-    node = Linear(**step.titles, shape=(1, 1, flow.size), parts=(Part(tuple(taps), (1, 1)),))
-    return flow.of(node, np.arange(flow.size).reshape(flow.sample.shape))
+    node = Linear(**step.titles, shape=(1, 1, tensor.size), parts=(Part(tuple(taps), (1, 1)),))
+    return tensor.of(node, np.arange(tensor.size).reshape(tensor.sample.shape))
 
 
-def everything(step, flow):
-    """The flow as all values of its source, each once, in any order; a copy, if they are not."""
-    if isinstance(flow.source, Joint):
-        return _as_vector(step, flow)
-    if np.array_equal(np.sort(flow.index), np.arange(np.prod(flow.source.shape))):
-        return flow
-    ways = [roles for _, roles in arranged(flow)] or roles_of(flow.sample.shape)
+def everything(step, tensor):
+    """The tensor as all values of its source, each once, in any order; a copy, if they are not."""
+    if isinstance(tensor.source, Joint):
+        return _as_vector(step, tensor)
+    if np.array_equal(np.sort(tensor.index), np.arange(np.prod(tensor.source.shape))):
+        return tensor
+    ways = [roles for _, roles in arranged(tensor)] or roles_of(tensor.sample.shape)
     if not ways:
-        raise ModelError(f"{step.title}: works on {show(flow)}; up to three axes of a sample are supported")
-    node = copied(step, flow, in_roles(flow.sample, ways[0]))
-    return flow.of(node, in_place(whole(node), flow.sample.shape, ways[0]))
+        raise ModelError(f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported")
+    node = copied(step, tensor, in_roles(tensor.sample, ways[0]))
+    return tensor.of(node, in_place(whole(node), tensor.sample.shape, ways[0]))

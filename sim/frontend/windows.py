@@ -7,12 +7,11 @@ import numpy as np
 from ..fusion.nodes import Linear, Part, Tap, identity
 from ..ir.errors import ModelError
 from ..ir.graph import Pool, span
-from .elementwise import apply_function
+from .elementwise import apply_operator
 from .expressions import unknown
-from .values import LOWEST, Flow, limited, reduction, show, whole
+from .registry import LINEAR, MICROSOFT, POOLS, operator
+from .values import LOWEST, SymbolicTensor, limited, reduction, show, whole
 from .views import arrangement, copied, in_place, slide, tap, view
-
-__all__ = ["convolution", "pool", "reduce"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,13 @@ class _Windows:
     size: tuple         # how many
 
 
-def _pixels(step, flow):
+def _pixels(step, tensor):
     """The index (channel, y, x) of a tensor with one or two spatial axes, and how many it has."""
-    rank = len(flow.dims)
-    if rank not in (3, 4) or flow.batch not in (0, None) or flow.dims[0] != 1:
-        raise ModelError(f"{step.title}: its input of shape {show(flow)} is not (batch, channels, height, width) or "
+    rank = len(tensor.dims)
+    if rank not in (3, 4) or tensor.batch not in (0, None) or tensor.dims[0] != 1:
+        raise ModelError(f"{step.title}: its input of shape {show(tensor)} is not (batch, channels, height, width) or "
                          f"(batch, channels, width)")
-    return flow.index.reshape(flow.dims[1], 1 if rank == 3 else flow.dims[2], flow.dims[-1]), rank - 2
+    return tensor.index.reshape(tensor.dims[1], 1 if rank == 3 else tensor.dims[2], tensor.dims[-1]), rank - 2
 
 
 def _windows(step, have, axes, kernel, ceil=False):
@@ -87,22 +86,24 @@ def _windows(step, have, axes, kernel, ceil=False):
     return _Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), two(end, 0), two(size, 1))
 
 
-def _result(flow, node, axes, channels=None):
-    """The flow of a node whose channels, in this order, are the result's."""
+def _result(tensor, node, axes, channels=None):
+    """The tensor of a node whose channels, in this order, are the result's."""
     index = whole(node) if channels is None else whole(node)[channels]
-    return flow.of(node, index.reshape(1, *(index.shape if axes == 2 else (index.shape[0], index.shape[2]))))
+    return tensor.of(node, index.reshape(1, *(index.shape if axes == 2 else (index.shape[0], index.shape[2]))))
 
 
-def convolution(step, flow):
-    if step.arguments[0] is not flow or any(isinstance(value, Flow) for value in step.arguments[1:3]):
+@operator("Conv", group=LINEAR, on_constants=False)
+@operator("FusedConv", group=LINEAR, domain=MICROSOFT, on_constants=False)
+def convolution(step, tensor):
+    if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in step.arguments[1:3]):
         raise ModelError(f"{step.title}: its weights must be constant")
     weights = step.arguments[1].astype(np.float64)
-    index, axes = _pixels(step, flow)
+    index, axes = _pixels(step, tensor)
     groups = step.attributes.get("group", 1)
     if (weights.ndim != axes + 2 or groups < 1 or weights.shape[1] * groups != len(index) or weights.shape[0] % groups
             or not weights.size):
         raise ModelError(f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input of "
-                         f"{show(flow)}")
+                         f"{show(tensor)}")
     kernel = step.integers("kernel_shape")
     if kernel not in (None, list(weights.shape[2:])):
         raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
@@ -112,41 +113,42 @@ def convolution(step, flow):
     bias = step.argument(2)
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
-    one = _tap(step, flow, index, weights, at, groups)
+    one = _tap(step, tensor, index, weights, at, groups)
     node = Linear(**step.titles, shape=(*at.size, weights.shape[3]), parts=(Part((one,), at.size),),
                   bias=None if bias is None else bias.astype(np.float64))
-    result = _result(flow, node, axes)
+    result = _result(tensor, node, axes)
     function = step.attributes.get("activation", b"").decode()
     if len(step.arguments) > 3 and step.arguments[3] is not None:
         raise ModelError(f"{step.title}: its fourth input is not supported; export the model without optimisation")
-    return apply_function(step, result, function) if function else result
+    return apply_operator(step, result, function) if function else result
 
 
-def _tap(step, flow, index, weights, at, groups):
+def _tap(step, tensor, index, weights, at, groups):
     geometry = {"stride": at.stride, "dilation": at.dilation, "padding": at.begin}
-    seen = view(flow, index)
+    seen = view(tensor, index)
     one = None if seen is None else tap(step, seen, weights, at.size, groups, **geometry)
     if one is None:
-        node = copied(step, flow, index)
+        node = copied(step, tensor, index)
         one = Tap(node, weights, groups=groups, **geometry)
     return one
 
 
-def _channelwise(step, flow, index):
+def _channelwise(step, tensor, index):
     """`(source, order of its channels)` for an operator that works on each channel by itself, at every position; a copy, unless
     these are all positions of all channels."""
-    seen = view(flow, index)
+    seen = view(tensor, index)
     if seen is not None and seen.complete:
         return seen.source, seen.channels
-    node = copied(step, flow, index)
+    node = copied(step, tensor, index)
     return node, np.arange(len(index))
 
 
-def pool(step, flow):
+@operator("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", group=POOLS, on_constants=False)
+def pool(step, tensor):
     """MaxPool, AveragePool and their global forms."""
     if len(step.node.output) > 1 and step.node.output[1]:
         raise ModelError(f"{step.title}: its second output, where the largest were, is not supported")
-    index, axes = _pixels(step, flow)
+    index, axes = _pixels(step, tensor)
     if step.operator.startswith("Global"):
         size = index.shape[1:]
         at = _Windows(size, (1, 1), (1, 1), (0, 0), (0, 0), (1, 1))
@@ -155,10 +157,10 @@ def pool(step, flow):
     limited(step, *at.size, len(index))
     if step.operator.endswith("MaxPool"):
         index, at = _without_lowest(step, index, at)
-        source, channels = _channelwise(step, flow, index)
-        return _result(flow, _largest(step, source, at), axes, channels)
-    node, channels = _average(step, flow, index, at, bool(step.attributes.get("count_include_pad", 0)))
-    return _result(flow, node, axes, channels)
+        source, channels = _channelwise(step, tensor, index)
+        return _result(tensor, _largest(step, source, at), axes, channels)
+    node, channels = _average(step, tensor, index, at, bool(step.attributes.get("count_include_pad", 0)))
+    return _result(tensor, node, axes, channels)
 
 
 def _without_lowest(step, index, at):
@@ -189,9 +191,9 @@ def _counts(have, count, stride, kernel, dilation, before, after, padded):
     return ((reads >= low) & (reads < high)).sum(axis=1)
 
 
-def _average(step, flow, index, at, padded):
+def _average(step, tensor, index, at, padded):
     """`(node, order of its channels)`: moving averages, in one part for all windows that average as many values."""
-    seen = view(flow, index)
+    seen = view(tensor, index)
     full = seen is not None and np.array_equal(np.sort(seen.channels), np.arange(seen.source.shape[2]))
     counts = [_counts(*arguments, padded) for arguments in
               zip(index.shape[1:], at.size, at.stride, at.kernel, at.dilation, at.begin, at.end)]
@@ -199,8 +201,8 @@ def _average(step, flow, index, at, padded):
         raise ModelError(f"{step.title}: one of its windows lies in the padding only")
     if not full or any(slide(seen, size, at.kernel, at.stride, at.dilation, begin) is None
                        for size, _, begin in _pieces(at, counts)):
-        node = copied(step, flow, index)
-        seen = view(flow.of(node, whole(node)), whole(node))
+        node = copied(step, tensor, index)
+        seen = view(tensor.of(node, whole(node)), whole(node))
     channels = seen.source.shape[2]
     parts = []
     for size, origin, begin in _pieces(at, counts):
@@ -220,12 +222,13 @@ def _pieces(at, counts):
                    (at.begin[0] - top * at.stride[0], at.begin[1] - left * at.stride[1]))
 
 
-def reduce(step, flow):
+@operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS)
+def reduce(step, tensor):
     """ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
     if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):
-        return flow
-    axes, dims, batch = reduction(step, flow)
-    flow, seen, roles = arrangement(step, flow)
+        return tensor
+    axes, dims, batch = reduction(step, tensor)
+    tensor, seen, roles = arrangement(step, tensor)
     gone = [axis in axes for axis in roles]
     size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
     kernel = tuple(length if there else 1 for there, length in zip(gone[1:], seen.source.shape))
@@ -236,7 +239,7 @@ def reduce(step, flow):
         node, channels = _largest(step, seen.source, at), seen.channels
     else:
         node, channels = _total(step, seen, at, gone[0])
-    result = flow.of(node, in_place(whole(node)[channels], flow.dims, roles))
+    result = tensor.of(node, in_place(whole(node)[channels], tensor.dims, roles))
     return replace(result, dims=dims, batch=batch)
 
 

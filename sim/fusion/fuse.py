@@ -12,15 +12,12 @@ from itertools import product
 import numpy as np
 
 from ..ir.errors import ModelError
+from ..ir.functions import NONE, RELU, Function
 from ..ir.graph import span
 from .merging import Loss, both, check_losses, gentle, keeps_range, lost, together
-from .nodes import NO_FUNCTION, Affine, Linear, Part, Tap, Unknown
+from .nodes import Affine, Linear, Part, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
-
-# Functions that keep the order of numbers, so that the largest may be found before them.
-_MONOTONE = ("none", "relu", "leaky_relu", "clip", "sigmoid", "tanh", "hard_sigmoid", "elu", "softplus", "softsign", "exp", "erf")
-
 
 _MOST_PARTS = 1024         # into which a scale and shift is cut
 
@@ -49,27 +46,21 @@ def fuse(output):
     return result
 
 
-def _monotone(function):
-    name, parameters = function
-    return name in _MONOTONE and all(value >= 0 for value in parameters if name in ("leaky_relu", "elu", "hard_sigmoid"))
-
-
 def _range(function):
-    name, parameters = function
-    return {"none": (-np.inf, np.inf), "relu": (0.0, np.inf), "clip": parameters}.get(name)
+    return {"none": (-np.inf, np.inf), "relu": (0.0, np.inf), "clip": function.parameters}.get(function.name)
 
 
 def bounds(low, high):
     """The function that keeps numbers between two bounds."""
     if (low, high) == (-np.inf, np.inf):
-        return NO_FUNCTION
-    return ("relu", ()) if (low, high) == (0, np.inf) else ("clip", (float(low), float(high)))
+        return NONE
+    return RELU if (low, high) == (0, np.inf) else Function("clip", (low, high))
 
 
 def _compose(first, second):
     """One function for two in succession, or None."""
-    if NO_FUNCTION in (first, second):
-        return second if first == NO_FUNCTION else first
+    if NONE in (first, second):
+        return second if first == NONE else first
     one, two = _range(first), _range(second)
     return bounds(*np.clip(one, *two).tolist()) if one and two else None
 
@@ -271,10 +262,10 @@ class _Fusion:
             return None
         changes = {}
         if node.pool:
-            if source.pool or len(source.parts) > 1 or not _monotone(source.function):
+            if source.pool or len(source.parts) > 1 or not source.function.is_monotone:
                 return None
             changes["pool"] = node.pool
-        if node.function != NO_FUNCTION:
+        if node.function != NONE:
             changes["function"] = _compose(source.function, node.function)
             if changes["function"] is None:
                 return None

@@ -4,29 +4,27 @@ import numpy as np
 
 from ..data.printable import printable
 from ..golden.arithmetic import round_bfloat16
-from ..golden.functions import Function
+from ..golden.function_tables import table_of
 from ..ir.errors import ModelError
 from ..ir.graph import Graph, Stage, Tensor, Term
 from .fuse import in_order
 from .nodes import Input
 
-__all__ = ["as_graph", "make_function"]
+__all__ = ["as_graph"]
 
 _LEAST = 2.0 ** -126        # normal number
 _SPLIT = 2.0 ** -100         # what is left of smaller weights may be subnormal
 _MOST_CHOICES = 1 << 26, 1 << 27        # weights of a node, of a network, that are 1 or 0 and only choose channels
 
 
-def make_function(function, title):
-    """The function of a stage, from its name and parameters; `title` is that of what asks for it."""
+def _checked_function(function, title):
+    """A function that the core can have; `title` is that of what asks for it."""
     try:
-        made = Function(*function)
-        if not made.is_table:
-            return made.name
-        made.table()
+        if function.is_table:
+            table_of(function)
     except ValueError as error:
         raise ModelError(f"{title}: {error}") from None
-    return made
+    return function
 
 
 def _rounded(weights):
@@ -103,7 +101,7 @@ def as_graph(name, output, order, **facts):
                 name=_unique(node.name, stage_names), output=names[node], size=part.size, origin=part.origin,
                 terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title)),
                 bias=bias if bias is None or bias.ndim == 1 else bias[number], pool=node.pool,
-                function=make_function(node.function, node.title), softmax=bool(node.softmax),
+                function=_checked_function(node.function, node.title), softmax=bool(node.softmax),
                 times=None if node.times is None else names[node.times],
                 value=node.value if part is node.parts[-1] else None))
     order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.functions import NONE, Function
 from ..ir.graph import Pool
 
-__all__ = ["Node", "Input", "Joint", "Unknown", "Affine", "Linear", "Part", "Tap", "NO_FUNCTION", "identity", "per_channel"]
-
-#: A function is a name and the tuple of its parameters, as :class:`sim.golden.functions.Function` takes them.
-NO_FUNCTION = ("none", ())
+__all__ = ["Node", "Input", "Joint", "Unknown", "Affine", "Linear", "Part", "Tap", "identity", "per_channel"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -30,7 +28,8 @@ class Node:
     value : str or None
         The model's value, (batch, channels[, height, width]), that this is.
     loose : bool
-        Whether the values are the input's, each for itself, so that a better layout of the input is one of these as well.
+        Whether its memory layout is still free: it is the input, or element by element of it, so that it has whatever layout the
+        input is given.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Input(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Joint(Node):
-    """All values of several nodes, one node after the other, as a vector; only a dense layer can read it."""
+    """A concatenation of flattened nodes: a vector of all their values, one node after the other, for a dense layer alone."""
 
     sources: tuple[Node, ...]
 
@@ -92,8 +91,9 @@ class Affine(Node):
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """A :class:`sim.ir.graph.Term` in the making. If `exact`, weights that bfloat16 can't hold become a sum of two. If all that
-    it does is to choose channels, `select` is the source's channel for each of its own, or -1."""
+    """An unrounded :class:`sim.ir.graph.Term`: a convolution of one node, with binary64 weights. If `exact`, weights that
+    bfloat16 can't hold become a sum of two. If all that it does is to choose channels, `select` is the source's channel for each
+    of its own, or -1."""
 
     source: Node
     weights: np.ndarray
@@ -141,7 +141,7 @@ class Linear(Node):
     bias: np.ndarray | None = None
     loss: object = None
     pool: Pool | None = None
-    function: tuple = NO_FUNCTION
+    function: Function = NONE
     softmax: str = ""
     times: Node | None = None
 
@@ -153,7 +153,7 @@ class Linear(Node):
     @property
     def open(self):
         """Whether its result is still a sum, or the largest of sums."""
-        return self.function == NO_FUNCTION and not self.softmax and self.times is None
+        return self.function == NONE and not self.softmax and self.times is None
 
     @property
     def plain(self):

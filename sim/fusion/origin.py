@@ -101,7 +101,7 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, sample, batch, flows, left_out, node, order, input_order):
+def make_origin(path, graph, *, sample, batch, shapes, left_out, node, order, input_order):
     """The origin of a network.
 
     Parameters
@@ -111,7 +111,7 @@ def make_origin(path, graph, *, sample, batch, flows, left_out, node, order, inp
         Shape of one sample.
     batch : int or None
         As :class:`Origin` has it, where the shape of the input leaves it open.
-    flows : dict
+    shapes : dict
         Name of an output to its shape, as the reader knows it, and whether it is a label.
     left_out : dict
         Name of an output to "", "softmax" or "log": what of it is left to the host.
@@ -128,7 +128,7 @@ def make_origin(path, graph, *, sample, batch, flows, left_out, node, order, inp
     producers = {name: made for made in graph.node for name in made.output}
     outputs = []
     for entry in graph.output:
-        dims, label = flows[entry.name]
+        dims, label = shapes[entry.name]
         outputs.append(Output(entry.name, _label_shape(entry, batch) if label else _sample_shape(dims, batch, len(order)),
                               left_out[entry.name], label, _numbers(entry.name, producers) if label else entry.name))
     name = next(one.name for one in nodes if isinstance(one, Input))

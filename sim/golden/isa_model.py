@@ -20,9 +20,9 @@ from amaranth_tpu.hw.spec.isa import (
 )
 
 from .arithmetic import activate, bfloat16, matmul, multiply, ordered, to_bfloat16
-from .functions import Table, lookup
 from .progress import Progress, touched
 from .softmax import softmax
+from .table_lookup import Table, lookup
 
 __all__ = ["Machine", "MachineFault"]
 
@@ -67,7 +67,7 @@ class Machine:
         Host memory. Regions that are missing are empty.
     buffer, sums, bias : arrays of bits
         Unified buffer (uint16), accumulators and bias rows (uint32), all `n` lanes wide.
-    table : sim.golden.functions.Table
+    table : sim.golden.table_lookup.Table
         Function table.
     executed : int
         Instructions of the last run, HALT included.

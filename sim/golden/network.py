@@ -4,8 +4,8 @@ import numpy as np
 
 from ..data.samples import as_rows
 from ..ir.graph import span
-from .arithmetic import activate, bfloat16, matmul, matmuls, ordered, round_bfloat16
-from .functions import apply
+from .arithmetic import bfloat16, matmul, matmuls, ordered, round_bfloat16
+from .function_tables import apply
 from .softmax import softmax
 
 __all__ = ["run_network", "run_graph", "run_stage", "patches", "pool_max"]
@@ -85,7 +85,7 @@ def run_stage(stage, tensors, binary32=False):
         bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, stage.channels))
         values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(values.shape)
     else:
-        values = activate(values, stage.function) if isinstance(stage.function, str) else apply(stage.function, values)
+        values = apply(stage.function, values)
     if stage.times:
         factor = tensors[stage.times].astype(np.float32)
         values = round_bfloat16(values).astype(np.float32) * factor

@@ -23,22 +23,22 @@ _MOST_FILES = 2000      # 16 KiB each; when there are more, the older half goes
 
 
 @functools.cache
-def _version(module):
-    """What tables depend on besides the function: the text of the module that computes them, numpy, the processor."""
-    source = inspect.getsource(sys.modules[module])
-    return "\n".join([np.__version__, platform.machine(), source]).encode()
+def _version(modules):
+    """What tables depend on besides the function: the text of the modules that compute them, numpy, the processor."""
+    sources = (inspect.getsource(sys.modules[module]) for module in modules)
+    return "\n".join([np.__version__, platform.machine(), *sources]).encode()
 
 
-def _place(key, module):
+def _place(key, modules):
     from amaranth_tpu.hw.tools.process import build_directory
-    digest = hashlib.sha256(repr(key).encode() + b"\0" + _version(module)).digest()
+    digest = hashlib.sha256(repr(key).encode() + b"\0" + _version(modules)).digest()
     return build_directory() / "tables" / f"{digest.hex()[:40]}.table", digest
 
 
-def load(key, module, size):
+def load(key, modules, size):
     """The `size` uint16 that :func:`store` wrote, or None."""
     with contextlib.suppress(OSError, RuntimeError):
-        path, digest = _place(key, module)
+        path, digest = _place(key, modules)
         with open(path, "rb") as file:
             content = file.read(_DIGEST + 2 * size + 1)         # a longer file is not one of these
         if len(content) == _DIGEST + 2 * size and content[:_DIGEST] == _seal(digest, content[_DIGEST:]):
@@ -46,10 +46,10 @@ def load(key, module, size):
     return None
 
 
-def store(key, module, words):
-    """Keeps uint16 numbers under a key, whose `repr` tells it from others, for this version of a module (its name)."""
+def store(key, modules, words):
+    """Keeps uint16 numbers under a key, whose `repr` tells it from others, for this version of some modules (their names)."""
     with contextlib.suppress(OSError, RuntimeError):
-        path, digest = _place(key, module)
+        path, digest = _place(key, modules)
         path.parent.mkdir(exist_ok=True)
         content = np.asarray(words).astype("<u2").tobytes()
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:

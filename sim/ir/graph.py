@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .functions import NONE, Function
+
 __all__ = ["Tensor", "Term", "Pool", "Stage", "Graph", "dense_chain", "span"]
 
 
@@ -91,7 +93,7 @@ class Stage:
         Height and width of the sums, before pooling.
     bias : float32 (channels,) or None
     pool : Pool or None
-    function : str or sim.golden.functions.Function
+    function : Function
         Applied after pooling.
     softmax : bool
         Over the channels, in place of a function.
@@ -109,7 +111,7 @@ class Stage:
     size: tuple[int, int] = (1, 1)
     bias: np.ndarray | None = None
     pool: Pool | None = None
-    function: object = "none"
+    function: Function = NONE
     softmax: bool = False
     times: str | None = None
     origin: tuple[int, int] = (0, 0)
@@ -210,11 +212,11 @@ def dense_chain(name, layers):
 
     Parameters
     ----------
-    layers : sequence of (name, weights bfloat16 (K, N), bias float32 (N,) or None, function "none" or "relu")
+    layers : sequence of (name, weights bfloat16 (K, N), bias float32 (N,) or None, name of a function without parameters)
     """
     tensors, stages = [Tensor("input", layers[0][1].shape[0])], []
     for title, weights, bias, function in layers:
         term = Term(tensors[-1].name, weights.reshape(1, 1, *weights.shape))
         tensors.append(Tensor(f"{len(tensors)}, {title}", weights.shape[1]))
-        stages.append(Stage(title, tensors[-1].name, (term,), bias=bias, function=function))
+        stages.append(Stage(title, tensors[-1].name, (term,), bias=bias, function=Function(function)))
     return Graph(name, {tensor.name: tensor for tensor in tensors}, "input", tensors[-1].name, tuple(stages))

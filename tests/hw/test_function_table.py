@@ -7,11 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from activation_functions import OTHERS, ROUNDED
+from activation_functions import TABLES
 from amaranth_tpu.hw.activation.function_table import FunctionPair, FunctionTable
 from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES, TABLE_WORDS
 from amaranth_tpu.sim.golden.arithmetic import multiply, to_bfloat16
-from amaranth_tpu.sim.golden.functions import Function, Table, lookup
+from amaranth_tpu.sim.golden.function_tables import table_of
+from amaranth_tpu.sim.golden.table_lookup import Table, lookup
+from amaranth_tpu.sim.ir.functions import Function
 from amaranth_tpu.sim.rtl.streams import Block, simulate_columns
 from seeds import seed
 
@@ -61,10 +63,10 @@ def both_lanes(values):
     return np.stack([values, np.roll(values, 1)], axis=1)
 
 
-@pytest.mark.parametrize("function", ROUNDED + OTHERS, ids=str)
+@pytest.mark.parametrize("function", TABLES, ids=str)
 def test_functions(function):
     x = operands(np.random.default_rng(seed()))
-    assert (stream(block().run, function.table(), x) == lookup(x, function.table())).all()
+    assert (stream(block().run, table_of(function), x) == lookup(x, table_of(function))).all()
 
 
 def random_table(rng):
@@ -96,7 +98,7 @@ def test_products():
 
 def test_lanes_that_are_not_kept():
     x = both_lanes(EVERY[::16] << np.uint32(16) | np.uint32(0x9876))
-    table = Function("exp").table()
+    table = table_of(Function("exp"))
     for keep in range(4):
         expected = np.where([keep & 1, keep >> 1], lookup(x, table), 0)
         assert (stream(block().run, table, x, keep=keep) == expected).all()

@@ -15,6 +15,7 @@ from amaranth_tpu.hw.fpga.targets import RESOURCES
 from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli.core_options import CoreChoice
 from amaranth_tpu.scripts.show.markdown import section
+from amaranth_tpu.sim.frontend.operators import supported_operators
 from command import tpu as run_tpu
 
 README = Path(__file__).parents[2] / "README.md"
@@ -78,6 +79,14 @@ def test_cores(name, monkeypatch):
         assert core == expected_core(name, row), row
         if name == "devices":
             assert core == from_preset("tiny", n=core.n)
+
+
+def test_operators():
+    """The operators that the README names are supported; it names no other words in this spelling but products."""
+    text = README.read_text().partition("Models: ONNX")[2].partition("\n* ")[0]
+    known = {name for names in supported_operators().values() for name in names}
+    named = {*re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", text)} - {"PyTorch", "Keras", "Convolutions", "Anything", "What", "Some"}
+    assert {"Softmax", "LeakyRelu"} <= named <= known, named - known
 
 
 def made(name, key, **row):

@@ -8,6 +8,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.batching import flat_tensors, lay_along_x
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 from graphs import check, execute, random_values
 
@@ -68,7 +69,7 @@ def test_flat_residual_sums_and_products(rng, batch):
         return Term(source, random_values(rng, (1, 1, sizes[source], sizes[output]), 0.3))
 
     graph = Graph("g", tensors, "x", "y", (
-        Stage("a", "a", (term("x", "a"),), function="relu"), Stage("b", "b", (term("a", "b"), term("x", "b"))),
+        Stage("a", "a", (term("x", "a"),), function=RELU), Stage("b", "b", (term("a", "b"), term("x", "b"))),
         Stage("c", "c", (term("b", "c"), term("a", "c")), times="a"), Stage("y", "y", (term("c", "y"), term("a", "y")))))
     for depth in (32, 128, 2048):
         check(graph, Config(n=4, unified_buffer_depth=depth, accumulator_depth=64, table_lanes=2), batch, rng)

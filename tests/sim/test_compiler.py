@@ -38,7 +38,7 @@ def by_layers(net, x):
     """The result from golden.matmul alone, without the compiler's tiles or the machine."""
     for stage in net.stages:
         sums = golden.matmul(x, stage.terms[0].weights[0, 0], stage.bias)
-        if stage.function == "relu":
+        if stage.function.name == "relu":
             sums = np.where(np.isnan(sums), sums, np.where(np.signbit(sums), np.float32(0), sums))
         x = golden.to_bfloat16(sums.view(np.uint32)).view(bfloat16)
     return sums

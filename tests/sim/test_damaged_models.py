@@ -14,7 +14,7 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.frontend.values import supported_operators
+from amaranth_tpu.sim.frontend.operators import supported_operators
 from amaranth_tpu.sim.ir.errors import ModelError
 from damage import HOSTILE, damaged, originals
 from onnx_models import Builder, refused, weights

@@ -7,17 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.formula.formulas import VARIABLE, constant, formula, function_formula
+from amaranth_tpu.sim.formula.formulas import VARIABLE, constant, formula
 from amaranth_tpu.sim.formula.proof import proves
 from amaranth_tpu.sim.formula.ranges import evaluate
 from amaranth_tpu.sim.frontend import expressions as onnx_expressions
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.frontend.tensor_formulas import _made
 from amaranth_tpu.sim.fusion.fuse import _compose
-from amaranth_tpu.sim.fusion.nodes import NO_FUNCTION
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.functions import Function
 from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.functions import NONE, Function
 from expressions import FORMS, check, draw, show
 from onnx_models import Builder, check_graph, reference, refused
 from seeds import seed
@@ -104,7 +103,7 @@ def test_near(name):
     """Each is refused by the proof, not only by the numbers that choose what is to be proven."""
     function, e = NEAR[name]
     function = Function(function) if isinstance(function, str) else function
-    assert not proves(formula_of(e), function) and proves(function_formula(function), function)
+    assert not proves(formula_of(e), function) and proves(function.formula(VARIABLE), function)
 
 
 def test_tolerance():
@@ -280,13 +279,13 @@ def test_clips_in_a_row(rng):
     x = np.concatenate([rng.normal(size=200) * 5, [np.inf, -np.inf]])
     ends = [-np.inf, -3, -1, 0, 0.5, 2, 4, np.inf]
     pairs = [(low, high) for low in ends for high in ends if low <= high and not (np.isinf(low) and np.isinf(high))]
-    specs = [("relu", ()), *(("clip", pair) for pair in pairs)]
+    specs = [Function("relu"), *(Function("clip", pair) for pair in pairs)]
     for one in specs:
         for two in specs:
             both = _compose(one, two)
-            assert (Function(*both).exact(x) == Function(*two).exact(Function(*one).exact(x))).all(), (one, two, both)
-    assert _compose(NO_FUNCTION, specs[1]) == specs[1] == _compose(specs[1], NO_FUNCTION)
-    assert _compose(("sigmoid", ()), specs[1]) is None
+            assert (both.exact(x) == two.exact(one.exact(x))).all(), (one, two, both)
+    assert _compose(NONE, specs[1]) == specs[1] == _compose(specs[1], NONE)
+    assert _compose(Function("sigmoid"), specs[1]) is None
 
 
 @pytest.mark.parametrize("operator, attributes", [

@@ -7,6 +7,7 @@ import pytest
 
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, multiply_accumulate, round_bfloat16
 from amaranth_tpu.sim.golden.network import patches, pool_max, run_graph, run_stage
+from amaranth_tpu.sim.ir.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 
 
@@ -70,7 +71,7 @@ def test_graph_joins_parts_and_orders(rng):
     tensors = {t.name: t for t in (Tensor("x", 2, 1, 2), Tensor("y", 3, 1, 2), Tensor("z", 3, 1, 2))}
     one = np.eye(3, dtype=np.float32).astype(bfloat16).reshape(1, 1, 3, 3)
     graph = Graph("g", tensors, "x", "z", (
-        Stage("left", "y", (Term("x", weights[0]),), (1, 1), function="relu"),
+        Stage("left", "y", (Term("x", weights[0]),), (1, 1), function=RELU),
         Stage("right", "y", (Term("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
         Stage("all", "z", (Term("y", one),), (1, 2))),
         input_order=np.array([0, 2, 1, 3]), output_order=np.arange(6)[::-1])

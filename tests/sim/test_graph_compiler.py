@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
 from amaranth_tpu.sim.compiler.matmuls import _loops
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.functions import Function
+from amaranth_tpu.sim.ir.functions import RELU, Function
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from graphs import check, random_graph, random_values
 
@@ -63,7 +63,7 @@ def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng
     tensors = {t.name: t for t in (Tensor("x", 3, 9, 12), Tensor("h", 5, *size), Tensor("y", 5, *size))}
     one = np.eye(5, dtype=np.float32).astype(bfloat16).reshape(1, 1, 5, 5)
     graph = Graph("g", tensors, "x", "y", (
-        Stage("first", "h", (Term("x", random_values(rng, (3, 3, 3, 5), 0.4), padding=(1, 1)),), (9, 12), function="relu",
+        Stage("first", "h", (Term("x", random_values(rng, (3, 3, 3, 5), 0.4), padding=(1, 1)),), (9, 12), function=RELU,
               bias=rng.normal(size=5).astype(np.float32), pool=Pool(window, size, stride, padding=padding)),
         Stage("second", "y", (Term("h", one),), size)))
     check(graph, Config(n=4, accumulator_depth=16), 2, rng)

@@ -10,14 +10,14 @@ from amaranth_tpu.sim.compiler.compile import CompileError
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.functions import Function
 from amaranth_tpu.sim.host.inference import run_samples
+from amaranth_tpu.sim.ir.functions import NONE, RELU, Function
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Term
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from graphs import SHARED, random_graph, random_values
 
 SMALL = Config(n=4, unified_buffer_depth=256, accumulator_depth=64, table_lanes=2, softmax=False)
-FUNCTIONS = ("none", "relu", Function("tanh"), Function("leaky_relu", (0.1,)), Function("gelu"), Function("clip", (0.0, 6.0)))
+FUNCTIONS = (NONE, RELU, Function("tanh"), Function("leaky_relu", (0.1,)), Function("gelu"), Function("clip", (0.0, 6.0)))
 
 
 def exact(graph, config, random, batch, count=None, **memory):

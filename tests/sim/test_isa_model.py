@@ -9,10 +9,11 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, Format, F
 from amaranth_tpu.sim.benches.bench_activation_unit import largest
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.golden.functions import Function as Activation
-from amaranth_tpu.sim.golden.functions import Table, apply
+from amaranth_tpu.sim.golden.function_tables import apply, table_of
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.softmax import softmax
+from amaranth_tpu.sim.golden.table_lookup import Table
+from amaranth_tpu.sim.ir.functions import Function as Activation
 from core_programs import least_fields
 
 CONFIG = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4, weight_fifo_depth=2)
@@ -177,7 +178,7 @@ def test_maximum_by_hand():
 
 @pytest.mark.parametrize("activation", [Activation("tanh"), Activation("leaky_relu", (0.1,)), Activation("elu")], ids=str)
 def test_functions_of_the_table(rng, activation):
-    table = activation.table()
+    table = table_of(activation)
     settings = dict(first=table.first, linear_low=table.linear_low, linear_high=table.linear_high)
     program = []
     for word in range(0, TABLE_WORDS, 64 * N):

@@ -129,7 +129,7 @@ def test_functions_that_double(tmp_path):
     path.write_bytes(_functions([["Relu"], *([number] * 2 for number in range(30))]).SerializeToString())
     refused(path, "operator own.f30, node 'odd'", "more than 20000 nodes")
     path.write_bytes(_functions([["Relu"], *([number] * 2 for number in range(5))]).SerializeToString())
-    assert load_network(path).stages[-1].function == "relu"
+    assert load_network(path).stages[-1].function.name == "relu"
 
 
 def test_functions_that_call_themselves(tmp_path):

@@ -13,8 +13,8 @@ from amaranth_tpu.sim.check.against_model import against_model, chosen
 from amaranth_tpu.sim.check.reference import check_stages
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
-from amaranth_tpu.sim.golden.functions import Function
 from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.functions import NONE, Function
 from onnx_models import Builder, weights
 from seeds import seed
 
@@ -83,7 +83,7 @@ def test_one_wrong_stage(tmp_path):
     term = network.stages[0].terms[0]
     off = round_bfloat16(term.weights.astype(np.float32) * 1.02)
     function = network.stages[1].function
-    for wrong in (broken(0, terms=(replace(term, weights=off),)), broken(0, function="none"),
+    for wrong in (broken(0, terms=(replace(term, weights=off),)), broken(0, function=NONE),
                   broken(1, function=Function("clip", (0.0, function.parameters[1] + 0.3))),
                   broken(1, pool=replace(network.stages[1].pool, dilation=(0, 0))),
                   broken(2, bias=np.full(5, 0.5, np.float32))):

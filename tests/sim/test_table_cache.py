@@ -5,26 +5,27 @@ import os
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.golden import functions, table_cache
-from amaranth_tpu.sim.golden.functions import Function
+from amaranth_tpu.sim.golden import function_tables, table_cache
+from amaranth_tpu.sim.golden.function_tables import table_of
+from amaranth_tpu.sim.ir.functions import Function
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TPU_BUILD", str(tmp_path))
-    functions._table.cache_clear()
+    function_tables.table_of.cache_clear()
     yield tmp_path / "tables"
-    functions._table.cache_clear()
+    function_tables.table_of.cache_clear()
 
 
 def fresh(function, monkeypatch=None):
     """The table as another process would get it; with `monkeypatch`, from the cache alone."""
-    functions._table.cache_clear()
+    function_tables.table_of.cache_clear()
     if monkeypatch is None:
-        return function.table()
+        return table_of(function)
     with monkeypatch.context() as patch:
-        patch.setattr(functions, "_computed", lambda function: pytest.fail("computed again"))
-        return function.table()
+        patch.setattr(function_tables, "_computed", lambda function: pytest.fail("computed again"))
+        return table_of(function)
 
 
 def same(one, two):
@@ -39,7 +40,7 @@ def test_kept(folder, monkeypatch):
     for function, table in zip((one, two), tables):
         again = fresh(function, monkeypatch)
         assert same(again, table) and not again.words.flags.writeable
-        assert same(table, functions._computed(function))
+        assert same(table, function_tables._computed(function))
     assert len(list(folder.iterdir())) == len(list(folder.glob("*.table"))) == 2
 
 
@@ -69,7 +70,7 @@ def test_other_version(folder, monkeypatch):
     """A table of another text of the module is not taken."""
     fresh(Function("abs"))
     monkeypatch.setattr(table_cache, "_version", lambda module: b"another")
-    assert table_cache.load(("abs", ()), functions.__name__, 3 + functions.TABLE_WORDS) is None
+    assert table_cache.load(("abs", ()), function_tables._MODULES, 3 + function_tables.TABLE_WORDS) is None
 
 
 def test_no_folder(folder, monkeypatch):
@@ -87,8 +88,8 @@ def test_no_folder(folder, monkeypatch):
 def test_old_ones_go(folder, monkeypatch):
     monkeypatch.setattr(table_cache, "_MOST_FILES", 4)
     for number in range(5):
-        table_cache.store(number, functions.__name__, np.arange(8) + number)
+        table_cache.store(number, function_tables._MODULES, np.arange(8) + number)
         os.utime(max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns), (1000 + number, 1000 + number))
-    left = [table_cache.load(number, functions.__name__, 8) for number in range(5)]
+    left = [table_cache.load(number, function_tables._MODULES, 8) for number in range(5)]
     assert [value is not None for value in left] == [False, False, True, True, True]
     assert np.array_equal(left[4], np.arange(8) + 4)

@@ -8,6 +8,7 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.functions import NONE, RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 
 __all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
@@ -59,7 +60,7 @@ def _joined(random, source, term, size, channels):
     return term, Term(source.name, random_values(random, (1, 1, source.channels, channels), 0.3), term.stride)
 
 
-def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=True, functions=("none", "relu")):
+def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=True, functions=(NONE, RELU)):
     """A chain of stages with branches into one sum, and the last one a dense layer; `split` lets two stages write one tensor."""
     source = Tensor("x", int(random.integers(1, channels)), int(random.integers(1, size)), int(random.integers(1, size)))
     tensors, made = {source.name: source}, []

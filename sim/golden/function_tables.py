@@ -1,168 +1,24 @@
-"""The activation functions, each defined once: in float64, as a table, and as the core applies it.
+"""Function tables: the one with the least error for each function, and how large the errors of a table are.
 
-The function of a binary32 with sign s, biased exponent E, the upper 7 bits of the fraction M and the next 12 as a number t in
-[0, 1) comes from a table of 4,096 entries that holds 16 binades of either sign, from the exponent `first` on: from the entry
-`s << 11 | (e - first) << 7 | M`, e being E brought into these binades. The first of its two words is a bfloat16, the function
-without the lower bits. The second says how the function goes on, in units of that number's last place: its upper 4 bits,
-signed, in sixteenths, are what rounding took from it; its lower 12, signed, in eighths, are what it gains up to the next
-bfloat16, away from 0. By these the significand moves as far as t says, is normalised by one bit down or up to two bits up,
-and rounded. What is less than a quarter of its binade's least number, or than the least normal number, gives 0.
-
-Outside the 16 binades the function keeps the value of the nearest one, with t = 0, or goes on in proportion: where bit s of
-`linear_low`, respectively `linear_high`, is 1, the exponent of the result is raised by E - e, and E = 0 gives 0. That is enough
-for every function which is flat or a straight line through 0 at either end of either side.
+The table is :mod:`sim.golden.table_lookup`'s; the functions are those of :mod:`sim.ir.functions`.
 """
 
 import functools
-import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES, TABLE_WORDS
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 
-from . import table_cache
-from .arithmetic import NAN_BFLOAT16, activate
+from ..ir import functions
+from . import table_cache, table_lookup
+from .arithmetic import activate
+from .table_lookup import BINADES, NEVER, Table, lookup, moved, rounded_entry
 
-__all__ = ["Function", "NONE", "RELU", "Table", "apply", "lookup", "errors", "is_steady"]
+__all__ = ["table_of", "apply", "errors", "is_steady"]
 
-BINADES = 16
 _LARGEST = 2.0 ** 128 - 2.0 ** 119      # from here on a number rounds to infinity
 _LEAST = 2.0 ** -126                    # below, a result is 0
-_NEVER = -512                           # raises every exponent out of range
-_each = functools.partial(np.vectorize, otypes=[float])
-
-
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def _gelu(x):
-    return x * 0.5 * _each(math.erfc)(-x * math.sqrt(0.5))
-
-
-def _gelu_tanh(x):
-    return x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x ** 3))
-
-
-#: name: (values of the parameters that are not given, function of float64). Its limits at infinity are its values at 1e300.
-_DEFINITIONS = {
-    "none": ((), lambda x: x),
-    "relu": ((), lambda x: np.maximum(x, 0)),
-    "leaky_relu": ((0.01,), lambda x, alpha: np.where(x < 0, alpha * x, x)),
-    "clip": ((-math.inf, math.inf), np.clip),
-    "sigmoid": ((), _sigmoid),
-    "tanh": ((), np.tanh),
-    "gelu": ((), _gelu),
-    "gelu_tanh": ((), _gelu_tanh),
-    "hard_sigmoid": ((0.2, 0.5), lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1)),
-    "hard_swish": ((), lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
-    "silu": ((), lambda x: x * _sigmoid(x)),
-    "mish": ((), lambda x: x * np.tanh(np.logaddexp(0, x))),
-    "elu": ((1.0,), lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x)),
-    "selu": ((1.6732632423543772, 1.0507009873554805),
-             lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(x), x)),
-    "softplus": ((), lambda x: np.logaddexp(0, x)),
-    "softsign": ((), lambda x: x / (1 + np.abs(x))),
-    "exp": ((), np.exp),
-    "abs": ((), np.abs),
-    "erf": ((), _each(math.erf)),
-}
-
-
-@dataclass(frozen=True)
-class Table:
-    """What LOAD_TABLE puts into the core: `first`, `linear_low`, `linear_high`, and the `words`, uint16: those that hold the
-    entries' values, then those that hold their slopes."""
-
-    first: int
-    linear_low: int
-    linear_high: int
-    words: np.ndarray
-
-    def __iter__(self):
-        return iter((self.first, self.linear_low, self.linear_high, self.words))
-
-
-@dataclass(frozen=True)
-class Function:
-    """An activation function by its name, and its parameters; those not given have ONNX' values.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, a wrong count of parameters, or one that is no number.
-    """
-
-    name: str
-    parameters: tuple = ()
-
-    def __post_init__(self):
-        if self.name not in _DEFINITIONS:
-            raise ValueError(f"activation function must be one of {', '.join(_DEFINITIONS)}, not {self.name!r}")
-        usual, _ = _DEFINITIONS[self.name]
-        given = tuple(float(value) for value in self.parameters)
-        if len(given) > len(usual):
-            raise ValueError(f"{self.name} takes {len(usual)} parameters, not {len(given)}")
-        if any(map(math.isnan, given)) or self.name == "clip" and (given + usual[len(given):])[0] > (given + usual[len(given):])[1]:
-            raise ValueError(f"{self.name} cannot have the parameters {given}")
-        object.__setattr__(self, "parameters", given + usual[len(given):])
-
-    def __str__(self):
-        return self.name + (f"({', '.join(f'{value:g}' for value in self.parameters)})" if self.parameters else "")
-
-    @property
-    def is_table(self):
-        """Whether the core reads it from its table."""
-        return self.name not in ("none", "relu")
-
-    def exact(self, x):
-        """The function of float64 numbers, infinities included."""
-        with np.errstate(all="ignore"):
-            return np.asarray(_DEFINITIONS[self.name][1](np.clip(x, -1e300, 1e300), *self.parameters), float)
-
-    def table(self):
-        """The table with the least error over all inputs: unpacks as `(first, linear_low, linear_high, words)`.
-
-        Raises
-        ------
-        ValueError
-            When no 16 binades serve: the error at a bfloat16 would be more than one unit in the last place. When the function is
-        next to a jump between two bfloat16.
-        """
-        return _table(self)
-
-
-NONE, RELU = Function("none"), Function("relu")
-
-
-def lookup(sums, table):
-    """bfloat16 bits of the table's function of binary32 bits, as the core has it. NaNs have a bit set in their upper half."""
-    first, linear_low, linear_high, words = table
-    sums, words = np.asarray(sums, np.uint32).astype(np.int64), np.asarray(words, np.uint16).astype(np.int64)
-    sign, exponent, fraction, between = sums >> 31, sums >> 23 & 0xFF, sums >> 16 & 0x7F, sums >> 4 & 0xFFF
-    within = np.clip(exponent, first, first + BINADES - 1)
-    linear = np.where(exponent < within, linear_low, np.where(exponent > within, linear_high, 0)) >> sign & 1
-    place = sign << 11 | within - first << 7 | fraction
-    value, slope = words[place], words[TABLE_ENTRIES + place]
-    found = _rounded_entry(value, _moved(value, slope, np.where(linear | (exponent == within), between, 0)),
-                           np.where(linear, np.where(exponent == 0, _NEVER, exponent - within), 0))
-    return np.where((exponent == 0xFF) & (fraction != 0), NAN_BFLOAT16, found).astype(np.uint16)
-
-
-def _moved(value, slope, between):
-    """The significand of an entry, from its two words, moved by `between` / 4096; in 64ths of its last place, so that
-    0x2000 is 1."""
-    rest, gain = (slope >> 12 ^ 8) - 8, (slope & 0xFFF ^ 0x800) - 0x800
-    return ((value & 0x7F | 0x80) << 6) + (rest << 2) + (gain * between >> 9)
-
-
-def _rounded_entry(value, significand, shift):
-    """bfloat16 bits (int64): those of an entry's `value` with another significand, and an exponent raised by `shift`."""
-    up = 1 * (significand >= 0x4000) - (significand < 0x2000) - (significand < 0x1000)
-    pattern = ((value >> 7 & 0xFF) + shift + up << 7) + ((significand << 1 - up) + 0x40 >> 7) - 0x80
-    zero = (value & 0x7F80 == 0) | (significand < 0x800) | (pattern < 0x80)
-    return value & 0x8000 | np.where(zero, 0, np.minimum(pattern, 0x7F80))
+_MODULES = (__name__, table_lookup.__name__, functions.__name__)        # whose text says what a table is
 
 
 def apply(function, sums):
@@ -170,10 +26,8 @@ def apply(function, sums):
     if not function.is_table:
         return activate(sums, function.name)
     bits = np.ascontiguousarray(sums, np.float32).view(np.uint32)
-    return (lookup(bits, function.table()).astype(np.uint32) << 16).view(np.float32)
+    return (lookup(bits, table_of(function)).astype(np.uint32) << 16).view(np.float32)
 
-
-# --- Tables -------------------------------------------------------------------------------------------------------
 
 def _numbers(bits):
     """float64 of bfloat16 bits."""
@@ -226,13 +80,21 @@ def is_steady(function, sums):
 
 
 @functools.lru_cache(maxsize=1024)
-def _table(function):
-    """The table, from the cache on disk if another process has computed it."""
-    key = function.name, tuple(map(float.hex, function.parameters))
-    kept = table_cache.load(key, __name__, 3 + TABLE_WORDS)
+def table_of(function):
+    """The Table of a :class:`sim.ir.functions.Function` with the least error over all inputs, from the cache on disk if another
+    process has computed it.
+
+    Raises
+    ------
+    ValueError
+        When no 16 binades serve: the error at a bfloat16 would be more than one unit in the last place. When the function is
+        next to a jump between two bfloat16.
+    """
+    kept = table_cache.load(function.key, _MODULES, 3 + TABLE_WORDS)
     if kept is None:
         table = _computed(function)
-        table_cache.store(key, __name__, np.concatenate([[table.first, table.linear_low, table.linear_high], table.words]))
+        head = [table.first, table.linear_low, table.linear_high]
+        table_cache.store(function.key, _MODULES, np.concatenate([head, table.words]))
         return table
     return _frozen(*kept[:3].tolist(), kept[3:])
 
@@ -252,9 +114,9 @@ def _computed(function):
         value, or next to it if that is better."""
         candidates = np.clip(rounded[sign, edge, fractions] + np.array([0, -1, 1])[:, None], 0, 0xFFFF)
         places = np.array([edge, *beyond])
-        shift = np.where(places == 0, _NEVER, places - edge)
+        shift = np.where(places == 0, NEVER, places - edge)
         candidate = candidates[:, None]
-        found = _rounded_entry(candidate, _moved(candidate, 0, 0), (shift * (linear & (places != edge)))[:, None])
+        found = rounded_entry(candidate, moved(candidate, 0, 0), (shift * (linear & (places != edge)))[:, None])
         distance = _ulps(_numbers(found), exact[sign, places][:, fractions])
         distance = np.where(number[sign, places][:, fractions], distance, 0).max(axis=1)      # [candidate, fraction]
         best = np.nan_to_num(distance, nan=np.inf).argmin(axis=0)[None]
@@ -308,8 +170,8 @@ def _check_between(function, table):
 def _slopes(function, first, linear_low, linear_high, values):
     """The second words of the entries with these values, [sign, binade, fraction]; `linear_low` and `linear_high` by sign.
 
-    What the rounding took is kept as far as the value stays the rounded one. The gain is the one with the least error at 17 places
-    on the way to the next bfloat16, of those that are right at one of them.
+    What the rounding took is kept as far as the value stays the rounded one. The gain is the one with the least error at 17
+    places on the way to the next bfloat16, of those that are right at one of them.
     """
     sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first:first + BINADES, :128])
     between = np.append(np.arange(16) << 8, 0xFFF)
@@ -331,14 +193,14 @@ def _slopes(function, first, linear_low, linear_high, values):
     rest = np.clip(rest, np.where(values & 0x7F, -8, -4), 7).astype(np.int64) << 12 & 0xF000
 
     def error(words):
-        moved = _moved(values, words, between)
-        found = moved / 64 * last_place
-        found = np.where((moved < 0x800) | (np.abs(found) < _LEAST), 0, found)
+        significand = moved(values, words, between)
+        found = significand / 64 * last_place
+        found = np.where((significand < 0x800) | (np.abs(found) < _LEAST), 0, found)
         found = np.where(np.abs(found) >= _LARGEST, np.copysign(np.inf, found), found)
         distance = np.minimum(_ulps(found, exact), 256)     # where a function comes to 0, no number of units is enough
         return distance.max(axis=-1, keepdims=True) + distance.mean(axis=-1, keepdims=True) / 1024
 
-    start = _moved(values, rest, 0) / 64
+    start = moved(values, rest, 0) / 64
     best, least = rest, error(rest)
     for index in range(1, len(between)):
         gain = np.rint(8 * (places[..., index:index + 1] - start) / (between[index] / 4096))

@@ -1,0 +1,24 @@
+"""How the reader's messages name a node, and refuse one."""
+
+from ..data.printable import printable, quoted
+from ..ir.errors import ModelError
+from .registry import ONNX
+
+__all__ = ["inline", "title", "unsupported"]
+
+
+def inline(text, limit=300):
+    """Any text on one line of at most `limit` characters that are safe to show."""
+    text = printable(" ".join(str(text)[:10 * limit].split()))
+    return text if len(text) <= limit else text[:limit - 3] + "..."
+
+
+def title(node):
+    """How a message names a node."""
+    operator = node.op_type if node.domain in ONNX else f"{node.domain}.{node.op_type}"
+    name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(node.output[0])})" if node.output else "(unnamed)"
+    return f"operator {printable(operator, 80)}, node {name}"
+
+
+def unsupported(node, why="is not supported"):
+    return ModelError(f"{title(node)}: {why}; `tpu run --operators` lists what is supported")
