@@ -49,7 +49,7 @@ class Batched:
         return any(map(self.graph.is_wide, self.graph.stages))
 
     def is_wide(self, stage):
-        return self.wide and stage.output == self.graph.output
+        return stage.output == self.graph.output and self.wide
 
     def is_flat(self, number):
         return self.stages[number].output in self.flat
