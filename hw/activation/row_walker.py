@@ -165,4 +165,5 @@ class RowWalker(wiring.Component):
                 begin("left0", op.rows)
                 count("left1")
                 go_to(now.outer + op.rows1_stride, "window_row", "window", "outer")
-                m.d.comb += [following.row.eq(now.outer_row + op.buffer_stride), following.outer_row.eq(now.outer_row + op.buffer_stride)]
+                m.d.comb += [following.row.eq(now.outer_row + op.buffer_stride),
+                             following.outer_row.eq(now.outer_row + op.buffer_stride)]

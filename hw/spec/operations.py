@@ -67,6 +67,7 @@ def activate_layout(config):
     return data.StructLayout({
         "tag": tag_layout(config), "function": Function, "format": Format,
         "rows": max(acc, row) + 1 if config.pooling or config.table_lanes else acc + 1, "lanes": bits_for(config.n),
-        "row": row, "acc": acc, **(outer if config.pooling or config.softmax else {}), **({"softmax": 1} if config.softmax else {}),
+        "row": row, "acc": acc, **(outer if config.pooling or config.softmax else {}),
+        **({"softmax": 1} if config.softmax else {}),
         **(pool if config.pooling else {}), **(table if config.table_lanes else {}),
     })

@@ -53,9 +53,10 @@ class Register:
         ValueError
             For other fields than the register has.
         """
-        if values.keys() != self.fields.keys():
-            raise ValueError(f"{self.name} has the fields {', '.join(self.fields)}, not {', '.join(values)}")
-        return reduce(or_, (value << self.fields[name][0] for name, value in values.items()))
+        fields = self.fields or {}
+        if values.keys() != fields.keys():
+            raise ValueError(f"{self.name} has the fields {', '.join(fields)}, not {', '.join(values)}")
+        return reduce(or_, (value << fields[name][0] for name, value in values.items()))
 
 
 def _registers():

@@ -301,7 +301,8 @@ async def runs(ports, rng, *, count, part=1, **sizes):
         if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
             assert cycles == rows + 2 or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
-        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **interrupted(rng, config)), grant=rng.getrandbits(1))
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **interrupted(rng, config)),
+                  grant=rng.getrandbits(1))
         for _ in range(rng.randrange(1, 5)):
             await ports.settle()
             await ports.tick()

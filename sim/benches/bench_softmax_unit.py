@@ -101,7 +101,7 @@ async def operations(ports, rng, *, config, count, widest, grants):
                 assert found == due[0], f"cycle {ports.cycle}: {operation} wrote {found}, not {due[0]}"
             else:
                 assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
-            assert ended == (not due) == ports.get("port__op__ready"), f"cycle {ports.cycle}: done is {ended}, {len(due)} vectors are due"
+            assert ended == (not due) == ports.get("port__op__ready"), f"{ports.cycle}: done is {ended}, {len(due)} vectors due"
             assert not ended or ports.get("port__done_slot") == operation["tag"]["slot"]
             held = write and not grant
             if write and grant:

@@ -7,7 +7,7 @@ the samples that go through a run together.
 
 from dataclasses import dataclass, replace
 
-from ..ir.graph import Tensor
+from ..ir.graph import Graph, Tensor
 
 __all__ = ["Batched", "lay_along_x", "flat_tensors", "reads"]
 
@@ -31,7 +31,7 @@ class Batched:
         Tensors whose samples lie along x.
     """
 
-    graph: object
+    graph: Graph
     stages: tuple
     tensors: dict
     gathers: tuple

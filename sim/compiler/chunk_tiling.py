@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 
 from ..ir.tiles import tiles_of
-from .tiling import NothingFits, Rectangle, StagePlan, blocks_of, even_groups, passes_of
+from .tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, group_cycles, passes_of
 from .timing import turnaround
 
 __all__ = ["RunPlan", "chunk_sizes", "plan_run", "run_cost", "REFINEMENTS"]
@@ -87,28 +87,25 @@ def _homes(life, sizes):
     return places, max((places[name] + sizes[name] for name in places), default=0)
 
 
-class _Stage:
-    """What a stage needs of the unified buffer, with the tensors of `homes` there already."""
+class _ChunkJob(Job):
+    """What a chunk needs in a stage.
 
-    def __init__(self, batched, number, config, layouts, homes):
-        self.stage = stage = batched.stages[number]
-        self.layouts, self.homes = layouts, homes
-        self.rectangle = Rectangle((0, 1), (0, 1), (0, batched.rows), (0, 1), (0, batched.rows), (0, batched.rows))
-        self.plan = StagePlan(1, 1, batched.rows, (), (), 0, 1)
-        self.blocks = [(self._size(blocks), blocks) for blocks in blocks_of(stage, layouts)]
-        output = layouts[stage.output]
+    Members
+    -------
+    blocks : list of (int, tuple)
+        Ways to cut the sum: vectors of the largest block, and the blocks.
+    whole, least : int
+        Vectors of the operands if they come at once, and at least.
+    staged, wanted : int
+        Vectors for results on their way to the host: at least, and so that they overlap.
+    """
+
+    def __init__(self, batched, number, layouts, homes):
+        super().__init__(batched, number, layouts, StagePlan(1, 1, batched.rows, (), (), 0, 1), homes)
+        self.blocks = [(self.operands(blocks), blocks) for blocks in blocks_of(self.stage, layouts)]
         self.whole, self.least = self.blocks[0][0], min(self.blocks)[0]
-        column = batched.rows * (2 if batched.is_wide(stage) else 1)
-        self.staged = 0 if stage.output in homes else column * (output.tiles if stage.softmax else 1)
-        self.wanted = self.staged if stage.softmax else self.staged * max(2, min(4, output.tiles))
-
-    def _size(self, blocks):
-        """Vectors of the largest block."""
-        sizes = [sum(area.size for source, area in self.plan.areas(self.stage, self.rectangle, block, self.layouts).items()
-                     if source not in self.homes) for block in blocks]
-        if self.stage.times and self.stage.times not in self.homes:
-            sizes[-1] += self.plan.factor(self.stage, self.rectangle, self.layouts).size
-        return max(sizes)
+        self.staged = 0 if self.stage.output in homes else self.held * self.width
+        self.wanted = self.staged if self.stage.softmax else self.staged * max(2, min(4, self.tiles))
 
     def choose(self, room):
         """Blocks for a ring of `room` vectors: one, or several of which three fit, or two."""
@@ -122,13 +119,13 @@ class _Stage:
         raise AssertionError("its least block fits")
 
 
-def _places(batched, run, config, layouts, space):
+def _places(batched, run, layouts, space):
     """`(homes, rows, staging, stages)` that fit, the fastest: all in the unified buffer, or without the largest tensors."""
     life = _kept(batched, run)
     sizes = {name: layouts[name].sample for name in life}
     while True:
         homes, rows = _homes(life, sizes)
-        stages = [_Stage(batched, number, config, layouts, homes) for number in run]
+        stages = [_ChunkJob(batched, number, layouts, homes) for number in run]
         least, staged = max(one.least for one in stages), max(one.staged for one in stages)
         whole, left = max(one.whole for one in stages), space - rows
         for ring in dict.fromkeys((2 * whole if batched.chunks > 1 else whole, whole, least)):
@@ -143,12 +140,10 @@ def _places(batched, run, config, layouts, space):
 
 def plan_run(batched, run, config, layouts, space, variant):
     """:class:`RunPlan` for `space` vectors of the unified buffer; `variant` says which of the groupings. Raises NothingFits."""
-    for number in run:
-        stage = batched.stages[number]
-        held = batched.rows * (tiles_of(stage.channels, config.n) if stage.softmax else 1)
-        if held > config.accumulator_depth:
-            raise NothingFits("accumulator_depth", held, stage.name)
-    homes, rows, staging, stages = _places(batched, run, config, layouts, space)
+    homes, rows, staging, stages = _places(batched, run, layouts, space)
+    for one in stages:
+        if one.held > config.accumulator_depth:
+            raise NothingFits("accumulator_depth", one.held, one.stage.name)
     room, plans = space - rows - staging, []
     for one in stages:
         blocks = one.choose(room)
@@ -184,12 +179,12 @@ def _taper(columns, cap, least, share):
 def run_cost(batched, plan, config, layouts):
     """Cycles, roughly: the array or the bus, whichever takes longer, and a part of the other."""
     compute = bus = functions = 0
-    beats, n, settle = config.beats_per_vector, config.n, turnaround(config)
+    beats, n = config.beats_per_vector, config.n
     for number, part in zip(plan.stages, plan.plans):
-        one, column = _Stage(batched, number, config, layouts, plan.homes), 0
+        one, column = _ChunkJob(batched, number, layouts, plan.homes), 0
         for count in part.groups:
-            passes = len(passes_of(one.stage, n, column, layouts))
-            compute += passes * max(count * max(batched.rows, n), settle) + 10
+            passes = len(passes_of(one.stage, n, column))
+            compute += passes * group_cycles(config, count, batched.rows) + 10
             bus += passes * count * n * beats
             if len(part.blocks) > 1:
                 bus += one.whole * beats

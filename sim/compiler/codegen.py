@@ -2,8 +2,8 @@
 
 A job brings the operands of a rectangle of results to the unified buffer, sums, and activates into another part of it: to where
 the next stages read it, or to a place from which it is stored. A chunk goes through all stages of a run with flat results before
-the next one does; the stages of other runs overlap. This order defines the result; nothing waits, and :mod:`sim.compiler.scheduling` puts
-the instructions where they overlap.
+the next one does. The stages of other runs overlap. This order defines the result. :mod:`sim.compiler.scheduling` then puts the
+instructions where they overlap.
 """
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
@@ -12,7 +12,7 @@ from .batching import reads
 from .emitter import Emitter
 from .instructions import Ring
 from .overlap import steps_of, sums_of, take_turns, vectors_of
-from .stage_code import StageCode, is_partial
+from .stage_code import StageCode
 
 __all__ = ["generate"]
 
@@ -28,7 +28,7 @@ def generate(batched, host, runs, config):
         All of them, or those that are to be compared.
     config : Config
     """
-    emitter = Emitter(config, batched.stages, host.regions, host.sizes[Region.SCRATCH])
+    emitter = Emitter(config, batched.stages, host)
     if host.zeros:
         emitter.load_zeros(0, host.zeros)
     flat = [batched.is_flat(run.stages[0]) for run in runs]
@@ -52,8 +52,8 @@ def _take_chunks(emitter, batched, host, run, first, last):
         for code in codes:
             emitter.stage = code.number
             code.prepare()
-            for _ in code.chunk(chunk, first=first and chunk == 0 and code is codes[0],
-                                last=last and chunk + 1 == batched.chunks and code is codes[-1]):
+            begins, ends = chunk == 0 and code is codes[0], chunk + 1 == batched.chunks and code is codes[-1]
+            for _ in code.job(code.rectangles[chunk], first=first and begins, last=last and ends):
                 pass
 
 
@@ -66,7 +66,6 @@ class _Overlap:
         for number, plan, (operands, place) in zip(run.stages, run.plans, vectors_of(run.plans, host.zeros, depth, low)):
             rings = Ring(*operands), Ring(place, plan.slots * plan.staging), None
             self.codes.append(StageCode(emitter, batched, host.layouts, run, number, {}, *rings))
-        self.jobs = [list(code.plan.rectangles(code.stage, batched.batch)) for code in self.codes]
 
     def generate(self):
         for code in self.codes:
@@ -74,28 +73,31 @@ class _Overlap:
             code.prepare()
         sources = [[index for index, other in enumerate(self.codes) if other.stage.output in reads(code.stage)]
                    for code in self.codes]
-        turns, depth = None, self.emitter.config.accumulator_depth
-        for step in steps_of([[rectangle.samples for rectangle in jobs] for jobs in self.jobs], sources):
-            cycles = {index: self.codes[index].cycles([self.jobs[index][job] for job in jobs]) for index, jobs in step.items()}
-            if turns != list(step):
-                turns = list(step)
-                wanted = [(cycles[index], self.codes[index].plan.sums) for index in turns]
-                for index, rows in zip(turns, sums_of(wanted, depth)):
-                    self.codes[index].acc = Ring(*rows)
-            begun = {index: self.emitter.worked[self.codes[index].number] for index in turns}
-            take_turns([self._generate(index, jobs) for index, jobs in step.items()], lambda turn: (
-                self.emitter.worked[self.codes[turns[turn]].number] - begun[turns[turn]]) / cycles[turns[turn]])
+        before = []
+        for step in steps_of([[rectangle.samples for rectangle in code.rectangles] for code in self.codes], sources):
+            turns = [(self.codes[index], [self.codes[index].rectangles[job] for job in jobs]) for index, jobs in step.items()]
+            cycles = [code.cycles(rectangles) for code, rectangles in turns]
+            if before != list(step):
+                wanted = [(most, code.plan.sums) for most, (code, _) in zip(cycles, turns)]
+                for (code, _), rows in zip(turns, sums_of(wanted, self.emitter.config.accumulator_depth)):
+                    code.acc = Ring(*rows)
+            before = list(step)
+            take_turns([self._generate(*turn) for turn in turns], self._progress([code.number for code, _ in turns], cycles))
 
-    def _generate(self, index, jobs):
+    def _progress(self, numbers, cycles):
+        """Function of a turn: how much of its cycles has been generated since now."""
+        begun = [self.emitter.worked[number] for number in numbers]
+        return lambda turn: (self.emitter.worked[numbers[turn]] - begun[turn]) / cycles[turn]
+
+    def _generate(self, code, rectangles):
         """Jobs of a stage."""
-        code = self.codes[index]
-        for job in jobs:
+        for rectangle in rectangles:
             self.emitter.stage = code.number
-            for is_break in code.job(self.jobs[index][job]):
+            for is_break in code.job(rectangle):
                 if is_break or code.acc.size >= 2 * code.plan.sums:
                     yield
                     self.emitter.stage = code.number
-            self._zero_margins(code, self.jobs[index][job].samples)
+            self._zero_margins(code, rectangle.samples)
             yield
 
     def _zero_margins(self, code, samples):
@@ -109,7 +111,8 @@ class _Overlap:
             self.zeroed.add((name, sample))
             stretches = [(0, layout.lead)] if sample == 0 else []
             stretches.append((layout.position(sample, layout.tensor.height), layout.below * layout.row))
-            if layout.beside and any(other.stage.output == name and is_partial(layout, other.plan) for other in self.codes):
+            widths = [other.plan.columns for other in self.codes if other.stage.output == name]
+            if layout.beside and min(widths) < layout.tensor.width:
                 stretches += [(layout.position(sample, y, tile, layout.tensor.width), layout.beside)
                               for y in range(layout.tensor.height) for tile in range(layout.tiles)]
             zeros = self.host.zeros

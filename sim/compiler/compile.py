@@ -1,9 +1,17 @@
 """The compiler: graph, configuration and batch -> program, memory images and what they will cost.
 
-The passes: maxima over large windows are split (:mod:`sim.compiler.split_pool`), few channels get their windows from the host (im2col,
-:mod:`sim.compiler.im2col`). Then, for every choice that the search (:mod:`sim.compiler.search`) tries, the batch goes along x (:mod:`sim.compiler.batching`),
-tensors get places in host memory (:mod:`sim.compiler.layout`), stages are tiled (:mod:`sim.compiler.tiling`, :mod:`sim.compiler.chunk_tiling`), and instructions
-are generated (:mod:`sim.compiler.codegen`) and scheduled (:mod:`sim.compiler.scheduling`). The best is written down (:mod:`sim.compiler.image`).
+The passes, one after the other:
+
+1. Maxima over large windows are split (:mod:`sim.compiler.split_pool`).
+2. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.im2col`).
+3. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
+
+   a. the batch goes along x (:mod:`sim.compiler.batching`), and tensors get places in host memory (:mod:`sim.compiler.layout`);
+   b. stages are tiled (:mod:`sim.compiler.tiling`, :mod:`sim.compiler.chunk_tiling`);
+   c. instructions are emitted (:mod:`sim.compiler.codegen`);
+   d. they are scheduled (:mod:`sim.compiler.scheduling`), and the program is simulated (:mod:`sim.compiler.timing`).
+
+4. The best is written down (:mod:`sim.compiler.image`).
 """
 
 import numpy as np
@@ -12,7 +20,7 @@ from ..ir.functions import NONE
 from .im2col import fold
 from .image import HostMemory, make_program
 from .program import CompileError, Program, disassemble
-from .search import scheduled, search
+from .search import search
 from .split_pool import split_windows
 
 __all__ = ["CompileError", "Program", "compile_network", "disassemble"]
@@ -31,11 +39,10 @@ def compile_network(graph, config, batch):
     graph = split_windows(graph, config.accumulator_depth)
     stages, gathers = fold(graph, config.n)
     _check(stages, config)
-    choice = search(graph, stages, gathers, config, int(batch))
-    emitter, ops, groups, cycles = scheduled(choice, choice.runs, config)
+    choice, schedule = search(graph, stages, gathers, config, int(batch))
     memory = HostMemory(choice.batched, choice.host, config)
     plans = [plan for run in choice.runs for plan in run.plans]
-    return make_program(memory, plans, ops, groups, emitter.tables, config, cycles)
+    return make_program(memory, plans, schedule, config)
 
 
 def _check(stages, config):

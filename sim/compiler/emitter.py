@@ -3,11 +3,13 @@
 from collections import Counter
 from itertools import accumulate
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Opcode, Region
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Opcode, Region, space_depth
 
 from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
-from .instructions import Op, Places, Ring, waits
+from .instructions import Op, Places, Ring, accesses
 from .layout import ZEROS
 from .timing import UNIT
 
@@ -15,15 +17,13 @@ __all__ = ["Emitter"]
 
 
 class Emitter:
-    """Builds `ops`. Offsets in MODEL count from the zeros; the bias rows of all stages and the function tables follow.
+    """Builds `ops`. Offsets in MODEL count from the zeros. The bias rows of all stages follow, and then the function tables.
 
     Parameters
     ----------
     config : Config
     stages : sequence of Stage
-    regions : dict of tensor name to `(Region, first position)`
-    scratch : int
-        Vectors in region SCRATCH.
+    host : HostLayout
 
     Members
     -------
@@ -35,40 +35,40 @@ class Emitter:
         Functions by table to their numbers in region MODEL.
     """
 
-    def __init__(self, config, stages, regions, scratch):
-        self.config, self.stages, self.regions, self.n = config, stages, regions, config.n
+    def __init__(self, config, stages, host):
+        self.config, self.stages, self.regions, self.n = config, stages, host.regions, config.n
         self.ops, self.issued, self.stage = [], [0] * 5, 0
-        self.places = {"buffer": Places(config.unified_buffer_depth), "acc": Places(config.accumulator_depth),
-                       "bias": Places(config.bias_depth), "scratch": Places(max(1, scratch))}
+        # The function table is left out: one unit alone uses it, in order.
+        self.places = {space: Places(space_depth(config, space)) for space in ("buffer", "acc", "bias")}
+        self.places["scratch"] = Places(max(1, host.sizes[Region.SCRATCH]))
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
         self.tables, self.loaded, self.worked = {}, None, Counter()
         self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
-    def emit(self, opcode, fields, accesses, tiles=None, group_tiles=0):
-        """`accesses` : (memory, first row, rows, write) that the instruction touches."""
+    def emit(self, opcode, fields, tiles=None, group_tiles=0):
+        """Adds an instruction, which waits for those that used what it touches."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
-        op = Op(opcode, fields, waits(self.places, unit, self.issued[unit], accesses), tiles)
-        op.group_tiles, op.stage = group_tiles, self.stage
+        needs = np.zeros(5, np.int64)
+        for memory, first, count, write in accesses(opcode, fields, self.config.vector_bytes):
+            if memory in self.places:
+                needs = np.maximum(needs, self.places[memory].access(unit, self.issued[unit], first, count, write))
+        waits = [(other, need) for other, need in enumerate(needs.tolist()) if need]
+        op = Op(opcode, fields, waits, self.stage, tiles, group_tiles)
         if opcode is Opcode.MATMUL:
             self.worked[self.stage] += op.passes * max(op.rows, self.n)
         self.ops.append(op)
-        return op
 
     def move(self, opcode, name, position, buffer, count, size=1):
         """LOAD or STORE of positions of a tensor, `size` vectors each."""
         region, first = self.regions[name]
-        first, rows, loads = first + position * size, count * size, opcode is Opcode.LOAD
-        accesses = [("buffer", buffer, rows, loads)]
-        if region is Region.SCRATCH:
-            accesses.append(("scratch", first, rows, not loads))
-        self.emit(opcode, {"region": region, "offset": first * 2 * self.n, "rows": rows, "buffer": buffer}, accesses)
+        self.emit(opcode, {"region": region, "offset": (first + position * size) * self.config.vector_bytes,
+                           "rows": count * size, "buffer": buffer})
 
     def load_zeros(self, buffer, count):
         for first in range(0, count, ZEROS):
-            rows = min(ZEROS, count - first)
-            self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": 0, "rows": rows, "buffer": buffer + first},
-                       [("buffer", buffer + first, rows, True)])
+            self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": 0, "rows": min(ZEROS, count - first),
+                                    "buffer": buffer + first})
 
     def begin_run(self, stages):
         """Stages of these numbers follow."""
@@ -78,7 +78,7 @@ class Emitter:
     def bias(self, column, count=1):
         """Place of the bias rows of column tiles of the present stage; they are loaded if they are not there."""
         row = self.bias_row(self.stage, column)
-        if self.total_biases <= self.config.bias_depth:
+        if self.first_bias[-1] <= self.config.bias_depth:
             if row + count > self.biases_loaded:
                 # The first group's come with it, all others of the run at once behind them.
                 end = row + count if self.biases_loaded == self.run_biases else self.biases_end
@@ -95,17 +95,15 @@ class Emitter:
         return self.bias_places[key]
 
     def _load_biases(self, row, count, place):
-        offset = ZEROS * 2 * self.n + row * 4 * self.n
-        self.emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": offset, "rows": count, "bias": place},
-                   [("bias", place, count, True)])
+        self.emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": self._bias_offset(row), "rows": count, "bias": place})
+
+    def _bias_offset(self, row):
+        vectors = ZEROS + row * INSTRUCTIONS[Opcode.LOAD_BIAS].vectors(self.n)
+        return vectors * self.config.vector_bytes
 
     def bias_row(self, stage, column=0):
         """Number of a column tile's bias row in region MODEL."""
         return self.first_bias[stage] + column
-
-    @property
-    def total_biases(self):
-        return self.bias_row(len(self.stages))
 
     def load_table(self, function, operands):
         """Puts a function into the function table, if it is not there, by way of a ring in the unified buffer."""
@@ -113,15 +111,11 @@ class Emitter:
             return
         self.loaded = function
         number = self.tables.setdefault(function, len(self.tables))
-        table = table_of(function)
-        base = ZEROS * 2 * self.n + self.total_biases * 4 * self.n + number * 2 * TABLE_WORDS
-        vectors = TABLE_WORDS // self.n
-        part = min(vectors, operands.size)
+        table, vectors, size = table_of(function), TABLE_WORDS // self.n, self.config.vector_bytes
+        base, part = self._bias_offset(self.first_bias[-1]) + number * vectors * size, min(vectors, operands.size)
         for start in range(0, vectors, part):
             rows = min(part, vectors - start)
             buffer = operands.take(rows)
-            self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": base + start * 2 * self.n, "rows": rows, "buffer": buffer},
-                       [("buffer", buffer, rows, True)])
+            self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": base + start * size, "rows": rows, "buffer": buffer})
             self.emit(Opcode.LOAD_TABLE, {"linear_low": table.linear_low, "linear_high": table.linear_high, "first": table.first,
-                                          "rows": rows, "buffer": buffer, "word": start * self.n},
-                      [("buffer", buffer, rows, False)])
+                                          "rows": rows, "buffer": buffer, "word": start * self.n})

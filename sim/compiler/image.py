@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Opcode, Region, encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region, encode
 
 from ..golden.arithmetic import bfloat16
 from ..golden.function_tables import table_of
@@ -51,7 +51,7 @@ class HostMemory:
     def unpack_output(self, data):
         """float32 (batch, output size) from an image of region OUTPUT."""
         batched, name = self.batched, self.graph.output
-        values = self.host.layouts[name].unpack(data, np.dtype("<f4" if batched.wide else bfloat16))
+        values = self.host.layouts[name].unpack(data, "<f4" if batched.wide else bfloat16)
         if name in batched.flat:
             values = values.reshape(-1, 1, 1, values.shape[3])[:batched.batch]
         return self.graph.arrange_output(values)
@@ -80,7 +80,7 @@ class HostMemory:
         """Tiles of `count` column tiles of a stage, in the order of their passes: [pass, column tile, column, row]."""
         stage, n = self.batched.stages[number], self.n
         dense = [self._dense(term, column, count) for term in stage.terms]
-        passes = passes_of(stage, n, column, self.host.layouts)
+        passes = passes_of(stage, n, column)
         return np.stack([dense[index][ky, kx, tile * n:(tile + 1) * n] for index, ky, kx, tile in passes]).reshape(
             len(passes), n, count, n).transpose(0, 2, 3, 1)
 
@@ -102,12 +102,16 @@ def array_cycles(batched, number, ops, host, n):
     whole batch at once, of others as they are cut."""
     if not batched.is_flat(number):
         return sum(op.passes * max(op.rows, n) for op in ops if op.stage == number and op.unit == MATMUL)
-    return max(batched.batch, n) * count_passes(batched.stages[number], n, host.layouts)
+    return max(batched.batch, n) * count_passes(batched.stages[number], n)
+
+
+def _tile_bytes(config):
+    return INSTRUCTIONS[Opcode.LOAD_WEIGHTS].vectors(config.n) * config.vector_bytes
 
 
 def _encoded(ops, config, constants, weights):
     """Instructions as bytes; offsets of constants and of tiles are made those of region MODEL."""
-    step, tile, words = config.instruction_bytes, 2 * config.n ** 2, []
+    step, tile, words = config.instruction_bytes, _tile_bytes(config), []
     for op in ops:
         fields = dict(op.fields)
         if fields.get("region") is Region.MODEL:
@@ -118,29 +122,17 @@ def _encoded(ops, config, constants, weights):
     return [*words, encode(Opcode.HALT).to_bytes(step, "little")]
 
 
-def make_program(memory, plans, ops, groups, tables, config, cycles):
-    """:class:`Program`.
-
-    Parameters
-    ----------
-    memory : HostMemory
-    plans : sequence of StagePlan
-    ops : list of Op
-        In their final order.
-    groups : {(stage, first column tile, column tiles): first tile}, tiles
-        Of the image of weights.
-    tables : sequence of Function
-    cycles : int or None
-        Predicted.
-    """
-    batched, host, n = memory.batched, memory.host, config.n
-    (order, tiles), tile = groups, 2 * n * n
+def make_program(memory, plans, schedule, config):
+    """:class:`Program` of a :class:`HostMemory`, the :class:`StagePlan` of each stage and a :class:`Schedule`."""
+    ops, batched, host, n = schedule.ops, memory.batched, memory.host, config.n
+    (order, tiles), tile = schedule.draft.groups, _tile_bytes(config)
     constants = (len(ops) + 1) * config.instruction_bytes
-    fixed = bytes(ZEROS * 2 * n) + memory.biases() + b"".join(
-        table_of(function).words.astype("<u2").tobytes() for function in tables)
+    biases = memory.biases()
+    fixed = bytes(ZEROS * config.vector_bytes) + biases + b"".join(
+        table_of(function).words.astype("<u2").tobytes() for function in schedule.draft.emitter.tables)
     align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
     weights = -(-(constants + len(fixed)) // align) * align
-    sizes = {region: size * 2 * n for region, size in host.sizes.items()}
+    sizes = {region: size * config.vector_bytes for region, size in host.sizes.items()}
     check_regions({"MODEL": weights + tiles * tile, **{region.name: size for region, size in sizes.items()}})
     words = _encoded(ops, config, constants, weights)
     parts = [np.ascontiguousarray(memory.weights(*group)).tobytes() for group in order]
@@ -150,7 +142,6 @@ def make_program(memory, plans, ops, groups, tables, config, cycles):
     beats = config.beats_per_vector
     inputs = sum(host.layouts[gather.tensor.name].size if gather.tensor.name not in batched.flat
                  else host.layouts[gather.tensor.name].tiles * batched.batch for gather in batched.gathers)
-    bias_rows = sum(tiles_of(stage.channels, n) for stage in batched.stages)
     return Program(
         model=model, instructions=len(words), batch=batched.batch, plan=tuple(plans), config=config, memory=memory,
         input_bytes=sizes[Region.INPUT], output_bytes=sizes[Region.OUTPUT], scratch_bytes=sizes[Region.SCRATCH],
@@ -160,5 +151,5 @@ def make_program(memory, plans, ops, groups, tables, config, cycles):
         compute_cycles=sum(array_cycles(batched, number, ops, host, n) for number in range(len(batched.stages))),
         read_beats=host_vectors(ops, "r", n) * beats + len(words) * (config.instruction_bytes // config.bus_bytes),
         write_beats=host_vectors(ops, "w", n) * beats,
-        least_beats=(tiles * n + inputs + 2 * bias_rows) * beats,
-        predicted_cycles=cycles, ops=tuple(ops))
+        least_beats=(tiles * n + inputs) * beats + len(biases) // config.bus_bytes,
+        predicted_cycles=schedule.cycles, ops=tuple(ops))

@@ -6,31 +6,41 @@ time if it comes too soon.
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Format, Opcode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
 from .timing import UNIT
 
-__all__ = ["Op", "Places", "Ring", "waits"]
+__all__ = ["Op", "Places", "Ring", "accesses"]
 
 
 class Op:
     """An instruction, with what its timing depends on.
 
-    `waits` are pairs (unit, how many of that unit's instructions must have ended before it begins). `rows`, `passes`, `keep`,
-    `acc`, `acc_stride`, `tiles0` and `wide` are as in its fields; `tiles` is (layer, first column of the group, columns,
-    tiles of the group before, tiles) of a MATMUL that takes tiles, which stand in the group's order: by k, then column.
-    `stage` is the number of the stage that it belongs to; of LOAD_WEIGHTS, `parts` has pairs of such
-    a number and tiles, in order.
+    `rows`, `passes`, `keep`, `acc`, `acc_stride` and `tiles0` are as in its fields.
+
+    Parameters
+    ----------
+    opcode : Opcode
+    fields : dict
+    waits : sequence of (unit, number)
+        The instruction begins when so many instructions of the unit have ended.
+    stage : int
+        Number of the stage that it belongs to.
+    tiles : (stage, first column of the group, columns, tiles of the group before, tiles) or None
+        Of a MATMUL that takes tiles. They stand in the group's order: by pass, then column.
+    group_tiles : int
+        Tiles of the whole group.
+    parts : sequence of (stage, tiles)
+        Of LOAD_WEIGHTS: what it brings, in order.
     """
 
-    __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "wide",
-                 "tiles", "group_tiles", "stage", "parts")
+    __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "tiles",
+                 "group_tiles", "stage", "parts")
 
-    def __init__(self, opcode, fields, waits=(), tiles=None):
-        self.opcode, self.fields, self.unit, self.waits, self.tiles = opcode, fields, UNIT[opcode], waits, tiles
+    def __init__(self, opcode, fields, waits=(), stage=0, tiles=None, group_tiles=0):
+        self.opcode, self.fields, self.unit, self.waits = opcode, fields, UNIT[opcode], waits
+        self.stage, self.tiles, self.group_tiles, self.parts = stage, tiles, group_tiles, []
         self.rows = fields.get("rows", 0)
-        self.stage = None
-        self.wide = fields.get("format") is Format.BINARY32
         if opcode is Opcode.MATMUL:
             self.rows = fields["rows0"] * fields["rows1"]
             self.passes = fields["tiles0"] * fields["tiles1"]
@@ -58,13 +68,14 @@ class Places:
         return needs
 
 
-def waits(places, unit, number, accesses):
-    """What instruction `number` of a unit waits for, as :class:`Op` has it. `places` : {memory: Places}; `accesses` : (memory,
-    first row, rows, write) that it touches."""
-    needs = np.zeros(5, np.int64)
-    for memory, first, count, write in accesses:
-        needs = np.maximum(needs, places[memory].access(unit, number, first, count, write))
-    return [(other, need) for other, need in enumerate(needs.tolist()) if need]
+def accesses(opcode, fields, vector_bytes):
+    """`(memory, first row, rows, write)` of all that an instruction touches, on the chip and in region SCRATCH."""
+    record = INSTRUCTIONS[opcode]
+    for span in record.spans:
+        if span.is_touched(fields):
+            yield span.space, fields[span.base], span.length(fields), span.use == "w"
+    if record.transfer and fields.get("region") is Region.SCRATCH:
+        yield "scratch", fields["offset"] // vector_bytes, fields["rows"], record.transfer.use == "w"
 
 
 class Ring:

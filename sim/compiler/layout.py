@@ -1,7 +1,7 @@
 """Where a tensor's vectors are in host memory, and how numpy arrays get there and back.
 
 A vector is `n` channels of one position. A tensor lies as `[sample][y][tile][x]`, in tiles of `n` channels, with margins of
-zeros that neighbours share: the columns behind a row are also those before the next one, and the rows below a sample are also those
+zeros that neighbours share. The columns behind a row are also those before the next one. The rows below a sample are also those
 above the next. So what a padded convolution reads for any range of rows is one stretch of memory.
 """
 
@@ -90,8 +90,9 @@ class Layout:
         whole[self._positions()] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
         return bytes(2 * self.n * self.lead) + whole.tobytes()
 
-    def unpack(self, data, dtype=np.dtype("<f4")):
+    def unpack(self, data, dtype="<f4"):
         """float32 (batch, height, width, channels) from the bytes of a tensor, one position being `n` binary32 or bfloat16."""
+        dtype = np.dtype(dtype)
         values = np.frombuffer(bytes(data[:dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n:]
         whole = values.reshape(self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n)
         values = whole[self._positions()].transpose(0, 1, 3, 2, 4)

@@ -88,15 +88,10 @@ class Group:
         """Passes for `count` column tiles from `c` on."""
         first, count0, stride0, count1, stride1 = loops
         (rows1, rows1_stride), (rows0, rows0_stride) = rows
-        bias = self.bias + c
         fields = {"start": start, "keep": keep, "buffer": first, "rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1,
                   "rows1_stride": rows1_stride, "tiles1": count1, "tiles1_stride": stride1, "acc": acc,
-                  "bias": bias if start else 0, "tiles0": count if count > 1 else count0, "tiles0_stride": stride0,
-                  "tiles0_acc_stride": self.sums if count > 1 else 0}
-        extent = ((count0 - 1) * stride0 + (count1 - 1) * stride1 + (rows0 - 1) * rows0_stride + (rows1 - 1) * rows1_stride + 1)
-        accesses = [("buffer", first, extent, False), ("acc", acc, (count - 1) * self.sums + rows0 * rows1, True)]
-        if start:
-            accesses.append(("bias", bias, count, False))
+                  "bias": self.bias + c if start else 0, "tiles0": count if count > 1 else count0, "tiles0_stride": stride0,
+                  "tiles0_acc_stride": self.sums if count > 1 else 0, "tiles1_acc_stride": 0}
         tiles = None if keep else (self.emitter.stage, self.column, self.count, self.done * self.count + c,
                                    count0 * count1 * count)
-        self.emitter.emit(Opcode.MATMUL, fields, accesses, tiles, self.passes * self.count)
+        self.emitter.emit(Opcode.MATMUL, fields, tiles, self.passes * self.count)

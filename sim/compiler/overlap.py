@@ -10,14 +10,14 @@ __all__ = ["groups_of", "vectors_of", "sums_of", "steps_of", "take_turns"]
 _APART = 0.3
 
 
-def groups_of(count, fits):
-    """Numbers of `count` stages, in groups that overlap: as many in each as `fits`, which is given their numbers."""
+def groups_of(stages, fits):
+    """Stages in groups that overlap: as many in each as `fits`, which is given a group."""
     groups = []
-    for number in range(count):
-        if groups and fits([*groups[-1], number]):
-            groups[-1].append(number)
+    for stage in stages:
+        if groups and fits([*groups[-1], stage]):
+            groups[-1].append(stage)
         else:
-            groups.append([number])
+            groups.append([stage])
     return groups
 
 

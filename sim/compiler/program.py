@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
+from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, decode
 
 __all__ = ["CompileError", "Program", "check_regions", "disassemble", "host_vectors"]
@@ -71,8 +73,8 @@ class Program:
     least_beats: int
     predicted_cycles: int | None
     plan: object
-    config: object = field(repr=False)
-    memory: object = field(repr=False)
+    config: Config = field(repr=False)
+    memory: Any = field(repr=False)
     ops: tuple = field(default=(), repr=False)
 
     def pack_input(self, x):

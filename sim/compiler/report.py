@@ -158,8 +158,9 @@ def _layers(program, busy, waiting, reasons=None):
     for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program)):
         taken = busy[number] - (busy[number - 1] if number else 0)
         cycles, macs = taken + sum(own[number].values()), program.batch * macs
+        read, written = _beats(program, number)
         layers.append(Layer(name, kind, shape, tiling, macs, compute, cycles, taken, macs / max(1, cycles) / config.n ** 2,
-                            *_beats(program, number), own[number] if reasons else None))
+                            read, written, own[number] if reasons else None))
     return layers
 
 

@@ -13,7 +13,7 @@ _STARTING = 4                   # LOAD_WEIGHTS at the start of a run that bring 
 
 def with_weights(ops):
     """The instructions with LOAD_WEIGHTS put in front of the first that needs them, and the groups of tiles in the order
-    in which the image holds them: {(stage, column, columns): first tile}. One may bring tiles of several stages, in their order."""
+    in which the image holds them: {(stage, column, columns): first tile}. One may bring tiles of several stages, in order."""
     image, size = {}, 0
     result, current, end = [], None, None
     started = 0
@@ -30,9 +30,7 @@ def with_weights(ops):
             first = image[group] + before
             while count:
                 if current is None or first != end or current.rows == _MOST_TILES or op.stage < current.parts[-1][0]:
-                    current = Op(Opcode.LOAD_WEIGHTS, {"offset": first, "rows": 0})
-                    current.stage, current.parts = op.stage, []
-                    end = first
+                    current, end = Op(Opcode.LOAD_WEIGHTS, {"offset": first}, stage=op.stage), first
                     result.append(current)
                 part = min(count, _MOST_TILES - current.rows)
                 current.rows += part
@@ -51,7 +49,7 @@ def ordered(ops, timeline, eager):
     Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use. At the
     start, the first blocks of operands are asked for before the flood of weights that fills the FIFO.
     """
-    keys = [(start, index) for index, start in enumerate(timeline.starts)]
+    keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
     weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
     for number, index in enumerate(weights[:_STARTING]):

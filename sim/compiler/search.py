@@ -1,23 +1,25 @@
 """The search: ways to cut a network are tried by simulation, within a budget of passes, and the best is kept."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import groupby
 
-from .batching import lay_along_x
+from .batching import Batched, lay_along_x
 from .chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, run_cost
 from .codegen import generate
-from .layout import lay_out
+from .layout import HostLayout, lay_out
 from .overlap import groups_of, vectors_of
 from .program import CompileError
 from .scheduling import ordered, with_weights
 from .tiling import NothingFits, count_passes, plan_stage
 from .timing import MATMUL, estimate, simulate
 
-__all__ = ["Choice", "search", "scheduled"]
+__all__ = ["Choice", "Draft", "Schedule", "search"]
 
 _SIMULATED_PASSES = 60_000      # passes, over all candidates, up to which schedules are ordered and compared by simulation
 _OVERLAP_PASSES = 20_000        # the same for stages that overlap
 _CANDIDATES = 8
+_WAITING = 0.005                # share of the cycles in which the array waits, below which nothing better is looked for
 _SHARE = 4                      # passes of other runs, for one with flat results, up to which all are simulated together
 _REFINING_PASSES = 20_000       # the same for each of the refinements
 
@@ -35,8 +37,8 @@ class Choice:
         Blocks of operands that are asked for before the weights of the first of them, at the start of the program.
     """
 
-    batched: object
-    host: object
+    batched: Batched
+    host: HostLayout
     runs: tuple
     eager: int = 1
 
@@ -50,8 +52,7 @@ class Choice:
         for run in self.kind(flat):
             for number, plan in zip(run.stages, run.plans):
                 stage = batched.stages[number]
-                jobs = batched.chunks if flat else sum(1 for _ in plan.rectangles(stage, batched.batch))
-                total += jobs * count_passes(stage, self.host.n, self.host.layouts)
+                total += len(plan.rectangles(stage, batched)) * count_passes(stage, self.host.n)
         return total
 
     @property
@@ -67,23 +68,67 @@ class Choice:
         return replace(self, runs=runs, eager=self.eager if eager is None else eager)
 
 
-def scheduled(choice, runs, config):
-    """`(emitter, instructions in their final order, groups of weights, cycles)` of these runs; the cycles are None of what is too
-    long to be simulated."""
-    emitter = generate(choice.batched, choice.host, runs, config)
-    ops, groups = with_weights(emitter.ops)
-    short = sum(op.passes for op in ops if op.unit == MATMUL) <= _SIMULATED_PASSES
-    ops = ordered(ops, simulate(ops, config, ideal=True) if short else estimate(ops, config), choice.eager)
-    return emitter, ops, groups, simulate(ops, config).cycles if short else None
+class Draft:
+    """The instructions of some of a choice's runs, in the order in which they were generated.
+
+    Members
+    -------
+    emitter : Emitter
+    ops : list of Op
+    groups : {(stage, first column tile, column tiles): first tile}, tiles
+        Of the image of weights.
+    cycles : int
+        Of the array.
+    short : bool
+        Whether it is simulated.
+    """
+
+    def __init__(self, choice, runs, config):
+        self.choice, self.runs, self.config = choice, runs, config
+        self.emitter = generate(choice.batched, choice.host, runs, config)
+        self.ops, self.groups = with_weights(self.emitter.ops)
+        matmuls = [op for op in self.ops if op.unit == MATMUL]
+        self.cycles = sum(op.passes * op.rows for op in matmuls)
+        self.short = sum(op.passes for op in matmuls) <= _SIMULATED_PASSES
+
+    @cached_property
+    def timeline(self):
+        """When instructions would begin if dispatch cost nothing."""
+        return simulate(self.ops, self.config, ideal=True) if self.short else estimate(self.ops, self.config)
+
+    def scheduled(self, eager, limit=None):
+        """:class:`Schedule`; None of what would take `limit` cycles or more."""
+        if limit is not None and self.cycles >= limit:
+            return None
+        ops = ordered(self.ops, self.timeline, eager)
+        timeline = simulate(ops, self.config, limit=limit) if self.short else None
+        return Schedule(self, ops, timeline and timeline.cycles) if timeline or limit is None else None
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The instructions of a draft in their final order. `cycles` are None of what is too long to be simulated."""
+
+    draft: Draft
+    ops: list
+    cycles: int | None
+
+    @property
+    def waiting(self):
+        """Share of the cycles in which the array takes no rows."""
+        return 1 - self.draft.cycles / self.cycles
 
 
 def search(graph, stages, gathers, config, batch):
-    """The best :class:`Choice`. Raises CompileError if not even the smallest tiles of a stage fit."""
+    """:class:`Choice` and :class:`Schedule`, the best. Raises CompileError if not even the smallest tiles of a stage fit."""
     try:
-        return _search(graph, stages, gathers, config, batch)
+        choice, best = _search(graph, stages, gathers, config, batch)
     except NothingFits as error:
         raise CompileError(f"stage {error.stage}: {error.name} = {getattr(config, error.name)}: its smallest tile "
                            f"takes {error.needed}") from None
+    if best is None or best.draft.runs != choice.runs:
+        best = Draft(choice, choice.runs, config).scheduled(choice.eager)
+    return choice, best
 
 
 def _search(graph, stages, gathers, config, batch):
@@ -106,7 +151,7 @@ def _search(graph, stages, gathers, config, batch):
         return _best([choice for _, _, choice in sorted(choices, key=lambda entry: entry[:2])], config)
     if fault:
         raise fault
-    return _choice(batched, config, overlaps)
+    return _choice(batched, config, overlaps), None
 
 
 def _choice(batched, config, overlaps, variant=0):
@@ -133,7 +178,8 @@ def _best_overlap(batched, config):
         smaller = _overlaps(batched, host, config, config.accumulator_depth // 2)
     except NothingFits:
         return best
-    return min((best, smaller), key=lambda runs: scheduled(choice, runs, config)[3])
+    cycles = Draft(choice, best, config).scheduled(choice.eager).cycles
+    return smaller if Draft(choice, smaller, config).scheduled(choice.eager, cycles) else best
 
 
 def _overlaps(batched, host, config, depth):
@@ -143,11 +189,10 @@ def _overlaps(batched, host, config, depth):
         if flat:
             continue
         numbers = list(some)
-        plans = [plan_stage(batched.stages[number], config, batched.batch, host.layouts, space,
-                            batched.is_wide(batched.stages[number]), depth) for number in numbers]
-        for group in groups_of(len(numbers), lambda group: _fit(batched, host, config, [(numbers[i], plans[i]) for i in group])):
-            stages = range(numbers[group[0]], numbers[group[-1]] + 1)
-            runs.append(RunPlan(stages, tuple(plans[index] for index in group)))
+        plans = [plan_stage(batched, number, config, host.layouts, space, depth) for number in numbers]
+        stages = list(zip(numbers, plans))
+        for group in groups_of(stages, partial(_fit, batched, host, config)):
+            runs.append(RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)))
     return tuple(runs)
 
 
@@ -162,23 +207,27 @@ def _fit(batched, host, config, group):
 # Chunks
 
 def _best(choices, config):
-    """The best of the most promising choices by simulation of what they differ in, then with its start and its end refined."""
-    best, least, budget = choices[0], None, _SIMULATED_PASSES
-    for choice in choices[:_CANDIDATES]:
-        runs, passes = choice.compared
-        if passes <= budget:
+    """The best of the most promising choices by simulation of what they differ in, and its schedule. Then its start and its end
+    are refined, unless the array hardly waits."""
+    choice, budget = choices[0], _SIMULATED_PASSES
+    best: Schedule | None = None
+    for trial in choices[:_CANDIDATES]:
+        runs, passes = trial.compared
+        if passes <= budget and not (best and best.waiting < _WAITING):
             budget -= passes
-            cycles = scheduled(choice, runs, config)[3]
-            if least is None or cycles < least:
-                best, least = choice, cycles
-    for changes in REFINEMENTS if least is not None else ():
-        start, tried = best, [(best.runs, best.eager)]
+            made = Draft(trial, runs, config).scheduled(trial.eager, best and best.cycles)
+            if made:
+                choice, best = trial, made
+    for changes in REFINEMENTS if best and best.waiting >= _WAITING else ():
+        start, tried, draft = choice, [(choice.runs, choice.eager)], None
         for change in changes[:_REFINING_PASSES // start.compared[1]]:
             trial = start.changed(**change)
             if (trial.runs, trial.eager) in tried:
                 continue
+            if draft is None or trial.runs != tried[-1][0]:
+                draft = Draft(trial, trial.compared[0], config)
             tried.append((trial.runs, trial.eager))
-            cycles = scheduled(trial, trial.compared[0], config)[3]
-            if cycles < least:
-                best, least = trial, cycles
-    return best
+            made = draft.scheduled(trial.eager, best and best.cycles)
+            if made:
+                choice, best = trial, made
+    return choice, best

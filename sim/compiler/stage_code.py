@@ -4,29 +4,16 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
-from ..ir.tiles import tiles_of
 from .matmuls import Group
 from .results import Results
-from .tiling import Area, Rectangle, count_passes, passes_of
+from .tiling import Area, Placed, count_passes, passes_of
 from .timing import turnaround
 
-__all__ = ["StageCode", "is_partial"]
+__all__ = ["StageCode"]
 
 #: Stands for the tensor that the result is multiplied with, among the operands.
 _FACTOR = object()
 _PIECES = 8             # loads of a chunk's operands, so that they come and go while passes run
-
-
-def is_partial(layout, plan):
-    """Whether a job makes parts of rows, which are stored piece by piece and without the margin."""
-    return plan.columns < layout.tensor.width
-
-
-class _Operand:
-    """An area in the unified buffer, from `place` on; `loads` are what is still to come, as :meth:`Area.loads` has it."""
-
-    def __init__(self, area, place, loads=()):
-        self.area, self.place, self.loads = area, place, list(loads)
 
 
 class StageCode:
@@ -50,72 +37,57 @@ class StageCode:
         self.emitter, self.batched, self.layouts, self.run, self.n = emitter, batched, layouts, run, emitter.n
         self.number, self.stage, self.plan = number, batched.stages[number], run.plans[number - run.stages[0]]
         self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
-        self.layout = layouts[self.stage.output]
-        partial = is_partial(self.layout, self.plan)
-        self.results = Results(emitter, self.stage, self.layout, partial=partial,
-                               pitch=self.plan.columns if partial else self.layout.pitch, wide=batched.is_wide(self.stage))
-        self.passes = count_passes(self.stage, self.n, layouts)
+        self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
+        self.results = Results(emitter, self.stage, batched.is_wide(self.stage))
+        self.passes = count_passes(self.stage, self.n)
 
     def prepare(self):
         """What all the jobs need: the table of the function, zeros beside the results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
-        if self.layout.beside and not self.results.partial:
+        if self.layout.beside and self.plan.columns == self.layout.tensor.width:
             self.emitter.load_zeros(self.staging.base, self.staging.size)
 
     # Jobs. They and what they call yield where other stages may have a turn: True between groups of column tiles.
 
-    def job(self, rectangle):
-        """Sums and results of a rectangle."""
-        place = self.staging.take(self.plan.staging)
-        yield from self._job(rectangle, place)
-        self.results.store(rectangle, place)
-
-    def _job(self, rectangle, place):
-        """At a place of the unified buffer. Softmax needs the sums of all column tiles at once."""
-        stage, sums = self.stage, int(np.prod(rectangle.sums))
-        operands = self._load_block(rectangle, self.plan.blocks[0]) if len(self.plan.blocks) == 1 else None
-        held = self.acc.take(tiles_of(stage.channels, self.n) * sums) if stage.softmax else None
-        column = 0
-        for count in self.plan.groups:
-            if column:
-                yield True
-            acc = self.acc.take(count * sums) if held is None else held + column * sums
-            operands = yield from self._sum(rectangle, (column, count), acc, sums, operands)
-            for c in range(0 if stage.softmax else count):
-                self.results.activate(rectangle, column + c, acc + c * sums, place, _factor(operands))
-            column += count
-        if stage.softmax:
-            self.results.softmax(rectangle, held, sums, place)
-
-    def chunk(self, chunk, first, last):
-        """The job of a flat result: what a group of column tiles gives goes out at once.
+    def job(self, rectangle, *, first=False, last=False):
+        """Sums and results of a rectangle. What a group of column tiles gives of a flat result goes out at once. Softmax needs
+        the sums of all column tiles at once.
 
         Parameters
         ----------
         first, last : bool
-            Whether nothing goes before it, and whether nothing comes after it.
+            Of a flat result: whether nothing goes before it in the program, and whether nothing comes after it.
         """
-        stage, batched, home = self.stage, self.batched, self.homes.get(self.stage.output)
-        sample, rows = chunk * batched.rows, min(batched.rows, batched.batch - chunk * batched.rows)
-        rectangle = Rectangle((chunk, chunk + 1), (0, 1), (0, rows), (0, 1), (0, rows), (sample, sample + rows))
-        if stage.softmax:
-            place = self.staging.take(self.layout.sample * self.results.size) if home is None else home
-            yield from self._job(rectangle, place)
-            if home is None:
-                self.results.store(rectangle, place)
-            return
-        cuts, column = self._cuts(first), 0
+        stage, sums, home = self.stage, int(np.prod(rectangle.sums)), self.homes.get(self.stage.output)
+        whole = stage.softmax or not self.layout.flat
+        area, place = self.plan.result(stage, rectangle, self.layouts), home
+        if whole and home is None:
+            place = self.staging.take(self.plan.staging or area.size * self.results.size)
+        result = Placed(area, place, self.results.size)
+        cuts, column = {} if whole else self._cuts(first), 0
         operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
+        held = self.acc.take(self.layout.tiles * sums) if stage.softmax else None
         for count in self.plan.groups:
+            if column:
+                yield True
             ends = column + count == self.layout.tiles
-            size = -(-rows // self.run.tail) if last and ends and not stage.times else rows
-            parts = [(begin, min(size, rows - begin)) for begin in range(0, rows, size)]
-            acc = self.acc.take(count * rows)
-            operands = yield from self._sum(rectangle, (column, count), acc, rows, operands, cuts, parts)
-            self.results.write_group(rectangle, (column, count), acc, parts, home=home, staging=self.staging,
-                                     factor=_factor(operands), single=ends and home is not None)
+            size = -(-sums // self.run.tail) if last and ends and not whole and not stage.times else sums
+            parts = [(begin, min(size, sums - begin)) for begin in range(0, sums, size)]
+            acc = self.acc.take(count * sums) if held is None else held + column * sums
+            operands = yield from self._sum(rectangle, (column, count), acc, sums, operands, cuts, parts)
+            factor = operands.get(_FACTOR)
+            if not whole:
+                self.results.write_group(rectangle, (column, count), acc, parts, area=area, home=home,
+                                         staging=self.staging, factor=factor, single=ends and home is not None)
+            elif not stage.softmax:
+                for c in range(count):
+                    self.results.activate(rectangle, column + c, acc + c * sums, result, factor)
             column += count
+        if stage.softmax:
+            self.results.softmax(rectangle, held, sums, result)
+        if whole and home is None:
+            self.results.store(result)
 
     def cycles(self, rectangles):
         """Of the array, in jobs."""
@@ -146,7 +118,7 @@ class StageCode:
         return cuts
 
     def _load_block(self, rectangle, block, cuts=None):
-        """{source: _Operand}. What `cuts` has is loaded with the passes that need it, the other operands now."""
+        """{source: Placed}. What `cuts` has is loaded with the passes that need it, the other operands now."""
         stage, areas, found = self.stage, self.plan.areas(self.stage, rectangle, block, self.layouts), {}
         if stage.times and block is self.plan.blocks[-1]:
             areas[_FACTOR] = self.plan.factor(stage, rectangle, self.layouts)
@@ -157,10 +129,10 @@ class StageCode:
             name = names[source]
             if name in self.homes:
                 layout = self.layouts[name]
-                found[source] = _Operand(Area(layout, rectangle.samples, (0, 1), (0, layout.tiles), None, 0), self.homes[name])
+                found[source] = Placed(Area(layout, rectangle.samples, (0, 1), (0, layout.tiles), None, 0), self.homes[name])
                 continue
             ends = [end for end in (cuts or {}).get(source, ()) if area.tiles[0] < end < area.tiles[1]]
-            found[source] = operand = _Operand(area, place, area.loads(ends))
+            found[source] = operand = Placed(area, place, loads=area.loads(ends))
             if not ends:
                 self._load(name, operand, area.tiles[1])
             place += area.size
@@ -178,7 +150,7 @@ class StageCode:
         y, x = (first * stride - padding for first, stride, padding in zip(
             (rectangle.sum_rows[0], rectangle.sum_columns[0]), term.stride, term.padding))
         first = area.samples[0]
-        places = [operand.place + area.place(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1])
+        places = [operand.at(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1])
                   for _, ky, kx, tile in passes]
         strides = area.sample, term.stride[0] * area.row, term.stride[1]
         if rectangle.batch and not area.layout.flat:
@@ -188,10 +160,10 @@ class StageCode:
 
     # Sums
 
-    def _sum(self, rectangle, columns, acc, sums, operands, cuts=None, parts=((0, None),)):
+    def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
         """All passes of a group of column tiles, (first, count). Returns the operands that are there at the end."""
-        passes = passes_of(self.stage, self.n, columns[0], self.layouts)
-        group = Group(self.emitter, *columns, acc, sums, len(passes), parts, self._whole(len(passes), sums, parts))
+        passes = passes_of(self.stage, self.n, columns[0])
+        group = Group(self.emitter, columns[0], columns[1], acc, sums, len(passes), parts, self._whole(len(passes), sums, parts))
         for block in self.plan.blocks:
             if len(self.plan.blocks) > 1:
                 operands = self._load_block(rectangle, block)
@@ -207,7 +179,7 @@ class StageCode:
 
     def _ends(self, source, column, cuts):
         """Where passes are cut: of the first group, and of all while the next chunk's operands wait for the places of these."""
-        if not cuts or source not in cuts:
+        if source not in cuts:
             return ()
         waited = source not in self.homes and self.batched.chunks > 1 and \
             2 * self.layouts[source].sample > self.operands.size
@@ -216,12 +188,6 @@ class StageCode:
     def _whole(self, passes, rows, parts):
         """Passes before those that are made part by part: the last ones, as many as a part takes to follow itself."""
         return passes if len(parts) == 1 else max(0, passes - 1 - -(-turnaround(self.emitter.config) // max(rows, self.n)))
-
-
-def _factor(operands):
-    """The area of what results are multiplied with, and its place; None without."""
-    factor = operands.get(_FACTOR)
-    return factor and (factor.area, factor.place)
 
 
 def _cut(passes, ends):
@@ -234,5 +200,3 @@ def _cut(passes, ends):
         stretch.append(one)
     if stretch:
         yield stretch
-
-

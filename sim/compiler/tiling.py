@@ -3,16 +3,16 @@
 All ranges are half open. A *pass* is one tile of weights: (term, ky, kx, tile of the source's channels).
 """
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass, field, replace
+from math import prod
 
 from ..ir.graph import span
 from ..ir.tiles import tiles_of
+from .layout import Layout
 from .timing import turnaround
 
-__all__ = ["Area", "StagePlan", "Rectangle", "passes_of", "count_passes", "blocks_of", "even_groups", "plan_stage", "NothingFits",
-           "runs_of_windows"]
+__all__ = ["Area", "Placed", "StagePlan", "Rectangle", "Job", "NothingFits", "passes_of", "count_passes", "blocks_of",
+           "even_groups", "group_cycles", "plan_stage", "runs_of_windows"]
 
 
 class NothingFits(Exception):
@@ -52,7 +52,7 @@ class Area:
     As `[sample][y][tile][x]`, with `left` margin columns in front of each sample (or each row, if not all tiles are there).
     """
 
-    layout: object
+    layout: Layout
     samples: tuple[int, int]
     rows: tuple[int, int]
     tiles: tuple[int, int]
@@ -87,6 +87,14 @@ class Area:
         return ((sample - self.samples[0]) * self.sample + (y - self.rows[0]) * self.row
                 + (tile - self.tiles[0]) * self.pitch + x - first)
 
+    def joined(self, other):
+        """The smallest area with both."""
+        def hull(one, two):
+            return one and two and (min(one[0], two[0]), max(one[1], two[1]))
+
+        return replace(self, rows=hull(self.rows, other.rows), tiles=hull(self.tiles, other.tiles),
+                       columns=hull(self.columns, other.columns), left=max(self.left, other.left))
+
     def loads(self, cuts=()):
         """`[(first tile, transfers)]`: those of each part, if its tiles are cut. Only a flat area's can be."""
         edges = [self.tiles[0], *cuts, self.tiles[1]]
@@ -97,8 +105,8 @@ class Area:
             loads.append((tiles[0], [(host, skip + place, count) for host, place, count in part.transfers()]))
         return loads
 
-    def transfers(self):
-        """`(host position, position in the area, count)` that bring it here, as few as there can be."""
+    def transfers(self, across_samples=False):
+        """`(host position, position in the area, count)` between host memory and here, as few as there can be."""
         layout, tile = self.layout, self.tiles[0]
         found = []
         for sample in range(*self.samples):
@@ -112,7 +120,7 @@ class Area:
                 found += [(layout.position(sample, y, tile, self.columns[0]), self.pitch) for tile in range(*self.tiles)]
         merged, place = [], 0
         for host, count in found:
-            if merged and merged[-1][0] + merged[-1][2] == host and place % self.sample:
+            if merged and merged[-1][0] + merged[-1][2] == host and (across_samples or place % self.sample):
                 merged[-1][2] += count
             else:
                 merged.append([host, place, count])
@@ -120,7 +128,24 @@ class Area:
         return merged
 
 
-def passes_of(stage, n, column, layouts):
+@dataclass
+class Placed:
+    """An area in the unified buffer from `place` on.
+
+    `size` : vectors of a position. `loads` : what is still to come, as :meth:`Area.loads` has it.
+    """
+
+    area: Area
+    place: int
+    size: int = 1
+    loads: list = field(default_factory=list)
+
+    def at(self, sample, y, tile, x):
+        """First vector of a position."""
+        return self.place + self.area.place(sample, y, tile, x) * self.size
+
+
+def passes_of(stage, n, column):
     """The passes that make a column tile, in order; those that groups leave without weights are left out."""
     passes = []
     for index, term in enumerate(stage.terms):
@@ -132,24 +157,28 @@ def passes_of(stage, n, column, layouts):
     return passes
 
 
-def count_passes(stage, n, layouts):
+def count_passes(stage, n):
     """Of all column tiles, over one piece of work."""
-    return sum(len(passes_of(stage, n, column, layouts)) for column in range(tiles_of(stage.channels, n)))
+    return sum(len(passes_of(stage, n, column)) for column in range(tiles_of(stage.channels, n)))
 
 
 def runs_of_windows(stage, axis, first, end):
     """`(first result, results, first window position, positions)` along an axis: results whose windows are cut alike."""
-    pool = stage.pool
-    runs = []
+    pool, have, runs = stage.pool, stage.sums_size[axis], []
     for index in range(first, end):
         start = index * pool.stride[axis] - pool.padding[axis]
-        inside = [w for w in range(pool.window[axis]) if 0 <= start + w * pool.dilation[axis] < stage.sums_size[axis]]
+        inside = [w for w in range(pool.window[axis]) if 0 <= start + w * pool.dilation[axis] < have]
         cut = inside[0], len(inside)
         if runs and tuple(runs[-1][2:]) == cut:
             runs[-1][1] += 1
         else:
             runs.append([index, 1, *cut])
     return runs
+
+
+def _ranges(total, step):
+    """`(first, end)` of pieces of a length."""
+    return [(first, min(total, first + step)) for first in range(0, total, step)]
 
 
 def _sums_of(stage, axis, first, end):
@@ -191,15 +220,16 @@ class StagePlan:
     operands: int = 0
     sums: int = 0
 
-    def rectangles(self, stage, batch):
-        """The jobs, in order, of a result that is not flat."""
+    def rectangles(self, stage, batched):
+        """The jobs, in order. Of a flat result, a chunk each."""
         height, width = stage.result_size
-        for sample in range(0, batch, self.samples):
-            for y in range(0, height, self.rows):
-                for x in range(0, width, self.columns):
-                    rows, columns = (y, min(height, y + self.rows)), (x, min(width, x + self.columns))
-                    yield Rectangle((sample, min(batch, sample + self.samples)), rows, columns,
-                                    _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns))
+        if stage.output in batched.flat:
+            ranges = _ranges(batched.batch, batched.rows)
+            return [Rectangle((chunk, chunk + 1), (0, 1), (0, end - first), (0, 1), (0, end - first), (first, end))
+                    for chunk, (first, end) in enumerate(ranges)]
+        return [Rectangle(samples, rows, columns, _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns))
+                for samples in _ranges(batched.batch, self.samples) for rows in _ranges(height, self.rows)
+                for columns in _ranges(width, self.columns)]
 
     def areas(self, stage, rectangle, block, layouts):
         """{source: Area} that the pieces of a block need for a rectangle."""
@@ -215,15 +245,17 @@ class StagePlan:
                 x = rectangle.sum_columns[0] * term.stride[1] - term.padding[1]
                 columns = x, x + span(rectangle.sums[2], term.stride[1], term.kernel[1], term.dilation[1])
             left = max(0, term.padding[1])
-            rows, tiles = (y, end_y), (tile, end_tile)
-            if term.source in areas:
-                other = areas[term.source]
-                rows = min(y, other.rows[0]), max(end_y, other.rows[1])
-                tiles = min(tile, other.tiles[0]), max(end_tile, other.tiles[1])
-                columns = columns and (min(columns[0], other.columns[0]), max(columns[1], other.columns[1]))
-                left = max(left, other.left)
-            areas[term.source] = Area(layout, rectangle.samples_of(layout), rows, tiles, columns, left)
+            area = Area(layout, rectangle.samples_of(layout), (y, end_y), (tile, end_tile), columns, left)
+            areas[term.source] = area.joined(areas.get(term.source, area))
         return areas
+
+    def result(self, stage, rectangle, layouts):
+        """The area of the output that a job makes."""
+        (top, left), layout = stage.origin, layouts[stage.output]
+        first, end = rectangle.columns
+        whole = layout.flat or end - first == layout.tensor.width
+        return Area(layout, rectangle.samples, (top + rectangle.rows[0], top + rectangle.rows[1]), (0, layout.tiles),
+                    None if whole else (left + first, left + end), 0)
 
     def factor(self, stage, rectangle, layouts):
         """The area of what the result is multiplied with."""
@@ -266,14 +298,14 @@ def _sizes(total):
     return sorted({-(-total // count) for count in range(1, total + 1)}, reverse=True)
 
 
-def plan_stage(stage, config, batch, layouts, space, wide, depth):
-    """The cheapest way to cut a stage, for `space` vectors of the unified buffer.
+def plan_stage(batched, number, config, layouts, space, depth):
+    """The cheapest way to cut a stage whose result is not flat.
 
     Parameters
     ----------
     layouts : dict of str to Layout
-    wide : bool
-        Whether results are binary32.
+    space : int
+        Vectors of the unified buffer that there are for it.
     depth : int
         Accumulator rows that there are for it.
 
@@ -281,19 +313,22 @@ def plan_stage(stage, config, batch, layouts, space, wide, depth):
     ------
     NothingFits
     """
-    found, needed = [], None
-    for samples, rows, columns in _shapes(stage, batch):
-        shape = _Shape(stage, config, batch, layouts, wide, StagePlan(samples, rows, columns, (), (), 0, 1))
-        if shape.held > depth:
-            needed = "accumulator_depth", shape.held
+    found, needed, stage = [], ("", 0), batched.stages[number]
+    for samples, rows, columns in _shapes(stage, batched.batch):
+        job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1))
+        staged = job.result.size * job.width
+        if job.held > depth:
+            needed = "accumulator_depth", job.held
+            continue
+        if found and _cost(job, config, _together(job, config, depth))[0] >= min(cost for cost, _ in found):
             continue
         for blocks in blocks_of(stage, layouts):
-            size = shape.operands(blocks)
-            slots = max((count for count in (3, 2, 1) if count * shape.staged + 2 * size <= space), default=0)
-            if not slots and shape.staged + size > space:
-                needed = "unified_buffer_depth", shape.staged + size
+            size = job.operands(blocks)
+            slots = max((count for count in (3, 2, 1) if count * staged + 2 * size <= space), default=0)
+            if not slots and staged + size > space:
+                needed = "unified_buffer_depth", staged + size
                 continue
-            found.append(shape.plan(blocks, size, slots, depth))
+            found.append(_plan(job, config, blocks, size, slots, depth))
             if slots:
                 break
     if not found:
@@ -309,42 +344,79 @@ def _shapes(stage, batch):
             *((1, rows, width) for rows in _sizes(height)), *((1, 1, columns) for columns in _sizes(width)[1:])]
 
 
-class _Shape:
-    """What jobs of one size need, and what they cost. `held` : accumulator rows; `staged` : vectors for results."""
+class Job:
+    """What the jobs of one size need.
 
-    def __init__(self, stage, config, batch, layouts, wide, trial):
-        self.stage, self.config, self.batch, self.layouts, self.trial = stage, config, batch, layouts, trial
-        self.rectangles = list(trial.rectangles(stage, min(batch, trial.samples)))
-        self.largest = max(self.rectangles, key=lambda rectangle: np.prod(rectangle.sums))
-        self.sums = int(np.prod(self.largest.sums))
-        output = layouts[stage.output]
-        self.tiles = output.tiles
-        self.held = self.sums * (self.tiles if stage.softmax else 1)
-        columns = output.pitch if trial.columns == stage.result_size[1] else trial.columns
-        self.staged = trial.samples * trial.rows * self.tiles * columns * (2 if wide else 1)
+    Parameters
+    ----------
+    trial : StagePlan
+        With the size.
+    homes : collection of str
+        Tensors that are in the unified buffer already.
 
-    def _sizes(self, blocks, rectangle):
-        return [sum(area.size for area in self.trial.areas(self.stage, rectangle, block, self.layouts).values())
-                for block in blocks]
+    Members
+    -------
+    rectangles : list of Rectangle
+        All that differ.
+    sums, held : int
+        Accumulator rows of a column tile of the largest one, and of those that it needs at once.
+    width : int
+        Vectors of a position of the result.
+    result : Area
+        Of the largest one.
+    """
+
+    def __init__(self, batched, number, layouts, trial, homes=()):
+        self.batched, self.stage, self.layouts, self.trial, self.homes = batched, batched.stages[number], layouts, trial, homes
+        samples = batched.rows if batched.is_flat(number) else trial.samples
+        self.rectangles = trial.rectangles(self.stage, replace(batched, batch=min(batched.batch, samples)))
+        self.largest = max(self.rectangles, key=lambda rectangle: prod(rectangle.sums))
+        self.sums = prod(self.largest.sums)
+        self.tiles = layouts[self.stage.output].tiles
+        self.held = self.sums * (self.tiles if self.stage.softmax else 1)
+        self.width = 2 if batched.is_wide(self.stage) else 1
+        self.result = trial.result(self.stage, self.largest, layouts)
+
+    def sizes(self, blocks, rectangle):
+        """Vectors of each block of operands, of which the last brings what the result is multiplied with."""
+        sizes = [sum(area.size for source, area in self.trial.areas(self.stage, rectangle, block, self.layouts).items()
+                     if source not in self.homes) for block in blocks]
+        if self.stage.times and self.stage.times not in self.homes:
+            sizes[-1] += self.trial.factor(self.stage, rectangle, self.layouts).size
+        return sizes
 
     def operands(self, blocks):
         """Vectors of the largest block of operands."""
-        factor = self.staged if self.stage.times else 0
-        return factor + max(max(self._sizes(blocks, rectangle)) for rectangle in self.rectangles)
+        return max(max(self.sizes(blocks, rectangle)) for rectangle in self.rectangles)
 
-    def plan(self, blocks, operands, slots, depth):
-        """`(cycles, roughly, StagePlan)`. Without `slots` for results nothing overlaps."""
-        n, settle, together = self.config.n, turnaround(self.config), 1
-        if not self.stage.softmax and all(term.groups == 1 for term in self.stage.terms):
-            wanted = -(-settle // self.sums)
-            together = max(1, min(self.tiles, wanted, depth // 2 // self.sums, self.config.bias_depth // 2))
-        passes = count_passes(self.stage, n, self.layouts)
-        jobs = -(-self.batch // self.trial.samples) * len(self.rectangles)
-        again = 1 if len(blocks) == 1 else -(-self.tiles // together)
-        compute = jobs * passes / together * max(self.sums * together, n * together, settle)
-        bus = jobs * (passes * n + self.staged + again * sum(self._sizes(blocks, self.largest)))
-        cost = max(compute, bus * self.config.beats_per_vector) + jobs * 30 * (1 + len(blocks) * again)
-        if not slots or self.held * together > depth // 2 and jobs > 1:
-            cost += min(compute, bus)
-        return cost, replace(self.trial, groups=even_groups(self.tiles, together), blocks=blocks, staging=self.staged,
-                             slots=slots or 1, operands=operands, sums=self.held * together)
+
+def group_cycles(config, count, rows):
+    """Cycles of a pass over so many rows in a group of column tiles: passes over the same sums wait for each other."""
+    return max(count * max(rows, config.n), turnaround(config))
+
+
+def _together(job, config, depth):
+    """Column tiles whose passes alternate."""
+    if job.stage.softmax or any(term.groups > 1 for term in job.stage.terms):
+        return 1
+    wanted = -(-turnaround(config) // job.sums)
+    return max(1, min(job.tiles, wanted, depth // 2 // job.sums, config.bias_depth // 2))
+
+
+def _cost(job, config, together, blocks=1, operands=0):
+    """`(cycles, roughly; those of the array or of the bus, the fewer; jobs)` for vectors of operands a job."""
+    passes, again = count_passes(job.stage, config.n), 1 if blocks == 1 else -(-job.tiles // together)
+    jobs = -(-job.batched.batch // job.trial.samples) * len(job.rectangles)
+    compute = jobs * passes / together * group_cycles(config, together, job.sums)
+    bus = jobs * (passes * config.n + job.result.size * job.width + again * operands) * config.beats_per_vector
+    return max(compute, bus) + jobs * 30 * (1 + blocks * again), min(compute, bus), jobs
+
+
+def _plan(job, config, blocks, operands, slots, depth):
+    """`(cycles, roughly, StagePlan)`. Without `slots` for results nothing overlaps."""
+    together = _together(job, config, depth)
+    cost, less, jobs = _cost(job, config, together, len(blocks), sum(job.sizes(blocks, job.largest)))
+    if not slots or job.held * together > depth // 2 and jobs > 1:
+        cost += less
+    return cost, replace(job.trial, groups=even_groups(job.tiles, together), blocks=blocks, staging=job.result.size * job.width,
+                         slots=slots or 1, operands=operands, sums=job.held * together)

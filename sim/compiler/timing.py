@@ -50,13 +50,15 @@ class Timeline:
 
 
 class _Run:
-    def __init__(self, ops, config, latency, ideal):
-        self.ops, self.config, self.latency, self.ideal = ops, config, latency, ideal
+    def __init__(self, ops, config, latency, ideal, limit):
+        self.ops, self.config, self.latency, self.ideal, self.limit = ops, config, latency, ideal, limit
+        self.rows = sum(op.passes * op.rows for op in ops if op.unit == MATMUL)
         self.beats = config.beats_per_vector
         self.wake = [0, _START + latency]
         self.starts = [0] * len(ops)
         self.queues = [deque() for _ in range(5)]
         self.done = [[], [], [], [], []]            # completion times, by unit
+        self.blocks = [([], 0)] * 5                 # of each unit's next operation: whose completion it waits for, and which
         self.free = [0] * 5
         self.flight = []
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
@@ -77,17 +79,30 @@ class _Run:
         self.port, self.writing, self.storing, self.port_wake = VectorPort(self.beats), False, False, None
 
     def run(self):
-        limit = 0
+        now = 0
         while self.wake:
             now = heappop(self.wake)
             while self.wake and self.wake[0] == now:
                 heappop(self.wake)
-            while self.dispatch(now) | self.move(now) | self.begin(now) | self.array(now) | self.bus(now):
+            while self.advance(now):
                 pass
-            limit = now
+            if self.limit is not None and now + self.rows - self.busy + _END >= self.limit:
+                return None
         if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
             raise AssertionError("the schedule does not come to its end")
-        return Timeline(limit + _END, self.starts, self.busy)
+        return Timeline(now + _END, self.starts, self.busy)
+
+    def advance(self, now):
+        """What can happen in this cycle. Returns whether anything did."""
+        progress = self.dispatched < len(self.ops) and now >= self.next_dispatch and self.dispatch(now)
+        if self.writing or self.storing:
+            progress |= self.move(now)
+        progress |= self.begin(now)
+        if self.matmul is not None:
+            progress |= self.array(self.matmul, now)
+        if now >= self.bus_free and (self.load is not None or self.tiles_asked < self.tiles_wanted):
+            progress |= self.bus(now)
+        return progress
 
     def at(self, time):
         heappush(self.wake, time)
@@ -99,10 +114,7 @@ class _Run:
         self.at(time)
 
     def dispatch(self, now):
-        if self.dispatched == len(self.ops) or now < self.next_dispatch:
-            return False
         op = self.ops[self.dispatched]
-        flight = 0
         if not self.ideal:
             while self.flight and self.flight[0] <= now:
                 heappop(self.flight)
@@ -116,56 +128,65 @@ class _Run:
         self.dispatched += 1
         return True
 
-    def ready(self, op, now):
-        for unit, need in op.waits:
-            done = self.done[unit]
+    def is_blocked(self, unit, op, now):
+        """Whether the unit's next operation waits for another unit's."""
+        done, need = self.blocks[unit]
+        if need and (len(done) < need or done[need - 1] > now):
+            return True
+        for other, need in op.waits:
+            done = self.done[other]
             if len(done) < need or done[need - 1] > now:
-                return False
-        return True
+                self.blocks[unit] = done, need
+                return True
+        self.blocks[unit] = [], 0
+        return False
+
+    def is_taken(self, unit):
+        """Whether the unit is still at work on the operation before."""
+        return (self.load is not None if unit == LOAD else self.matmul is not None if unit == MATMUL
+                else self.tiles_asked < self.tiles_wanted if unit == WEIGHTS else self.writing if unit == ACTIVATE
+                else self.storing)
 
     def begin(self, now):
         progress = False
-        for unit in range(5):
-            queue = self.queues[unit]
-            if not queue or now < self.free[unit]:
-                continue
-            if unit == LOAD and self.load is not None or unit == MATMUL and self.matmul is not None \
-                    or unit == WEIGHTS and self.tiles_asked < self.tiles_wanted \
-                    or unit == ACTIVATE and self.writing or unit == STORE and self.storing:
+        for unit, queue in enumerate(self.queues):
+            if not queue or now < self.free[unit] or self.is_taken(unit):
                 continue
             index, op = queue[0]
-            if not self.ready(op, now):
+            if self.is_blocked(unit, op, now):
                 continue
             queue.popleft()
             self.starts[index] = now
             progress = True
-            if unit == LOAD:
-                self.load_bias = op.opcode is Opcode.LOAD_BIAS
-                self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n)
-            elif unit == WEIGHTS:
-                self.tiles_wanted += op.rows
-                self.segments.append(self.tiles_wanted)
-            elif unit == MATMUL:
-                self.matmul, self.passes = op, 0
-            elif self.ideal:
-                self.free[unit] = now + (op.rows * self.beats if unit == STORE
-                                         else result_cycles(self.config, op.opcode, op.fields)[0])
-                self.at(self.free[unit])
-                self.complete(unit, self.free[unit] + self.after[unit])
-            elif unit == STORE:
-                self.port.advance(now)
-                self.port.begin_store(op.rows)
-                self.storing = True
-            else:
-                self.port.advance(now)
-                self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
-                self.writing = True
+            self.start(unit, op, now)
         return progress
+
+    def start(self, unit, op, now):
+        """Hands an operation to its unit."""
+        if unit == LOAD:
+            self.load_bias = op.opcode is Opcode.LOAD_BIAS
+            self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n)
+        elif unit == WEIGHTS:
+            self.tiles_wanted += op.rows
+            self.segments.append(self.tiles_wanted)
+        elif unit == MATMUL:
+            self.matmul, self.passes = op, 0
+        elif self.ideal:
+            self.free[unit] = now + (op.rows * self.beats if unit == STORE
+                                     else result_cycles(self.config, op.opcode, op.fields)[0])
+            self.at(self.free[unit])
+            self.complete(unit, self.free[unit] + self.after[unit])
+        elif unit == STORE:
+            self.port.advance(now)
+            self.port.begin_store(op.rows)
+            self.storing = True
+        else:
+            self.port.advance(now)
+            self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
+            self.writing = True
 
     def move(self, now):
         """Results and stores through the vector port."""
-        if not (self.writing or self.storing):
-            return False
         wake, progress = self.port.advance(now), False
         if self.writing and self.port.result_end is not None:
             self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
@@ -178,10 +199,8 @@ class _Run:
             self.port_wake = wake
         return progress
 
-    def array(self, now):
-        op = self.matmul
-        if op is None:
-            return False
+    def array(self, op, now):
+        """Passes of the present MATMUL."""
         if self.pass_at is None:
             start = max(now, self.array_free)
             if not op.keep:
@@ -216,8 +235,6 @@ class _Run:
 
     def bus(self, now):
         """Grants one burst: addresses go out one a cycle, data comes back in order, a beat a cycle."""
-        if now < self.bus_free:
-            return False
         for bursts in (self.bursts, self.load_bursts):
             while bursts and bursts[0] <= now:
                 bursts.popleft()
@@ -261,10 +278,13 @@ class _Run:
         return self.data_free
 
 
-def simulate(ops, config, latency=HOST_LATENCY, ideal=False):
-    """Timeline of the instructions in this order. `ideal` dispatches all at once, as if windows had no end, and has a port for
-    each who uses the vector port: what it says of when instructions begin makes the better order."""
-    return _Run(ops, config, latency, ideal).run()
+def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None):
+    """Timeline of the instructions in this order; None as soon as it is sure to take `limit` cycles or more.
+
+    `ideal` dispatches all at once, as if windows had no end, and has a port for each who uses the vector port. What it says of
+    when instructions begin makes the better order.
+    """
+    return _Run(ops, config, latency, ideal, limit).run()
 
 
 def estimate(ops, config, latency=HOST_LATENCY):

@@ -24,7 +24,8 @@ class VectorPort:
         self._steps = self._each = 0        # rows that the operation has yet to read, and rows a vector that it writes
         self._pending = 0                   # rows until the next vector
         self._vectors = 0                   # vectors that the store has yet to read
-        self.result_end = self.store_end = 0
+        self.result_end: int | None = 0
+        self.store_end: int | None = 0
 
     def load(self, first, end):
         """Vectors come from cycle `first` on until `end`; no earlier than those of the calls before."""

@@ -58,8 +58,8 @@ class Machine:
 
     An instruction is checked before it has any effect, in the order ILLEGAL, LENGTH, ADDRESS, as the decoder of the core does;
     what went before it has happened, unless it waits for what would have come behind. A program that the core cannot end
-    gives TIMEOUT (:mod:`sim.golden.progress`); then what could end has happened. Unlike the core it fetches nothing ahead, and every
-    bus answers.
+    gives TIMEOUT (:mod:`sim.golden.progress`); then what could end has happened. Unlike the core it fetches nothing ahead, and
+    every bus answers.
 
     Attributes
     ----------

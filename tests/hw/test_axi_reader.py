@@ -59,7 +59,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
 
         # Data: a cycle later to its client, as a strobe of data or of an error; given up, to nobody.
         due, came = came, (beat and (beat[0], beat[2] or flush, bad, data))
-        strobes = {name: ports.get(f"{name}__answer__valid") for name in CLIENTS}, {name: ports.get(f"{name}__answer__error") for name in CLIENTS}
+        strobes = tuple({name: ports.get(f"{name}__answer__{strobe}") for name in CLIENTS} for strobe in ("valid", "error"))
         for kind, strobe in enumerate(strobes):
             for name in CLIENTS:
                 right = due is not None and due[:2] == (name, False) and bool(kind) == due[2]

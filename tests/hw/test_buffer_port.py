@@ -10,7 +10,8 @@ async def requests(ports, rng):
     """Random requests against a list of who comes first."""
     seen = set()
     for _ in range(500):
-        asks = {name: rng.getrandbits(1) for name in ("load__write", "load__bias", "results__write", "results__read", "store__read")}
+        asks = {name: rng.getrandbits(1)
+                for name in ("load__write", "load__bias", "results__write", "results__read", "store__read")}
         asks["results__read"] &= ~asks["results__write"]
         rows = {who: rng.getrandbits(6) for who in ("load", "results", "store")}
         vectors = {who: rng.getrandbits(64) for who in ("load", "results")}

@@ -36,7 +36,8 @@ async def accesses(ports, rng, *, eager, cycles):
             write[0] |= rng.random() < eager
             write[1] |= rng.random() < eager
         ready = rng.random() < eager, rng.random() < eager
-        ports.set(**{member(register): values[register.name] for register in INPUTS}, bus__awvalid=write is not None and write[0], bus__wvalid=write is not None and write[1],
+        ports.set(**{member(register): values[register.name] for register in INPUTS},
+                  bus__awvalid=write is not None and write[0], bus__wvalid=write is not None and write[1],
                   bus__awaddr=write[2] if write else 0, bus__wdata=write[3] if write else rng.getrandbits(32),
                   bus__wstrb=write[4] if write else rng.getrandbits(4), bus__bready=ready[0],
                   bus__arvalid=read is not None, bus__araddr=read or 0, bus__rready=ready[1])

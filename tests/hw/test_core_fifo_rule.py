@@ -53,7 +53,8 @@ class Edge:
 
     def matmul(self, tiles0, tiles1=1, *, apart, keep=0):
         """`apart`: on rows and sums that nothing else in a part writes."""
-        self.add(Opcode.MATMUL, start=self.below(2), keep=keep, rows0=1, rows1=1, tiles0=tiles0, tiles0_acc_stride=1, tiles1=tiles1,
+        self.add(Opcode.MATMUL, start=self.below(2), keep=keep, rows0=1, rows1=1,
+                 tiles0=tiles0, tiles0_acc_stride=1, tiles1=tiles1,
                  buffer=self.below(8) if apart else 8 + self.below(self.config.unified_buffer_depth - 8),
                  acc=0 if apart else 4 + self.below(self.config.accumulator_depth - 3 - tiles0),
                  bias=0 if apart else self.below(self.config.bias_depth - tiles0 + 1))
@@ -83,7 +84,8 @@ class Edge:
             elif kind == "bias":
                 self.add(Opcode.LOAD_BIAS, **self.host(self.source(), 4 * n, 1), bias=self.below(self.config.bias_depth))
             elif kind == "activate":
-                self.add(Opcode.ACTIVATE, rows=rows, lanes=n, acc=4 + self.below(self.config.accumulator_depth - 3 - rows), buffer=buffer)
+                self.add(Opcode.ACTIVATE, rows=rows, lanes=n, buffer=buffer,
+                         acc=4 + self.below(self.config.accumulator_depth - 3 - rows))
             else:
                 self.matmul(self.choice(1, 2), self.choice(1, 1, 2), apart=False, keep=self.below(2))
 
@@ -168,14 +170,16 @@ def limits(config):
 
     def both(name, program, most, *rest):
         """`program(k)` ends up to k = `most`."""
-        return [(f"{name}, {most + more}", [*program(most + more), *rest, halt], end) for more, end in ((0, None), (1, "TIMEOUT"))]
+        return [(f"{name}, {most + more}", [*program(most + more), *rest, halt], end)
+                for more, end in ((0, None), (1, "TIMEOUT"))]
 
     # What waits for the first LOAD_WEIGHTS, one way or another, up to what the queues take.
     waiting = [*[store()] * 4, *[load] * 4, *[activate] * 4, *[weights(1)] * 5]
     found = [
         *both("tiles at a SYNC", lambda k: [weights(k), op(Opcode.SYNC), matmul(k)], depth + 1),
         *both("tiles at the end", lambda k: [weights(2), matmul(2), weights(k)], depth + 1),
-        *both("LOAD_WEIGHTS in line", lambda k: [weights(depth + 2), *[weights(1)] * k, matmul(depth + 2 + k)], min(5, in_flight - 2)),
+        *both("LOAD_WEIGHTS in line", lambda k: [weights(depth + 2), *[weights(1)] * k, matmul(depth + 2 + k)],
+              min(5, in_flight - 2)),
         *both("MATMULs of one pass in line", lambda k: [*[matmul(1)] * k, weights(k)], min(7, in_flight - 1)),
         *both("MATMULs of two passes in line", lambda k: [*[matmul(2)] * k, weights(2 * k)], min(6, in_flight - 1)),
         *both("MATMULs of three passes in line", lambda k: [*[matmul(3)] * k, weights(3 * k)], min(5, in_flight - 1)),
@@ -188,7 +192,8 @@ def limits(config):
         ("two that read", [weights(depth + 2, 0), op(Opcode.LOAD, region=Region.SCRATCH, rows=1), matmul(depth + 2), halt], None),
         ("refused before it is noticed", [weights(depth + 2), 0x7F], "ILLEGAL"),
         ("never decoded", [weights(depth + 2), op(Opcode.SYNC), 0x7F], "TIMEOUT"),
-        *[(f"LOAD_WEIGHTS that wait for a MATMUL, {k}", [matmul(1, acc=8), activate, store(), *[weights(1, 0)] * k, halt], "TIMEOUT")
+        *[(f"LOAD_WEIGHTS that wait for a MATMUL, {k}",
+           [matmul(1, acc=8), activate, store(), *[weights(1, 0)] * k, halt], "TIMEOUT")
           for k in range(1, 7)],
     ]
     if in_flight >= 8:
@@ -260,7 +265,8 @@ def test_the_compiler_keeps_it(rng):
 def test_limits(rng, in_flight):
     config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "in_flight": in_flight})
     host = Host(rng, 1 << 19)
-    cases = cases_of(rng, host, config, [[*initialisation(config), op(Opcode.HALT)], *(program for _, program, _ in limits(config))])
+    first = [*initialisation(config), op(Opcode.HALT)]
+    cases = cases_of(rng, host, config, [first, *(program for _, program, _ in limits(config))])
     check(config, host, cases + edge_cases(rng, host, config, 10))
 
 

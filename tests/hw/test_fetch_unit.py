@@ -25,7 +25,8 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
         beat = due.pop(0) if due and rng.random() < answers else None
         ports.set(o__ready=ready, host__request__ready=accepts, host__answer__valid=beat is not None and beat != fail,
                   host__answer__error=beat is not None and beat == fail,
-                  host__answer__data=sum(memory[beat + i] << 8 * i for i in range(bus_bytes)) if beat is not None else rng.getrandbits(32))
+                  host__answer__data=rng.getrandbits(32) if beat is None else
+                  sum(memory[beat + i] << 8 * i for i in range(bus_bytes)))
         await ports.settle()
         if ports.get("host__request__valid") and accepts:
             request = unpack(burst_request(32), ports.get("host__request__payload"))

@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from rich.console import Console
-from test_synthesis import VERILOG
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.fpga.area_picture import area_picture, squarify
@@ -19,6 +18,7 @@ from amaranth_tpu.hw.fpga.targets import FAMILIES, PARTS, RESOURCES, find_target
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.tool_phase import phase
 from amaranth_tpu.scripts.show.terminal import show_synthesis
+from netlists import VERILOG
 
 # --- Place and route ----------------------------------------------------------------------------------------------
 

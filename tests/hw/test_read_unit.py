@@ -23,7 +23,8 @@ async def traffic(ports, rng, *, ratio, count, answers, failing=False):
     given, owed, beats, ahead = 0, 0, [], 0
     while vectors:
         accepts = rng.random() < 0.8
-        ports.set(port__op__valid=given < count and rng.random() < 0.8, port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+        ports.set(port__op__valid=given < count and rng.random() < 0.8,
+                  port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
                   host__request__ready=accepts)
         arrives = owed and rng.random() < answers
         fails = arrives and failing and len(vectors) < 20

@@ -25,7 +25,8 @@ async def life(ports, rng, *, cycles, timeout, least):
             calm = rng.random() < 0.3       # nothing moves for a while
         e = {"start": rng.random() < 0.1, "reset": rng.random() < 0.01, "acknowledge": rng.random() < 0.1,
              "enable_written": rng.random() < 0.05, "enable": rng.getrandbits(1), "writer_quiet": rng.random() < 0.9,
-             "reader_quiet": rng.random() < (0.02 if calm else 0.3), "progress": not calm and rng.random() < 0.5, "halted": rng.random() < 0.01,
+             "reader_quiet": rng.random() < (0.02 if calm else 0.3), "progress": not calm and rng.random() < 0.5,
+             "halted": rng.random() < 0.01,
              "fault__valid": rng.random() < 0.01, "busy": rng.getrandbits(1), "stall": rng.getrandbits(len(STALLS)) or 1,
              "read_beat": rng.getrandbits(1), "write_beat": rng.getrandbits(1), "fault__cause": rng.randrange(1, 6),
              "fault__pc": rng.getrandbits(32), "present_pc": rng.getrandbits(32)}
@@ -34,7 +35,8 @@ async def life(ports, rng, *, cycles, timeout, least):
         active = state != "IDLE"
         assert (ports.get("active"), ports.get("running")) == (active, state == "RUN"), f"cycle {cycle}: {state}"
         assert (ports.get("done"), ports.get("faulted"), ports.get("pending")) == (done, faulted, pending), f"cycle {cycle}"
-        assert (ports.get("quiet"), ports.get("enabled"), ports.get("irq")) == (quiet, enabled, pending and enabled), f"cycle {cycle}"
+        said = ports.get("quiet"), ports.get("enabled"), ports.get("irq")
+        assert said == (quiet, enabled, pending and enabled), f"cycle {cycle}"
         assert (ports.get("fault_cause"), ports.get("fault_pc")) == fault
         assert {name: ports.get(name) for name in counts} == counts and ports.get("stall_cycles") == stalls
         assert [ports.get("read_beats"), ports.get("write_beats")] == beats

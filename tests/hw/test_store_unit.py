@@ -33,8 +33,8 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
         answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
         fails = answer and rng.random() < 0.2
         vector = contents[coming] if coming is not None else vector       # stays until the next read
-        ports.set(port__op__valid=given < count, port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0, grant=grant,
-                  vector=vector, burst__ready=accepts, data__ready=ready, answered=answer, failed=fails)
+        ports.set(port__op__valid=given < count, port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+                  grant=grant, vector=vector, burst__ready=accepts, data__ready=ready, answered=answer, failed=fails)
         await ports.settle()
         coming = None
         if ports.get("read"):

@@ -76,7 +76,8 @@ def test_branches_that_take_turns():
     one = np.eye(9, dtype=np.float32).astype(bfloat16).reshape(1, 1, 9, 9)
     stages = [Stage(name, name, (Term(source, random_values(random, (3, 3, tensors[source].channels, 9), 0.3), padding=(1, 1)),),
                     (6, 6)) for name, source in (("a", "x"), ("b", "a"), ("c", "a"))]
-    check(Graph("g", tensors, "x", "y", (*stages, Stage("y", "y", (Term("b", one), Term("c", one)), (6, 6)))), Config(n=4), 4, random)
+    stages.append(Stage("y", "y", (Term("b", one), Term("c", one)), (6, 6)))
+    check(Graph("g", tensors, "x", "y", tuple(stages)), Config(n=4), 4, random)
 
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])

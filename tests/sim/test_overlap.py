@@ -86,8 +86,8 @@ def test_vectors_have_places_of_their_own(rng):
 
 
 def test_groups():
-    assert groups_of(5, lambda group: len(group) < 3) == [[0, 1], [2, 3], [4]]
-    assert groups_of(2, lambda group: False) == [[0], [1]]
+    assert groups_of(range(5), lambda group: len(group) < 3) == [[0, 1], [2, 3], [4]]
+    assert groups_of(range(2), lambda group: False) == [[0], [1]]
 
 
 @pytest.mark.parametrize("name, waiting", [("a", 0.013), ("c", 0.025)])

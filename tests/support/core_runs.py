@@ -18,7 +18,8 @@ TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, we
 SMALL = Config(**TINY)
 #: With everything that is optional.
 FULL = Config(**TINY | {"pooling": True, "table_lanes": 2, "softmax": True})
-SIZES = [dict(cell_stages=1, in_flight=4), dict(cell_stages=8, bus_width=32), dict(weight_fifo_depth=2, in_flight=32, cell_stages=5),
+SIZES = [dict(cell_stages=1, in_flight=4), dict(cell_stages=8, bus_width=32),
+         dict(weight_fifo_depth=2, in_flight=32, cell_stages=5),
          dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40), dict(n=8, weight_fifo_depth=2),
          dict(pooling=True, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=True, table_lanes=2, bus_width=32),
          dict(n=8, softmax=True, cell_stages=8), dict(n=2, softmax=True, pooling=True, bus_width=32)]

@@ -116,8 +116,8 @@ def _size_of_sums(values, term):
 
 def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
     """The golden model of a model's graph gives what onnxruntime gives. Every stage that says which value of the model it makes
-    is compared, and the next ones go on from onnxruntime's. Rounding of the stages between two that are compared adds up, the more
-    where a difference leaves little; an error in the reading is of the size of the values."""
+    is compared, and the next ones go on from onnxruntime's. Rounding of the stages between two that are compared adds up, the
+    more where a difference leaves little; an error in the reading is of the size of the values."""
     graph = load_network(path, **options)
     assert graph.softmax == softmax
     assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]
