@@ -1,7 +1,6 @@
 """Compiled programs against the golden model, bit for bit, on networks and configurations of every shape."""
 
 import random
-import time
 
 import numpy as np
 import pytest
@@ -136,13 +135,6 @@ def test_the_same_bytes_every_time():
     config = Config(n=8)
     net = network(np.random.default_rng(seed()), [100, 30, 10])
     assert compile_network(net, config, 20).model == compile_network(net, config, 20).model
-
-
-def test_compile_time():
-    rng = np.random.default_rng(seed())
-    began = time.monotonic()
-    compile_network(network(rng, [784, 128, 10]), Config(), 128)
-    assert time.monotonic() - began < 5     # about 0.5 s; the rest is for slow machines
 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, "4"])
