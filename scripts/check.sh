@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Lint and types, in seconds, as CI checks them. Settings and their reasons are in pyproject.toml.
+# Lint, format and types, in seconds, as CI checks them. Settings and their reasons are in pyproject.toml.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 "$BASH" scripts/setup.sh
 .venv/bin/ruff check
+.venv/bin/ruff format --check
 # The folders are packages of amaranth_tpu only where they are installed; the type checker finds them by this link.
 mkdir -p build/types
 ln -sfn "$PWD" build/types/amaranth_tpu

@@ -192,6 +192,11 @@ def _implement(config, target, folder, pnr, across_blocks, seed, progress):
     own = {block: counts for block, counts in blocks.items() if target.board or block != AROUND}
     report |= {"blocks": own, **_sum(own), "fits": not _lacks(report["total"], target), "stage_seconds": times,
                "seconds": round(time.perf_counter() - started, 1)}
+    return _judged(report, config, target, folder)
+
+
+def _judged(report, config, target, folder):
+    """The report with what is wrong with the design, its picture and where the logs are; written into the folder as well."""
     report |= {"errors": shortcomings(report, config, target), "advice": advice(report, config, target)}
     (folder / "area.svg").write_text(area_picture(report))
     report |= {"picture": str(folder / "area.svg"), "logs": sorted(str(path) for path in folder.glob("*.log"))}

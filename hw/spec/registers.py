@@ -59,6 +59,7 @@ class Register:
         return reduce(or_, (value << fields[name][0] for name, value in values.items()))
 
 
+# fmt: off
 def _registers():
     yield Register("id", 0x000, "ro", f"0x{IDENTIFIER:08X}, 'ATPU'.")
     yield Register("version", 0x004, "ro", f"0x{VERSION:08X}: of what hosts and programs see: major (16 bits), minor (16 bits).")
@@ -102,6 +103,7 @@ def _registers():
         yield Register(f"stall_{name}", 0x088 + 4 * index, "ro", f"Cycles in which {text}.", group=("stalls", index))
     yield Register("read_beats", 0x0C0, "ro", "Beats read from the bus.")
     yield Register("write_beats", 0x0C4, "ro", "Beats written to the bus.")
+# fmt: on
 
 
 REGISTERS = tuple(_registers())
