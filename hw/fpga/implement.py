@@ -179,20 +179,24 @@ def _implement(config, target, folder, pnr, across_blocks, seed, progress):
         "critical_path": [], "bitstream": None,
     }
     if pnr and not _lacks(report["total"], target):
-        constraints = target.board and target.board.constraints()
-        measured, bitstream = place_and_route(target, folder, constraints=constraints, seed=seed, progress=tool_progress)
+        report |= _placed(report, target, folder, layout, seed, tool_progress)
         stage("nextpnr")
-        placed = used(measured, target.family.place_and_route)
-        blocks["placement"] = {resource: placed.get(resource, count) - count for resource, count in report["total"].items()}
-        clock = core_clock(measured, target.clock_mhz)
-        report |= {"placed": True, "total": _sum(blocks), "bitstream": str(bitstream),
-                   "fmax_mhz": clock["achieved"], "clock_mhz": clock["constraint"],
-                   "met": clock["achieved"] >= clock["constraint"] if target.board else None,
-                   "critical_path": critical_path(measured, clock["name"], layout)}
     own = {block: counts for block, counts in blocks.items() if target.board or block != AROUND}
     report |= {"blocks": own, **_sum(own), "fits": not _lacks(report["total"], target), "stage_seconds": times,
                "seconds": round(time.perf_counter() - started, 1)}
     return _judged(report, config, target, folder)
+
+
+def _placed(report, target, folder, layout, seed, progress):
+    """What place and route adds to the report, and to its blocks: what is used and how fast it is."""
+    constraints, blocks = target.board and target.board.constraints(), report["blocks"]
+    measured, bitstream = place_and_route(target, folder, constraints=constraints, seed=seed, progress=progress)
+    placed = used(measured, target.family.place_and_route)
+    blocks["placement"] = {resource: placed.get(resource, count) - count for resource, count in report["total"].items()}
+    clock = core_clock(measured, target.clock_mhz)
+    return {"placed": True, "total": _sum(blocks), "bitstream": str(bitstream), "fmax_mhz": clock["achieved"],
+            "clock_mhz": clock["constraint"], "met": clock["achieved"] >= clock["constraint"] if target.board else None,
+            "critical_path": critical_path(measured, clock["name"], layout)}
 
 
 def _judged(report, config, target, folder):
