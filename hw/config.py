@@ -39,16 +39,21 @@ class Config:
     accumulator_depth: int = _parameter(512, "Rows of n binary32 sums: a power of two, n to 32768.")
     bias_depth: int = _parameter(64, "Rows of n binary32 biases: a power of two, 2 to 32768.")
     weight_fifo_depth: int | None = _parameter(
-        None, "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. If not given: 256 / n, at least 8, "
-              "which cells of many stages need to take a tile every n cycles.")
+        None,
+        "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. If not given: 256 / n, at least 8, "
+        "which cells of many stages need to take a tile every n cycles.",
+    )
     bus_width: int | None = _parameter(
-        None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. If not given: the widest.")
+        None, "Bits of the AXI4 data bus: a power of two, 32 to 1024, at most 16 n. If not given: the widest."
+    )
     address_width: int = _parameter(32, "Bits of an AXI4 address, 32 to 64.")
     in_flight: int = _parameter(16, "Instructions in flight, between dispatch and completion: a power of two, 4 to 32.")
     pooling: bool = _parameter(True, "POOL: maxima of windows on the way out of the accumulators.")
     table_lanes: int | None = _parameter(
-        None, "Lanes of a vector that the function table serves, or that are multiplied, in a cycle: a power of two up to n. "
-              "0: no TABLE, LOAD_TABLE and MULTIPLY. If not given: 4, at most n.")
+        None,
+        "Lanes of a vector that the function table serves, or that are multiplied, in a cycle: a power of two up to n. "
+        "0: no TABLE, LOAD_TABLE and MULTIPLY. If not given: 4, at most n.",
+    )
     softmax: bool = _parameter(True, "SOFTMAX: softmax over rows on the way out of the accumulators.")
 
     def __post_init__(self):
@@ -63,16 +68,18 @@ class Config:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if not (_is_power_of_two(self.bus_width) and 32 <= self.bus_width <= widest):
-            raise ConfigError(f"bus_width must be a power of two from 32 to {widest} "
-                              f"(at most one vector of n = {self.n}), not {self.bus_width}")
+            raise ConfigError(
+                f"bus_width must be a power of two from 32 to {widest} (at most one vector of n = {self.n}), not {self.bus_width}"
+            )
         if not 32 <= self.address_width <= 64:
             raise ConfigError(f"address_width must be 32 to 64, not {self.address_width}")
         for name, low, high in (
-                ("unified_buffer_depth", 2 * self.n, 1 << 15),
-                ("accumulator_depth", self.n, 1 << 15),
-                ("bias_depth", 2, 1 << 15),
-                ("weight_fifo_depth", 2, (1 << 15) // self.n),
-                ("in_flight", 4, 32)):
+            ("unified_buffer_depth", 2 * self.n, 1 << 15),
+            ("accumulator_depth", self.n, 1 << 15),
+            ("bias_depth", 2, 1 << 15),
+            ("weight_fifo_depth", 2, (1 << 15) // self.n),
+            ("in_flight", 4, 32),
+        ):
             value = getattr(self, name)
             if not (_is_power_of_two(value) and low <= value <= high):
                 raise ConfigError(f"{name} must be a power of two from {low} to {high}, not {value}")

@@ -69,15 +69,28 @@ def cycle_texts(config):
         Opcode.LOAD_BIAS: ("2 `b` a row", "the memory's latency later"),
         Opcode.LOAD_WEIGHTS: ("n `b` a tile", "the memory's latency later; a tile then shifts in within n cycles"),
         Opcode.STORE: ("`b` a vector", "with the answer to its last burst; a cycle more between two bursts"),
-        Opcode.MATMUL: ("R a pass of R rows, but n if it takes a tile and R is less; 2 for R = 1",
-                        (f"1 + `lead` + n `latency` ({1 + config.lead + config.n * config.latency}) cycles after a row was "
-                         "issued, in column 0; a cycle later in each next one")),
-        Opcode.ACTIVATE: ("1 a row, 2 as BINARY32; n / `table_lanes` times that with TABLE",
-                          f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE"),
-        Opcode.POOL: (("1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as "
-                       "many more as BINARY32"), f"4 cycles later; {4 + FunctionTable.latency + 1} with TABLE"),
-        Opcode.SOFTMAX: (f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, and what [Softmax](#softmax) says",
-                         f"{SoftmaxUnit.end_latency} cycles later"),
+        Opcode.MATMUL: (
+            "R a pass of R rows, but n if it takes a tile and R is less; 2 for R = 1",
+            (
+                f"1 + `lead` + n `latency` ({1 + config.lead + config.n * config.latency}) cycles after a row was "
+                "issued, in column 0; a cycle later in each next one"
+            ),
+        ),
+        Opcode.ACTIVATE: (
+            "1 a row, 2 as BINARY32; n / `table_lanes` times that with TABLE",
+            f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE",
+        ),
+        Opcode.POOL: (
+            (
+                "1 a row of a window, and 1 more as BINARY32; with TABLE, n / `table_lanes` a window at least, and as "
+                "many more as BINARY32"
+            ),
+            f"4 cycles later; {4 + FunctionTable.latency + 1} with TABLE",
+        ),
+        Opcode.SOFTMAX: (
+            f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, and what [Softmax](#softmax) says",
+            f"{SoftmaxUnit.end_latency} cycles later",
+        ),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + _PRODUCT_WAIT} a vector", "with it"),
         Opcode.LOAD_TABLE: (f"n + {_ENTRIES_WAIT} a vector", "with it"),
     }

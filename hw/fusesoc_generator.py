@@ -5,8 +5,8 @@ import types
 from pathlib import Path
 
 sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
-package.__path__ = [str(Path(__file__).resolve().parents[1])]   # this checkout, installed or not
-del sys.path[0]                                               # where it holds names of Python's own modules
+package.__path__ = [str(Path(__file__).resolve().parents[1])]  # this checkout, installed or not
+del sys.path[0]  # where it holds names of Python's own modules
 
 try:
     from fusesoc.capi2.generator import Generator

@@ -66,13 +66,16 @@ class Tpu(wiring.Component):
     def __init__(self, config):
         self.config = config
         bus = {"address_width": config.address_width, "data_width": config.bus_width}
-        super().__init__({
-            "aclk": In(1), "aresetn": In(1),
-            "s_axil": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
-            "m_axi_read": Out(axi4_read_signature(**bus)),
-            "m_axi_write": Out(axi4_write_signature(**bus)),
-            "irq": Out(1),
-        })
+        super().__init__(
+            {
+                "aclk": In(1),
+                "aresetn": In(1),
+                "s_axil": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
+                "m_axi_read": Out(axi4_read_signature(**bus)),
+                "m_axi_write": Out(axi4_write_signature(**bus)),
+                "irq": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -90,33 +93,47 @@ class Tpu(wiring.Component):
         transfer, matmul = transfer_layout(config), matmul_layout(config)
         moves = {"transfer": transfer, "bus_width": config.bus_width, "vector_width": config.vector_width}
         m.submodules.fetch = fetch = FetchUnit(
-            address_width=config.address_width, bus_width=config.bus_width, instruction_bytes=config.instruction_bytes)
+            address_width=config.address_width, bus_width=config.bus_width, instruction_bytes=config.instruction_bytes
+        )
         m.submodules.decoder = decoder = Decoder(config=config)
         m.submodules.dispatcher = dispatcher = Dispatcher(config=config)
         m.submodules.load = load = ReadUnit(**moves)
         m.submodules.weight_credits = credits = WeightCredits(
-            address_width=config.address_width, tiles=config.weight_fifo_depth,
-            tile_beats=config.n * config.beats_per_vector, vector_beats=config.beats_per_vector)
+            address_width=config.address_width,
+            tiles=config.weight_fifo_depth,
+            tile_beats=config.n * config.beats_per_vector,
+            vector_beats=config.beats_per_vector,
+        )
         m.submodules.weights = weights = ReadUnit(**moves, longest=credits.longest)
         m.submodules.store = store = StoreUnit(**moves, outstanding=_OUTSTANDING_WRITES)
         m.submodules.matmul = matmul_unit = MatmulUnit(
-            n=config.n, lead=config.lead, latency=config.latency, read_latency=config.read_latency, matmul=matmul,
-            pass_=pass_layout(config))
+            n=config.n,
+            lead=config.lead,
+            latency=config.latency,
+            read_latency=config.read_latency,
+            matmul=matmul,
+            pass_=pass_layout(config),
+        )
 
         def block(make, name, domain="sync"):
             """What grows with n is a module of its own, with its members as ports."""
             return instantiate(m, platform, make, name=name, module=f"tpu_{name}", domain=domain)
 
         results = ResultUnits if config.softmax else ActivationUnit
-        activation = block(lambda: results(
-            n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes), "activation")
+        activation = block(
+            lambda: results(n=config.n, activate=activate_layout(config), table_lanes=config.table_lanes), "activation"
+        )
         weight_fifo = block(lambda: WeightFifo(n=config.n, tiles=config.weight_fifo_depth, skew=config.latency), "weight_fifo")
-        buffer = block(lambda: UnifiedBuffer(
-            n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer")
+        buffer = block(
+            lambda: UnifiedBuffer(n=config.n, depth=config.unified_buffer_depth, skew=config.latency), "unified_buffer"
+        )
         array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array", domain="array")
-        accumulators = block(lambda: Accumulators(
-            n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency),
-            "accumulators")
+        accumulators = block(
+            lambda: Accumulators(
+                n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency
+            ),
+            "accumulators",
+        )
         m.submodules.bias_rows = bias_rows = WidthConverter(width=config.vector_width, ratio=2)
         m.submodules.buffer_port = port = BufferPort(n=config.n, depth=config.unified_buffer_depth)
 
@@ -252,17 +269,20 @@ class Tpu(wiring.Component):
             reader.flush.eq(~run.running),
             writer.flush.eq(~run.running),
             self.irq.eq(run.irq),
-
             registers.id.eq(IDENTIFIER),
             registers.version.eq(VERSION),
-            registers.config.eq(REGISTER["config"].pack(
-                n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight)),
+            registers.config.eq(
+                REGISTER["config"].pack(
+                    n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight
+                )
+            ),
             registers.unified_buffer_depth.eq(config.unified_buffer_depth),
             registers.accumulator_depth.eq(config.accumulator_depth),
             registers.bias_depth.eq(config.bias_depth),
             registers.weight_fifo_depth.eq(config.weight_fifo_depth),
-            registers.features.eq(REGISTER["features"].pack(
-                pooling=config.pooling, softmax=config.softmax, table_lanes=config.table_lanes)),
+            registers.features.eq(
+                REGISTER["features"].pack(pooling=config.pooling, softmax=config.softmax, table_lanes=config.table_lanes)
+            ),
             registers.status.eq(REGISTER["status"].pack(running=run.active, done=run.done, fault=run.faulted, quiet=run.quiet)),
             registers.interrupt.eq(REGISTER["interrupt"].pack(enable=run.enabled, pending=run.pending)),
             registers.fault_cause.eq(run.fault_cause),
@@ -303,5 +323,6 @@ class Tpu(wiring.Component):
             run.read_beat.eq(reader.beat),
             run.write_beat.eq(writer.beat),
             run.progress.eq(
-                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves | reader.moves | writer.moves),
+                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves | reader.moves | writer.moves
+            ),
         ]

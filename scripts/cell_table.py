@@ -63,8 +63,9 @@ def synthesize_cell(cell, *, dsp=True):
     """
     verilog = component_to_verilog(cell, name="tpu_cell")
     design = verilog + on_scan_chain(verilog, "tpu_cell", "clk")
-    return run_yosys(_SCRIPT.format(options="" if dsp else "-nodsp"), {"design.v": design}, "netlist.json",
-                     timeout=_SYNTHESIS_TIMEOUT)
+    return run_yosys(
+        _SCRIPT.format(options="" if dsp else "-nodsp"), {"design.v": design}, "netlist.json", timeout=_SYNTHESIS_TIMEOUT
+    )
 
 
 def fmax(netlist, seed):
@@ -74,9 +75,25 @@ def fmax(netlist, seed):
     ------
     hw.tools.process.ToolError
     """
-    report = run_tool_on({"netlist.json": netlist}, "nextpnr-ecp5", [
-        "--85k", "--speed", "6", "--json", "netlist.json", "--seed", str(seed), "--lpf-allow-unconstrained",
-        "--report", "report.json", "-q"], makes="report.json", timeout=_ROUTE_TIMEOUT)
+    report = run_tool_on(
+        {"netlist.json": netlist},
+        "nextpnr-ecp5",
+        [
+            "--85k",
+            "--speed",
+            "6",
+            "--json",
+            "netlist.json",
+            "--seed",
+            str(seed),
+            "--lpf-allow-unconstrained",
+            "--report",
+            "report.json",
+            "-q",
+        ],
+        makes="report.json",
+        timeout=_ROUTE_TIMEOUT,
+    )
     (clock,) = json.loads(report)["fmax"].values()
     return clock["achieved"]
 
@@ -123,11 +140,25 @@ def measure(stages, seeds, jobs=1, progress=lambda done, total: None):
 
 def rows(figures):
     """The table of the datasheet."""
-    own = [[f["stages"], f["lead"], f["latency"], f["lut"], f["ff"], f["dsp"], f"{f['fmax_mhz']:.0f}",
-            f"{f['fmax_moved_mhz']:.0f}" if f["fmax_moved_mhz"] else "-", f["lut_without_dsp"],
-            f"{f['fmax_without_dsp_mhz']:.0f}"] for f in figures]
-    table = markdown_table(["stages", "lead", "latency", "LUT", "FF", "DSP", "MHz", "MHz, registers moved", "LUT without DSP",
-                            "MHz without DSP"], own)
+    own = [
+        [
+            f["stages"],
+            f["lead"],
+            f["latency"],
+            f["lut"],
+            f["ff"],
+            f["dsp"],
+            f"{f['fmax_mhz']:.0f}",
+            f"{f['fmax_moved_mhz']:.0f}" if f["fmax_moved_mhz"] else "-",
+            f["lut_without_dsp"],
+            f"{f['fmax_without_dsp_mhz']:.0f}",
+        ]
+        for f in figures
+    ]
+    table = markdown_table(
+        ["stages", "lead", "latency", "LUT", "FF", "DSP", "MHz", "MHz, registers moved", "LUT without DSP", "MHz without DSP"],
+        own,
+    )
     others = markdown_table(["others, measured in the same way", "LUT", "DSP", "stages", "MHz"], OTHERS)
     return f"{table}\n\n{others}"
 

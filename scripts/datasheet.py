@@ -35,7 +35,7 @@ _FAULT_TEXTS = {
     Fault.NONE: "no fault",
     Fault.ILLEGAL: "an opcode or a function that the core does not have, a reserved bit that is set, `lanes` of 0 or above n",
     Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a `word` "
-                   "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
+    "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
     Fault.LENGTH: "a count of 0",
     Fault.BUS_READ: "an error response to a read",
     Fault.BUS_WRITE: "an error response to a write",
@@ -63,8 +63,10 @@ def instructions():
     """Every instruction with its encoding."""
     parts = []
     for opcode, record in INSTRUCTIONS.items():
-        rows = [["7:0", "`opcode`", f"0x{opcode.value:02X}"],
-                *([_bits(field.first, field.width), f"`{field.name}`", field.text] for field in record.fields)]
+        rows = [
+            ["7:0", "`opcode`", f"0x{opcode.value:02X}"],
+            *([_bits(field.first, field.width), f"`{field.name}`", field.text] for field in record.fields),
+        ]
         rest = f"Bits that are not listed, up to {INSTRUCTION_WIDTH - 1}, are 0."
         parts.append(f"#### {opcode.name}\n\n{record.text}\n\n{markdown_table(['bits', 'field', 'meaning'], rows)}\n\n{rest}")
     return "\n\n".join(parts)
@@ -72,20 +74,31 @@ def instructions():
 
 def codes():
     """Codes of functions, formats, regions and faults."""
-    return "\n\n".join([
-        markdown_table(["function", "code"], [[f.name, f.value] for f in Function]),
-        markdown_table(["format", "code"], [[f.name, f.value] for f in Format]),
-        markdown_table(["region", "code", "STORE"], [[r.name, r.value, "yes" if REGION_WRITABLE[r] else "no"] for r in Region]),
-        markdown_table(["fault", "code", "cause"], [[f.name, f.value, _FAULT_TEXTS[f]] for f in Fault]),
-    ])
+    return "\n\n".join(
+        [
+            markdown_table(["function", "code"], [[f.name, f.value] for f in Function]),
+            markdown_table(["format", "code"], [[f.name, f.value] for f in Format]),
+            markdown_table(
+                ["region", "code", "STORE"], [[r.name, r.value, "yes" if REGION_WRITABLE[r] else "no"] for r in Region]
+            ),
+            markdown_table(["fault", "code", "cause"], [[f.name, f.value, _FAULT_TEXTS[f]] for f in Fault]),
+        ]
+    )
 
 
 def presets():
     """The parameters of a core, and the presets."""
-    meanings = markdown_table(["parameter", "meaning and range", "if not given"], [
-        [f"`{entry.name}`", entry.metadata["help"].partition(" If not given: ")[0], _default(entry)] for entry in fields(Config)])
-    values = markdown_table(["parameter", *PRESETS], [
-        [f"`{entry.name}`", *(_value(getattr(config, entry.name)) for config in PRESETS.values())] for entry in fields(Config)])
+    meanings = markdown_table(
+        ["parameter", "meaning and range", "if not given"],
+        [
+            [f"`{entry.name}`", entry.metadata["help"].partition(" If not given: ")[0], _default(entry)]
+            for entry in fields(Config)
+        ],
+    )
+    values = markdown_table(
+        ["parameter", *PRESETS],
+        [[f"`{entry.name}`", *(_value(getattr(config, entry.name)) for config in PRESETS.values())] for entry in fields(Config)],
+    )
     return f"{meanings}\n\nThe presets:\n\n{values}"
 
 
@@ -110,7 +123,7 @@ def functions():
     """The functions by table: where the table lies, and the largest errors, of every bfloat16 and of random binary32."""
     every, rng = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16), np.random.default_rng(1)
     operands = [np.where(every & 0x7F800000, every, every & 0x80000000)]
-    for low, high in ((2.0 ** -20, 4), (4, 16), (16, 64)):
+    for low, high in ((2.0**-20, 4), (4, 16), (16, 64)):
         sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 300_000)), rng.uniform(low, high, 300_000)
         operands.append(np.concatenate([*sizes, *np.negative(sizes)]).astype(np.float32).view(np.uint32))
     rows = []
@@ -123,8 +136,19 @@ def functions():
             sums = sums if index == 0 else sums[is_steady(function, sums)]
             largest.append(f"{errors(function, sums, lookup(sums, table)).max():.3f}" if len(sums) else "-")
         rows.append([f"`{function}`", table.first, f"{table.linear_low:02b}", f"{table.linear_high:02b}", *largest])
-    return markdown_table(["function", "`first`", "`linear_low`", "`linear_high`", "bfloat16 operands",
-                           "binary32 operands below 4", "4 to 16", "16 to 64"], rows)
+    return markdown_table(
+        [
+            "function",
+            "`first`",
+            "`linear_low`",
+            "`linear_high`",
+            "bfloat16 operands",
+            "binary32 operands below 4",
+            "4 to 16",
+            "16 to 64",
+        ],
+        rows,
+    )
 
 
 def softmax():
@@ -132,8 +156,11 @@ def softmax():
     rng = np.random.default_rng(1)
     rows = []
     for width in (2, 10, 100, 1000, 8000):
-        values = [rng.normal(centre, spread, (200_000 // width, width)).astype(np.float32).view(np.uint32)
-                  for spread in (0.1, 1, 10, 100) for centre in (0, 1000, -1e5)]
+        values = [
+            rng.normal(centre, spread, (200_000 // width, width)).astype(np.float32).view(np.uint32)
+            for spread in (0.1, 1, 10, 100)
+            for centre in (0, 1000, -1e5)
+        ]
         rows.append([width, sum(map(np.size, values)), f"{max(softmax_errors(bits).max() for bits in values):.3f}"])
     return markdown_table(["elements of a row", "results", "largest error"], rows)
 
@@ -158,29 +185,47 @@ _STATUS_TEXTS = {
 
 def serial():
     """The codes of the serial protocol."""
-    return "\n\n".join([
-        markdown_table(["operation", "code", "answer"], [[o.name, o.value, _OPERATION_TEXTS[o]] for o in Operation]),
-        markdown_table(["status", "code", "meaning", "received"],
-                       [[s.name, s.value, _STATUS_TEXTS[s], "no" if s in NOT_RECEIVED else "yes"] for s in Status]),
-        markdown_table(["word of IDENTIFY", "meaning"], [[f"`{name}`", text] for name, text in IDENTITY.items()]),
-        f"A request begins with 0x{REQUEST:02X}, an answer with 0x{ANSWER:02X}.",
-    ])
+    return "\n\n".join(
+        [
+            markdown_table(["operation", "code", "answer"], [[o.name, o.value, _OPERATION_TEXTS[o]] for o in Operation]),
+            markdown_table(
+                ["status", "code", "meaning", "received"],
+                [[s.name, s.value, _STATUS_TEXTS[s], "no" if s in NOT_RECEIVED else "yes"] for s in Status],
+            ),
+            markdown_table(["word of IDENTIFY", "meaning"], [[f"`{name}`", text] for name, text in IDENTITY.items()]),
+            f"A request begins with 0x{REQUEST:02X}, an answer with 0x{ANSWER:02X}.",
+        ]
+    )
 
 
 def boards():
     """The boards."""
     return markdown_table(
         ["board", "part", "preset", "clock, MHz", "memory, KiB", "baud"],
-        [[f"`{b.name}`", f"`{b.part}`", f"`{b.preset}`", b.clock_mhz, b.memory >> 10, f"{b.baud:,}"] for b in BOARDS.values()])
+        [[f"`{b.name}`", f"`{b.part}`", f"`{b.preset}`", b.clock_mhz, b.memory >> 10, f"{b.baud:,}"] for b in BOARDS.values()],
+    )
 
 
 #: Sections that are generated: the file that each is in, and what makes it.
 SECTIONS = {
-    **{name: (DATASHEET, make) for name, make in {
-        "presets": presets, "ports": ports, "registers": registers, "example": worked_example, "instructions": instructions,
-        "codes": codes, "functions": functions, "softmax": softmax, "cycles": instruction_cycles, "memories": memories,
-        "latencies": latencies}.items()},
-    "boards": (BOARDS_GUIDE, boards), "serial": (BOARDS_GUIDE, serial),
+    **{
+        name: (DATASHEET, make)
+        for name, make in {
+            "presets": presets,
+            "ports": ports,
+            "registers": registers,
+            "example": worked_example,
+            "instructions": instructions,
+            "codes": codes,
+            "functions": functions,
+            "softmax": softmax,
+            "cycles": instruction_cycles,
+            "memories": memories,
+            "latencies": latencies,
+        }.items()
+    },
+    "boards": (BOARDS_GUIDE, boards),
+    "serial": (BOARDS_GUIDE, serial),
 }
 
 

@@ -37,6 +37,7 @@ class ProofError(RuntimeError):
 
 # --- What is shown ------------------------------------------------------------------------------------------------
 
+
 def _number(bits, port):
     """Bits of a port, and the number that they are; ports of sums have 32, of flags one."""
     if bits is None:
@@ -44,13 +45,14 @@ def _number(bits, port):
     if port.startswith(("mark", "switch", "rst")):
         return str(bits)
     width = 16 if port in ("x", "w", "x_i", "w_i", "x_o", "w_o") else 32
-    value, = struct.unpack(">f", (bits << 32 - width).to_bytes(4))
+    (value,) = struct.unpack(">f", (bits << 32 - width).to_bytes(4))
     return f"0x{bits:0{width // 4}X} ({value:.9g})"
 
 
 def _proofs_table(results):
-    rows = [[r.block, f"{BLOCKS[r.block].parameter} {r.value}", r.properties, r.cycles, r.result, f"{r.seconds:.1f}"]
-            for r in results]
+    rows = [
+        [r.block, f"{BLOCKS[r.block].parameter} {r.value}", r.properties, r.cycles, r.result, f"{r.seconds:.1f}"] for r in results
+    ]
     return markdown_table(["block", "pipelining", "properties", "cycles unrolled", "result", "CPU seconds"], rows)
 
 
@@ -65,8 +67,9 @@ def _controls_table(results):
         else:
             row += ["-"] * 4
         rows.append([*row, "yes" if r.as_expected and r.counterexample else "-"])
-    return markdown_table(["what is wrong", "where", "result", "counterexample", "the property asks", "the block gives", "numpy",
-                           "replayed"], rows)
+    return markdown_table(
+        ["what is wrong", "where", "result", "counterexample", "the property asks", "the block gives", "numpy", "replayed"], rows
+    )
 
 
 def _chosen(text, values, option):
@@ -113,8 +116,14 @@ def prove(
     known = [*BLOCKS, "controls"]
     if unknown := [part for part in parts or () if part not in known]:
         raise typer.BadParameter(f"no part {unknown[0]!r}; choose of: {', '.join(known)}")
-    chosen = {block: _chosen(text, BLOCKS[block].values, option) for block, text, option in (
-        ("multiplier", leads, "--leads"), ("adder", latencies, "--latencies"), ("cell", stages, "--stages"))}
+    chosen = {
+        block: _chosen(text, BLOCKS[block].values, option)
+        for block, text, option in (
+            ("multiplier", leads, "--leads"),
+            ("adder", latencies, "--latencies"),
+            ("cell", stages, "--stages"),
+        )
+    }
     if write and (parts or any(values is not None for values in chosen.values())):
         raise typer.BadParameter("--write takes no choice: the datasheet shows everything")
     parts = parts or known

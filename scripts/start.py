@@ -16,4 +16,5 @@ def main():
     """Runs the command; :func:`scripts.cli.command_line.run_app` has its own answer to Ctrl-C."""
     signal.signal(signal.SIGINT, _interrupt)
     from .tpu import main
+
     main()

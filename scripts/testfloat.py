@@ -20,7 +20,7 @@ from amaranth_tpu.sim.rtl.streams import Block, SideBySide
 
 __all__ = ["Result", "VectorError", "read_vectors", "check_file"]
 
-_LINES = 1 << 19        # lines in one go
+_LINES = 1 << 19  # lines in one go
 _DIGITS = np.full(256, 0xFF, dtype=np.uint8)
 for _digit in b"0123456789abcdefABCDEF":
     _DIGITS[_digit] = int(chr(_digit), 16)
@@ -43,7 +43,7 @@ class Result:
 
 def _word(text, first, digits):
     """The numbers in these columns of lines of equal length, as uint32; None if something else is there."""
-    nibbles = _DIGITS[text[:, first:first + digits]]
+    nibbles = _DIGITS[text[:, first : first + digits]]
     if (nibbles == 0xFF).any():
         return None
     word = np.zeros(len(text), dtype=np.uint32)
@@ -116,7 +116,7 @@ def _outputs(block, components, latency_of, **columns):
     outputs = block.run(**padded)
     for name, component in components.items():
         start = latency_of(component)
-        yield name, outputs[f"o_{name}"][start:start + len(outputs[f"o_{name}"]) - longest]
+        yield name, outputs[f"o_{name}"][start : start + len(outputs[f"o_{name}"]) - longest]
 
 
 def check_file(path, operation=None, progress=lambda count: None):
@@ -152,10 +152,18 @@ def check_file(path, operation=None, progress=lambda count: None):
         if operation == "add":
             expected[flushed] = golden.add(a[flushed], b[flushed])
             # What is in a cell gets a canonical second operand; the general one gets the file's.
-            outputs = [*_outputs(block, {k: v for k, v in components.items() if not v.canonical_b},
-                                 lambda adder: adder.latency, a=a, b=b),
-                       *_outputs(block, {k: v for k, v in components.items() if v.canonical_b},
-                                 lambda adder: adder.latency, a=a, b=np.where(_is_nan(b), np.uint32(golden.NAN), b))]
+            outputs = [
+                *_outputs(
+                    block, {k: v for k, v in components.items() if not v.canonical_b}, lambda adder: adder.latency, a=a, b=b
+                ),
+                *_outputs(
+                    block,
+                    {k: v for k, v in components.items() if v.canonical_b},
+                    lambda adder: adder.latency,
+                    a=a,
+                    b=np.where(_is_nan(b), np.uint32(golden.NAN), b),
+                ),
+            ]
         else:
             high = np.uint32(16)
             expected[flushed] = golden.multiply(a[flushed] >> high, b[flushed] >> high)
@@ -182,8 +190,10 @@ def main(
     except VectorError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
-    typer.echo(f"{file.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped "
-               f"({result.flushed} with a subnormal operand, flushed)")
+    typer.echo(
+        f"{file.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped "
+        f"({result.flushed} with a subnormal operand, flushed)"
+    )
     if result.first:
         typer.echo(f"first failure, {result.first}", err=True)
     raise typer.Exit(1 if result.failed or not result.passed else 0)

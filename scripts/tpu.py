@@ -27,20 +27,32 @@ def _show_version(asked: bool):
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True, epilog="""
-Core options are the same everywhere; `--preset` is one of """ + ", ".join(f"`{name}`" for name in PRESETS) + """.
+@app.callback(
+    invoke_without_command=True,
+    epilog="""
+Core options are the same everywhere; `--preset` is one of """
+    + ", ".join(f"`{name}`" for name in PRESETS)
+    + """.
 Every command has `--help`, with examples.
-""")
-def commands(context: typer.Context,
-             version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True,
-                                                   help="Print the version, and the commit where it is known.")] = False):
+""",
+)
+def commands(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version, and the commit where it is known."
+        ),
+    ] = False,
+):
     """A bfloat16 tensor processing unit: generate it, run it, synthesize it."""
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")
         raise typer.Exit(2)
 
 
-@app.command(epilog="""
+@app.command(
+    epilog="""
 Examples:
 
 `tpu generate -o tpu.v`: the default core
@@ -48,11 +60,14 @@ Examples:
 `tpu generate --n 32 --cell-stages 5 --bus-width 256 -o tpu.v`
 
 `tpu generate --preset plain --n 8 -o tpu.v`: without POOL, TABLE, SOFTMAX
-""")
+"""
+)
 @takes_core()
-def generate(core: CoreChoice,
-             output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
-             as_json: Json = False):
+def generate(
+    core: CoreChoice,
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
+    as_json: Json = False,
+):
     """Write the Verilog of a core: one file, module `tpu`."""
     config = core.config()
     usable_file(output)
@@ -60,13 +75,20 @@ def generate(core: CoreChoice,
     with spinner(console, f"generating n = {config.n}"):
         text = to_verilog(config, source=source())
     write_whole(output, text)
-    result = {"file": str(output), "n": config.n, "bytes": len(text), "modules": text.count("\nmodule "),
-              "seconds": round(time.perf_counter() - started, 3)}
+    result = {
+        "file": str(output),
+        "n": config.n,
+        "bytes": len(text),
+        "modules": text.count("\nmodule "),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
     if as_json:
         print(json.dumps(result))
     else:
-        console.print(f"[green]{output}[/]: n = {config.n}, {result['modules']} modules, {len(text) / 1e6:.2f} MB "
-                      f"in {result['seconds']:.1f} s")
+        console.print(
+            f"[green]{output}[/]: n = {config.n}, {result['modules']} modules, {len(text) / 1e6:.2f} MB "
+            f"in {result['seconds']:.1f} s"
+        )
 
 
 app.command(epilog=EXAMPLES)(takes_core()(run))
@@ -74,10 +96,12 @@ app.command(epilog=EXAMPLES)(takes_core()(run))
 
 def _targets():
     from amaranth_tpu.hw.fpga.targets import target_names
+
     return target_names()
 
 
-@app.command(epilog="""
+@app.command(
+    epilog="""
 Examples:
 
 `tpu synth --target ecp5-85 --preset tiny`: does it fit?
@@ -85,17 +109,22 @@ Examples:
 `tpu synth --target ecp5-25 --preset tiny --n 2 --cell-stages 9 --pnr`: how fast is it?
 
 `tpu synth --target ulx3s-85f --pnr`: the board's core, to a bitstream
-""")
+"""
+)
 @takes_core(default="the board's, or `default`")
-def synth(core: CoreChoice,
-          target: Annotated[str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.",
-                                              autocompletion=_targets)] = "ecp5-85",
-          pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
-          across_blocks: Annotated[bool, typer.Option(
-              "--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")] = False,
-          seed: Annotated[int, typer.Option(min=1, help="Of place and route.")] = 1,
-          output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs, bitstream.")] = None,
-          as_json: Json = False):
+def synth(
+    core: CoreChoice,
+    target: Annotated[
+        str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.", autocompletion=_targets)
+    ] = "ecp5-85",
+    pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
+    across_blocks: Annotated[
+        bool, typer.Option("--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=1, help="Of place and route.")] = 1,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for reports, logs, bitstream.")] = None,
+    as_json: Json = False,
+):
     """Synthesize the core and count what it takes, block by block; with --pnr make a bitstream.
 
     Exit status 0 says that it fits, that memories and multipliers are where they should be, that there is no latch and,
@@ -135,8 +164,23 @@ def main():
     from amaranth_tpu.sim.ir.errors import ModelError
     from amaranth_tpu.sim.rtl.runner import SimulationError
 
-    run_app(app, (ConfigError, ModelError, DataError, CompileError, ToolError, SimulationError, TargetError, SynthesisError,
-                  LinkError, BoardError, RunFailed, OSError))
+    run_app(
+        app,
+        (
+            ConfigError,
+            ModelError,
+            DataError,
+            CompileError,
+            ToolError,
+            SimulationError,
+            TargetError,
+            SynthesisError,
+            LinkError,
+            BoardError,
+            RunFailed,
+            OSError,
+        ),
+    )
 
 
 if __name__ == "__main__":

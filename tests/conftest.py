@@ -9,8 +9,13 @@ from command import write_idx
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seeds", type=int, default=1, metavar="N",
-                     help="run each test that draws random numbers with N seeds, from TPU_SEED on, until one fails")
+    parser.addoption(
+        "--seeds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run each test that draws random numbers with N seeds, from TPU_SEED on, until one fails",
+    )
 
 
 def pytest_report_header():
@@ -60,5 +65,6 @@ def rng(request):
 def digits(tmp_path_factory):
     """Ten images of 4 x 4 in IDX files."""
     rng = np.random.default_rng(3)
-    return write_idx(tmp_path_factory.mktemp("idx"), rng.integers(0, 256, (10, 4, 4), np.uint8),
-                     rng.integers(0, 3, 10).astype(np.uint8))
+    return write_idx(
+        tmp_path_factory.mktemp("idx"), rng.integers(0, 256, (10, 4, 4), np.uint8), rng.integers(0, 3, 10).astype(np.uint8)
+    )

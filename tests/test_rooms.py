@@ -34,8 +34,12 @@ ORDER = """
 """
 LEVEL = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
 #: The examples are users of the whole.
-FILES = {"amaranth_tpu." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-         for top in ("hw", "sim", "scripts") for path in (ROOT / top).rglob("*.py") if "examples" not in path.parts}
+FILES = {
+    "amaranth_tpu." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for top in ("hw", "sim", "scripts")
+    for path in (ROOT / top).rglob("*.py")
+    if "examples" not in path.parts
+}
 
 
 def imported(name, path):
@@ -45,7 +49,7 @@ def imported(name, path):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                base = ".".join([*package.split(".")[:len(package.split(".")) - node.level + 1], *base.split(".")]).strip(".")
+                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *base.split(".")]).strip(".")
             yield from {f"{base}.{alias.name}" if f"{base}.{alias.name}" in FILES else base for alias in node.names} & {*FILES}
         elif isinstance(node, ast.Import):
             yield from {alias.name for alias in node.names} & {*FILES}
@@ -57,8 +61,12 @@ def room_of(name):
 
 
 def test_arrows_go_down():
-    upwards = [f"{name} imports {other}" for name, path in FILES.items() for other in imported(name, path)
-               if room_of(name) != room_of(other) and other.count(".") > 1 and LEVEL[room_of(name)] >= LEVEL[room_of(other)]]
+    upwards = [
+        f"{name} imports {other}"
+        for name, path in FILES.items()
+        for other in imported(name, path)
+        if room_of(name) != room_of(other) and other.count(".") > 1 and LEVEL[room_of(name)] >= LEVEL[room_of(other)]
+    ]
     assert not upwards, upwards
 
 

@@ -37,10 +37,16 @@ class ActivationLane(wiring.Component):
     """
 
     def __init__(self, *, table=False):
-        super().__init__({
-            "value": In(32), "relu": In(1), "keep": In(1), **({"cut": In(1)} if table else {}),
-            "binary32": Out(32), "rounded": Out(16),
-        })
+        super().__init__(
+            {
+                "value": In(32),
+                "relu": In(1),
+                "keep": In(1),
+                **({"cut": In(1)} if table else {}),
+                "binary32": Out(32),
+                "rounded": Out(16),
+            }
+        )
         self._cut = self.cut if table else Const(0)
 
     def elaborate(self, platform):
@@ -100,13 +106,21 @@ class ActivationUnit(wiring.Component):
         self.n = n
         self.table_lanes = table_lanes
         self._activate = activate
-        super().__init__({
-            "port": In(unit_port(activate)),
-            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
-            "write": Out(1), "read": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n),
-            "grant": In(1), "operand": In(16 * n),
-            "moves": Out(1),
-        })
+        super().__init__(
+            {
+                "port": In(unit_port(activate)),
+                "acc_row": Out(activate["acc"].shape),
+                "acc_read": Out(1),
+                "sums": In(32 * n),
+                "write": Out(1),
+                "read": Out(1),
+                "row": Out(activate["row"].shape),
+                "vector": Out(16 * n),
+                "grant": In(1),
+                "operand": In(16 * n),
+                "moves": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -116,7 +130,9 @@ class ActivationUnit(wiring.Component):
         advance, go_on = Signal(), Signal()
         m.submodules.walker = walker = RowWalker(activate=self._activate)
         m.d.comb += [
-            walker.i.payload.eq(op.payload), walker.i.valid.eq(op.valid), op.ready.eq(walker.i.ready),
+            walker.i.payload.eq(op.payload),
+            walker.i.valid.eq(op.valid),
+            op.ready.eq(walker.i.ready),
             walker.advance.eq(go_on),
             self.acc_row.eq(walker.acc),
             self.acc_read.eq(go_on),
@@ -145,10 +161,20 @@ class ActivationUnit(wiring.Component):
 
         rounded, binary32 = Signal(width), Signal(2 * width)
         for c in range(n):
-            instantiate(m, platform, lambda: ActivationLane(table=bool(self.table_lanes)), name=f"lane_{c}",
-                        module="tpu_activation_lane", domain=None,
-                        value=sums.word_select(c, 32), relu=relu, keep=keep[c], **({"cut": cut} if self.table_lanes else {}),
-                        rounded=rounded.word_select(c, 16), binary32=binary32.word_select(c, 32))
+            instantiate(
+                m,
+                platform,
+                lambda: ActivationLane(table=bool(self.table_lanes)),
+                name=f"lane_{c}",
+                module="tpu_activation_lane",
+                domain=None,
+                value=sums.word_select(c, 32),
+                relu=relu,
+                keep=keep[c],
+                **({"cut": cut} if self.table_lanes else {}),
+                rounded=rounded.word_select(c, 16),
+                binary32=binary32.word_select(c, 32),
+            )
         vector = Mux(value.format == Format.BFLOAT16, rounded, Mux(value.half, binary32[width:], binary32[:width]))
 
         # Stage `write`.
@@ -182,12 +208,24 @@ class ActivationUnit(wiring.Component):
         ]
         with m.If(go_on):
             m.d.sync += [
-                passing.eq(read), passing.valid.eq(read.valid & ~overtakes), row.eq(self.sums),
-                value.eq(chosen), value.valid.eq(chosen.valid & chosen.complete),
+                passing.eq(read),
+                passing.valid.eq(read.valid & ~overtakes),
+                row.eq(self.sums),
+                value.eq(chosen),
+                value.valid.eq(chosen.valid & chosen.complete),
             ]
         for c in range(self.n):
-            instantiate(m, platform, Comparator, name=f"comparator_{c}", module="tpu_comparator", domain=None,
-                        a=row.word_select(c, 32), b=sums.word_select(c, 32), o=larger[c])
+            instantiate(
+                m,
+                platform,
+                Comparator,
+                name=f"comparator_{c}",
+                module="tpu_comparator",
+                domain=None,
+                a=row.word_select(c, 32),
+                b=sums.word_select(c, 32),
+                o=larger[c],
+            )
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
                 m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))
         return passing, chosen
@@ -199,10 +237,12 @@ class ActivationUnit(wiring.Component):
         to_functions, blocked = Signal(), Signal()
         # Where results are binary32, a sum goes with the lane of its upper half; the other lane is not kept.
         low = [sums.word_select(c, 32)[4:16] for c in range(n)]
-        halves = Mux(value.half, keep[n // 2:], keep[:n // 2])
-        low_halves = Mux(value.half, Cat(low[n // 2:]), Cat(low[:n // 2]))
-        between = [Mux(value.format == Format.BFLOAT16, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c]
-                   for c in range(n)]
+        halves = Mux(value.half, keep[n // 2 :], keep[: n // 2])
+        low_halves = Mux(value.half, Cat(low[n // 2 :]), Cat(low[: n // 2]))
+        between = [
+            Mux(value.format == Format.BFLOAT16, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c]
+            for c in range(n)
+        ]
         m.d.comb += [
             to_functions.eq(cut | (value.task != Task.RESULTS)),
             blocked.eq(value.valid & Mux(to_functions, ~functions.ready, functions.busy)),
@@ -218,7 +258,7 @@ class ActivationUnit(wiring.Component):
         with m.If(advance):
             m.d.sync += self.write.eq((value.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last))
             with m.If(functions.valid):
-                m.d.sync += [self.vector.eq(Cat(self.vector[16 * lanes:], functions.group)), written.eq(functions.tag)]
+                m.d.sync += [self.vector.eq(Cat(self.vector[16 * lanes :], functions.group)), written.eq(functions.tag)]
         with m.If(functions.loaded & functions.loaded_tag.last):
             m.d.sync += [self.port.done.eq(1), self.port.done_slot.eq(functions.loaded_tag.slot)]
 

@@ -21,8 +21,16 @@ _BINADES = 16
 
 def _shared():
     """What all lanes have in common."""
-    return {"enable": 1, "multiply": 1, "first": 8, "linear_low": 2, "linear_high": 2, "write": 1,
-            "word": exact_log2(TABLE_WORDS), "data": 16}
+    return {
+        "enable": 1,
+        "multiply": 1,
+        "first": 8,
+        "linear_low": 2,
+        "linear_high": 2,
+        "write": 1,
+        "word": exact_log2(TABLE_WORDS),
+        "data": 16,
+    }
 
 
 def _lanes(lanes):
@@ -42,9 +50,7 @@ class FunctionPair(wiring.Component):
         if lanes not in (1, 2):
             raise ValueError(f"lanes must be 1 or 2, not {lanes!r}")
         self.lanes = lanes
-        super().__init__({
-            **{name: In(width) for name, width in _shared().items()}, **_lanes(lanes),
-        })
+        super().__init__({**{name: In(width) for name, width in _shared().items()}, **_lanes(lanes)})
 
     def elaborate(self, platform):
         m = Module()
@@ -82,14 +88,20 @@ class FunctionPair(wiring.Component):
         distance = Signal(signed(9))
         below, above = distance < 0, ~distance[8] & distance[4:8].any()
         binade = Signal(4)
-        m.d.comb += [
-            distance.eq(x.exponent - self.first),
-            binade.eq(Mux(below, 0, Mux(above, _BINADES - 1, distance[:4]))),
-        ]
+        m.d.comb += [distance.eq(x.exponent - self.first), binade.eq(Mux(below, 0, Mux(above, _BINADES - 1, distance[:4])))]
         at = step(
-            "at", address=Mux(write, place, Cat(x.fraction, binade, x.sign)), distance=distance, below=below, above=above,
-            between=self.between.word_select(lane, 12), zero=x.exponent == 0,
-            nan=(x.exponent == EXPONENT_MAX) & x.fraction.any(), sign=x.sign, keep=keep, multiply=self.multiply)
+            "at",
+            address=Mux(write, place, Cat(x.fraction, binade, x.sign)),
+            distance=distance,
+            below=below,
+            above=above,
+            between=self.between.word_select(lane, 12),
+            zero=x.exponent == 0,
+            nan=(x.exponent == EXPONENT_MAX) & x.fraction.any(),
+            sign=x.sign,
+            keep=keep,
+            multiply=self.multiply,
+        )
 
         # While the memories are read: by how much the exponent is to be raised, if at all; and how far to go on from the entry,
         # which is nothing where the function is flat, and for a product.
@@ -97,8 +109,15 @@ class FunctionPair(wiring.Component):
         linear, inside = (at.below & low) | (at.above & high), ~(at.below | at.above)
         shift = Signal(signed(9))
         m.d.comb += shift.eq(Mux(linear, Mux(at.above, at.distance - (_BINADES - 1), at.distance), 0))
-        wait = step("wait", shift=shift, between=Mux((inside | linear) & ~at.multiply, at.between, 0),
-                    zero=at.zero & at.below & low, nan=at.nan, keep=at.keep, multiply=at.multiply)
+        wait = step(
+            "wait",
+            shift=shift,
+            between=Mux((inside | linear) & ~at.multiply, at.between, 0),
+            zero=at.zero & at.below & low,
+            nan=at.nan,
+            keep=at.keep,
+            multiply=at.multiply,
+        )
         found = step("found", value=value, slope=slope, **vars(wait))
 
         # A product goes the rest of the way like an entry with nothing to add.
@@ -112,17 +131,21 @@ class FunctionPair(wiring.Component):
             significand.eq(Cat(Const(0, 4), entry.fraction, Const(1, 1)) + rest),
         ]
         gained = step(
-            "gained", gain=(gain * found.between) >> 9, keep=found.keep,
+            "gained",
+            gain=(gain * found.between) >> 9,
+            keep=found.keep,
             sign=Mux(found.multiply, product.sign, entry.sign),
             exponent=Mux(found.multiply, product.exponent, exponent).as_signed(),
             significand=Mux(found.multiply, Cat(Const(0, 4), product.fraction, Const(1, 1)), significand),
             zero=~found.multiply & (found.zero | (entry.exponent == 0)),
-            nan=Mux(found.multiply, (product.exponent == EXPONENT_MAX) & product.fraction.any(), found.nan))
+            nan=Mux(found.multiply, (product.exponent == EXPONENT_MAX) & product.fraction.any(), found.nan),
+        )
 
         total = Signal(signed(16))
         m.d.comb += total.eq(Cat(Const(0, 2), gained.significand) + gained.gain)
-        moved = step("moved", total=total, keep=gained.keep, sign=gained.sign, exponent=gained.exponent, zero=gained.zero,
-                     nan=gained.nan)
+        moved = step(
+            "moved", total=total, keep=gained.keep, sign=gained.sign, exponent=gained.exponent, zero=gained.zero, nan=gained.nan
+        )
 
         # The leading one of a normal significand is bit 13. That of `total` is bit 14 to bit 11, and moves there.
         total = moved.total
@@ -137,13 +160,27 @@ class FunctionPair(wiring.Component):
             m.d.comb += [fraction.eq(total[3:11]), up.eq(-2)]
         exponent = Signal(signed(10))
         m.d.comb += exponent.eq(moved.exponent + up)
-        normal = step("normal", exponent=exponent, fraction=fraction, sign=moved.sign, nan=moved.nan, keep=moved.keep,
-                      zero=moved.zero | total[15] | ~total[11:15].any())
+        normal = step(
+            "normal",
+            exponent=exponent,
+            fraction=fraction,
+            sign=moved.sign,
+            nan=moved.nan,
+            keep=moved.keep,
+            zero=moved.zero | total[15] | ~total[11:15].any(),
+        )
 
         rounded = Signal(17)
         m.d.comb += rounded.eq(Cat(normal.fraction[1:], normal.exponent) + normal.fraction[0])
-        raised = step("raised", exponent=rounded[7:].as_signed(), fraction=rounded[:7], sign=normal.sign, nan=normal.nan,
-                      keep=normal.keep, zero=normal.zero)
+        raised = step(
+            "raised",
+            exponent=rounded[7:].as_signed(),
+            fraction=rounded[:7],
+            sign=normal.sign,
+            nan=normal.nan,
+            keep=normal.keep,
+            zero=normal.zero,
+        )
 
         zero = raised.zero | (raised.exponent <= 0)
         infinite = ~raised.exponent[9] & (raised.exponent[8] | raised.exponent[:8].all())
@@ -220,16 +257,22 @@ class FunctionTable(wiring.Component):
 
     def __init__(self, *, lanes):
         self.lanes = lanes
-        super().__init__({
-            **{name: In(width) for name, width in _shared().items()}, **_lanes(lanes),
-        })
+        super().__init__({**{name: In(width) for name, width in _shared().items()}, **_lanes(lanes)})
 
     def elaborate(self, platform):
         m = Module()
         each = min(2, self.lanes)
         for pair in range(self.lanes // each):
-            instantiate(m, platform, lambda: FunctionPair(lanes=each), name=f"pair_{pair}", module="tpu_function_pair",
-                        **{name: getattr(self, name) for name in _shared()},
-                        **{name: getattr(self, name).word_select(pair, width * each)
-                           for name, width in (("x", 16), ("between", 12), ("w", 16), ("keep", 1), ("o", 16))})
+            instantiate(
+                m,
+                platform,
+                lambda: FunctionPair(lanes=each),
+                name=f"pair_{pair}",
+                module="tpu_function_pair",
+                **{name: getattr(self, name) for name in _shared()},
+                **{
+                    name: getattr(self, name).word_select(pair, width * each)
+                    for name, width in (("x", 16), ("between", 12), ("w", 16), ("keep", 1), ("o", 16))
+                },
+            )
         return m

@@ -65,14 +65,29 @@ class FunctionUnit(wiring.Component):
         self.n = n
         self.lanes = lanes
         self._settings = {"first": 8, "linear_low": 2, "linear_high": 2, "word": exact_log2(TABLE_WORDS // n)}
-        super().__init__({
-            "advance": In(1), "busy": Out(1),
-            "ready": Out(1), "i_valid": In(1), "i_vector": In(16 * n), "i_between": In(12 * n), "i_keep": In(n),
-            "i_task": In(Task), "i_tag": In(tag),
-            "valid": Out(1), "last": Out(1), "group": Out(16 * lanes), "tag": Out(tag),
-            "take": In(1), "load": In(1), "operand": In(16 * n), "loaded": Out(1), "loaded_tag": Out(tag),
-            **{name: In(width) for name, width in self._settings.items()},
-        })
+        super().__init__(
+            {
+                "advance": In(1),
+                "busy": Out(1),
+                "ready": Out(1),
+                "i_valid": In(1),
+                "i_vector": In(16 * n),
+                "i_between": In(12 * n),
+                "i_keep": In(n),
+                "i_task": In(Task),
+                "i_tag": In(tag),
+                "valid": Out(1),
+                "last": Out(1),
+                "group": Out(16 * lanes),
+                "tag": Out(tag),
+                "take": In(1),
+                "load": In(1),
+                "operand": In(16 * n),
+                "loaded": Out(1),
+                "loaded_tag": Out(tag),
+                **{name: In(width) for name, width in self._settings.items()},
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -101,25 +116,35 @@ class FunctionUnit(wiring.Component):
         ]
         with m.If(self.advance):
             with m.If(next_group):
-                m.d.sync += [vector.eq(vector >> 16 * lanes), between.eq(between >> 12 * lanes), keep.eq(keep >> lanes),
-                             operand.eq(operand >> 16 * lanes)]
+                m.d.sync += [
+                    vector.eq(vector >> 16 * lanes),
+                    between.eq(between >> 12 * lanes),
+                    keep.eq(keep >> lanes),
+                    operand.eq(operand >> 16 * lanes),
+                ]
                 m.d.sync += group.eq(group + 1)
             # `last`, known beforehand: all that comes before waits for it.
             m.d.sync += last.eq(Mux(loading, Cat(lane, group) == self.n - 2, group == groups - 2))
             with m.If(there & loading):
                 m.d.sync += lane.eq(lane + 1)
             with m.If(self.ready):
-                m.d.sync += [there.eq(self.i_valid), vector.eq(self.i_vector), between.eq(self.i_between), keep.eq(self.i_keep),
-                             task.eq(self.i_task), tag.eq(self.i_tag),
-                             last.eq((groups == 1) & (self.i_task != Task.LOAD_TABLE))]
+                m.d.sync += [
+                    there.eq(self.i_valid),
+                    vector.eq(self.i_vector),
+                    between.eq(self.i_between),
+                    keep.eq(self.i_keep),
+                    task.eq(self.i_task),
+                    tag.eq(self.i_tag),
+                    last.eq((groups == 1) & (self.i_task != Task.LOAD_TABLE)),
+                ]
         with m.If(self.take):
             m.d.sync += operand.eq(self.operand)
 
         m.d.comb += [
             table.enable.eq(self.advance),
-            table.x.eq(vector[:16 * lanes]),
-            table.between.eq(between[:12 * lanes]),
-            table.w.eq(operand[:16 * lanes]),
+            table.x.eq(vector[: 16 * lanes]),
+            table.between.eq(between[: 12 * lanes]),
+            table.w.eq(operand[: 16 * lanes]),
             table.keep.eq(keep[:lanes]),
             table.multiply.eq(task == Task.MULTIPLY),
             table.write.eq(there & loading),

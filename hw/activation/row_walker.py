@@ -13,11 +13,21 @@ def step_layout(activate):
     """A row that is read: whether it is the `first` of its window, and whether it makes the window `complete`, so that a vector
     comes of it; and of this vector the `row` of the unified buffer, whether it is the upper `half` of a binary32 row, and the
     `last` of its operation."""
-    return data.StructLayout({
-        "valid": 1, "first": 1, "complete": 1, "half": 1, "last": 1, "row": activate["row"].shape,
-        "task": Task, "function": Function, "format": Format, "lanes": activate["lanes"].shape,
-        "slot": activate["tag"].shape["slot"].shape,
-    })
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "first": 1,
+            "complete": 1,
+            "half": 1,
+            "last": 1,
+            "row": activate["row"].shape,
+            "task": Task,
+            "function": Function,
+            "format": Format,
+            "lanes": activate["lanes"].shape,
+            "slot": activate["tag"].shape["slot"].shape,
+        }
+    )
 
 
 class RowWalker(wiring.Component):
@@ -55,11 +65,18 @@ class RowWalker(wiring.Component):
 
     def __init__(self, *, activate):
         self._has_windows, self._has_tasks = ("single" in dict(activate), "task" in dict(activate))
-        super().__init__({
-            "i": In(stream.Signature(activate)), "there": Out(1), "op": Out(activate),
-            "o": Out(step_layout(activate)), "acc": Out(activate["acc"].shape), "advance": In(1), "hold": In(1),
-            **({"operand": Out(activate["operand"].shape), "word": Out(activate["word"].shape)} if self._has_tasks else {}),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(activate)),
+                "there": Out(1),
+                "op": Out(activate),
+                "o": Out(step_layout(activate)),
+                "acc": Out(activate["acc"].shape),
+                "advance": In(1),
+                "hold": In(1),
+                **({"operand": Out(activate["operand"].shape), "word": Out(activate["word"].shape)} if self._has_tasks else {}),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -72,7 +89,7 @@ class RowWalker(wiring.Component):
         now, following, register = Signal(cursor), Signal(cursor), Signal(cursor)
         m.d.comb += [
             *(now[name].eq(Mux(running, register[name], value)) for name, value in start.items()),
-            now.half.eq(register.half),     # every operation ends with a whole row
+            now.half.eq(register.half),  # every operation ends with a whole row
             following.eq(now),
             op.eq(Mux(running, held, self.i.payload)),
             self.there.eq(running | self.i.valid),
@@ -108,8 +125,14 @@ class RowWalker(wiring.Component):
             start |= {"operand": op.operand, "word": op.word}
         if self._has_windows:
             start |= {
-                "outer": op.acc, "window": op.acc, "window_row": op.acc, "outer_row": op.row,
-                "left1": op.rows1, "across": op.window0, "down": op.window1, "first": Const(1, 1),
+                "outer": op.acc,
+                "window": op.acc,
+                "window_row": op.acc,
+                "outer_row": op.row,
+                "left1": op.rows1,
+                "across": op.window0,
+                "down": op.window1,
+                "first": Const(1, 1),
                 **{f"last_{name}": op.single[name] for name in ("left0", "left1", "across", "down")},
             }
         return start
@@ -165,5 +188,7 @@ class RowWalker(wiring.Component):
                 begin("left0", op.rows)
                 count("left1")
                 go_to(now.outer + op.rows1_stride, "window_row", "window", "outer")
-                m.d.comb += [following.row.eq(now.outer_row + op.buffer_stride),
-                             following.outer_row.eq(now.outer_row + op.buffer_stride)]
+                m.d.comb += [
+                    following.row.eq(now.outer_row + op.buffer_stride),
+                    following.outer_row.eq(now.outer_row + op.buffer_stride),
+                ]

@@ -66,12 +66,19 @@ class SoftmaxUnit(wiring.Component):
 
     def __init__(self, *, n, activate):
         self.n = n
-        super().__init__({
-            "port": In(unit_port(activate)),
-            "acc_row": Out(activate["acc"].shape), "acc_read": Out(1), "sums": In(32 * n),
-            "write": Out(1), "row": Out(activate["row"].shape), "vector": Out(16 * n), "grant": In(1),
-            "moves": Out(1),
-        })
+        super().__init__(
+            {
+                "port": In(unit_port(activate)),
+                "acc_row": Out(activate["acc"].shape),
+                "acc_read": Out(1),
+                "sums": In(32 * n),
+                "write": Out(1),
+                "row": Out(activate["row"].shape),
+                "vector": Out(16 * n),
+                "grant": In(1),
+                "moves": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         top, m = Module(), Module()
@@ -224,7 +231,7 @@ class SoftmaxUnit(wiring.Component):
         slot = Signal(range(self.n), reset_less=True)
         fresh, half = Signal(reset_less=True), Signal(reset_less=True)
         binary32 = op.format == Format.BINARY32
-        tile = Signal.like(op.row)      # the tile's first vector in this row
+        tile = Signal.like(op.row)  # the tile's first vector in this row
         row, vector = Signal.like(op.row), Signal(16 * self.n, reset_less=True)
         full, last_vector = Signal(), Signal()
         m.d.comb += [

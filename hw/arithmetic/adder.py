@@ -55,11 +55,7 @@ class Adder(wiring.Component):
             raise ValueError(f"latency must be an integer from 1 to 6, not {latency!r}")
         self.latency = latency
         self.canonical_b = bool(canonical_b)
-        super().__init__({
-            "a": In(Binary32),
-            "b": In(Binary32),
-            "o": Out(Binary32),
-        })
+        super().__init__({"a": In(Binary32), "b": In(Binary32), "o": Out(Binary32)})
 
     def elaborate(self, platform):
         m = Module()
@@ -101,14 +97,17 @@ class Adder(wiring.Component):
             "special": a_max | b_max,
             "nan": a_nan | b_nan | (a_max & b_max & subtract),
         }
-        s = step("compare", **flags,
-                 larger=Mux(swap, b.fraction, a.fraction),
-                 # two more places below the significand: guard and round
-                 smaller=Mux(swap, Cat(zero, a.fraction, one, zero), Cat(zero, zero, b.fraction, one)),
-                 shift=distance[:5] ^ swap.replicate(5),
-                 # from 32 places on nothing is left
-                 far=(distance[5:8] ^ swap.replicate(3)).any() | Mux(swap, a_zero, b_zero) | a_max | b_max,
-                 sticky=zero)
+        s = step(
+            "compare",
+            **flags,
+            larger=Mux(swap, b.fraction, a.fraction),
+            # two more places below the significand: guard and round
+            smaller=Mux(swap, Cat(zero, a.fraction, one, zero), Cat(zero, zero, b.fraction, one)),
+            shift=distance[:5] ^ swap.replicate(5),
+            # from 32 places on nothing is left
+            far=(distance[5:8] ^ swap.replicate(3)).any() | Mux(swap, a_zero, b_zero) | a_max | b_max,
+            sticky=zero,
+        )
 
         def flags_of(s):
             return {name: getattr(s, name) for name in flags}
@@ -123,16 +122,21 @@ class Adder(wiring.Component):
                 aligned = Mux(s.far, 0, aligned)
             if places == 1:
                 aligned = aligned ^ s.subtract.replicate(26)
-            s = step(f"align_{places}", **flags_of(s), larger=s.larger, shift=s.shift[:bit], smaller=aligned,
-                     far=zero if places <= _FAR else s.far,
-                     sticky=s.sticky | (shift & s.smaller[:places].any()))
+            s = step(
+                f"align_{places}",
+                **flags_of(s),
+                larger=s.larger,
+                shift=s.shift[:bit],
+                smaller=aligned,
+                far=zero if places <= _FAR else s.far,
+                sticky=s.sticky | (shift & s.smaller[:places].any()),
+            )
 
         # ---- add or subtract; what is below the sticky bit borrows one from above it. A sum can carry into bit 26, the top of
         # a difference is its sign.
 
         total = Signal(28)
-        m.d.comb += total.eq(Cat(one, zero, zero, s.larger, one, zero)
-                             + Cat(s.subtract & ~s.sticky, s.smaller, s.subtract))
+        m.d.comb += total.eq(Cat(one, zero, zero, s.larger, one, zero) + Cat(s.subtract & ~s.sticky, s.smaller, s.subtract))
         s = step("add", **flags_of(s), sticky=s.sticky, total=total[1:])
 
         # ---- count leading zeros: of each eight places that they are empty, and of the upper four of them
@@ -147,24 +151,40 @@ class Adder(wiring.Component):
         top = s.subtract & equal(t[24], t[25], t[26])
         # Where the last place of the result will be, by the leading one; if that is below bit 24, bit 0 is 0. A negative
         # difference, whose sign is at bit 26, is always rounded up.
-        round_up = Mux(t[26], s.subtract | t[2] & (t[3] | t[1] | t[0] | s.sticky),
-                       Mux(t[25], t[1] & (t[2] | t[0] | s.sticky), t[0] & (t[1] | s.sticky)))
-        s = step("count", **flags_of(s), total=t, complement=complement, round_up=round_up,
-                 overflow=(s.exponent == EXPONENT_MAX - 1) & t[26] & ~s.subtract,
-                 empty_0=top & equal(*t[21:25]) & equal(*t[19:22]),
-                 empty_1=equal(*t[16:20]) & equal(*t[13:17]) & equal(*t[11:14]),
-                 empty_2=equal(*t[8:12]) & equal(*t[5:9]) & equal(*t[3:6]),
-                 half_0=top & equal(*t[23:25]),
-                 half_1=equal(*t[15:20]),
-                 half_2=equal(*t[7:12]))
+        round_up = Mux(
+            t[26],
+            s.subtract | t[2] & (t[3] | t[1] | t[0] | s.sticky),
+            Mux(t[25], t[1] & (t[2] | t[0] | s.sticky), t[0] & (t[1] | s.sticky)),
+        )
+        s = step(
+            "count",
+            **flags_of(s),
+            total=t,
+            complement=complement,
+            round_up=round_up,
+            overflow=(s.exponent == EXPONENT_MAX - 1) & t[26] & ~s.subtract,
+            empty_0=top & equal(*t[21:25]) & equal(*t[19:22]),
+            empty_1=equal(*t[16:20]) & equal(*t[13:17]) & equal(*t[11:14]),
+            empty_2=equal(*t[8:12]) & equal(*t[5:9]) & equal(*t[3:6]),
+            half_0=top & equal(*t[23:25]),
+            half_1=equal(*t[15:20]),
+            half_2=equal(*t[7:12]),
+        )
 
         # ---- normalise: the leading one moves to bit 26; what moves in from below is the complement of 0, if it is one
 
         s16 = s.empty_0 & s.empty_1
         s8 = s.empty_0 & (~s.empty_1 | s.empty_2)
-        s = step("normalize_16", **flags_of(s), complement=s.complement, round_up=s.round_up, overflow=s.overflow,
-                 total=Mux(s16, s.total[:11] << 16, s.total), zeros=Cat(s8, s16),
-                 four=Mux(s8, ~s16 & s.half_1, Mux(s16, s.half_2, s.half_0)))
+        s = step(
+            "normalize_16",
+            **flags_of(s),
+            complement=s.complement,
+            round_up=s.round_up,
+            overflow=s.overflow,
+            total=Mux(s16, s.total[:11] << 16, s.total),
+            zeros=Cat(s8, s16),
+            four=Mux(s8, ~s16 & s.half_1, Mux(s16, s.half_2, s.half_0)),
+        )
 
         def carried(s):
             return {**flags_of(s), **{name: getattr(s, name) for name in ("complement", "round_up", "overflow")}}
@@ -172,10 +192,21 @@ class Adder(wiring.Component):
         def moved(s, places):
             return Cat(s.complement.replicate(places), s.total[:-places])
 
-        s = step("normalize_8", **carried(s), four=s.four, zeros=s.zeros,
-                 total=Mux(s.zeros[0], s.total[:19] << 8, s.total) ^ s.complement.replicate(27))
-        s = step("normalize_4", **carried(s), zeros=Cat(s.four, s.zeros), total=Mux(s.four, moved(s, 4), s.total),
-                 two_0=~s.four & ~s.total[25:27].any(), two_1=s.four & ~s.total[21:23].any())
+        s = step(
+            "normalize_8",
+            **carried(s),
+            four=s.four,
+            zeros=s.zeros,
+            total=Mux(s.zeros[0], s.total[:19] << 8, s.total) ^ s.complement.replicate(27),
+        )
+        s = step(
+            "normalize_4",
+            **carried(s),
+            zeros=Cat(s.four, s.zeros),
+            total=Mux(s.four, moved(s, 4), s.total),
+            two_0=~s.four & ~s.total[25:27].any(),
+            two_1=s.four & ~s.total[21:23].any(),
+        )
         two = s.two_0 | s.two_1
         s = step("normalize_2", **carried(s), zeros=Cat(two, s.zeros), total=Mux(two, moved(s, 2), s.total))
         last = ~s.total[26]
@@ -184,23 +215,33 @@ class Adder(wiring.Component):
         # ---- round, in one addition with the correction of the exponent, 1 - zeros
 
         zeros = s.zeros
-        correction = Cat(~zeros[0], zeros[1], zeros[2] ^ zeros[1], zeros[3] ^ zeros[1:3].any(),
-                         zeros[4] ^ zeros[1:4].any(), zeros[1:].any().replicate(3))
+        correction = Cat(
+            ~zeros[0],
+            zeros[1],
+            zeros[2] ^ zeros[1],
+            zeros[3] ^ zeros[1:3].any(),
+            zeros[4] ^ zeros[1:4].any(),
+            zeros[1:].any().replicate(3),
+        )
         rounded = Signal(32)
         m.d.comb += rounded.eq(Cat(one, s.total[3:26], s.exponent) + Cat(s.round_up, Const(0, 23), correction))
         cancelled = ~s.total[26]
-        s = step("round", fraction=rounded[1:24], exponent=rounded[24:],
-                 sign=(s.sign ^ s.complement) & ~cancelled & ~s.nan, nan=s.nan,
-                 cancelled=cancelled, small=(s.exponent[:5] < zeros) & ~s.exponent[5:].any(), whole=s.special | s.overflow)
+        s = step(
+            "round",
+            fraction=rounded[1:24],
+            exponent=rounded[24:],
+            sign=(s.sign ^ s.complement) & ~cancelled & ~s.nan,
+            nan=s.nan,
+            cancelled=cancelled,
+            small=(s.exponent[:5] < zeros) & ~s.exponent[5:].any(),
+            whole=s.special | s.overflow,
+        )
 
         # ---- an infinity and the NaN have their exponent by now, what is not a normal number loses it. Of the small, only the
         # complement of all ones comes out as a normal number, the least: with an exponent of 1, and a fraction of 0 anyway.
 
         o = Signal(Binary32, reset_less=True)
-        m.d.sync += [
-            o.sign.eq(s.sign),
-            o.exponent[0].eq(s.exponent[0] & ~(s.cancelled | s.small & s.exponent[7])),
-        ]
+        m.d.sync += [o.sign.eq(s.sign), o.exponent[0].eq(s.exponent[0] & ~(s.cancelled | s.small & s.exponent[7]))]
         with m.If(s.small | s.cancelled):
             m.d.sync += o.exponent[1:].eq(0)
         with m.Else():

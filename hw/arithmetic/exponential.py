@@ -54,7 +54,7 @@ class Exponential(wiring.Component):
         rounded = Signal(37)
         t = Signal(20, reset_less=True)
         m.d.comb += rounded.eq(Cat(Const(0, 1), product) + Mux(low, half + LOG2_E, half))
-        m.d.sync += t.eq(Cat(rounded[shift:shift + 19], rounded[-1] | beyond))
+        m.d.sync += t.eq(Cat(rounded[shift : shift + 19], rounded[-1] | beyond))
 
         coarse, fine = Signal(16, reset_less=True), Signal(12, reset_less=True)
         power, halvings = Signal(16, reset_less=True), [Signal(8, name=f"halvings_{i}", reset_less=True) for i in range(2)]

@@ -13,12 +13,7 @@ __all__ = ["LEADS", "Multiplier"]
 LEADS = range(4)
 
 #: The steps that end in a register, by lead.
-_REGISTERED = {
-    0: (),
-    1: ("product",),
-    2: ("product", "output"),
-    3: ("operand", "product", "output"),
-}
+_REGISTERED = {0: (), 1: ("product",), 2: ("product", "output"), 3: ("operand", "product", "output")}
 
 
 class Multiplier(wiring.Component):
@@ -48,11 +43,7 @@ class Multiplier(wiring.Component):
         if not isinstance(lead, int) or lead not in LEADS:
             raise ValueError(f"lead must be an integer from 0 to 3, not {lead!r}")
         self.lead = lead
-        super().__init__({
-            "x": In(Bfloat16),
-            "w": In(Bfloat16),
-            "o": Out(Binary32),
-        })
+        super().__init__({"x": In(Bfloat16), "w": In(Bfloat16), "o": Out(Binary32)})
 
     def elaborate(self, platform):
         m = Module()
@@ -81,24 +72,28 @@ class Multiplier(wiring.Component):
         over_high = (low[7:] == 0b10) & low[1:7].all()
         zero = under | ~special & (x_zero | w_zero)
         infinite = over | over_high & low[0] | special
-        s = step("product",
-                 significand=Cat(x.fraction, one) * Cat(w.fraction, one),
-                 low=Mux(zero, 0, low[:8] ^ 0x80), high=Mux(zero, 0, high ^ 0x80),
-                 zero=zero, under_low=under_low, over_high=over_high, infinite=infinite,
-                 sign=x.sign ^ w.sign,
-                 nan=x_nan | w_nan | (x_max & w_zero) | (w_max & x_zero))
+        s = step(
+            "product",
+            significand=Cat(x.fraction, one) * Cat(w.fraction, one),
+            low=Mux(zero, 0, low[:8] ^ 0x80),
+            high=Mux(zero, 0, high ^ 0x80),
+            zero=zero,
+            under_low=under_low,
+            over_high=over_high,
+            infinite=infinite,
+            sign=x.sign ^ w.sign,
+            nan=x_nan | w_nan | (x_max & w_zero) | (w_max & x_zero),
+        )
 
         # Everything but the fraction's top bit is 0 in zeros, infinities and the NaN alike.
         carry = s.significand[15]
         clear = s.zero | s.infinite | Mux(carry, s.over_high, s.under_low)
         fraction = Mux(carry, s.significand[:15], s.significand[:14] << 1)
-        s = step("output",
-                 fraction=Mux(clear, Cat(Const(0, 14), s.nan), fraction),
-                 exponent=Mux(carry, s.high, s.low) | s.infinite.replicate(8),
-                 sign=s.sign & ~s.nan)
-        m.d.comb += [
-            self.o.fraction.eq(Cat(Const(0, 8), s.fraction)),
-            self.o.exponent.eq(s.exponent),
-            self.o.sign.eq(s.sign),
-        ]
+        s = step(
+            "output",
+            fraction=Mux(clear, Cat(Const(0, 14), s.nan), fraction),
+            exponent=Mux(carry, s.high, s.low) | s.infinite.replicate(8),
+            sign=s.sign & ~s.nan,
+        )
+        m.d.comb += [self.o.fraction.eq(Cat(Const(0, 8), s.fraction)), self.o.exponent.eq(s.exponent), self.o.sign.eq(s.sign)]
         return m

@@ -40,10 +40,9 @@ class Reciprocal(wiring.Component):
             raise ValueError(f"ahead must be 0 to 15, not {ahead!r}")
         self.width = width
         self.ahead = ahead
-        super().__init__({
-            "total": In(width), "start": In(1),
-            "quotient": Out(16), "places": Out(7), "done": Out(1), "soon": Out(1),
-        })
+        super().__init__(
+            {"total": In(width), "start": In(1), "quotient": Out(16), "places": Out(7), "done": Out(1), "soon": Out(1)}
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -59,7 +58,7 @@ class Reciprocal(wiring.Component):
             self.quotient.eq(quotient),
             self.places.eq(places),
             self.done.eq(quotient[15]),
-            self.soon.eq(quotient[15 - self.ahead:].any()),
+            self.soon.eq(quotient[15 - self.ahead :].any()),
         ]
         with m.If(self.start):
             m.d.sync += [remainder.eq((1 << 15) - 1), quotient.eq(0), places.eq(0)]

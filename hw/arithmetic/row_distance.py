@@ -44,14 +44,25 @@ class RowDistance(wiring.Component):
     latency = 3
 
     def __init__(self):
-        super().__init__({
-            "x": In(Binary32), "search": In(1), "first": In(1), "place": In(1), "measure": In(1), "advance": In(1),
-            "busy": Out(1), "maximum": Out(Binary32), "infinite": Out(1), "d": Out(DISTANCE_BITS), "beyond": Out(1),
-        })
+        super().__init__(
+            {
+                "x": In(Binary32),
+                "search": In(1),
+                "first": In(1),
+                "place": In(1),
+                "measure": In(1),
+                "advance": In(1),
+                "busy": Out(1),
+                "maximum": Out(Binary32),
+                "infinite": Out(1),
+                "d": Out(DISTANCE_BITS),
+                "beyond": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
-        moving = Module()       # what `advance` holds
+        moving = Module()  # what `advance` holds
         m.submodules.moving = EnableInserter(self.advance)(moving)
         x, maximum = self.x, Signal(Binary32, reset_less=True)
         m.d.comb += self.maximum.eq(maximum)

@@ -29,13 +29,20 @@ class AccumulatorColumn(wiring.Component):
         self.bias_depth = bias_depth
         self.latency = latency
         self.control = _control(depth, bias_depth)
-        super().__init__({
-            **{f"{name}_i": In(width) for name, width in self.control.items()},
-            **{f"{name}_o": Out(width) for name, width in self.control.items()},
-            "top": Out(32), "bottom": In(32),
-            "out_row": In(bits_for(depth - 1)), "out_read": In(1), "out": Out(32),
-            "bias_write": In(1), "bias_write_row": In(bits_for(bias_depth - 1)), "bias_data": In(32),
-        })
+        super().__init__(
+            {
+                **{f"{name}_i": In(width) for name, width in self.control.items()},
+                **{f"{name}_o": Out(width) for name, width in self.control.items()},
+                "top": Out(32),
+                "bottom": In(32),
+                "out_row": In(bits_for(depth - 1)),
+                "out_read": In(1),
+                "out": Out(32),
+                "bias_write": In(1),
+                "bias_write_row": In(bits_for(bias_depth - 1)),
+                "bias_data": In(32),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -112,26 +119,41 @@ class Accumulators(wiring.Component):
         self.latency = latency
         self.depth = depth
         self.bias_depth = bias_depth
-        super().__init__({
-            **{name: In(width) for name, width in _control(depth, bias_depth).items()},
-            "top": Out(32 * n), "bottom": In(32 * n),
-            "out_row": In(bits_for(depth - 1)), "out_read": In(1), "out": Out(32 * n),
-            "bias_write": In(1), "bias_write_row": In(bits_for(bias_depth - 1)), "bias_data": In(32 * n),
-        })
+        super().__init__(
+            {
+                **{name: In(width) for name, width in _control(depth, bias_depth).items()},
+                "top": Out(32 * n),
+                "bottom": In(32 * n),
+                "out_row": In(bits_for(depth - 1)),
+                "out_read": In(1),
+                "out": Out(32 * n),
+                "bias_write": In(1),
+                "bias_write_row": In(bits_for(bias_depth - 1)),
+                "bias_data": In(32 * n),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
         for c in range(self.n):
             right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in control.items()}
-            instantiate(m, platform, lambda: AccumulatorColumn(
-                            depth=self.depth, bias_depth=self.bias_depth, latency=self.latency),
-                        name=f"column_{c}", module="tpu_accumulator_column",
-                        **{f"{name}_i": value for name, value in control.items()},
-                        **{f"{name}_o": value for name, value in right.items()},
-                        top=self.top.word_select(c, 32), bottom=self.bottom.word_select(c, 32),
-                        out_row=self.out_row, out_read=self.out_read, out=self.out.word_select(c, 32),
-                        bias_write=self.bias_write, bias_write_row=self.bias_write_row,
-                        bias_data=self.bias_data.word_select(c, 32))
+            instantiate(
+                m,
+                platform,
+                lambda: AccumulatorColumn(depth=self.depth, bias_depth=self.bias_depth, latency=self.latency),
+                name=f"column_{c}",
+                module="tpu_accumulator_column",
+                **{f"{name}_i": value for name, value in control.items()},
+                **{f"{name}_o": value for name, value in right.items()},
+                top=self.top.word_select(c, 32),
+                bottom=self.bottom.word_select(c, 32),
+                out_row=self.out_row,
+                out_read=self.out_read,
+                out=self.out.word_select(c, 32),
+                bias_write=self.bias_write,
+                bias_write_row=self.bias_write_row,
+                bias_data=self.bias_data.word_select(c, 32),
+            )
             control = right
         return m

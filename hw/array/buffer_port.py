@@ -42,12 +42,17 @@ class BufferPort(wiring.Component):
 
     def __init__(self, *, n, depth):
         width = 16 * n
-        super().__init__({
-            "load": In(Signature({"write": Out(1), "bias": Out(1), "row": Out(16), "vector": Out(width)})),
-            "results": In(Signature({"write": Out(1), "read": Out(1), "row": Out(16), "vector": Out(width), "grant": In(1)})),
-            "store": In(Signature({"read": Out(1), "row": Out(16), "grant": In(1)})),
-            "write": Out(1), "read": Out(1), "address": Out(bits_for(depth - 1)), "vector": Out(width),
-        })
+        super().__init__(
+            {
+                "load": In(Signature({"write": Out(1), "bias": Out(1), "row": Out(16), "vector": Out(width)})),
+                "results": In(Signature({"write": Out(1), "read": Out(1), "row": Out(16), "vector": Out(width), "grant": In(1)})),
+                "store": In(Signature({"read": Out(1), "row": Out(16), "grant": In(1)})),
+                "write": Out(1),
+                "read": Out(1),
+                "address": Out(bits_for(depth - 1)),
+                "vector": Out(width),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()

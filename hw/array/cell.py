@@ -53,13 +53,20 @@ class Cell(wiring.Component):
             raise ValueError(f"stages must be an integer from 1 to 9, not {stages!r}")
         self.stages = stages
         self.lead, self.latency = split_stages(stages)
-        super().__init__({
-            "x_i": In(16), "x_o": Out(16),
-            "w_i": In(16), "w_o": Out(16),
-            "mark_i": In(1), "mark_o": Out(1),
-            "switch_i": In(1), "switch_o": Out(1),
-            "sum_i": In(32), "sum_o": Out(32),
-        })
+        super().__init__(
+            {
+                "x_i": In(16),
+                "x_o": Out(16),
+                "w_i": In(16),
+                "w_o": Out(16),
+                "mark_i": In(1),
+                "mark_o": Out(1),
+                "switch_i": In(1),
+                "switch_o": Out(1),
+                "sum_i": In(32),
+                "sum_o": Out(32),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -71,13 +78,7 @@ class Cell(wiring.Component):
         shadow = Signal(16, reset_less=True)
         active = Signal(16, reset_less=True)
         mark = Signal()
-        m.d.sync += [
-            x.eq(self.x_i),
-            w.eq(self.w_i),
-            mark.eq(self.mark_i),
-            self.mark_o.eq(mark),
-            self.switch_o.eq(self.switch_i),
-        ]
+        m.d.sync += [x.eq(self.x_i), w.eq(self.w_i), mark.eq(self.mark_i), self.mark_o.eq(mark), self.switch_o.eq(self.switch_i)]
         with m.If(self.mark_i):
             m.d.sync += shadow.eq(self.w_i)
         with m.If(self.switch_i):

@@ -31,20 +31,26 @@ class SystolicRow(wiring.Component):
     def __init__(self, *, n, stages):
         self.n = n
         self.stages = stages
-        super().__init__({
-            "x_i": In(16), "w_i": In(16), "mark_i": In(1), "switch_i": In(1),
-            "sums_i": In(32 * n), "sums_o": Out(32 * n),
-        })
+        super().__init__(
+            {"x_i": In(16), "w_i": In(16), "mark_i": In(1), "switch_i": In(1), "sums_i": In(32 * n), "sums_o": Out(32 * n)}
+        )
 
     def elaborate(self, platform):
         m = Module()
         moving = {"x": self.x_i, "w": self.w_i, "mark": self.mark_i, "switch": self.switch_i}
         for c in range(self.n):
             right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in moving.items()}
-            instantiate(m, platform, lambda: Cell(stages=self.stages), name=f"cell_{c}", module="tpu_cell",
-                        **{f"{name}_i": value for name, value in moving.items()},
-                        **{f"{name}_o": value for name, value in right.items()},
-                        sum_i=self.sums_i.word_select(c, 32), sum_o=self.sums_o.word_select(c, 32))
+            instantiate(
+                m,
+                platform,
+                lambda: Cell(stages=self.stages),
+                name=f"cell_{c}",
+                module="tpu_cell",
+                **{f"{name}_i": value for name, value in moving.items()},
+                **{f"{name}_o": value for name, value in right.items()},
+                sum_i=self.sums_i.word_select(c, 32),
+                sum_o=self.sums_o.word_select(c, 32),
+            )
             moving = right
         return m
 
@@ -77,10 +83,16 @@ class SystolicArray(wiring.Component):
         self.n = n
         self.stages = stages
         self.rows = rows or n
-        super().__init__({
-            "x_i": In(16 * self.rows), "w_i": In(16 * self.rows), "mark_i": In(self.rows), "switch_i": In(self.rows),
-            "sums_i": In(32 * n), "sums_o": Out(32 * n),
-        })
+        super().__init__(
+            {
+                "x_i": In(16 * self.rows),
+                "w_i": In(16 * self.rows),
+                "mark_i": In(self.rows),
+                "switch_i": In(self.rows),
+                "sums_i": In(32 * n),
+                "sums_o": Out(32 * n),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -93,9 +105,18 @@ class SystolicArray(wiring.Component):
         above = self.sums_i
         for i in range(count):
             below = self.sums_o if i == count - 1 else Signal(32 * self.n, name=f"sums_{i}")
-            instantiate(m, platform, make, name=f"{part}_{i}", module=f"tpu_{part}",
-                        x_i=self.x_i.word_select(i, 16 * height), w_i=self.w_i.word_select(i, 16 * height),
-                        mark_i=self.mark_i.word_select(i, height), switch_i=self.switch_i.word_select(i, height),
-                        sums_i=above, sums_o=below)
+            instantiate(
+                m,
+                platform,
+                make,
+                name=f"{part}_{i}",
+                module=f"tpu_{part}",
+                x_i=self.x_i.word_select(i, 16 * height),
+                w_i=self.w_i.word_select(i, 16 * height),
+                mark_i=self.mark_i.word_select(i, height),
+                switch_i=self.switch_i.word_select(i, height),
+                sums_i=above,
+                sums_o=below,
+            )
             above = below
         return m

@@ -38,10 +38,18 @@ class UnifiedBufferLane(wiring.Component):
         self.depth = depth
         self.skew = skew
         address = bits_for(depth - 1)
-        super().__init__({
-            "address_i": In(address), "address_o": Out(address), "x": Out(16),
-            "port_address": In(address), "port_write": In(1), "port_i": In(16), "port_read": In(1), "port_o": Out(16),
-        })
+        super().__init__(
+            {
+                "address_i": In(address),
+                "address_o": Out(address),
+                "x": Out(16),
+                "port_address": In(address),
+                "port_write": In(1),
+                "port_i": In(16),
+                "port_read": In(1),
+                "port_o": Out(16),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -106,21 +114,37 @@ class UnifiedBuffer(wiring.Component):
         self.depth = depth
         self.skew = skew
         address = bits_for(depth - 1)
-        super().__init__({
-            "address": In(address), "x": Out(16 * n),
-            "port_address": In(address), "port_write": In(1), "port_i": In(16 * n),
-            "port_read": In(1), "port_o": Out(16 * n),
-        })
+        super().__init__(
+            {
+                "address": In(address),
+                "x": Out(16 * n),
+                "port_address": In(address),
+                "port_write": In(1),
+                "port_i": In(16 * n),
+                "port_read": In(1),
+                "port_o": Out(16 * n),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         address = self.address
         for r in range(self.n):
             following = Signal(len(address), name=f"address_{r}")
-            instantiate(m, platform, lambda: UnifiedBufferLane(depth=self.depth, skew=self.skew),
-                        name=f"lane_{r}", module="tpu_unified_buffer_lane",
-                        address_i=address, address_o=following, x=self.x.word_select(r, 16),
-                        port_address=self.port_address, port_write=self.port_write, port_i=self.port_i.word_select(r, 16),
-                        port_read=self.port_read, port_o=self.port_o.word_select(r, 16))
+            instantiate(
+                m,
+                platform,
+                lambda: UnifiedBufferLane(depth=self.depth, skew=self.skew),
+                name=f"lane_{r}",
+                module="tpu_unified_buffer_lane",
+                address_i=address,
+                address_o=following,
+                x=self.x.word_select(r, 16),
+                port_address=self.port_address,
+                port_write=self.port_write,
+                port_i=self.port_i.word_select(r, 16),
+                port_read=self.port_read,
+                port_o=self.port_o.word_select(r, 16),
+            )
             address = following
         return m

@@ -47,12 +47,24 @@ class WeightFifoLane(wiring.Component):
     def __init__(self, *, depth, skew):
         self.depth = depth
         self.skew = skew
-        super().__init__({
-            "step_i": In(1), "mark_i": In(1), "switch_i": In(1), "last_i": In(1),
-            "step_o": Out(1), "mark_o": Out(1), "switch_o": Out(1), "last_o": Out(1),
-            "w": Out(16), "mark": Out(1), "switch": Out(1),
-            "write_address": In(bits_for(depth - 1)), "write": In(1), "write_data": In(16),
-        })
+        super().__init__(
+            {
+                "step_i": In(1),
+                "mark_i": In(1),
+                "switch_i": In(1),
+                "last_i": In(1),
+                "step_o": Out(1),
+                "mark_o": Out(1),
+                "switch_o": Out(1),
+                "last_o": Out(1),
+                "w": Out(16),
+                "mark": Out(1),
+                "switch": Out(1),
+                "write_address": In(bits_for(depth - 1)),
+                "write": In(1),
+                "write_data": In(16),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -65,15 +77,10 @@ class WeightFifoLane(wiring.Component):
             write.en.eq(self.write),
             write.data.eq(self.write_data),
             read.addr.eq(position + stepped),
-            read.en.eq(1),      # no cell takes a word without a mark
+            read.en.eq(1),  # no cell takes a word without a mark
             self.w.eq(read.data),
         ]
-        m.d.sync += [
-            stepped.eq(self.step_i),
-            position.eq(read.addr),
-            self.mark.eq(self.mark_i),
-            self.switch.eq(self.switch_i),
-        ]
+        m.d.sync += [stepped.eq(self.step_i), position.eq(read.addr), self.mark.eq(self.mark_i), self.switch.eq(self.switch_i)]
         for name in ("step", "mark", "switch", "last"):
             chain = Signal(self.skew, name=f"{name}_chain")
             m.d.sync += chain.eq((chain << 1) | getattr(self, f"{name}_i"))
@@ -119,11 +126,19 @@ class WeightFifo(wiring.Component):
         self.n = n
         self.tiles = tiles
         self.skew = skew
-        super().__init__({
-            "write": In(1), "write_data": In(16 * n), "freed": Out(1),
-            "shifting": Out(1), "coming": Out(1), "switch": In(1),
-            "w": Out(16 * n), "marks": Out(n), "switches": Out(n),
-        })
+        super().__init__(
+            {
+                "write": In(1),
+                "write_data": In(16 * n),
+                "freed": Out(1),
+                "shifting": Out(1),
+                "coming": Out(1),
+                "switch": In(1),
+                "w": Out(16 * n),
+                "marks": Out(n),
+                "switches": Out(n),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -131,7 +146,7 @@ class WeightFifo(wiring.Component):
 
         write_address = Signal(range(depth))
         tile_written = Signal()
-        m.d.comb += tile_written.eq(self.write & (write_address[:bits_for(n - 1)] == n - 1))
+        m.d.comb += tile_written.eq(self.write & (write_address[: bits_for(n - 1)] == n - 1))
         with m.If(self.write):
             m.d.sync += write_address.eq(write_address + 1)
 
@@ -163,12 +178,21 @@ class WeightFifo(wiring.Component):
         moving = {"step": step, "mark": first, "switch": self.switch, "last": last}
         for r in range(n):
             down = {name: Signal(name=f"{name}_{r}") for name in moving}
-            instantiate(m, platform, lambda: WeightFifoLane(depth=depth, skew=self.skew),
-                        name=f"lane_{r}", module="tpu_weight_fifo_lane",
-                        **{f"{name}_i": value for name, value in moving.items()},
-                        **{f"{name}_o": value for name, value in down.items()},
-                        w=self.w.word_select(r, 16), mark=self.marks[r], switch=self.switches[r],
-                        write_address=write_address, write=self.write, write_data=self.write_data.word_select(r, 16))
+            instantiate(
+                m,
+                platform,
+                lambda: WeightFifoLane(depth=depth, skew=self.skew),
+                name=f"lane_{r}",
+                module="tpu_weight_fifo_lane",
+                **{f"{name}_i": value for name, value in moving.items()},
+                **{f"{name}_o": value for name, value in down.items()},
+                w=self.w.word_select(r, 16),
+                mark=self.marks[r],
+                switch=self.switches[r],
+                write_address=write_address,
+                write=self.write,
+                write_data=self.write_data.word_select(r, 16),
+            )
             moving = down
         m.d.comb += self.freed.eq(moving["last"])
         return m

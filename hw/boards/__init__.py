@@ -47,8 +47,14 @@ class Board:
         ConfigError
             For a clock that the PLL can't make, and a line that is too fast for it.
         """
-        return ulx3s.verilog(config, ulx3s.PLATFORMS[self.name](), clock_mhz=self.clock_mhz, memory=self.memory,
-                             baud=self.baud, silence=self.silence)
+        return ulx3s.verilog(
+            config,
+            ulx3s.PLATFORMS[self.name](),
+            clock_mhz=self.clock_mhz,
+            memory=self.memory,
+            baud=self.baud,
+            silence=self.silence,
+        )
 
     def constraints(self):
         """The pins of `top` and the frequency of its oscillator, as LPF."""
@@ -56,9 +62,12 @@ class Board:
 
 
 #: By name. The 12F is sold as a smaller part, but has all of a 25F.
-BOARDS = {board.name: board for board in (
-    Board("ulx3s-12f", "ecp5-12", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
-    Board("ulx3s-25f", "ecp5-25", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
-    Board("ulx3s-45f", "ecp5-45", "ulx3s-45f", clock_mhz=95, memory=1 << 17),
-    Board("ulx3s-85f", "ecp5-85", "ulx3s-85f", clock_mhz=95, memory=1 << 18),
-)}
+BOARDS = {
+    board.name: board
+    for board in (
+        Board("ulx3s-12f", "ecp5-12", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
+        Board("ulx3s-25f", "ecp5-25", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
+        Board("ulx3s-45f", "ecp5-45", "ulx3s-45f", clock_mhz=95, memory=1 << 17),
+        Board("ulx3s-85f", "ecp5-85", "ulx3s-85f", clock_mhz=95, memory=1 << 18),
+    )
+}

@@ -53,18 +53,20 @@ class BoardMemory(wiring.Component):
         self.data_width = data_width
         self.always_ready = always_ready
         sizes = {"address_width": address_width, "data_width": data_width}
-        super().__init__({
-            "read": In(axi4_read_signature(**sizes)),
-            "write": In(axi4_write_signature(**sizes)),
-            "lite": In(axi4_lite_signature(address_width=address_width)),
-        })
+        super().__init__(
+            {
+                "read": In(axi4_read_signature(**sizes)),
+                "write": In(axi4_write_signature(**sizes)),
+                "lite": In(axi4_lite_signature(address_width=address_width)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         shift = exact_log2(self.data_width // 8)
         self._words = self.size >> shift
-        self._row = slice(shift, exact_log2(self.size))       # of a byte address: which word
-        self._lane = slice(2, shift)                          # which 32 bits of it
+        self._row = slice(shift, exact_log2(self.size))  # of a byte address: which word
+        self._lane = slice(2, shift)  # which 32 bits of it
         self._groups = self.data_width // 8 // _GROUP
         banks = self._banks(m)
         self._elaborate_write(m, banks)
@@ -74,8 +76,10 @@ class BoardMemory(wiring.Component):
     def _banks(self, m):
         """The memories: for each bank, one for each byte lane, since strobes are of bytes."""
         depth = min(self._words, _BANK_WORDS)
-        banks = [[Memory(shape=8, depth=depth, init=[], attrs=NO_COLLISIONS) for _ in range(self.data_width // 8)]
-                 for _ in range(self._words // depth)]
+        banks = [
+            [Memory(shape=8, depth=depth, init=[], attrs=NO_COLLISIONS) for _ in range(self.data_width // 8)]
+            for _ in range(self._words // depth)
+        ]
         for index, lanes in enumerate(banks):
             for lane, memory in enumerate(lanes):
                 m.submodules[f"bank_{index}_{lane}"] = memory
@@ -84,7 +88,7 @@ class BoardMemory(wiring.Component):
     def _elaborate_write(self, m, banks):
         bus, lite = self.write, self.lite
         active, outside = Signal(), Signal()
-        idle = Signal(init=1)       # no burst is under way or unanswered
+        idle = Signal(init=1)  # no burst is under way or unanswered
         row = Signal(range(self._words))
         # What is written to the memories, registered for each group of lanes.
         step = data.StructLayout({"row": range(self._words), "data": self.data_width})
@@ -93,11 +97,7 @@ class BoardMemory(wiring.Component):
         m.d.sync += [after.eq(before) for chain in (steps, strobes) for before, after in zip(chain, chain[1:])]
 
         taken = Signal()
-        m.d.comb += [
-            bus.awready.eq(idle),
-            bus.wready.eq(active & ~lite.awready),
-            taken.eq(bus.wvalid & bus.wready),
-        ]
+        m.d.comb += [bus.awready.eq(idle), bus.wready.eq(active & ~lite.awready), taken.eq(bus.wvalid & bus.wready)]
         m.d.sync += strobes[0].eq(0)
         with m.If(bus.bready):
             m.d.sync += [bus.bvalid.eq(0), idle.eq(idle | bus.bvalid)]
@@ -106,7 +106,7 @@ class BoardMemory(wiring.Component):
                 idle.eq(0),
                 active.eq(1),
                 row.eq(bus.awaddr[self._row]),
-                outside.eq(bus.awaddr[exact_log2(self.size):].any()),
+                outside.eq(bus.awaddr[exact_log2(self.size) :].any()),
                 bus.bid.eq(bus.awid),
             ]
         with m.If(taken):
@@ -124,7 +124,7 @@ class BoardMemory(wiring.Component):
         with m.If(lite.bready):
             m.d.sync += lite.bvalid.eq(0)
         with m.If(lite.awready):
-            lite_outside = lite.awaddr[exact_log2(self.size):].any()
+            lite_outside = lite.awaddr[exact_log2(self.size) :].any()
             m.d.sync += [
                 steps[0].row.eq(lite.awaddr[self._row]),
                 steps[0].data.eq(lite.wdata.replicate(self.data_width // 32)),
@@ -137,7 +137,7 @@ class BoardMemory(wiring.Component):
             for lane, memory in enumerate(lanes):
                 port, step, strobe = memory.write_port(), steps[lane // _GROUP], strobes[lane // _GROUP]
                 m.d.comb += [
-                    port.en.eq(strobe[lane] & (step.row[len(port.addr):] == index)),
+                    port.en.eq(strobe[lane] & (step.row[len(port.addr) :] == index)),
                     port.addr.eq(step.row),
                     port.data.eq(step.data.word_select(lane, 8)),
                 ]
@@ -167,7 +167,7 @@ class BoardMemory(wiring.Component):
                 room.eq(0),
                 waiting.row.eq(bus.araddr[self._row]),
                 waiting.left.eq(bus.arlen),
-                waiting.outside.eq(bus.araddr[exact_log2(self.size):].any()),
+                waiting.outside.eq(bus.araddr[exact_log2(self.size) :].any()),
                 waiting.id.eq(bus.arid),
             ]
 
@@ -181,7 +181,7 @@ class BoardMemory(wiring.Component):
                 reading.eq(1),
                 lite_row.eq(lite.araddr[self._row]),
                 lite_lane.eq(lite.araddr[self._lane]),
-                lite.rresp.eq(Mux(lite.araddr[exact_log2(self.size):].any(), _DECODE_ERROR, OKAY)),
+                lite.rresp.eq(Mux(lite.araddr[exact_log2(self.size) :].any(), _DECODE_ERROR, OKAY)),
             ]
 
         # What goes through the memories: its address, their outputs, a register behind each, and one behind the choice of a

@@ -40,14 +40,20 @@ def pll_settings(input_mhz, output_mhz):
         When there are none.
     """
     low, high = _OSCILLATOR_MHZ
-    settings = [PllSettings(input_mhz, divider, multiplier, output_divider)
-                for divider in _DIVIDERS if input_mhz / divider >= _DETECTOR_MHZ
-                for multiplier in _DIVIDERS if low <= input_mhz / divider * multiplier <= high
-                for output_divider in _DIVIDERS]
+    settings = [
+        PllSettings(input_mhz, divider, multiplier, output_divider)
+        for divider in _DIVIDERS
+        if input_mhz / divider >= _DETECTOR_MHZ
+        for multiplier in _DIVIDERS
+        if low <= input_mhz / divider * multiplier <= high
+        for output_divider in _DIVIDERS
+    ]
     best = min(settings, key=lambda one: abs(one.output_mhz - output_mhz), default=None)
     if best is None or abs(best.output_mhz / output_mhz - 1) > 0.005:
-        raise ConfigError(f"the PLL makes no {output_mhz} MHz from {input_mhz:g} MHz: only {low} to {high} MHz, in steps of at "
-                          f"least {_DETECTOR_MHZ} MHz, over a whole number up to {_DIVIDERS[-1]}")
+        raise ConfigError(
+            f"the PLL makes no {output_mhz} MHz from {input_mhz:g} MHz: only {low} to {high} MHz, in steps of at "
+            f"least {_DETECTOR_MHZ} MHz, over a whole number up to {_DIVIDERS[-1]}"
+        )
     return best
 
 

@@ -62,11 +62,15 @@ class SerialBridge(wiring.Component):
         self.words = words
         self.identity = {"identifier": BRIDGE_IDENTIFIER, "version": BRIDGE_VERSION, "words": words, **identity}
         assert list(self.identity) == list(IDENTITY)
-        super().__init__({
-            "rx": In(1, init=1), "tx": Out(1, init=1),
-            "bus": Out(axi4_lite_signature(address_width=32)),
-            "busy": Out(1), "failed": Out(1),
-        })
+        super().__init__(
+            {
+                "rx": In(1, init=1),
+                "tx": Out(1, init=1),
+                "bus": Out(axi4_lite_signature(address_width=32)),
+                "busy": Out(1),
+                "failed": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -84,7 +88,7 @@ class SerialBridge(wiring.Component):
         address, word = (Signal(32, reset_less=True, name=name) for name in ("address", "word"))
         place, status = Signal(2, reset_less=True), Signal(Status)
         fetched = Signal(2)  # the buffer's output belongs to `position`: at the memory, in the register behind it
-        summed = Signal()   # `word` is the checksum of the answer
+        summed = Signal()  # `word` is the checksum of the answer
 
         # The checksum takes a bit a cycle: bytes are many cycles apart.
         checksum, restart = CRC32_ISO_HDLC(data_width=1).create(), Signal()
@@ -121,12 +125,15 @@ class SerialBridge(wiring.Component):
         for half, memory in enumerate(halves):
             write_port, read_port = memory.write_port(), memory.read_port()
             m.d.comb += [
-                write_port.en.eq(keep), write_port.addr.eq(position), write_port.data.eq(kept.word_select(half, 16)),
-                read_port.en.eq(1), read_port.addr.eq(position),
+                write_port.en.eq(keep),
+                write_port.addr.eq(position),
+                write_port.data.eq(kept.word_select(half, 16)),
+                read_port.en.eq(1),
+                read_port.addr.eq(position),
             ]
             m.d.sync += read.word_select(half, 16).eq(read_port.data)
         with m.If(identifying):
-            m.d.comb += kept.eq(identity[position[:ceil_log2(len(IDENTITY))]])
+            m.d.comb += kept.eq(identity[position[: ceil_log2(len(IDENTITY))]])
         with m.Elif(reading):
             m.d.comb += kept.eq(found)
         with m.Else():
@@ -159,7 +166,7 @@ class SerialBridge(wiring.Component):
         def advance():
             m.d.sync += [position.eq(position + 1), fetched.eq(0)]
 
-        last = Signal()     # right when `fetched` is
+        last = Signal()  # right when `fetched` is
         m.d.sync += last.eq(position + 1 == count)
         m.d.comb += [self.busy.eq(1), self.failed.eq(status != Status.OK)]
         with m.FSM():
@@ -175,8 +182,14 @@ class SerialBridge(wiring.Component):
             with m.State("HEAD"):
                 with m.If(receive()):
                     m.d.sync += [tag.eq(word[8:16]), count.eq(word[16:])]
-                    m.d.sync += [flag.eq(word[:8] == operation) for flag, operation in (
-                        (identifying, Operation.IDENTIFY), (reading, Operation.READ), (writing, Operation.WRITE))]
+                    m.d.sync += [
+                        flag.eq(word[:8] == operation)
+                        for flag, operation in (
+                            (identifying, Operation.IDENTIFY),
+                            (reading, Operation.READ),
+                            (writing, Operation.WRITE),
+                        )
+                    ]
                     m.next = "ADDRESS"
                     with m.If(word[16:] > self.words):
                         end(Status.LENGTH, "DRAIN")

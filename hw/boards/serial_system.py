@@ -55,9 +55,11 @@ class SerialSystem(wiring.Component):
         config = self.config
         core = instantiate(m, platform, lambda: Tpu(config), name="core", module="tpu", domain=None)
         m.submodules.memory = memory = BoardMemory(
-            size=self.memory, address_width=config.address_width, data_width=config.bus_width, always_ready=True)
+            size=self.memory, address_width=config.address_width, data_width=config.bus_width, always_ready=True
+        )
         m.submodules.bridge = bridge = SerialBridge(
-            step=self.step, silence=self.silence, identity={"memory": self.memory, "clock": self.clock})
+            step=self.step, silence=self.silence, identity={"memory": self.memory, "clock": self.clock}
+        )
         connect(m, core.m_axi_read, memory.read)
         connect(m, core.m_axi_write, memory.write)
         m.d.comb += [
@@ -79,10 +81,14 @@ class SerialSystem(wiring.Component):
         ]
         for target, chosen in ((core.s_axil, bus.awaddr[top]), (memory.lite, ~bus.awaddr[top])):
             m.d.comb += [
-                target.awaddr.eq(bus.awaddr[:top]), target.awvalid.eq(bus.awvalid & chosen),
-                target.wdata.eq(bus.wdata), target.wstrb.eq(bus.wstrb), target.wvalid.eq(bus.wvalid & chosen),
+                target.awaddr.eq(bus.awaddr[:top]),
+                target.awvalid.eq(bus.awvalid & chosen),
+                target.wdata.eq(bus.wdata),
+                target.wstrb.eq(bus.wstrb),
+                target.wvalid.eq(bus.wvalid & chosen),
                 target.bready.eq(bus.bready),
-                target.araddr.eq(bus.araddr[:top]), target.arvalid.eq(bus.arvalid & chosen),
+                target.araddr.eq(bus.araddr[:top]),
+                target.arvalid.eq(bus.arvalid & chosen),
                 target.rready.eq(bus.rready),
             ]
         m.d.comb += [

@@ -21,8 +21,9 @@ def bit_step(clock, baud):
     """
     step = round((baud << _PHASE_WIDTH) / clock)
     if baud <= 0 or 4 * baud > clock or abs(step * clock / (baud << _PHASE_WIDTH) - 1) > 0.01:
-        raise ValueError(f"a clock of {clock} Hz makes no {baud} baud: a bit takes at least 4 cycles and at most "
-                         f"{(1 << _PHASE_WIDTH) // 50}")
+        raise ValueError(
+            f"a clock of {clock} Hz makes no {baud} baud: a bit takes at least 4 cycles and at most {(1 << _PHASE_WIDTH) // 50}"
+        )
     return step
 
 

@@ -89,7 +89,7 @@ def constraints(platform):
         if (resource, number) not in groups:
             groups[resource, number] = platform.request(resource, number, dir="-")
         port = _port(groups[resource, number], signal)
-        pin, = port.io.metadata
+        (pin,) = port.io.metadata
         assert not any(port.invert), f"{name} is active low"
         lines.append(f'LOCATE COMP "{name}" SITE "{pin.name}";')
         lines.append(f'IOBUF PORT "{name}" ' + " ".join(f"{key}={value}" for key, value in pin.attrs.items()) + ";")

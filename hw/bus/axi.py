@@ -14,35 +14,73 @@ BUFFERABLE = 0b0011
 
 def _address(prefix, address_width):
     return {
-        f"{prefix}id": Out(1), f"{prefix}addr": Out(address_width), f"{prefix}len": Out(8), f"{prefix}size": Out(3),
-        f"{prefix}burst": Out(2), f"{prefix}lock": Out(1), f"{prefix}cache": Out(4), f"{prefix}prot": Out(3),
-        f"{prefix}qos": Out(4), f"{prefix}valid": Out(1), f"{prefix}ready": In(1),
+        f"{prefix}id": Out(1),
+        f"{prefix}addr": Out(address_width),
+        f"{prefix}len": Out(8),
+        f"{prefix}size": Out(3),
+        f"{prefix}burst": Out(2),
+        f"{prefix}lock": Out(1),
+        f"{prefix}cache": Out(4),
+        f"{prefix}prot": Out(3),
+        f"{prefix}qos": Out(4),
+        f"{prefix}valid": Out(1),
+        f"{prefix}ready": In(1),
     }
 
 
 def axi4_read_signature(*, address_width, data_width):
     """Read channels, seen from the manager."""
-    return Signature({
-        **_address("ar", address_width),
-        "rid": In(1), "rdata": In(data_width), "rresp": In(2), "rlast": In(1), "rvalid": In(1), "rready": Out(1),
-    })
+    return Signature(
+        {
+            **_address("ar", address_width),
+            "rid": In(1),
+            "rdata": In(data_width),
+            "rresp": In(2),
+            "rlast": In(1),
+            "rvalid": In(1),
+            "rready": Out(1),
+        }
+    )
 
 
 def axi4_write_signature(*, address_width, data_width):
     """Write channels, seen from the manager."""
-    return Signature({
-        **_address("aw", address_width),
-        "wdata": Out(data_width), "wstrb": Out(data_width // 8), "wlast": Out(1), "wvalid": Out(1), "wready": In(1),
-        "bid": In(1), "bresp": In(2), "bvalid": In(1), "bready": Out(1),
-    })
+    return Signature(
+        {
+            **_address("aw", address_width),
+            "wdata": Out(data_width),
+            "wstrb": Out(data_width // 8),
+            "wlast": Out(1),
+            "wvalid": Out(1),
+            "wready": In(1),
+            "bid": In(1),
+            "bresp": In(2),
+            "bvalid": In(1),
+            "bready": Out(1),
+        }
+    )
 
 
 def axi4_lite_signature(*, address_width):
     """All channels of a 32-bit AXI4-Lite port, seen from the manager."""
-    return Signature({
-        "awaddr": Out(address_width), "awvalid": Out(1), "awready": In(1),
-        "wdata": Out(32), "wstrb": Out(4), "wvalid": Out(1), "wready": In(1),
-        "bresp": In(2), "bvalid": In(1), "bready": Out(1),
-        "araddr": Out(address_width), "arvalid": Out(1), "arready": In(1),
-        "rdata": In(32), "rresp": In(2), "rvalid": In(1), "rready": Out(1),
-    })
+    return Signature(
+        {
+            "awaddr": Out(address_width),
+            "awvalid": Out(1),
+            "awready": In(1),
+            "wdata": Out(32),
+            "wstrb": Out(4),
+            "wvalid": Out(1),
+            "wready": In(1),
+            "bresp": In(2),
+            "bvalid": In(1),
+            "bready": Out(1),
+            "araddr": Out(address_width),
+            "arvalid": Out(1),
+            "arready": In(1),
+            "rdata": In(32),
+            "rresp": In(2),
+            "rvalid": In(1),
+            "rready": Out(1),
+        }
+    )

@@ -31,10 +31,12 @@ def read_client(address_width, data_width):
     answer.data : data_width, in
         The beat.
     """
-    return Signature({
-        "request": Out(stream.Signature(burst_request(address_width))),
-        "answer": In(Signature({"valid": Out(1), "error": Out(1), "data": Out(data_width)})),
-    })
+    return Signature(
+        {
+            "request": Out(stream.Signature(burst_request(address_width))),
+            "answer": In(Signature({"valid": Out(1), "error": Out(1), "data": Out(data_width)})),
+        }
+    )
 
 
 class AxiReader(wiring.Component):
@@ -83,13 +85,19 @@ class AxiReader(wiring.Component):
         self.data_width = data_width
         self.outstanding = outstanding
         self.load_limit = load_limit
-        super().__init__({
-            "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
-            **{client: In(read_client(address_width, data_width)) for client in CLIENTS},
-            "id": In(1), "settled": In(1),
-            "urgent": In(1), "flush": In(1), "quiet": Out(1),
-            "beat": Out(1), "moves": Out(1),
-        })
+        super().__init__(
+            {
+                "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
+                **{client: In(read_client(address_width, data_width)) for client in CLIENTS},
+                "id": In(1),
+                "settled": In(1),
+                "urgent": In(1),
+                "flush": In(1),
+                "quiet": Out(1),
+                "beat": Out(1),
+                "moves": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -110,7 +118,7 @@ class AxiReader(wiring.Component):
         free, asking, last = Signal(), Signal(), Signal()
         loads = Signal(range(self.load_limit + 1))
         loads_full = Signal()
-        room = Signal(init=1)       # `owners.w_rdy`, from a register
+        room = Signal(init=1)  # `owners.w_rdy`, from a register
         m.d.comb += free.eq((~bus.arvalid | bus.arready) & room & ~draining)
         m.d.sync += room.eq(last | (room & ~((owners.level == self.outstanding - 1) & owners.w_en)))
         with m.If(bus.arready):
@@ -146,8 +154,13 @@ class AxiReader(wiring.Component):
             asked.eq(load.valid & load.ready),
             load_beat.eq(answer & (owners.r_data == CLIENTS.index("load"))),
             present.eq(loads + taken),
-            full.eq(Mux(asked, Mux(load_beat, present > most - MAX_BURST + 1, present > most - MAX_BURST),
-                        Mux(load_beat, present > most + 1, present > most))),
+            full.eq(
+                Mux(
+                    asked,
+                    Mux(load_beat, present > most - MAX_BURST + 1, present > most - MAX_BURST),
+                    Mux(load_beat, present > most + 1, present > most),
+                )
+            ),
         ]
         m.d.sync += [taken.eq(Mux(asked, load.p.beats, 0)), loads.eq(present - load_beat), loads_full.eq(full)]
 
@@ -163,10 +176,7 @@ class AxiReader(wiring.Component):
         m.d.sync += beat_data.eq(bus.rdata)
         for index, client in enumerate(clients):
             mine = answer & (owners.r_data == index) & ~draining & ~self.flush
-            m.d.sync += [
-                client.answer.valid.eq(mine & (bus.rresp == OKAY)),
-                client.answer.error.eq(mine & (bus.rresp != OKAY)),
-            ]
+            m.d.sync += [client.answer.valid.eq(mine & (bus.rresp == OKAY)), client.answer.error.eq(mine & (bus.rresp != OKAY))]
             m.d.comb += client.answer.data.eq(beat_data)
         with m.If(self.flush):
             m.d.sync += draining.eq(1)

@@ -54,15 +54,21 @@ class AxiWriter(wiring.Component):
     def __init__(self, *, address_width, data_width, outstanding=16):
         self.data_width = data_width
         self.outstanding = outstanding
-        super().__init__({
-            "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width)),
-            "burst": In(stream.Signature(burst_request(address_width))),
-            "data": In(stream.Signature(data_width)),
-            "answered": Out(1), "error": Out(1),
-            "id": In(1), "settled": In(1),
-            "flush": In(1), "quiet": Out(1),
-            "beat": Out(1), "moves": Out(1),
-        })
+        super().__init__(
+            {
+                "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width)),
+                "burst": In(stream.Signature(burst_request(address_width))),
+                "data": In(stream.Signature(data_width)),
+                "answered": Out(1),
+                "error": Out(1),
+                "id": In(1),
+                "settled": In(1),
+                "flush": In(1),
+                "quiet": Out(1),
+                "beat": Out(1),
+                "moves": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -89,11 +95,7 @@ class AxiWriter(wiring.Component):
         with m.If(bus.awready):
             m.d.sync += bus.awvalid.eq(0)
         with m.If(take):
-            m.d.sync += [
-                bus.awvalid.eq(1),
-                bus.awaddr.eq(self.burst.p.address),
-                bus.awlen.eq(self.burst.p.beats - 1),
-            ]
+            m.d.sync += [bus.awvalid.eq(1), bus.awaddr.eq(self.burst.p.address), bus.awlen.eq(self.burst.p.beats - 1)]
 
         # Data channel: one register. While draining, beats without strobes stand in for the data.
         room, give = Signal(), Signal()

@@ -54,10 +54,12 @@ class BurstSplitter(wiring.Component):
         check_power_of_two("longest", longest, 1, MAX_BURST)
         self.bus_bytes = bus_bytes
         self.longest = longest
-        super().__init__({
-            "i": In(stream.Signature(transfer_request(address_width, beats_width))),
-            "o": Out(stream.Signature(burst_request(address_width))),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(transfer_request(address_width, beats_width))),
+                "o": Out(stream.Signature(burst_request(address_width))),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -74,8 +76,8 @@ class BurstSplitter(wiring.Component):
             span.eq(beats + (new[:block_bits].as_unsigned() - 1)),
             last_beat.eq(Mux(last, end, self.longest - 1)),
             self.o.valid.eq(busy),
-            self.o.p.address[beat_bits + block_bits:].eq(block),
-            self.o.p.address[beat_bits:beat_bits + block_bits].eq(first),
+            self.o.p.address[beat_bits + block_bits :].eq(block),
+            self.o.p.address[beat_bits : beat_bits + block_bits].eq(first),
             self.o.p.beats.eq(last_beat - first + 1),
             self.o.p.last.eq(last),
             self.i.ready.eq(~busy),
@@ -88,14 +90,8 @@ class BurstSplitter(wiring.Component):
                 end.eq(span),
                 behind.eq(span >> block_bits),
                 # span < longest, without the carry
-                last.eq((beats <= self.longest) & (beats[:block_bits + 1] + new[:block_bits] <= self.longest)),
+                last.eq((beats <= self.longest) & (beats[: block_bits + 1] + new[:block_bits] <= self.longest)),
             ]
         with m.Elif(self.o.ready):
-            m.d.sync += [
-                busy.eq(~last),
-                block.eq(block + 1),
-                first.eq(0),
-                behind.eq(behind - 1),
-                last.eq(behind == 1),
-            ]
+            m.d.sync += [busy.eq(~last), block.eq(block + 1), first.eq(0), behind.eq(behind - 1), last.eq(behind == 1)]
         return m

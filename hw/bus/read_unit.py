@@ -55,20 +55,28 @@ class ReadUnit(wiring.Component):
         self.longest = longest
         address_width = transfer["address"].width
         self._address_width = address_width
-        super().__init__({
-            "port": In(unit_port(transfer)),
-            "host": Out(read_client(address_width, bus_width)),
-            "write": Out(1), "row": Out(16), "bias": Out(1), "vector": Out(vector_width),
-            "fault": Out(fault_port()),
-        })
+        super().__init__(
+            {
+                "port": In(unit_port(transfer)),
+                "host": Out(read_client(address_width, bus_width)),
+                "write": Out(1),
+                "row": Out(16),
+                "bias": Out(1),
+                "vector": Out(vector_width),
+                "fault": Out(fault_port()),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         op, answer = self.port.op, self.host.answer
         ratio = self.vector_width // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
-            address_width=self._address_width, bus_bytes=self.bus_width // 8,
-            beats_width=self.transfer["vectors"].width + exact_log2(ratio), longest=self.longest)
+            address_width=self._address_width,
+            bus_bytes=self.bus_width // 8,
+            beats_width=self.transfer["vectors"].width + exact_log2(ratio),
+            longest=self.longest,
+        )
         m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=ratio)
         expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", "row", "bias")})
         m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)

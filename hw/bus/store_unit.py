@@ -54,22 +54,30 @@ class StoreUnit(wiring.Component):
         self.vector_width = vector_width
         self.outstanding = outstanding
         self._address_width = transfer["address"].width
-        super().__init__({
-            "port": In(unit_port(transfer)),
-            "read": Out(1), "row": Out(16), "grant": In(1), "vector": In(vector_width),
-            "burst": Out(stream.Signature(burst_request(self._address_width))),
-            "data": Out(stream.Signature(bus_width)),
-            "answered": In(1), "failed": In(1),
-            "fault": Out(fault_port()),
-        })
+        super().__init__(
+            {
+                "port": In(unit_port(transfer)),
+                "read": Out(1),
+                "row": Out(16),
+                "grant": In(1),
+                "vector": In(vector_width),
+                "burst": Out(stream.Signature(burst_request(self._address_width))),
+                "data": Out(stream.Signature(bus_width)),
+                "answered": In(1),
+                "failed": In(1),
+                "fault": Out(fault_port()),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         op = self.port.op
         ratio = self.vector_width // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
-            address_width=self._address_width, bus_bytes=self.bus_width // 8,
-            beats_width=self.transfer["vectors"].width + exact_log2(ratio))
+            address_width=self._address_width,
+            bus_bytes=self.bus_width // 8,
+            beats_width=self.transfer["vectors"].width + exact_log2(ratio),
+        )
         m.submodules.vectors = vectors = fifo.SyncFIFO(width=self.vector_width, depth=self.prefetch)
 
         # One operation gives its bursts and its rows side by side.

@@ -44,7 +44,7 @@ class TransactionId(wiring.Component):
             write.data.eq(~step[0] & (~step[1] | next_.data)),
             write.en.eq((step == 0) | ((step == 1) & last.data) | ((step == 2) & self.asked)),
         ]
-        m.d.sync += [self.id.eq(~next_.data), self.settled.eq(step[1])]     # 0 after the first reset of a simulation
+        m.d.sync += [self.id.eq(~next_.data), self.settled.eq(step[1])]  # 0 after the first reset of a simulation
         with m.If(~step[1] | (~step[0] & self.asked)):
             m.d.sync += step.eq(step + 1)
         return m

@@ -52,14 +52,11 @@ class WeightCredits(wiring.Component):
         self.longest = min(MAX_BURST, 1 << (self.capacity - tile_beats + 1).bit_length() - 1)
         self.low = min(self.cushion * vector_beats, self.capacity // 2)
         burst = stream.Signature(burst_request(address_width))
-        super().__init__({
-            "i": In(burst), "o": Out(burst),
-            "freed": In(1), "urgent": Out(1, init=1),
-        })
+        super().__init__({"i": In(burst), "o": Out(burst), "freed": In(1), "urgent": Out(1, init=1)})
 
     def elaborate(self, platform):
         m = Module()
-        room = Signal(range(self.capacity + 1), init=self.capacity)     # the credits, in beats
+        room = Signal(range(self.capacity + 1), init=self.capacity)  # the credits, in beats
         # `taken` subtracts a burst from `room` one cycle after the burst passed. `fits` compares the waiting burst with `room`
         # in a cycle in which `taken` is 0. `ample` needs no comparison: three bursts fit, and at most two are not yet subtracted.
         fits, ample = Signal(), Signal()
@@ -71,8 +68,9 @@ class WeightCredits(wiring.Component):
         ]
         m.d.sync += [
             ample.eq(room >= 3 * MAX_BURST),
-            fits.eq(self.i.valid & ~self.i.ready & (taken == 0)
-                    & ((self.i.p.beats <= room[:len(taken)]) | room[len(taken):].any())),
+            fits.eq(
+                self.i.valid & ~self.i.ready & (taken == 0) & ((self.i.p.beats <= room[: len(taken)]) | room[len(taken) :].any())
+            ),
             self.urgent.eq(room > self.capacity - self.low),
             taken.eq(Mux(self.o.valid & self.o.ready, self.i.p.beats, 0)),
             room.eq(room - taken + Mux(self.freed, self.tile_beats, 0)),

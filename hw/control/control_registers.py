@@ -46,7 +46,8 @@ class ControlRegisters(wiring.Component):
     def __init__(self):
         members = {
             "bus": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
-            "regions": Out(region_registers()).array(len(Region)), "stalls": In(32).array(len(STALLS)),
+            "regions": Out(region_registers()).array(len(Region)),
+            "stalls": In(32).array(len(STALLS)),
             "written_data": Out(32),
         }
         for register in REGISTERS:

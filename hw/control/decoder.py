@@ -41,12 +41,17 @@ class Decoder(wiring.Component):
 
     def __init__(self, *, config):
         self.config = config
-        super().__init__({
-            "i": In(stream.Signature(instruction_layout())),
-            "o": Out(stream.Signature(decoded_layout(config))),
-            "bases": In(config.address_width).array(4), "sizes": In(32).array(4),
-            "fault": Out(1), "cause": Out(Fault), "pc": Out(32),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(instruction_layout())),
+                "o": Out(stream.Signature(decoded_layout(config))),
+                "bases": In(config.address_width).array(4),
+                "sizes": In(32).array(4),
+                "fault": Out(1),
+                "cause": Out(Fault),
+                "pc": Out(32),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -127,5 +132,5 @@ class Decoder(wiring.Component):
         writable = Array([int(REGION_WRITABLE[region]) for region in Region])[transfer.region]
         moves = word.where(lambda record: record.transfer)
         writes = word.where(lambda record: record.transfer and record.transfer.use == "w")
-        aligned = ~(base | transfer.offset)[:exact_log2(config.bus_bytes)].any()
+        aligned = ~(base | transfer.offset)[: exact_log2(config.bus_bytes)].any()
         return base, host_end, ~moves | ((host_end <= size) & aligned & (~writes | writable))

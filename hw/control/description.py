@@ -16,20 +16,26 @@ _SPACES = ("buffer", "acc", "bias")
 
 def footprint_layout():
     """What an instruction touches: for each space, first and last place, and whether it is read or written."""
+
     def span(width):
         return data.StructLayout({"first": width, "last": width, "reads": 1, "writes": 1})
 
-    return data.StructLayout({
-        "unit": Unit, "region": Region, "host": span(32), "buffer": span(16), "acc": span(16), "bias": span(16),
-    })
+    return data.StructLayout(
+        {"unit": Unit, "region": Region, "host": span(32), "buffer": span(16), "acc": span(16), "bias": span(16)}
+    )
 
 
 def decoded_layout(config):
     """A checked instruction. Of the three operations, the one for `footprint.unit` counts."""
-    return data.StructLayout({
-        "halt": 1, "footprint": footprint_layout(),
-        "transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config),
-    })
+    return data.StructLayout(
+        {
+            "halt": 1,
+            "footprint": footprint_layout(),
+            "transfer": transfer_layout(config),
+            "matmul": matmul_layout(config),
+            "activate": activate_layout(config),
+        }
+    )
 
 
 def describe(m, o, word, *, pc, base, host_end, extents):
@@ -128,9 +134,19 @@ def _describe_activate(m, operation, word):
             operation.single.left0.eq(pool.rows0 == 1),
         ]
         with m.If(word.one_of(Opcode.POOL)):
-            m.d.comb += [operation[name].eq(pool[name]) for name in (
-                "rows0_stride", "rows1", "rows1_stride", "buffer_stride",
-                "window0", "window0_stride", "window1", "window1_stride")]
+            m.d.comb += [
+                operation[name].eq(pool[name])
+                for name in (
+                    "rows0_stride",
+                    "rows1",
+                    "rows1_stride",
+                    "buffer_stride",
+                    "window0",
+                    "window0_stride",
+                    "window1",
+                    "window1_stride",
+                )
+            ]
             m.d.comb += [operation.single[name].eq(count == 1) for name, count in counts.items()]
     if config.softmax:
         softmax = word[Opcode.SOFTMAX]

@@ -62,15 +62,22 @@ class Dispatcher(wiring.Component):
 
     def __init__(self, *, config):
         self.config = config
-        self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config),
-                        "activate": activate_layout(config)}
+        self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
         slot = range(config.in_flight)
-        super().__init__({
-            "i": In(stream.Signature(decoded_layout(config))),
-            **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in UNITS.items()},
-            "halted": Out(1), "accepted": Out(1), "at_end": Out(1), "matmul_queued": Out(1),
-            "blocked": Out(config.in_flight), "held": In(1), "held_slot": In(slot), "waits": Out(len(UNITS)),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(decoded_layout(config))),
+                **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in UNITS.items()},
+                "halted": Out(1),
+                "accepted": Out(1),
+                "at_end": Out(1),
+                "matmul_queued": Out(1),
+                "blocked": Out(config.in_flight),
+                "held": In(1),
+                "held_slot": In(slot),
+                "waits": Out(len(UNITS)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -95,7 +102,7 @@ class Dispatcher(wiring.Component):
         slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
         own = Signal(slots)
         m.d.comb += own.eq(Array(slots_of.values())[footprint.unit.as_value()])
-        idle = Signal(init=1)       # between two instructions
+        idle = Signal(init=1)  # between two instructions
         left, to_scan, waits_for = Signal(slots), Signal(slots), Signal(slots)
         reading, comparing, judging = Signal(), Signal(), Signal()
         read_slot, compared_slot, judged_slot = Signal(range(slots)), Signal(range(slots)), Signal(range(slots))
@@ -106,8 +113,12 @@ class Dispatcher(wiring.Component):
         other = Signal.like(read.data)
         m.d.sync += [
             left.eq(to_scan & (to_scan - 1) & ~own),
-            reading.eq(self.i.valid & to_scan.any()), comparing.eq(reading), judging.eq(comparing),
-            compared_slot.eq(read_slot), judged_slot.eq(compared_slot), other.eq(read.data),
+            reading.eq(self.i.valid & to_scan.any()),
+            comparing.eq(reading),
+            judging.eq(comparing),
+            compared_slot.eq(read_slot),
+            judged_slot.eq(compared_slot),
+            other.eq(read.data),
         ]
         conflict = Signal(len(_SPACES))
         for i, space in enumerate(_SPACES):
@@ -131,7 +142,7 @@ class Dispatcher(wiring.Component):
         is_sync, is_halt = Signal(), Signal()
         rooms = Array([Signal(name=f"{unit}_room") for unit in UNITS])
         none, placed, accept = Signal(), Signal(), Signal()
-        alone = Signal()        # no more than one slot was occupied
+        alone = Signal()  # no more than one slot was occupied
         is_control = footprint.unit == Unit.CONTROL
         m.d.sync += [
             alone.eq((board.occupied & (board.occupied - 1)) == 0),

@@ -47,18 +47,23 @@ class FetchUnit(wiring.Component):
         self.bus_width = bus_width
         self.instruction_bytes = instruction_bytes
         self._address_width = address_width
-        super().__init__({
-            "base": In(address_width), "size": In(32), "pc": In(32),
-            "host": Out(read_client(address_width, bus_width)),
-            "o": Out(stream.Signature(instruction_layout())),
-        })
+        super().__init__(
+            {
+                "base": In(address_width),
+                "size": In(32),
+                "pc": In(32),
+                "host": Out(read_client(address_width, bus_width)),
+                "o": Out(stream.Signature(instruction_layout())),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         answer = self.host.answer
         step, beats = exact_log2(self.instruction_bytes), 8 * self.instruction_bytes // self.bus_width
         m.submodules.splitter = splitter = BurstSplitter(
-            address_width=self._address_width, bus_bytes=self.bus_width // 8, beats_width=bits_for(self.group * beats))
+            address_width=self._address_width, bus_bytes=self.bus_width // 8, beats_width=bits_for(self.group * beats)
+        )
         m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=beats)
         m.submodules.words = words = fifo.SyncFIFO(width=INSTRUCTION_WIDTH + 1, depth=self.depth)
         connect(m, splitter.o, flipped(self.host.request))
@@ -69,14 +74,14 @@ class FetchUnit(wiring.Component):
         present_pc = Signal(32, reset_less=True)
         rest = Signal(33)
         groups, tail = Signal(32 - step - exact_log2(self.group), reset_less=True), Signal(range(self.group), reset_less=True)
-        full = Signal(reset_less=True)      # there are groups
+        full = Signal(reset_less=True)  # there are groups
         # `ahead` counts what is asked for but not taken: it never exceeds the room in the queue.
         ahead = Signal(range(self.depth + 1))
         count = Signal(range(self.group + 1))
         aligned, asked, taken = Signal(), Signal(), Signal()
         available = Signal(32 - step)
         m.d.comb += [
-            aligned.eq(~(self.base | self.pc)[:exact_log2(self.bus_width // 8)].any()),
+            aligned.eq(~(self.base | self.pc)[: exact_log2(self.bus_width // 8)].any()),
             rest.eq(self.size - self.pc),
             available.eq(Mux(aligned & ~rest[32], rest[step:32], 0)),
             count.eq(Mux(full, self.group, tail)),

@@ -43,10 +43,18 @@ class OperationQueue(wiring.Component):
     def __init__(self, *, payload, slot, depth):
         check_power_of_two("depth", depth, 2)
         self.depth = depth
-        super().__init__({
-            "w_en": In(1), "w_rdy": Out(1), "w_payload": In(payload), "w_slot": In(slot),
-            "r_en": In(1), "r_rdy": Out(1), "r_payload": Out(payload), "r_slot": Out(slot),
-        })
+        super().__init__(
+            {
+                "w_en": In(1),
+                "w_rdy": Out(1),
+                "w_payload": In(payload),
+                "w_slot": In(slot),
+                "r_en": In(1),
+                "r_rdy": Out(1),
+                "r_payload": Out(payload),
+                "r_slot": Out(slot),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -72,8 +80,13 @@ class OperationQueue(wiring.Component):
             m.d.sync += slots[i].eq(Mux(self.r_en, above, Mux(there[i], slots[i], self.w_slot)))
 
         m.d.comb += [
-            write.en.eq(self.w_en), write.addr.eq(newest), write.data.eq(self.w_payload),
-            read.addr.eq(oldest), self.r_payload.eq(read.data),
-            self.w_rdy.eq(~there[-1]), self.r_rdy.eq(there[0]), self.r_slot.eq(slots[0]),
+            write.en.eq(self.w_en),
+            write.addr.eq(newest),
+            write.data.eq(self.w_payload),
+            read.addr.eq(oldest),
+            self.r_payload.eq(read.data),
+            self.w_rdy.eq(~there[-1]),
+            self.r_rdy.eq(there[0]),
+            self.r_slot.eq(slots[0]),
         ]
         return m

@@ -35,13 +35,13 @@ class RegionCheck(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         region, whole = self.region, Cat(self.region.base_low, self.region.base_high)
-        base, size = whole[:self.address_width], region.size
+        base, size = whole[: self.address_width], region.size
         # A region may end where the addresses end: the sum then carries, and is 0. That it is 0 shows without its carries.
         beyond, carries, sum_zero = Signal(), Signal(), Signal()
         m.d.sync += [
-            beyond.eq(whole[self.address_width:].any()),
+            beyond.eq(whole[self.address_width :].any()),
             carries.eq((base + size)[self.address_width]),
-            sum_zero.eq((base ^ size) == ((base | size) << 1)[:self.address_width]),
+            sum_zero.eq((base ^ size) == ((base | size) << 1)[: self.address_width]),
             self.size.eq(Mux(beyond | (carries & ~sum_zero), 0, size)),
         ]
         m.d.comb += self.base.eq(base)

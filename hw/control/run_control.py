@@ -62,18 +62,41 @@ class RunControl(wiring.Component):
     """
 
     def __init__(self):
-        super().__init__({
-            "start": In(1), "reset": In(1), "acknowledge": In(1), "timeout": In(32),
-            "enable_written": In(1), "enable": In(1),
-            "reader_quiet": In(1), "writer_quiet": In(1), "progress": In(1), "halted": In(1),
-            "fault": In(fault_port()), "present_pc": In(32),
-            "running": Out(1), "active": Out(1), "done": Out(1), "faulted": Out(1), "quiet": Out(1),
-            "fault_cause": Out(Fault), "fault_pc": Out(32),
-            "pending": Out(1), "enabled": Out(1), "irq": Out(1),
-            "busy": In(1), "stall": In(len(STALLS)), "read_beat": In(1), "write_beat": In(1),
-            "cycles": Out(32), "busy_cycles": Out(32), "stall_cycles": Out(32).array(len(STALLS)),
-            "read_beats": Out(32), "write_beats": Out(32),
-        })
+        super().__init__(
+            {
+                "start": In(1),
+                "reset": In(1),
+                "acknowledge": In(1),
+                "timeout": In(32),
+                "enable_written": In(1),
+                "enable": In(1),
+                "reader_quiet": In(1),
+                "writer_quiet": In(1),
+                "progress": In(1),
+                "halted": In(1),
+                "fault": In(fault_port()),
+                "present_pc": In(32),
+                "running": Out(1),
+                "active": Out(1),
+                "done": Out(1),
+                "faulted": Out(1),
+                "quiet": Out(1),
+                "fault_cause": Out(Fault),
+                "fault_pc": Out(32),
+                "pending": Out(1),
+                "enabled": Out(1),
+                "irq": Out(1),
+                "busy": In(1),
+                "stall": In(len(STALLS)),
+                "read_beat": In(1),
+                "write_beat": In(1),
+                "cycles": Out(32),
+                "busy_cycles": Out(32),
+                "stall_cycles": Out(32).array(len(STALLS)),
+                "read_beats": Out(32),
+                "write_beats": Out(32),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -93,8 +116,12 @@ class RunControl(wiring.Component):
         ]
         with m.If(counting):
             m.d.sync += self.cycles.eq(self.cycles + 1)
-            reasons = ((self.read_beats, read_beat), (self.write_beats, write_beat), (self.busy_cycles, busy), *(
-                (counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(self.stall_cycles)))
+            reasons = (
+                (self.read_beats, read_beat),
+                (self.write_beats, write_beat),
+                (self.busy_cycles, busy),
+                *((counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(self.stall_cycles)),
+            )
             for counter, counts in reasons:
                 with m.If(counts):
                     m.d.sync += counter.eq(counter + 1)
@@ -120,8 +147,10 @@ class RunControl(wiring.Component):
                         state.eq(Mux(self.quiet, State.RUN, State.QUIET)),
                         self.running.eq(self.quiet),
                         self.done.eq(0),
-                        *(counter.eq(0) for counter in (
-                            self.cycles, self.busy_cycles, self.read_beats, self.write_beats, *self.stall_cycles)),
+                        *(
+                            counter.eq(0)
+                            for counter in (self.cycles, self.busy_cycles, self.read_beats, self.write_beats, *self.stall_cycles)
+                        ),
                     ]
             with m.Case(State.QUIET):
                 with m.If(expired):
@@ -142,8 +171,12 @@ class RunControl(wiring.Component):
                 m.d.sync += [self.fault_cause.eq(Fault.TIMEOUT), self.fault_pc.eq(self.present_pc)]
         with m.If(self.reset):
             m.d.sync += [
-                state.eq(State.IDLE), self.running.eq(0),
-                self.done.eq(0), self.faulted.eq(0), self.pending.eq(0),
-                self.fault_cause.eq(Fault.NONE), self.fault_pc.eq(0),
+                state.eq(State.IDLE),
+                self.running.eq(0),
+                self.done.eq(0),
+                self.faulted.eq(0),
+                self.pending.eq(0),
+                self.fault_cause.eq(Fault.NONE),
+                self.fault_pc.eq(0),
             ]
         return m

@@ -36,11 +36,18 @@ class Scoreboard(wiring.Component):
 
     def __init__(self, *, slots):
         self.slots = slots
-        super().__init__({
-            "allocate": In(1), "slot": In(range(slots)), "waits_for": In(slots), "clear": In(1),
-            "ended": In(slots),
-            "occupied": Out(slots), "blocked": Out(slots), "waiting": Out(slots).array(slots),
-        })
+        super().__init__(
+            {
+                "allocate": In(1),
+                "slot": In(range(slots)),
+                "waits_for": In(slots),
+                "clear": In(1),
+                "ended": In(slots),
+                "occupied": Out(slots),
+                "blocked": Out(slots),
+                "waiting": Out(slots).array(slots),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -50,7 +57,10 @@ class Scoreboard(wiring.Component):
             m.d.sync += [self.waiting[s].eq(left), self.blocked[s].eq(left.any())]
             with m.If(chosen):
                 m.d.sync += [
-                    self.occupied[s].eq(1), self.waiting[s].eq(self.waits_for & ~self.ended), self.blocked[s].eq(~self.clear)]
+                    self.occupied[s].eq(1),
+                    self.waiting[s].eq(self.waits_for & ~self.ended),
+                    self.blocked[s].eq(~self.clear),
+                ]
             with m.Elif(self.ended[s]):
                 m.d.sync += self.occupied[s].eq(0)
         return m

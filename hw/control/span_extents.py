@@ -65,11 +65,18 @@ class SpanExtents(wiring.Component):
 
     def __init__(self, *, config):
         self.config = config
-        super().__init__({
-            "word": In(INSTRUCTION_WIDTH), "start": In(1), "more": Out(1), "ends": Out(1),
-            **{f"last_{space}": Out(16) for space in _SPACES},
-            "behind": Out(1), "rows": Out(matmul_layout(config)["rows"].shape), "inside": Out(1),
-        })
+        super().__init__(
+            {
+                "word": In(INSTRUCTION_WIDTH),
+                "start": In(1),
+                "more": Out(1),
+                "ends": Out(1),
+                **{f"last_{space}": Out(16) for space in _SPACES},
+                "behind": Out(1),
+                "rows": Out(matmul_layout(config)["rows"].shape),
+                "inside": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -77,15 +84,13 @@ class SpanExtents(wiring.Component):
         last = {space: Signal(_EXTENT_WIDTH, name=f"last_{space}") for space in _SPACES}
         m.d.comb += [getattr(self, f"last_{space}").eq(row) for space, row in last.items()]
         m.d.comb += self.inside.eq(
-            Cat(last[space] < space_depth(self.config, space) for space in _SPACES).all() & self._table_holds(m, word))
+            Cat(last[space] < space_depth(self.config, space) for space in _SPACES).all() & self._table_holds(m, word)
+        )
 
         products = {opcode: terms for opcode, record in word.records.items() if (terms := _products(record))}
-        step = Signal(max(map(len, products.values())) + 2)     # of the products; one bit of it
-        second = Signal()                                       # the later of two spans
-        m.d.sync += [
-            step.eq(Mux(self.start, word.one_of(*products), step << 1)),
-            second.eq(self.start & word.where(_pairs)),
-        ]
+        step = Signal(max(map(len, products.values())) + 2)  # of the products; one bit of it
+        second = Signal()  # the later of two spans
+        m.d.sync += [step.eq(Mux(self.start, word.one_of(*products), step << 1)), second.eq(self.start & word.where(_pairs))]
         m.d.comb += [
             self.more.eq(word.where(lambda record: _products(record) or _pairs(record))),
             self.ends.eq(second | Cat(word.one_of(opcode) & step[len(terms) + 1] for opcode, terms in products.items()).any()),
@@ -116,7 +121,7 @@ class SpanExtents(wiring.Component):
         groups = {}
         for opcode, record in word.records.items():
             if len(record.spans_of(space)) == 1:
-                span, = record.spans_of(space)
+                (span,) = record.spans_of(space)
                 bits = {field.name: field.first for field in record.fields}
                 key = bits[span.base], *(bits[name] for name in span.rows), span.only_if
                 groups.setdefault(key, {})[opcode] = span
@@ -128,7 +133,7 @@ class SpanExtents(wiring.Component):
             with m.If(word.one_of(*group) & touched):
                 if not span.rows:
                     m.d.sync += last.eq(view[span.base])
-                elif len(span.rows) == 2:       # the product follows
+                elif len(span.rows) == 2:  # the product follows
                     m.d.sync += last.eq(view[span.base] - 1)
                 else:
                     rows = view[span.rows[0]]
@@ -155,8 +160,9 @@ class SpanExtents(wiring.Component):
 
     def _multiply(self, m, word, products, step):
         """One product a cycle: operands in step i, product in i + 1, so that the sum stands behind i + 2."""
-        left, right, product = (Signal(width, name=name, reset_less=True) for name, width in (
-            ("left", 16), ("right", 16), ("product", 32)))
+        left, right, product = (
+            Signal(width, name=name, reset_less=True) for name, width in (("left", 16), ("right", 16), ("product", 32))
+        )
         factors, exact = (Signal(16), Signal(16)), Signal()
         m.d.comb += exact.eq(word.where(_has_product_of_rows) & step[0])
         m.d.sync += [left.eq(factors[0] - ~exact), right.eq(factors[1]), product.eq(left * right)]

@@ -34,12 +34,18 @@ class StallReasons(wiring.Component):
     """
 
     def __init__(self):
-        super().__init__({
-            "waits_weights": In(1), "waits_sums": In(1), "shifting": In(1),
-            "waits": In(len(UNITS)),
-            "idle": In(1), "matmul_queued": In(1), "at_end": In(1),
-            "stall": Out(len(STALLS)),
-        })
+        super().__init__(
+            {
+                "waits_weights": In(1),
+                "waits_sums": In(1),
+                "shifting": In(1),
+                "waits": In(len(UNITS)),
+                "idle": In(1),
+                "matmul_queued": In(1),
+                "at_end": In(1),
+                "stall": Out(len(STALLS)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()

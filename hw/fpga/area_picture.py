@@ -27,7 +27,7 @@ def squarify(values, x, y, width, height):
     while areas:
         side = min(width, height)
         count = 1
-        while count < len(areas) and _worst(areas[:count + 1], side) <= _worst(areas[:count], side):
+        while count < len(areas) and _worst(areas[: count + 1], side) <= _worst(areas[:count], side):
             count += 1
         depth, offset = sum(areas[:count]) / side, 0.0
         for area in areas[:count]:
@@ -55,13 +55,18 @@ def area_picture(report):
     height = top + _HEIGHT + 3 * _MARGIN + len(report["available"]) * (_BAR + 6)
     fmax = f", {report['fmax_mhz']:.1f} MHz" if report["fmax_mhz"] else ""
     title = f"n = {report['n']} on {report['target']}: {whole:,} LUTs by block{fmax}"
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 2 * _MARGIN} {height}" font-family="sans-serif">',
-             '<rect width="100%" height="100%" fill="#fff"/>', _text(_MARGIN, 26, title, 18, "#222")]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 2 * _MARGIN} {height}" font-family="sans-serif">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        _text(_MARGIN, 26, title, 18, "#222"),
+    ]
     places = squarify(blocks.values(), _MARGIN, top, _WIDTH, _HEIGHT)
     for index, ((block, luts), (x, y, wide, high)) in enumerate(zip(blocks.items(), places)):
         label = f"{block}: {luts:,} LUTs, {luts / whole:.1%}"
-        parts.append(f'<g><title>{escape(label)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" '
-                     f'fill="{_COLOURS[index % len(_COLOURS)]}" stroke="#fff" stroke-width="2"/>')
+        parts.append(
+            f'<g><title>{escape(label)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" '
+            f'fill="{_COLOURS[index % len(_COLOURS)]}" stroke="#fff" stroke-width="2"/>'
+        )
         if wide > 8.0 * len(block) and high > 22:
             parts.append(_text(x + 6, y + 18, block))
             if high > 40 and wide > 90:
@@ -71,9 +76,13 @@ def area_picture(report):
     for resource, available in report["available"].items():
         count = report["total"][resource]
         share = count / available if available else float(count > 0)
-        parts += [f'<rect x="{_MARGIN}" y="{y}" width="{_WIDTH}" height="{_BAR}" fill="#ddd"/>',
-                  (f'<rect x="{_MARGIN}" y="{y}" width="{_WIDTH * min(1, share):.1f}" height="{_BAR}" '
-                   f'fill="{"#59a14f" if share <= 1 else "#e15759"}"/>'),
-                  _text(_MARGIN + 8, y + 18, f"{resource.upper()}: {count:,} of {available:,} ({share:.0%})", colour="#000")]
+        parts += [
+            f'<rect x="{_MARGIN}" y="{y}" width="{_WIDTH}" height="{_BAR}" fill="#ddd"/>',
+            (
+                f'<rect x="{_MARGIN}" y="{y}" width="{_WIDTH * min(1, share):.1f}" height="{_BAR}" '
+                f'fill="{"#59a14f" if share <= 1 else "#e15759"}"/>'
+            ),
+            _text(_MARGIN + 8, y + 18, f"{resource.upper()}: {count:,} of {available:,} ({share:.0%})", colour="#000"),
+        ]
         y += _BAR + 6
     return "\n".join([*parts, "</svg>\n"])

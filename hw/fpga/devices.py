@@ -35,8 +35,12 @@ def largest_cores(names, folder, *, preset="tiny", progress=None, implement=impl
         key = part.family, part.synthesis, n
         if key not in needs:
             config = from_preset(preset, n=n)
-            report = implement(config, Target(part.name, part), folder / f"{part.name}-n{n}",
-                               progress=lambda text: progress and progress(f"n = {n} for {part.name}: {text}"))
+            report = implement(
+                config,
+                Target(part.name, part),
+                folder / f"{part.name}-n{n}",
+                progress=lambda text: progress and progress(f"n = {n} for {part.name}: {text}"),
+            )
             needs[key] = {resource: report[resource] for resource in RESOURCES}
         return needs[key]
 

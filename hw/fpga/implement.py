@@ -21,8 +21,20 @@ _IN_BLOCK_RAM = {"unified_buffer": "unified_buffer_depth", "accumulators": "accu
 _TINY_DEPTH = 128
 
 #: What an earlier run may have left; the tools' own files go when a tool runs again.
-_RESULTS = ("report.json", "area.svg", "latches.txt", "netlist.json", "stat.json", "nextpnr.log", "timing.json", "pins",
-            "routed", "top.bit", "top.bin", "top.fs")
+_RESULTS = (
+    "report.json",
+    "area.svg",
+    "latches.txt",
+    "netlist.json",
+    "stat.json",
+    "nextpnr.log",
+    "timing.json",
+    "pins",
+    "routed",
+    "top.bit",
+    "top.bin",
+    "top.fs",
+)
 
 
 def _design(config, target, pnr):
@@ -39,8 +51,11 @@ def _sum(blocks):
 
 def _lacks(counts, target):
     """What the part has too little of: {resource: text}."""
-    return {resource: f"{counts[resource]:,} {resource.upper()} of {available:,}"
-            for resource, available in target.part.available.items() if counts.get(resource, 0) > available}
+    return {
+        resource: f"{counts[resource]:,} {resource.upper()} of {available:,}"
+        for resource, available in target.part.available.items()
+        if counts.get(resource, 0) > available
+    }
 
 
 def shortcomings(report, config, target):
@@ -52,10 +67,11 @@ def shortcomings(report, config, target):
 
     for block, depth in _IN_BLOCK_RAM.items():
         if getattr(config, depth) >= _TINY_DEPTH and count(block, "bram") < config.n:
-            found.append(f"{count(block, 'bram')} block RAMs for the {config.n} memories of {block}: "
-                         f"the others are in LUTs or flip-flops")
-    if target.part.dsp and count("array", "dsp") < config.n ** 2:
-        found.append(f"{count('array', 'dsp')} DSPs for the {config.n ** 2} multipliers of the array: the others are in LUTs")
+            found.append(
+                f"{count(block, 'bram')} block RAMs for the {config.n} memories of {block}: the others are in LUTs or flip-flops"
+            )
+    if target.part.dsp and count("array", "dsp") < config.n**2:
+        found.append(f"{count('array', 'dsp')} DSPs for the {config.n**2} multipliers of the array: the others are in LUTs")
     lacks = _lacks(report["total"], target)
     if lacks:
         found.append(f"n = {config.n} does not fit {target.part.name}: it takes {', '.join(lacks.values())}")
@@ -90,8 +106,9 @@ def advice(report, config, target):
     if report["fmax_mhz"] and report["fmax_mhz"] < report["clock_mhz"]:
         reached = f"{report['fmax_mhz']:.1f} MHz reached, {report['clock_mhz']:.1f} MHz aimed at"
         if config.cell_stages < STAGES[-1]:
-            found.append(f"{reached}: a cell of more stages is faster (--cell-stages, now {config.cell_stages}, "
-                         f"at most {STAGES[-1]})")
+            found.append(
+                f"{reached}: a cell of more stages is faster (--cell-stages, now {config.cell_stages}, at most {STAGES[-1]})"
+            )
         else:
             found.append(f"{reached}: try --across-blocks, or another --seed")
     return found
@@ -137,8 +154,9 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
     """
     kind = target.family.place_and_route
     if pnr and kind is None:
-        raise SynthesisError(f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; "
-                             f"leave out --pnr")
+        raise SynthesisError(
+            f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; leave out --pnr"
+        )
     _refuse_too_large(config.n, target.part)
     if pnr:
         need_tools(kind)
@@ -150,8 +168,10 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
 def _refuse_too_large(n, part):
     resource, count = part.least(n)
     if n not in part.sizes:
-        raise SynthesisError(f"n = {n} does not fit {part.name}: its cells take at least {count:,} {resource.upper()} of "
-                             f"{part.available[resource]:,}; try --n {part.sizes[0]} or less, or a larger part (--target)")
+        raise SynthesisError(
+            f"n = {n} does not fit {part.name}: its cells take at least {count:,} {resource.upper()} of "
+            f"{part.available[resource]:,}; try --n {part.sizes[0]} or less, or a larger part (--target)"
+        )
 
 
 def _implement(config, target, folder, pnr, across_blocks, seed, progress):
@@ -168,22 +188,40 @@ def _implement(config, target, folder, pnr, across_blocks, seed, progress):
     progress("generating Verilog")
     verilog, top = _design(config, target, pnr)
     stage("generate")
-    blocks, memories, layout = synthesize(verilog, target, folder, top=top, flat=pnr, across_blocks=across_blocks,
-                                          progress=tool_progress)
+    blocks, memories, layout = synthesize(
+        verilog, target, folder, top=top, flat=pnr, across_blocks=across_blocks, progress=tool_progress
+    )
     stage("yosys")
     report = {
-        "target": target.name, "part": target.part.name, "board": target.board and target.board.name, "n": config.n,
-        "config": asdict(config), "across_blocks": across_blocks, "seed": seed, "placed": False, "blocks": blocks,
+        "target": target.name,
+        "part": target.part.name,
+        "board": target.board and target.board.name,
+        "n": config.n,
+        "config": asdict(config),
+        "across_blocks": across_blocks,
+        "seed": seed,
+        "placed": False,
+        "blocks": blocks,
         "registers_for_memories": memories,
-        "available": target.part.available, "total": _sum(blocks), "fmax_mhz": None, "clock_mhz": target.clock_mhz, "met": None,
-        "critical_path": [], "bitstream": None,
+        "available": target.part.available,
+        "total": _sum(blocks),
+        "fmax_mhz": None,
+        "clock_mhz": target.clock_mhz,
+        "met": None,
+        "critical_path": [],
+        "bitstream": None,
     }
     if pnr and not _lacks(report["total"], target):
         report |= _placed(report, target, folder, layout, seed, tool_progress)
         stage("nextpnr")
     own = {block: counts for block, counts in blocks.items() if target.board or block != AROUND}
-    report |= {"blocks": own, **_sum(own), "fits": not _lacks(report["total"], target), "stage_seconds": times,
-               "seconds": round(time.perf_counter() - started, 1)}
+    report |= {
+        "blocks": own,
+        **_sum(own),
+        "fits": not _lacks(report["total"], target),
+        "stage_seconds": times,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
     return _judged(report, config, target, folder)
 
 
@@ -194,9 +232,15 @@ def _placed(report, target, folder, layout, seed, progress):
     placed = used(measured, target.family.place_and_route)
     blocks["placement"] = {resource: placed.get(resource, count) - count for resource, count in report["total"].items()}
     clock = core_clock(measured, target.clock_mhz)
-    return {"placed": True, "total": _sum(blocks), "bitstream": str(bitstream), "fmax_mhz": clock["achieved"],
-            "clock_mhz": clock["constraint"], "met": clock["achieved"] >= clock["constraint"] if target.board else None,
-            "critical_path": critical_path(measured, clock["name"], layout)}
+    return {
+        "placed": True,
+        "total": _sum(blocks),
+        "bitstream": str(bitstream),
+        "fmax_mhz": clock["achieved"],
+        "clock_mhz": clock["constraint"],
+        "met": clock["achieved"] >= clock["constraint"] if target.board else None,
+        "critical_path": critical_path(measured, clock["name"], layout),
+    }
 
 
 def _judged(report, config, target, folder):

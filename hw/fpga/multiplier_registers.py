@@ -11,8 +11,12 @@ def _is_net(bits):
 
 def _is_plain(cell):
     """A flip-flop without enable and reset."""
-    return (cell["type"] == "TRELLIS_FF" and cell["parameters"].get("CEMUX", "1").strip() == "1"
-            and cell["parameters"].get("CLKMUX", "CLK") == "CLK" and not _is_net(cell["connections"].get("LSR", [])))
+    return (
+        cell["type"] == "TRELLIS_FF"
+        and cell["parameters"].get("CEMUX", "1").strip() == "1"
+        and cell["parameters"].get("CLKMUX", "CLK") == "CLK"
+        and not _is_net(cell["connections"].get("LSR", []))
+    )
 
 
 def move_registers(netlist):
@@ -68,10 +72,18 @@ def _take_input_registers(name, cells, drivers, loads, clocks):
     """Both factors' registers, or none: nextpnr does not know the timing of one. Returns how many."""
     cell = cells[name]
     connections = cell["connections"]
-    inputs = {side: {pin: drivers.get(connections[pin][0]) for pin in (f"{side}{i}" for i in range(_WIDTH))
-                     if _is_net(connections.get(pin, []))} for side in "AB"}
-    if not all(registers and all(register and _is_plain(cells[register]) for register in registers.values())
-               for registers in inputs.values()):
+    inputs = {
+        side: {
+            pin: drivers.get(connections[pin][0])
+            for pin in (f"{side}{i}" for i in range(_WIDTH))
+            if _is_net(connections.get(pin, []))
+        }
+        for side in "AB"
+    }
+    if not all(
+        registers and all(register and _is_plain(cells[register]) for register in registers.values())
+        for registers in inputs.values()
+    ):
         return 0
     for side, registers in inputs.items():
         clocks |= {cells[register]["connections"]["CLK"][0] for register in registers.values()}
@@ -89,10 +101,14 @@ def _take_input_registers(name, cells, drivers, loads, clocks):
 def _take_output_registers(cell, cells, loads, clocks):
     """The product's register. Returns how many: 0 or 1."""
     connections = cell["connections"]
-    outputs = {pin: loads[connections[pin][0]] for pin in (f"P{i}" for i in range(2 * _WIDTH))
-               if _is_net(connections.get(pin, [])) and loads.get(connections[pin][0])}
-    if not outputs or not all(len(readers) == 1 and readers[0][1] == "DI" and _is_plain(cells[readers[0][0]])
-                              for readers in outputs.values()):
+    outputs = {
+        pin: loads[connections[pin][0]]
+        for pin in (f"P{i}" for i in range(2 * _WIDTH))
+        if _is_net(connections.get(pin, [])) and loads.get(connections[pin][0])
+    }
+    if not outputs or not all(
+        len(readers) == 1 and readers[0][1] == "DI" and _is_plain(cells[readers[0][0]]) for readers in outputs.values()
+    ):
         return 0
     for pin, ((register, _),) in outputs.items():
         clocks.add(cells[register]["connections"]["CLK"][0])

@@ -37,8 +37,10 @@ class Layout:
 
     def __init__(self, verilog, top):
         bodies = {match[1]: match[0] for match in _MODULE.finditer(verilog)}
-        self._instances = {name: [(instance, module) for module, instance in _INSTANCE.findall(body) if module in bodies]
-                           for name, body in bodies.items()}
+        self._instances = {
+            name: [(instance, module) for module, instance in _INSTANCE.findall(body) if module in bodies]
+            for name, body in bodies.items()
+        }
         self.chain = self._path_to_core(top, "")
         self.blocks = {}
         for parent, path in self.chain.items():
@@ -132,7 +134,7 @@ def registers_for_memories(log, verilog):
     found = {name: None for name in _IN_FLIP_FLOPS.findall(log)}
     for name, line in _REPLACED.findall(log):
         # The line is where the memory is written; its declaration is above, in the same module.
-        declarations = (_DECLARATION.search(text) for text in reversed(lines[:int(line)]) if f" {name} [" in text)
+        declarations = (_DECLARATION.search(text) for text in reversed(lines[: int(line)]) if f" {name} [" in text)
         declaration = next((match for match in declarations if match), None)
         width, depth = (int(declaration[1]) + 1, int(declaration[2]) + 1) if declaration else (0, 0)
         if depth != 1:

@@ -20,8 +20,10 @@ _COUNTED = {
 }
 
 #: What the tools add to the name of a net or a register to name a cell: `_LUT4_Z_2`, `$CCU2_COMB0`.
-_ADDED = re.compile(r"(?:_(?:LUT[1-6]|CCU2C|TRELLIS_FF|TRELLIS_DPR16X4|DP16KD|MULT18X18D|SB_\w+?|DFF\w*?|ALU|MUX2_LUT\d)"
-                    r"(?=_|\$|$)|\$(?:CCU2|DPRAM|RAMW|glb|nextpnr)).*$")
+_ADDED = re.compile(
+    r"(?:_(?:LUT[1-6]|CCU2C|TRELLIS_FF|TRELLIS_DPR16X4|DP16KD|MULT18X18D|SB_\w+?|DFF\w*?|ALU|MUX2_LUT\d)"
+    r"(?=_|\$|$)|\$(?:CCU2|DPRAM|RAMW|glb|nextpnr)).*$"
+)
 
 
 def used(report, kind):
@@ -49,18 +51,27 @@ def critical_path(report, clock, layout):
         `kind` ("clk-to-q", "routing", "logic", "setup"), `from` and `to` (names of the design), `from_cell` and `to_cell`
         (names of the tools, with the pin), `net` or None, `block` that the step ends in, `delay_ns`.
     """
-    paths = [path["path"] for path in report["critical_paths"]
-             if all(path[end].endswith(f"edge {clock}") for end in ("from", "to"))]
+    paths = [
+        path["path"] for path in report["critical_paths"] if all(path[end].endswith(f"edge {clock}") for end in ("from", "to"))
+    ]
     steps = []
     block = None
     for step in max(paths, key=lambda path: sum(step["delay"] for step in path), default=()):
         ends = [step[end]["cell"] for end in ("from", "to")]
         if not ends[1].startswith("$"):
             block = layout.block_of(ends[1])
-        steps.append({
-            "kind": step["type"], "from": _design_name(ends[0], layout), "to": _design_name(ends[1], layout),
-            "from_cell": f"{ends[0]}.{step['from']['port']}", "to_cell": f"{ends[1]}.{step['to']['port']}",
-            "net": step.get("net"), "block": block, "delay_ns": round(step["delay"], 3)})
+        steps.append(
+            {
+                "kind": step["type"],
+                "from": _design_name(ends[0], layout),
+                "to": _design_name(ends[1], layout),
+                "from_cell": f"{ends[0]}.{step['from']['port']}",
+                "to_cell": f"{ends[1]}.{step['to']['port']}",
+                "net": step.get("net"),
+                "block": block,
+                "delay_ns": round(step["delay"], 3),
+            }
+        )
     return steps
 
 
@@ -96,17 +107,50 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
     kind, part = target.family.place_and_route, target.part
     pins = part.pins if constraints is None else constraints
     pin_options, routed, pack, bitstream = {
-        "ecp5": (["--lpf", "pins"] if pins else ["--lpf-allow-unconstrained"], ["--textcfg", "routed"],
-                 ["--compress", "routed", "top.bit"], "top.bit"),
-        "ice40": (["--pcf", "pins"] if pins else ["--pcf-allow-unconstrained"], ["--asc", "routed"],
-                  ["routed", "top.bin"], "top.bin"),
-        "himbaechel-gowin": (["--vopt", "cst=pins"], ["--write", "routed"],
-                             ["-d", part.name.upper(), "-o", "top.fs", "routed"], "top.fs"),
+        "ecp5": (
+            ["--lpf", "pins"] if pins else ["--lpf-allow-unconstrained"],
+            ["--textcfg", "routed"],
+            ["--compress", "routed", "top.bit"],
+            "top.bit",
+        ),
+        "ice40": (
+            ["--pcf", "pins"] if pins else ["--pcf-allow-unconstrained"],
+            ["--asc", "routed"],
+            ["routed", "top.bin"],
+            "top.bin",
+        ),
+        "himbaechel-gowin": (
+            ["--vopt", "cst=pins"],
+            ["--write", "routed"],
+            ["-d", part.name.upper(), "-o", "top.fs", "routed"],
+            "top.fs",
+        ),
     }[kind]
     (folder / "pins").write_text(pins)
-    run_tool(f"nextpnr-{kind}", [
-        *part.options, "--json", "netlist.json", *pin_options, *routed, "--freq", f"{target.clock_mhz:g}", "--seed", str(seed),
-        "--timing-allow-fail", "--report", "timing.json", "-q", "-l", "nextpnr.log",
-    ], folder=folder, makes="routed", log="nextpnr.log", timeout=_TIMEOUT, progress=progress)
+    run_tool(
+        f"nextpnr-{kind}",
+        [
+            *part.options,
+            "--json",
+            "netlist.json",
+            *pin_options,
+            *routed,
+            "--freq",
+            f"{target.clock_mhz:g}",
+            "--seed",
+            str(seed),
+            "--timing-allow-fail",
+            "--report",
+            "timing.json",
+            "-q",
+            "-l",
+            "nextpnr.log",
+        ],
+        folder=folder,
+        makes="routed",
+        log="nextpnr.log",
+        timeout=_TIMEOUT,
+        progress=progress,
+    )
     run_tool(_PACKERS[kind], pack, folder=folder, makes=bitstream, timeout=_PACK_TIMEOUT, progress=progress)
     return json.loads((folder / "timing.json").read_text()), folder / bitstream

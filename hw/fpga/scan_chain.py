@@ -41,6 +41,6 @@ module top (
     chain <= load ? seen : {{chain[{seen - 2}:0], drive[{driven - 1}]}};
   end
   assign scan_o = chain[{seen - 1}];
-  {module} core ({', '.join(connections)});
+  {module} core ({", ".join(connections)});
 endmodule
 """

@@ -21,14 +21,19 @@ tee -o latches.txt select -list t:$dlatch t:$adlatch t:$dlatchsr
 """
 
 #: Each module once, with its hierarchy: quick, as what repeats is synthesized once.
-_HIERARCHICAL = _READ + """
+_HIERARCHICAL = (
+    _READ
+    + """
 {synthesis} {hierarchical} -top {top}
 tee -o stat.json stat -json
 """
+)
 
 #: Each block on its own, flattened; then all of them in one module. Yosys' mapper to LUTs loses the names of what it maps, so
 #: blocks that are only then put together are what makes every cell's path, and a report by block, exact.
-_FLAT = _READ + """
+_FLAT = (
+    _READ
+    + """
 {keep}
 {synthesis} {flat} -top {top} -run begin:check
 autoname
@@ -38,6 +43,7 @@ opt_clean
 {pads}
 {synthesis} {flat} -top {top} -json netlist.json -run check:
 """
+)
 
 
 class SynthesisError(RuntimeError):
@@ -79,12 +85,24 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     layout = Layout(verilog, top)
     kept = sorted({*layout.chain, *(module for _, module in layout.blocks.values())} - {top})
     script = (_FLAT if flat else _HIERARCHICAL).format(
-        synthesis=f"{family.synthesis} {part.synthesis}", flat=family.flat, hierarchical=family.hierarchical, top=top,
-        before=family.before, pads=family.pads,
-        keep="" if across_blocks else f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}")
+        synthesis=f"{family.synthesis} {part.synthesis}",
+        flat=family.flat,
+        hierarchical=family.hierarchical,
+        top=top,
+        before=family.before,
+        pads=family.pads,
+        keep="" if across_blocks else f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}",
+    )
     (folder / "synth.ys").write_text(script)
-    run_tool("yosys", ["-q", "-l", "yosys.log", "-s", "synth.ys"], folder=folder,
-              makes="netlist.json" if flat else "stat.json", log="yosys.log", timeout=_TIMEOUT, progress=progress)
+    run_tool(
+        "yosys",
+        ["-q", "-l", "yosys.log", "-s", "synth.ys"],
+        folder=folder,
+        makes="netlist.json" if flat else "stat.json",
+        log="yosys.log",
+        timeout=_TIMEOUT,
+        progress=progress,
+    )
     latches = (folder / "latches.txt").read_text().split()
     if latches:
         raise SynthesisError(f"latches: {', '.join(latches[:3])}; every register has to have a clock")
@@ -97,7 +115,8 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         statistics = json.loads((folder / "stat.json").read_text())["modules"]
         modules = {
             name.removeprefix("\\"): {cell.removeprefix("\\"): number for cell, number in module["num_cells_by_type"].items()}
-            for name, module in statistics.items()}
+            for name, module in statistics.items()
+        }
         blocks = layout.count_modules(modules, family.cells)
     memories = registers_for_memories((folder / "yosys.log").read_text(), verilog)
     return blocks, memories, layout

@@ -49,32 +49,59 @@ def _cells(resource, *names, count=1):
     return dict.fromkeys(names, (resource, count))
 
 
-FAMILIES = {family.name: family for family in (
-    Family(
-        "ecp5", "synth_ecp5 -nowidelut", place_and_route="ecp5",
-        # A CCU2C is two LUTs; a 16 x 4 memory is four, and two for its write port.
-        cells=_cells("lut", "LUT4") | _cells("lut", "CCU2C", count=2) | _cells("lut", "TRELLIS_DPR16X4", count=6)
-        | _cells("ff", "TRELLIS_FF") | _cells("dsp", "MULT18X18D") | _cells("bram", "DP16KD")),
-    Family(
-        "ice40", "synth_ice40", place_and_route="ice40",
-        cells=_cells("lut", "SB_LUT4") | _cells("dsp", "SB_MAC16") | _cells("bram", "SB_RAM40_4K")
-        | _cells("ff", *(f"SB_DFF{kind}" for kind in ("", "E", "SR", "ESR", "SS", "ESS", "R", "ER", "S", "ES")))),
-    Family(
-        "gw2a", "synth_gowin -family gw2a -nowidelut -noiopads", place_and_route="himbaechel-gowin",
-        pads="iopadmap -bits -inpad IBUF O:I -outpad OBUF I:O",
-        # Yosys' own script for LUTs without its last step, &mfs: in 0.70 that aborts on some carry chains of this family.
-        before='scratchpad -set abc9.script "+&scorr; &sweep; &dc2; &dch -f -r; &ps; &if {W} {D} {R} -v"',
-        cells=_cells("lut", "LUT1", "LUT2", "LUT3", "LUT4", "ALU") | _cells("lut", "RAM16SDP4", "RAM16SDP2", "RAM16SDP1", count=6)
-        | _cells("ff", *(f"DFF{kind}" for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")))
-        | _cells("dsp", "MULT9X9", "MULT18X18") | _cells("dsp", "MULT36X36", count=4)
-        | _cells("bram", "SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B")),
-    Family(
-        "xilinx7", "synth_xilinx -family xc7 -noiopad -noclkbuf", flat="-flatten", hierarchical="",
-        cells=_cells("lut", *(f"LUT{size}" for size in range(1, 7)), "SRL16E", "SRLC32E")
-        | _cells("lut", "RAM32M", "RAM64M", count=4) | _cells("lut", "RAM32X1D", "RAM64X1D", count=2)
-        | _cells("ff", "FDRE", "FDSE", "FDCE", "FDPE") | _cells("dsp", "DSP48E1")
-        | _cells("bram", "RAMB18E1") | _cells("bram", "RAMB36E1", count=2)),
-)}
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family(
+            "ecp5",
+            "synth_ecp5 -nowidelut",
+            place_and_route="ecp5",
+            # A CCU2C is two LUTs; a 16 x 4 memory is four, and two for its write port.
+            cells=_cells("lut", "LUT4")
+            | _cells("lut", "CCU2C", count=2)
+            | _cells("lut", "TRELLIS_DPR16X4", count=6)
+            | _cells("ff", "TRELLIS_FF")
+            | _cells("dsp", "MULT18X18D")
+            | _cells("bram", "DP16KD"),
+        ),
+        Family(
+            "ice40",
+            "synth_ice40",
+            place_and_route="ice40",
+            cells=_cells("lut", "SB_LUT4")
+            | _cells("dsp", "SB_MAC16")
+            | _cells("bram", "SB_RAM40_4K")
+            | _cells("ff", *(f"SB_DFF{kind}" for kind in ("", "E", "SR", "ESR", "SS", "ESS", "R", "ER", "S", "ES"))),
+        ),
+        Family(
+            "gw2a",
+            "synth_gowin -family gw2a -nowidelut -noiopads",
+            place_and_route="himbaechel-gowin",
+            pads="iopadmap -bits -inpad IBUF O:I -outpad OBUF I:O",
+            # Yosys' own script for LUTs without its last step, &mfs: in 0.70 that aborts on some carry chains of this family.
+            before='scratchpad -set abc9.script "+&scorr; &sweep; &dc2; &dch -f -r; &ps; &if {W} {D} {R} -v"',
+            cells=_cells("lut", "LUT1", "LUT2", "LUT3", "LUT4", "ALU")
+            | _cells("lut", "RAM16SDP4", "RAM16SDP2", "RAM16SDP1", count=6)
+            | _cells("ff", *(f"DFF{kind}" for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")))
+            | _cells("dsp", "MULT9X9", "MULT18X18")
+            | _cells("dsp", "MULT36X36", count=4)
+            | _cells("bram", "SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B"),
+        ),
+        Family(
+            "xilinx7",
+            "synth_xilinx -family xc7 -noiopad -noclkbuf",
+            flat="-flatten",
+            hierarchical="",
+            cells=_cells("lut", *(f"LUT{size}" for size in range(1, 7)), "SRL16E", "SRLC32E")
+            | _cells("lut", "RAM32M", "RAM64M", count=4)
+            | _cells("lut", "RAM32X1D", "RAM64X1D", count=2)
+            | _cells("ff", "FDRE", "FDSE", "FDCE", "FDPE")
+            | _cells("dsp", "DSP48E1")
+            | _cells("bram", "RAMB18E1")
+            | _cells("bram", "RAMB36E1", count=2),
+        ),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -104,11 +131,12 @@ class Part:
 
     def least(self, n):
         """What the cells of a core take at least: `(resource, count)`."""
-        return ("dsp", n ** 2) if self.dsp else ("lut", _LUTS_A_CELL * n ** 2)
+        return ("dsp", n**2) if self.dsp else ("lut", _LUTS_A_CELL * n**2)
 
     @property
     def sizes(self):
         """Sizes n of cores that the cells do not rule out, the largest first."""
+
         def possible(n):
             resource, count = self.least(n)
             return count <= self.available[resource]
@@ -121,23 +149,55 @@ _ECP5_SOURCE = "Lattice FPGA-DS-02012"
 _XILINX_SOURCE = "AMD DS180 and UG474"
 _ICE40_UP_SOURCE = "Lattice FPGA-DS-02008"
 
-PARTS = {part.name: part for part in (
-    # A 25F by another name, and another identity in the bitstream: all of it can be used.
-    Part("ecp5-12", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--12k", *_ECP5)),
-    Part("ecp5-25", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--25k", *_ECP5)),
-    Part("ecp5-45", "ecp5", _ECP5_SOURCE, lut=43_848, ff=43_848, dsp=72, bram=108, options=("--45k", *_ECP5)),
-    Part("ecp5-85", "ecp5", _ECP5_SOURCE, lut=83_640, ff=83_640, dsp=156, bram=208, options=("--85k", *_ECP5)),
-    Part("ice40-up5k", "ice40", _ICE40_UP_SOURCE, lut=5_280, ff=5_280, dsp=8, bram=30,
-         options=("--up5k", "--package", "sg48"), synthesis="-device u -dsp", clock_mhz=24.0),
-    Part("ice40-hx8k", "ice40", "Lattice FPGA-DS-02029", lut=7_680, ff=7_680, dsp=0, bram=32,
-         options=("--hx8k", "--package", "ct256"), synthesis="-device hx", clock_mhz=48.0),
-    Part("gw2a-18", "gw2a", "Gowin DS102", lut=20_736, ff=15_552, dsp=48, bram=46,
-         options=("--device", "GW2A-LV18PG256C8/I7", "--vopt", "family=GW2A-18"), clock_mhz=50.0,
-         pins='IO_LOC "clk" H11;\nIO_LOC "scan_i" T10;\nIO_LOC "load" T3;\nIO_LOC "scan_o" L16;\n'),
-    Part("xc7a100t", "xilinx7", _XILINX_SOURCE, lut=63_400, ff=126_800, dsp=240, bram=270),
-    Part("xc7a200t", "xilinx7", _XILINX_SOURCE, lut=134_600, ff=269_200, dsp=740, bram=730),
-    Part("xc7k325t", "xilinx7", _XILINX_SOURCE, lut=203_800, ff=407_600, dsp=840, bram=890),
-)}
+PARTS = {
+    part.name: part
+    for part in (
+        # A 25F by another name, and another identity in the bitstream: all of it can be used.
+        Part("ecp5-12", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--12k", *_ECP5)),
+        Part("ecp5-25", "ecp5", _ECP5_SOURCE, lut=24_288, ff=24_288, dsp=28, bram=56, options=("--25k", *_ECP5)),
+        Part("ecp5-45", "ecp5", _ECP5_SOURCE, lut=43_848, ff=43_848, dsp=72, bram=108, options=("--45k", *_ECP5)),
+        Part("ecp5-85", "ecp5", _ECP5_SOURCE, lut=83_640, ff=83_640, dsp=156, bram=208, options=("--85k", *_ECP5)),
+        Part(
+            "ice40-up5k",
+            "ice40",
+            _ICE40_UP_SOURCE,
+            lut=5_280,
+            ff=5_280,
+            dsp=8,
+            bram=30,
+            options=("--up5k", "--package", "sg48"),
+            synthesis="-device u -dsp",
+            clock_mhz=24.0,
+        ),
+        Part(
+            "ice40-hx8k",
+            "ice40",
+            "Lattice FPGA-DS-02029",
+            lut=7_680,
+            ff=7_680,
+            dsp=0,
+            bram=32,
+            options=("--hx8k", "--package", "ct256"),
+            synthesis="-device hx",
+            clock_mhz=48.0,
+        ),
+        Part(
+            "gw2a-18",
+            "gw2a",
+            "Gowin DS102",
+            lut=20_736,
+            ff=15_552,
+            dsp=48,
+            bram=46,
+            options=("--device", "GW2A-LV18PG256C8/I7", "--vopt", "family=GW2A-18"),
+            clock_mhz=50.0,
+            pins='IO_LOC "clk" H11;\nIO_LOC "scan_i" T10;\nIO_LOC "load" T3;\nIO_LOC "scan_o" L16;\n',
+        ),
+        Part("xc7a100t", "xilinx7", _XILINX_SOURCE, lut=63_400, ff=126_800, dsp=240, bram=270),
+        Part("xc7a200t", "xilinx7", _XILINX_SOURCE, lut=134_600, ff=269_200, dsp=740, bram=730),
+        Part("xc7k325t", "xilinx7", _XILINX_SOURCE, lut=203_800, ff=407_600, dsp=840, bram=890),
+    )
+}
 
 #: A family stands for its largest part.
 _FAMILY_PARTS = {"ecp5": "ecp5-85", "ice40": "ice40-up5k", "xilinx7": "xc7k325t"}
@@ -163,6 +223,7 @@ class Target:
 
 def _boards():
     from ..boards import BOARDS  # here, as it takes a second
+
     return BOARDS
 
 

@@ -32,10 +32,7 @@ class DelayLine(wiring.Component):
         if cycles < 2:
             raise ValueError(f"cycles must be at least 2, not {cycles!r}")
         self.cycles = cycles
-        super().__init__({
-            "i_valid": In(1), "i_data": In(width),
-            "o_valid": Out(1), "o_data": Out(width),
-        })
+        super().__init__({"i_valid": In(1), "i_data": In(width), "o_valid": Out(1), "o_data": Out(width)})
 
     def elaborate(self, platform):
         m = Module()

@@ -31,10 +31,7 @@ class WidthConverter(wiring.Component):
 
     def __init__(self, *, width, ratio):
         self.ratio = ratio
-        super().__init__({
-            "i_valid": In(1), "i": In(width),
-            "o_valid": Out(1), "o": Out(width * ratio),
-        })
+        super().__init__({"i_valid": In(1), "i": In(width), "o_valid": Out(1), "o": Out(width * ratio)})
 
     def elaborate(self, platform):
         m = Module()
@@ -43,15 +40,9 @@ class WidthConverter(wiring.Component):
             return m
         earlier = Signal(len(self.o) - len(self.i))
         count = Signal(range(self.ratio))
-        m.d.comb += [
-            self.o.eq(Cat(earlier, self.i)),
-            self.o_valid.eq(self.i_valid & (count == self.ratio - 1)),
-        ]
+        m.d.comb += [self.o.eq(Cat(earlier, self.i)), self.o_valid.eq(self.i_valid & (count == self.ratio - 1))]
         with m.If(self.i_valid):
-            m.d.sync += [
-                earlier.eq(self.o[len(self.i):]),
-                count.eq(count + 1),
-            ]
+            m.d.sync += [earlier.eq(self.o[len(self.i) :]), count.eq(count + 1)]
             with m.If(self.o_valid):
                 m.d.sync += count.eq(0)
         return m

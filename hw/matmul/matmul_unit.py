@@ -65,16 +65,26 @@ class MatmulUnit(wiring.Component):
         self.matmul = matmul
         self.pass_ = pass_
         self.slot_shape = matmul["tag"].shape["slot"].shape
-        super().__init__({
-            "port": In(unit_port(matmul)),
-            "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(self.slot_shape),
-            "coming": In(1), "switch": Out(1),
-            "address": Out(pass_["buffer"].shape),
-            "read_row": Out(pass_["acc"].shape), "start": Out(1), "bias_row": Out(pass_["bias"].shape),
-            "write": Out(1), "write_row": Out(pass_["acc"].shape),
-            "issued": Out(1), "idle": Out(1),
-            "waits_weights": Out(1), "waits_sums": Out(1),
-        })
+        super().__init__(
+            {
+                "port": In(unit_port(matmul)),
+                "blocked": In(1 << pass_["slot"].width),
+                "held": Out(1),
+                "head_slot": Out(self.slot_shape),
+                "coming": In(1),
+                "switch": Out(1),
+                "address": Out(pass_["buffer"].shape),
+                "read_row": Out(pass_["acc"].shape),
+                "start": Out(1),
+                "bias_row": Out(pass_["bias"].shape),
+                "write": Out(1),
+                "write_row": Out(pass_["acc"].shape),
+                "issued": Out(1),
+                "idle": Out(1),
+                "waits_weights": Out(1),
+                "waits_sums": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()

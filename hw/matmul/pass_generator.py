@@ -23,10 +23,7 @@ class PassGenerator(wiring.Component):
 
     def __init__(self, *, matmul, pass_):
         self._copied = [name for name, _ in pass_ if name not in ("buffer", "acc", "bias", "end", "last", "slot")]
-        super().__init__({
-            "i": In(stream.Signature(matmul)),
-            "o": Out(stream.Signature(pass_)),
-        })
+        super().__init__({"i": In(stream.Signature(matmul)), "o": Out(stream.Signature(pass_))})
 
     def elaborate(self, platform):
         m = Module()

@@ -49,18 +49,33 @@ class RowIssuer(wiring.Component):
     in_flight = 8
 
     def __init__(self, *, pass_):
-        self.row_layout = data.StructLayout({
-            "buffer": pass_["buffer"].shape, "acc": pass_["acc"].shape, "bias": pass_["bias"].shape, "start": 1,
-            "first": 1, "last": 1, "last_pass": 1,
-        })
-        super().__init__({
-            "i": In(stream.Signature(pass_)),
-            "blocked": In(1 << pass_["slot"].width), "held": Out(1), "head_slot": Out(pass_["slot"].shape),
-            "coming": In(1), "switch": Out(1),
-            "row_valid": Out(1), "row": Out(self.row_layout),
-            "written_first": In(1), "written_last": In(1),
-            "waits_weights": Out(1), "waits_sums": Out(1),
-        })
+        self.row_layout = data.StructLayout(
+            {
+                "buffer": pass_["buffer"].shape,
+                "acc": pass_["acc"].shape,
+                "bias": pass_["bias"].shape,
+                "start": 1,
+                "first": 1,
+                "last": 1,
+                "last_pass": 1,
+            }
+        )
+        super().__init__(
+            {
+                "i": In(stream.Signature(pass_)),
+                "blocked": In(1 << pass_["slot"].width),
+                "held": Out(1),
+                "head_slot": Out(pass_["slot"].shape),
+                "coming": In(1),
+                "switch": Out(1),
+                "row_valid": Out(1),
+                "row": Out(self.row_layout),
+                "written_first": In(1),
+                "written_last": In(1),
+                "waits_weights": Out(1),
+                "waits_sums": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -69,17 +84,15 @@ class RowIssuer(wiring.Component):
 
         # Passes in the array: a ring, filled at `newest`, whose first rows are written at `unwritten`, emptied at `oldest`.
         size = self.in_flight
-        entries = [Signal(data.StructLayout({"low": len(head.acc), "high": len(head.rows)}), name=f"entry_{i}")
-                   for i in range(size)]
+        entries = [
+            Signal(data.StructLayout({"low": len(head.acc), "high": len(head.rows)}), name=f"entry_{i}") for i in range(size)
+        ]
         valid, unstarted = Signal(size), Signal(size)
         newest, unwritten, oldest = (Signal(range(size), name=name) for name in ("newest", "unwritten", "oldest"))
         blocks = Signal(2 * size)
         for i, entry in enumerate(entries):
             overlaps = (head.acc < entry.high) & (entry.low < head.end)
-            m.d.comb += [
-                blocks[i].eq(overlaps & unstarted[i]),
-                blocks[size + i].eq(overlaps & valid[i] & (head.acc > entry.low)),
-            ]
+            m.d.comb += [blocks[i].eq(overlaps & unstarted[i]), blocks[size + i].eq(overlaps & valid[i] & (head.acc > entry.low))]
             # The entry at `newest` follows the head until it is valid.
             with m.If((newest == i) & ~valid[i]):
                 m.d.sync += [entry.low.eq(head.acc), entry.high.eq(head.end)]

@@ -6,8 +6,23 @@ from amaranth.lib import data, enum
 
 from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Transfer, Unit
 
-__all__ = ["Opcode", "Task", "Function", "Format", "Region", "REGION_WRITABLE", "TABLE_ENTRIES", "TABLE_WORDS", "INSTRUCTIONS",
-           "layout", "encode", "decode", "space_depth", "Fault", "exists"]
+__all__ = [
+    "Opcode",
+    "Task",
+    "Function",
+    "Format",
+    "Region",
+    "REGION_WRITABLE",
+    "TABLE_ENTRIES",
+    "TABLE_WORDS",
+    "INSTRUCTIONS",
+    "layout",
+    "encode",
+    "decode",
+    "space_depth",
+    "Fault",
+    "exists",
+]
 
 #: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
 TABLE_ENTRIES = 4096
@@ -82,8 +97,11 @@ class Fault(enum.Enum, shape=4):
 
 
 def _host(rows, region="Region that `offset` counts from"):
-    return (Field("region", 8, 2, region), Field("rows", 16, 16, rows, count=True),
-            Field("offset", 32, 32, "Bytes from the region's base to the first byte; a multiple of the bus beat in bytes"))
+    return (
+        Field("region", 8, 2, region),
+        Field("rows", 16, 16, rows, count=True),
+        Field("offset", 32, 32, "Bytes from the region's base to the first byte; a multiple of the bus beat in bytes"),
+    )
 
 
 # The fields that several opcodes share stand at the same place in all of them.
@@ -102,36 +120,57 @@ def _rows(meaning, name="rows"):
 
 INSTRUCTIONS = {
     Opcode.HALT: Instruction(
-        unit=Unit.CONTROL, effect="Wait for everything before it, then end the run with DONE and the interrupt."),
-    Opcode.SYNC: Instruction(
-        unit=Unit.CONTROL, effect="Wait for everything before it. Never needed for a right result."),
+        unit=Unit.CONTROL, effect="Wait for everything before it, then end the run with DONE and the interrupt."
+    ),
+    Opcode.SYNC: Instruction(unit=Unit.CONTROL, effect="Wait for everything before it. Never needed for a right result."),
     Opcode.LOAD: Instruction(
-        unit=Unit.LOAD, effect="Host memory -> unified buffer, `rows` vectors of 2n bytes.",
-        fields=(*_host("Vectors"), _LOADED), transfer=Transfer("r", 1), spans=(Span("buffer", "w", "buffer", ("rows",)),)),
+        unit=Unit.LOAD,
+        effect="Host memory -> unified buffer, `rows` vectors of 2n bytes.",
+        fields=(*_host("Vectors"), _LOADED),
+        transfer=Transfer("r", 1),
+        spans=(Span("buffer", "w", "buffer", ("rows",)),),
+    ),
     Opcode.LOAD_BIAS: Instruction(
-        unit=Unit.LOAD, effect="Host memory -> bias rows, `rows` rows of n binary32 (4n bytes).",
+        unit=Unit.LOAD,
+        effect="Host memory -> bias rows, `rows` rows of n binary32 (4n bytes).",
         fields=(*_host("Bias rows"), Field("bias", 64, 16, "First bias row that is written")),
-        transfer=Transfer("r", 2), spans=(Span("bias", "w", "bias", ("rows",)),)),
+        transfer=Transfer("r", 2),
+        spans=(Span("bias", "w", "bias", ("rows",)),),
+    ),
     Opcode.LOAD_WEIGHTS: Instruction(
         unit=Unit.WEIGHTS,
         effect="Host memory -> weight FIFO, `rows` tiles of 2n*n bytes, n vectors a tile; vector c holds the weights of "
-               "column c, lane r those of row r.",
-        fields=_host("Tiles"), transfer=Transfer("r", None)),
+        "column c, lane r those of row r.",
+        fields=_host("Tiles"),
+        transfer=Transfer("r", None),
+    ),
     Opcode.STORE: Instruction(
-        unit=Unit.STORE, effect="Unified buffer -> host memory, `rows` vectors of 2n bytes. Only to regions OUTPUT and SCRATCH.",
+        unit=Unit.STORE,
+        effect="Unified buffer -> host memory, `rows` vectors of 2n bytes. Only to regions OUTPUT and SCRATCH.",
         fields=(*_host("Vectors", "Region that `offset` counts from: OUTPUT or SCRATCH"), _STORED),
-        transfer=Transfer("w", 1), spans=(Span("buffer", "r", "buffer", ("rows",)),)),
+        transfer=Transfer("w", 1),
+        spans=(Span("buffer", "r", "buffer", ("rows",)),),
+    ),
     Opcode.MATMUL: Instruction(
         unit=Unit.MATMUL,
         effect="For t1 < tiles1, for t0 < tiles0: one pass. A pass takes the next tile from the weight FIFO, then for "
-               "r1 < rows1, for r0 < rows0 multiplies buffer[buffer + t1*tiles1_stride + t0*tiles0_stride + "
-               "r1*rows1_stride + r0*rows0_stride] and adds into acc[acc + t1*tiles1_acc_stride + "
-               "t0*tiles0_acc_stride + r1*rows0 + r0]. `start` and `keep` hold for every pass.",
+        "r1 < rows1, for r0 < rows0 multiplies buffer[buffer + t1*tiles1_stride + t0*tiles0_stride + "
+        "r1*rows1_stride + r0*rows0_stride] and adds into acc[acc + t1*tiles1_acc_stride + "
+        "t0*tiles0_acc_stride + r1*rows0 + r0]. `start` and `keep` hold for every pass.",
         fields=(
-            Field("start", 8, 1, "1: the sums of every pass start from a bias row, those of t1 > 0 too. 0: they go on from what "
-                                 "the accumulators hold"),
-            Field("keep", 9, 1, "1: every pass uses the weights that are in the array; no tile is taken. 0: every pass takes the "
-                                "next tile"),
+            Field(
+                "start",
+                8,
+                1,
+                "1: the sums of every pass start from a bias row, those of t1 > 0 too. 0: they go on from what "
+                "the accumulators hold",
+            ),
+            Field(
+                "keep",
+                9,
+                1,
+                "1: every pass uses the weights that are in the array; no tile is taken. 0: every pass takes the next tile",
+            ),
             Field("buffer", 16, 16, "Row of the unified buffer of the first vector"),
             Field("rows0", 32, 16, "Vectors in the inner loop of a pass", count=True),
             Field("rows0_stride", 48, 16, "Rows of the unified buffer from one r0 to the next; 0: the same vector again"),
@@ -144,29 +183,50 @@ INSTRUCTIONS = {
             Field("tiles1_stride", 160, 16, "Rows of the unified buffer from one t1 to the next; 0: the same operands again"),
             Field("tiles1_acc_stride", 176, 16, "Accumulator rows from one t1 to the next; 0: the same sums again"),
             Field("acc", 192, 16, "First accumulator row"),
-            Field("bias", 208, 16, "Bias row of t0 = 0: pass (t1, t0) starts from bias[bias + t0]. Neither used nor checked "
-                                   "unless `start`"),
+            Field(
+                "bias",
+                208,
+                16,
+                "Bias row of t0 = 0: pass (t1, t0) starts from bias[bias + t0]. Neither used nor checked unless `start`",
+            ),
         ),
         spans=(
-            Span("buffer", "r", "buffer", loops=(("rows0", "rows0_stride"), ("rows1", "rows1_stride"),
-                                                 ("tiles0", "tiles0_stride"), ("tiles1", "tiles1_stride"))),
+            Span(
+                "buffer",
+                "r",
+                "buffer",
+                loops=(
+                    ("rows0", "rows0_stride"),
+                    ("rows1", "rows1_stride"),
+                    ("tiles0", "tiles0_stride"),
+                    ("tiles1", "tiles1_stride"),
+                ),
+            ),
             Span("acc", "w", "acc", ("rows0", "rows1"), (("tiles0", "tiles0_acc_stride"), ("tiles1", "tiles1_acc_stride"))),
             Span("bias", "r", "bias", ("tiles0",), only_if="start"),
-        )),
+        ),
+    ),
     Opcode.ACTIVATE: Instruction(
         unit=Unit.ACTIVATE,
         effect="acc[acc + r] -> function -> round -> buffer[buffer + r] (two vectors a row for BINARY32: "
-               "buffer + 2r, buffer + 2r + 1), r < rows.",
+        "buffer + 2r, buffer + 2r + 1), r < rows.",
         fields=(_FUNCTION, _FORMAT, _rows("Accumulator rows"), _LANES, _RESULT, _SUM),
-        spans=(Span("buffer", "w", "buffer", ("rows",), tall=True), Span("acc", "r", "acc", ("rows",)))),
+        spans=(Span("buffer", "w", "buffer", ("rows",), tall=True), Span("acc", "r", "acc", ("rows",))),
+    ),
     Opcode.POOL: Instruction(
-        unit=Unit.ACTIVATE, needs="pooling",
+        unit=Unit.ACTIVATE,
+        needs="pooling",
         effect="For r1 < rows1, for r0 < rows0: the maximum over w1 < window1, w0 < window0 of acc[acc + r1*rows1_stride + "
-               "r0*rows0_stride + w1*window1_stride + w0*window0_stride] -> function -> round -> "
-               "buffer[buffer + r1*buffer_stride + r0] (two vectors for BINARY32: buffer + r1*buffer_stride + 2*r0, and the "
-               "next).",
+        "r0*rows0_stride + w1*window1_stride + w0*window0_stride] -> function -> round -> "
+        "buffer[buffer + r1*buffer_stride + r0] (two vectors for BINARY32: buffer + r1*buffer_stride + 2*r0, and the "
+        "next).",
         fields=(
-            _FUNCTION, _FORMAT, _rows("Windows of an outer row", "rows0"), _LANES, _RESULT, _SUM,
+            _FUNCTION,
+            _FORMAT,
+            _rows("Windows of an outer row", "rows0"),
+            _LANES,
+            _RESULT,
+            _SUM,
             Field("rows0_stride", 80, 16, "Accumulator rows from one r0's window to the next one's"),
             Field("rows1", 96, 16, "Outer rows of windows", count=True),
             Field("rows1_stride", 112, 16, "Accumulator rows from one r1's windows to the next one's"),
@@ -179,53 +239,91 @@ INSTRUCTIONS = {
         spans=(
             Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), tall=True),
             Span("acc", "r", "acc", loops=tuple((name, f"{name}_stride") for name in ("rows0", "rows1", "window0", "window1"))),
-        )),
+        ),
+    ),
     Opcode.SOFTMAX: Instruction(
-        unit=Unit.ACTIVATE, needs="softmax",
+        unit=Unit.ACTIVATE,
+        needs="softmax",
         effect="For r < rows: softmax over the values of acc[acc + t*acc_stride + r], t < tiles, of which the last has "
-               "`lanes` and the others n -> buffer[buffer + t*buffer_stride + r] (two vectors for BINARY32: buffer + "
-               "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16.",
+        "`lanes` and the others n -> buffer[buffer + t*buffer_stride + r] (two vectors for BINARY32: buffer + "
+        "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16.",
         fields=(
-            _FORMAT, _rows("Rows of values"),
-            Field("lanes", 32, 8, "Lanes of the last tile that hold values, 1 to n; those above count for nothing and are "
-                                  "written as +0"),
-            _RESULT, _SUM,
+            _FORMAT,
+            _rows("Rows of values"),
+            Field(
+                "lanes",
+                32,
+                8,
+                "Lanes of the last tile that hold values, 1 to n; those above count for nothing and are written as +0",
+            ),
+            _RESULT,
+            _SUM,
             Field("tiles", 80, 16, "Accumulator rows that one row of values takes", count=True),
             Field("acc_stride", 96, 16, "Accumulator rows from one tile to the next"),
             Field("buffer_stride", 112, 16, "Rows of the unified buffer from one tile's results to the next one's"),
         ),
-        spans=(Span("buffer", "w", "buffer", ("rows",), (("tiles", "buffer_stride"),), tall=True),
-               Span("acc", "r", "acc", ("rows",), (("tiles", "acc_stride"),)))),
+        spans=(
+            Span("buffer", "w", "buffer", ("rows",), (("tiles", "buffer_stride"),), tall=True),
+            Span("acc", "r", "acc", ("rows",), (("tiles", "acc_stride"),)),
+        ),
+    ),
     Opcode.MULTIPLY: Instruction(
-        unit=Unit.ACTIVATE, task=Task.MULTIPLY, needs="table_lanes",
+        unit=Unit.ACTIVATE,
+        task=Task.MULTIPLY,
+        needs="table_lanes",
         effect="round(acc[acc + r]) * buffer[operand + r] -> round -> buffer[buffer + r], all bfloat16, for r < rows, one "
-               "row after the other.",
-        fields=(_rows("Vectors"), _LANES, _RESULT, _SUM,
-                Field("operand", 80, 16, "First row of the unified buffer of the other factors")),
-        spans=(Span("buffer", "w", "buffer", ("rows",)), Span("buffer", "r", "operand", ("rows",)),
-               Span("acc", "r", "acc", ("rows",)))),
-    Opcode.LOAD_TABLE: Instruction(
-        unit=Unit.ACTIVATE, task=Task.LOAD_TABLE, needs="table_lanes",
-        effect="Unified buffer -> function table: rows*n words from `word` on, in the order of the lanes of "
-               "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`.",
+        "row after the other.",
         fields=(
-            Field("linear_low", 8, 2, "Below the table's binades the function goes on in proportion (1), or keeps its value (0): "
-                                      "of positive numbers (low bit), of negative ones (high bit)"),
+            _rows("Vectors"),
+            _LANES,
+            _RESULT,
+            _SUM,
+            Field("operand", 80, 16, "First row of the unified buffer of the other factors"),
+        ),
+        spans=(
+            Span("buffer", "w", "buffer", ("rows",)),
+            Span("buffer", "r", "operand", ("rows",)),
+            Span("acc", "r", "acc", ("rows",)),
+        ),
+    ),
+    Opcode.LOAD_TABLE: Instruction(
+        unit=Unit.ACTIVATE,
+        task=Task.LOAD_TABLE,
+        needs="table_lanes",
+        effect="Unified buffer -> function table: rows*n words from `word` on, in the order of the lanes of "
+        "buffer[buffer + r], r < rows; and sets `first`, `linear_low` and `linear_high`.",
+        fields=(
+            Field(
+                "linear_low",
+                8,
+                2,
+                "Below the table's binades the function goes on in proportion (1), or keeps its value (0): "
+                "of positive numbers (low bit), of negative ones (high bit)",
+            ),
             Field("linear_high", 10, 2, "The same, above the table's binades"),
             _rows("Vectors, of n words each"),
             Field("first", 32, 8, "Biased exponent of the table's first binade"),
             Field("buffer", 48, 16, "First row of the unified buffer that is read"),
-            Field("word", 64, 16, "First word of the function table that is written, whose values come before its slopes; a "
-                                  "multiple of n"),
+            Field(
+                "word",
+                64,
+                16,
+                "First word of the function table that is written, whose values come before its slopes; a multiple of n",
+            ),
         ),
-        spans=(Span("buffer", "r", "buffer", ("rows",)), Span("table", "w", "word", ("rows",)))),
+        spans=(Span("buffer", "r", "buffer", ("rows",)), Span("table", "w", "word", ("rows",))),
+    ),
 }
 
 
 def space_depth(config, space):
     """Rows of the memory that a :class:`Span` names."""
-    return {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth,
-            "table": TABLE_WORDS // config.n}[space]
+    return {
+        "buffer": config.unified_buffer_depth,
+        "acc": config.accumulator_depth,
+        "bias": config.bias_depth,
+        "table": TABLE_WORDS // config.n,
+    }[space]
 
 
 def exists(config, code):
@@ -236,9 +334,13 @@ def exists(config, code):
 
 def layout(opcode):
     """Amaranth layout of an instruction word of this opcode."""
-    return data.FlexibleLayout(INSTRUCTION_WIDTH, {
-        "opcode": data.Field(8, 0),
-        **{field.name: data.Field(field.width, field.first) for field in INSTRUCTIONS[opcode].fields}})
+    return data.FlexibleLayout(
+        INSTRUCTION_WIDTH,
+        {
+            "opcode": data.Field(8, 0),
+            **{field.name: data.Field(field.width, field.first) for field in INSTRUCTIONS[opcode].fields},
+        },
+    )
 
 
 def encode(opcode, **values):

@@ -6,46 +6,70 @@ from amaranth.utils import bits_for, exact_log2
 from .instruction import INSTRUCTION_WIDTH
 from .isa import TABLE_WORDS, Format, Function, Task
 
-__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout",
-           "instruction_layout"]
+__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout", "instruction_layout"]
 
 
 def tag_layout(config):
     """Who an operation is: its slot among the instructions in flight, and its instruction's offset in region MODEL."""
     return data.StructLayout({"slot": bits_for(config.in_flight - 1), "pc": 32})
 
+
 def instruction_layout():
     """A fetched instruction. `overrun` says that it would lie outside region MODEL, `failed` that the bus could not read it;
     `word` is then undefined."""
     return data.StructLayout({"word": INSTRUCTION_WIDTH, "pc": 32, "overrun": 1, "failed": 1})
 
+
 def transfer_layout(config):
     """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip."""
-    return data.StructLayout({
-        "tag": tag_layout(config), "address": config.address_width, "vectors": 16 + exact_log2(config.n), "row": 16, "bias": 1,
-    })
+    return data.StructLayout(
+        {"tag": tag_layout(config), "address": config.address_width, "vectors": 16 + exact_log2(config.n), "row": 16, "bias": 1}
+    )
+
 
 def matmul_layout(config):
     """MATMUL. `rows` is the count of rows of a pass, `rows0 * rows1`."""
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
 
-    return data.StructLayout({
-        "tag": tag_layout(config), "start": 1, "keep": 1,
-        "buffer": row, "acc": acc, "bias": bits_for(config.bias_depth - 1),
-        "rows": acc + 1, "rows0": acc + 1, "rows0_stride": row, "rows1": acc + 1, "rows1_stride": row,
-        "tiles0": 16, "tiles0_stride": row, "tiles0_acc_stride": acc,
-        "tiles1": 16, "tiles1_stride": row, "tiles1_acc_stride": acc,
-    })
+    return data.StructLayout(
+        {
+            "tag": tag_layout(config),
+            "start": 1,
+            "keep": 1,
+            "buffer": row,
+            "acc": acc,
+            "bias": bits_for(config.bias_depth - 1),
+            "rows": acc + 1,
+            "rows0": acc + 1,
+            "rows0_stride": row,
+            "rows1": acc + 1,
+            "rows1_stride": row,
+            "tiles0": 16,
+            "tiles0_stride": row,
+            "tiles0_acc_stride": acc,
+            "tiles1": 16,
+            "tiles1_stride": row,
+            "tiles1_acc_stride": acc,
+        }
+    )
+
 
 def pass_layout(config):
     """One pass of a MATMUL: the rows that one tile of weights works on. `end` is the accumulator row behind them,
     `slot` that of its operation."""
     matmul = matmul_layout(config)
-    return data.StructLayout({
-        **{name: matmul[name].shape for name in (
-            "start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")},
-        "end": matmul["rows"].shape, "last": 1, "slot": matmul["tag"].shape["slot"].shape,
-    })
+    return data.StructLayout(
+        {
+            **{
+                name: matmul[name].shape
+                for name in ("start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")
+            },
+            "end": matmul["rows"].shape,
+            "last": 1,
+            "slot": matmul["tag"].shape["slot"].shape,
+        }
+    )
+
 
 def activate_layout(config):
     """ACTIVATE; POOL, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and `rows1_stride`; MULTIPLY
@@ -57,17 +81,33 @@ def activate_layout(config):
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
     outer = {"rows1": 16, "rows1_stride": acc, "buffer_stride": row}
     pool = {
-        "rows0_stride": acc, "window0": 8, "window0_stride": acc, "window1": 8, "window1_stride": acc,
+        "rows0_stride": acc,
+        "window0": 8,
+        "window0_stride": acc,
+        "window1": 8,
+        "window1_stride": acc,
         "single": data.StructLayout({"left0": 1, "left1": 1, "across": 1, "down": 1}),
     }
     table = {
-        "task": Task, "operand": row, "word": exact_log2(TABLE_WORDS // config.n),
-        "first": 8, "linear_low": 2, "linear_high": 2,
+        "task": Task,
+        "operand": row,
+        "word": exact_log2(TABLE_WORDS // config.n),
+        "first": 8,
+        "linear_low": 2,
+        "linear_high": 2,
     }
-    return data.StructLayout({
-        "tag": tag_layout(config), "function": Function, "format": Format,
-        "rows": max(acc, row) + 1 if config.pooling or config.table_lanes else acc + 1, "lanes": bits_for(config.n),
-        "row": row, "acc": acc, **(outer if config.pooling or config.softmax else {}),
-        **({"softmax": 1} if config.softmax else {}),
-        **(pool if config.pooling else {}), **(table if config.table_lanes else {}),
-    })
+    return data.StructLayout(
+        {
+            "tag": tag_layout(config),
+            "function": Function,
+            "format": Format,
+            "rows": max(acc, row) + 1 if config.pooling or config.table_lanes else acc + 1,
+            "lanes": bits_for(config.n),
+            "row": row,
+            "acc": acc,
+            **(outer if config.pooling or config.softmax else {}),
+            **({"softmax": 1} if config.softmax else {}),
+            **(pool if config.pooling else {}),
+            **(table if config.table_lanes else {}),
+        }
+    )

@@ -9,8 +9,17 @@ CRC-32 is the one of Ethernet and zlib, over every byte but the first and its ow
 
 from amaranth.lib import enum
 
-__all__ = ["REQUEST", "ANSWER", "Operation", "Status", "IDENTITY", "BRIDGE_IDENTIFIER", "BRIDGE_VERSION", "REGISTERS_BASE",
-           "NOT_RECEIVED"]
+__all__ = [
+    "REQUEST",
+    "ANSWER",
+    "Operation",
+    "Status",
+    "IDENTITY",
+    "BRIDGE_IDENTIFIER",
+    "BRIDGE_VERSION",
+    "REGISTERS_BASE",
+    "NOT_RECEIVED",
+]
 
 REQUEST = 0xA5
 ANSWER = 0x5A
@@ -38,6 +47,7 @@ class Operation(enum.Enum, shape=8):
 
 class Status(enum.Enum, shape=8):
     """How a request ended."""
+
     OK = 0
     REFUSED = 1
     BUS_ERROR = 2

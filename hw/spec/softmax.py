@@ -2,14 +2,23 @@
 
 from math import e, log2
 
-__all__ = ["DISTANCE_BITS", "DISTANCE_FRACTION", "EXPONENT_FRACTION", "LOG2_E", "LOG2_E_FRACTION", "POWERS",
-           "FINE_POWERS", "FINEST_LOSSES", "RESULT_EXPONENT"]
+__all__ = [
+    "DISTANCE_BITS",
+    "DISTANCE_FRACTION",
+    "EXPONENT_FRACTION",
+    "LOG2_E",
+    "LOG2_E_FRACTION",
+    "POWERS",
+    "FINE_POWERS",
+    "FINEST_LOSSES",
+    "RESULT_EXPONENT",
+]
 
 #: Bits of a distance `d`, of which 12 are fraction. exp(-d) of the largest, 128, is less than the least normal number.
 DISTANCE_BITS, DISTANCE_FRACTION = 19, 12
 #: log2(e), with as many bits as a hard multiplier takes.
 LOG2_E_FRACTION = 17
-LOG2_E = round(log2(e) * 2 ** LOG2_E_FRACTION)
+LOG2_E = round(log2(e) * 2**LOG2_E_FRACTION)
 #: Bits of the fraction of `t = d * log2(e)`: four address each table.
 EXPONENT_FRACTION = 12
 

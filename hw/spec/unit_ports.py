@@ -25,11 +25,9 @@ def unit_port(operation):
     done_slot : in
         Its slot.
     """
-    return Signature({
-        "op": Out(stream.Signature(operation)),
-        "done": In(1),
-        "done_slot": In(operation["tag"].shape["slot"].shape),
-    })
+    return Signature(
+        {"op": Out(stream.Signature(operation)), "done": In(1), "done_slot": In(operation["tag"].shape["slot"].shape)}
+    )
 
 
 def fault_port():

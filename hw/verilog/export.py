@@ -98,7 +98,8 @@ def to_verilog(config, *, source=""):
     """
     with names_from_source():
         tpu = Tpu(config)
-    ports = {name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
-             for name, port in _ports(tpu, "_").items()}
+    ports = {
+        name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port for name, port in _ports(tpu, "_").items()
+    }
     text = component_to_rtlil(tpu, name="tpu", ports=ports, clocked=False)
     return with_header(_rtlil_to_verilog(text, "tpu"), config, source=source)

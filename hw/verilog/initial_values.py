@@ -9,7 +9,8 @@ __all__ = ["with_initial_blocks"]
 
 _REGISTER = re.compile(
     r"^(  (?:output )?reg +(?:signed +)?(?:\[[^]]*\] )?)(?P<name>\\\S+ |\w+) = (?P<value>\d+'[^,;\n]*)(?P<end>[,;]?)$",
-    re.MULTILINE)
+    re.MULTILINE,
+)
 
 
 def with_initial_blocks(verilog):

@@ -5,17 +5,21 @@ import re
 __all__ = ["with_port_lists"]
 
 _MODULE = re.compile(r"^module (\S+?) ?\(([^;]*)\);\n", re.MULTILINE)
-_PORT = re.compile(r"^  (input|output) (?P<what>(?:\[[^]]*\] )?(?P<name>\S+)) ?;\n"
-                   r"  (wire|reg) (?P=what) ?(?P<init> = [^;\n]*)?;\n",
-                   re.MULTILINE)
+_PORT = re.compile(
+    r"^  (input|output) (?P<what>(?:\[[^]]*\] )?(?P<name>\S+)) ?;\n"
+    r"  (wire|reg) (?P=what) ?(?P<init> = [^;\n]*)?;\n",
+    re.MULTILINE,
+)
 
 
 def _rank(name):
     """Clock and reset, then each interface with its channels together, then the rest."""
     if name in ("aclk", "aresetn", "clk", "rst", "bus_rst"):
         return 0, name
-    for rank, prefix in enumerate(("s_axil_aw", "s_axil_w", "s_axil_b", "s_axil_ar", "s_axil_r",
-                                   "m_axi_aw", "m_axi_w", "m_axi_b", "m_axi_ar", "m_axi_r"), start=1):
+    for rank, prefix in enumerate(
+        ("s_axil_aw", "s_axil_w", "s_axil_b", "s_axil_ar", "s_axil_r", "m_axi_aw", "m_axi_w", "m_axi_b", "m_axi_ar", "m_axi_r"),
+        start=1,
+    ):
         if name.startswith(prefix):
             return rank, ""
     return 99, ""
@@ -33,10 +37,10 @@ def with_port_lists(verilog):
     heads = list(_MODULE.finditer(verilog))
     for head, following in zip(heads, [*heads[1:], None]):
         end = following.start() if following else len(verilog)
-        body = verilog[head.end():end]
+        body = verilog[head.end() : end]
         ports = {match["name"]: _declaration(match) for match in _PORT.finditer(body)}
         assert len(ports) == len(head[2].split(",")), f"module {head[1]}: a port of Yosys' text was not understood"
         lines = ",\n".join("  " + ports[name] for name in sorted(ports, key=_rank))
-        pieces += [verilog[position:head.start()], f"module {head[1]} (\n{lines}\n);\n", _PORT.sub("", body)]
+        pieces += [verilog[position : head.start()], f"module {head[1]} (\n{lines}\n);\n", _PORT.sub("", body)]
         position = end
     return "".join(pieces)

@@ -43,17 +43,28 @@ endmodule
 def _map():
     larger = "(A_WIDTH > B_WIDTH ? A_WIDTH : B_WIDTH)"
     for cell in ("$eq", "$ne", "$lt", "$le", "$gt", "$ge"):
-        yield _TWO_OPERANDS.format(cell=cell, name=cell[1:], width=larger, b_width="WIDTH", extend_b=_EXTEND_B,
-                                   y_width="Y_WIDTH", y="Y", cut="")
+        yield _TWO_OPERANDS.format(
+            cell=cell, name=cell[1:], width=larger, b_width="WIDTH", extend_b=_EXTEND_B, y_width="Y_WIDTH", y="Y", cut=""
+        )
     for cell in ("$add", "$sub", "$mul", "$and", "$or", "$xor"):
-        yield _TWO_OPERANDS.format(cell=cell, name=cell[1:], width="Y_WIDTH", b_width="WIDTH", extend_b=_EXTEND_B,
-                                   y_width="WIDTH", y="Y", cut="")
+        yield _TWO_OPERANDS.format(
+            cell=cell, name=cell[1:], width="Y_WIDTH", b_width="WIDTH", extend_b=_EXTEND_B, y_width="WIDTH", y="Y", cut=""
+        )
     # A shift to the right needs all of A, whatever is left of it.
-    for cell, width in (("$shl", "Y_WIDTH"),
-                        *((cell, "(A_WIDTH > Y_WIDTH ? A_WIDTH : Y_WIDTH)") for cell in ("$shr", "$shift", "$shiftx"))):
-        yield _TWO_OPERANDS.format(cell=cell, name=cell[1:], width=width, b_width="B_WIDTH", extend_b="assign b = B;",
-                                   y_width="WIDTH", y="y", cut="assign Y = y[Y_WIDTH-1:0];").replace(
-            "(A_WIDTH == WIDTH &&", "(A_WIDTH == WIDTH && Y_WIDTH == WIDTH &&")
+    for cell, width in (
+        ("$shl", "Y_WIDTH"),
+        *((cell, "(A_WIDTH > Y_WIDTH ? A_WIDTH : Y_WIDTH)") for cell in ("$shr", "$shift", "$shiftx")),
+    ):
+        yield _TWO_OPERANDS.format(
+            cell=cell,
+            name=cell[1:],
+            width=width,
+            b_width="B_WIDTH",
+            extend_b="assign b = B;",
+            y_width="WIDTH",
+            y="y",
+            cut="assign Y = y[Y_WIDTH-1:0];",
+        ).replace("(A_WIDTH == WIDTH &&", "(A_WIDTH == WIDTH && Y_WIDTH == WIDTH &&")
     yield _LOGIC_NOT
 
 

@@ -14,8 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-__all__ = ["Json", "RunFailed", "console", "run_app", "show_error", "show_line", "usable_file",
-           "usable_folder", "write_whole"]
+__all__ = ["Json", "RunFailed", "console", "run_app", "show_error", "show_line", "usable_file", "usable_folder", "write_whole"]
 
 #: For people; results and `--json` go to the standard output.
 console = Console(stderr=True)
@@ -40,12 +39,13 @@ class RunFailed(RuntimeError):
 
 # --- Paths --------------------------------------------------------------------------------------------------------
 
+
 def usable_file(path, option="-o", example="tpu.v"):
     """Raises typer.BadParameter if a file could not be written there, or to where a link leads."""
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if path.is_dir():
         problem = f"{path} is a folder; name a file, such as {path / example}"
-    elif path.exists() and not path.is_file():          # a device or a pipe
+    elif path.exists() and not path.is_file():  # a device or a pipe
         return
     elif not folder.is_dir():
         problem = f"{path}: there is no folder {folder}; make it first"
@@ -86,6 +86,7 @@ def write_whole(path, text):
 
 # --- Lines for people --------------------------------------------------------------------------------------------
 
+
 def show_line(text):
     """One line, as it is."""
     console.print(escape(text), soft_wrap=True, highlight=False)
@@ -97,6 +98,7 @@ def show_error(text):
 
 
 # --- Running ------------------------------------------------------------------------------------------------------
+
 
 class _OnConsole(logging.Handler):
     def emit(self, record):
@@ -126,11 +128,16 @@ class _StandardOutput(io.FileIO):
 def _name_output():
     """Puts a :class:`_StandardOutput` under `sys.stdout`."""
     old = sys.stdout
-    if old is None or old is not sys.__stdout__:        # closed, or taken for something else
+    if old is None or old is not sys.__stdout__:  # closed, or taken for something else
         return
     raw = _StandardOutput(old.fileno(), "w", closefd=False)
-    sys.stdout = io.TextIOWrapper(raw if old.write_through else io.BufferedWriter(raw), encoding=old.encoding, errors=old.errors,
-                                  line_buffering=old.line_buffering, write_through=old.write_through)
+    sys.stdout = io.TextIOWrapper(
+        raw if old.write_through else io.BufferedWriter(raw),
+        encoding=old.encoding,
+        errors=old.errors,
+        line_buffering=old.line_buffering,
+        write_through=old.write_through,
+    )
 
 
 def _flush():
@@ -158,7 +165,7 @@ def run_app(app, expected):
     try:
         status = app(standalone_mode=False)
         _flush()
-        if status != 130:       # typer's answer to KeyboardInterrupt
+        if status != 130:  # typer's answer to KeyboardInterrupt
             sys.exit(status)
         message = None
     except expected as error:

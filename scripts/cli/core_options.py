@@ -71,9 +71,21 @@ def takes_core(default="default"):
     default : str
         What the help says that the preset is where none is given.
     """
-    preset = inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-        str | None, typer.Option("--preset", help=f"Start from one of: {', '.join(PRESETS)}. Default: {default}.",
-                                 show_default=False, autocompletion=lambda: list(PRESETS), rich_help_panel=PANEL)])
+    preset = inspect.Parameter(
+        "preset",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[
+            str | None,
+            typer.Option(
+                "--preset",
+                help=f"Start from one of: {', '.join(PRESETS)}. Default: {default}.",
+                show_default=False,
+                autocompletion=lambda: list(PRESETS),
+                rich_help_panel=PANEL,
+            ),
+        ],
+    )
     options = [preset, *map(_option, fields(Config))]
 
     def decorate(command):
@@ -85,8 +97,11 @@ def takes_core(default="default"):
             return command(**values, core=CoreChoice(preset, changes))
 
         signature = inspect.signature(command)
-        others = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-                  for parameter in signature.parameters.values() if parameter.name != "core"]
+        others = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in signature.parameters.values()
+            if parameter.name != "core"
+        ]
         with_core.__signature__ = signature.replace(parameters=[*others, *options])
         with_core.__annotations__ = {parameter.name: parameter.annotation for parameter in (*others, *options)}
         return with_core

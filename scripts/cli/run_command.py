@@ -32,6 +32,7 @@ Examples:
 `tpu run --model b --explain`: the plan, layer by layer
 """
 
+
 def run(**options):
     """Run a model on the simulated core, on a model of it, or on a board; check every bit, and compare with ONNX.
 
@@ -63,11 +64,13 @@ run.__signature__ = inspect.signature(RunOptions)
 
 # Before a run
 
+
 def _load(options):
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.models.shipped import SHIPPED
+
     if not options.board:
-        options.core.config()       # a core that can't be made is refused before the model is read
+        options.core.config()  # a core that can't be made is refused before the model is read
     return load_network(SHIPPED.get(options.model) or Path(options.model), keep_softmax=options.probabilities)
 
 
@@ -79,6 +82,7 @@ def _batch_size(network, images=None):
 
 def _print_operators(as_json):
     from amaranth_tpu.sim.frontend.operators import supported_operators
+
     groups = {group: list(names) for group, names in supported_operators().items()}
     if as_json:
         print(json.dumps(groups))
@@ -94,6 +98,7 @@ def _print_operators(as_json):
 
 def _explain(network, options):
     from amaranth_tpu.sim.compiler.compile import compile_network
+
     with spinner(console, "compiling"):
         program = compile_network(network, options.core.config(), options.batch or _batch_size(network, options.images))
         plan = plan_of(program)
@@ -102,9 +107,11 @@ def _explain(network, options):
 
 # Runs: where it ran, as figures, and the result
 
+
 def _run_here(network, samples, options):
     from amaranth_tpu.sim.compiler.compile import compile_network
     from amaranth_tpu.sim.host.inference import run_samples
+
     simulator, config, program = options.simulator, options.core.config(), None
     batch = min(options.batch or _batch_size(network), len(samples))
     if simulator is not Simulator.GOLDEN:
@@ -113,8 +120,17 @@ def _run_here(network, samples, options):
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
     with progress_bar(console, text) as advance:
-        result = run_samples(network, config, samples, batch=batch, simulator=simulator.value, program=program,
-                             memory=memory, waves=options.waves, progress=advance)
+        result = run_samples(
+            network,
+            config,
+            samples,
+            batch=batch,
+            simulator=simulator.value,
+            program=program,
+            memory=memory,
+            waves=options.waves,
+            progress=advance,
+        )
     place = {"simulator": simulator.value}
     if program:
         place |= {"n": config.n, "batch": batch}
@@ -164,25 +180,42 @@ def _measure_layers(network, program, samples, simulator, memory):
         errors, interpreter = layer_errors(network, samples)
     except InterpreterError as error:
         errors, interpreter = {}, f"nothing: {error}"
-    return {"layers": [{**asdict(layer), "bound": layer.bound, "error": errors.get(layer.name)} for layer in measured],
-            "layers_against": interpreter}
+    return {
+        "layers": [{**asdict(layer), "bound": layer.bound, "error": errors.get(layer.name)} for layer in measured],
+        "layers_against": interpreter,
+    }
 
 
 # Results
 
+
 def _figures(place, network, chosen, result, options):
     from amaranth_tpu.sim.check.against_model import against_model
+
     count = len(result.logits)
     accuracy = None if chosen.labels is None else float((result.logits.argmax(axis=1) == chosen.labels[:count]).mean())
     with spinner(console, "comparing with ONNX"):
         compared = against_model(network, chosen.rows, result.logits)
     return {
-        "n": None, "batch": None, "estimated_cycles": None, **place, "images": len(chosen.rows), "data": chosen.origin,
-        "accuracy": accuracy, "mismatched_bits": result.mismatched_bits, "against_model": asdict(compared),
-        "cycles": result.cycles, "busy": result.busy, "stalls": result.stalls,
-        "utilisation": result.utilisation, "cycles_per_second": result.cycles_per_second, "seconds": result.seconds,
+        "n": None,
+        "batch": None,
+        "estimated_cycles": None,
+        **place,
+        "images": len(chosen.rows),
+        "data": chosen.origin,
+        "accuracy": accuracy,
+        "mismatched_bits": result.mismatched_bits,
+        "against_model": asdict(compared),
+        "cycles": result.cycles,
+        "busy": result.busy,
+        "stalls": result.stalls,
+        "utilisation": result.utilisation,
+        "cycles_per_second": result.cycles_per_second,
+        "seconds": result.seconds,
         "pause_seed": options.seed if options.pauses else None,
-        "protocol_errors": result.protocol_errors, "fault": result.fault, "waves": result.waves,
+        "protocol_errors": result.protocol_errors,
+        "fault": result.fault,
+        "waves": result.waves,
         "output": None,
     }
 
@@ -201,10 +234,17 @@ def _failure(figures, network, samples, result):
 def _reason(network, samples, result):
     """Why bits differ, where it is known that the core can't have them right."""
     from amaranth_tpu.sim.check.overflow import infinite_stage
+
     different = (result.logits != result.expected).any(axis=1)
-    name = infinite_stage(network, samples[:len(different)][different][:8])
-    return "" if name is None else (f": the result of {quoted(name)} is infinite, or no number, for some samples, which on the "
-                                    "core reaches other channels; scale the samples down")
+    name = infinite_stage(network, samples[: len(different)][different][:8])
+    return (
+        ""
+        if name is None
+        else (
+            f": the result of {quoted(name)} is infinite, or no number, for some samples, which on the "
+            "core reaches other channels; scale the samples down"
+        )
+    )
 
 
 def _show(figures, as_json):
@@ -219,6 +259,7 @@ def _show(figures, as_json):
 def _write_results(path, network, results, alone):
     """Writes what the model has at its output; what of it is left to the host is done here."""
     from amaranth_tpu.sim.data.array_files import write_array
+
     values = network.origin.output.of(results)
     values = values[0] if alone else values
     write_array(path, values)

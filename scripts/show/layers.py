@@ -18,10 +18,17 @@ def plan_of(program):
     for number, layer in enumerate(expected_layers(program) if known else described_layers(program)):
         values = asdict(layer)
         del values["stalls"]
-        layers.append({**values, "shape": list(layer.shape), "where": _where(program, number),
-                       "bound": layer.bound if known else None})
-    return {"batch": program.batch, "n": program.config.n, "instructions": program.instructions,
-            "cycles": program.predicted_cycles, "bound": program.bound, "layers": layers}
+        layers.append(
+            {**values, "shape": list(layer.shape), "where": _where(program, number), "bound": layer.bound if known else None}
+        )
+    return {
+        "batch": program.batch,
+        "n": program.config.n,
+        "instructions": program.instructions,
+        "cycles": program.predicted_cycles,
+        "bound": program.bound,
+        "layers": layers,
+    }
 
 
 def _where(program, number):
@@ -37,8 +44,9 @@ def _where(program, number):
 
 
 def _table(title, words, *columns):
-    return figure_table(title, ("layer", "word"), ("what", "word"),
-                        *((name, "word" if name in words else "figure") for name in columns))
+    return figure_table(
+        title, ("layer", "word"), ("what", "word"), *((name, "word" if name in words else "figure") for name in columns)
+    )
 
 
 def _number(value):
@@ -47,14 +55,35 @@ def _number(value):
 
 def show_plan(console, plan):
     """The result of `tpu run --explain`."""
-    table = _table(f"Plan for n = {plan['n']}, batches of {plan['batch']}, {plan['instructions']:,} instructions",
-                   ("where", "cut into"), "result", "where", "cut into", "MACs", "passes' cycles", "expected cycles")
+    table = _table(
+        f"Plan for n = {plan['n']}, batches of {plan['batch']}, {plan['instructions']:,} instructions",
+        ("where", "cut into"),
+        "result",
+        "where",
+        "cut into",
+        "MACs",
+        "passes' cycles",
+        "expected cycles",
+    )
     for layer in plan["layers"]:
-        table.add_row(plain(layer["name"]), layer["kind"], "x".join(map(str, layer["shape"])), layer["where"], layer["tiling"],
-                      *(_number(layer[name]) for name in ("macs", "compute_cycles", "cycles")))
+        table.add_row(
+            plain(layer["name"]),
+            layer["kind"],
+            "x".join(map(str, layer["shape"])),
+            layer["where"],
+            layer["tiling"],
+            *(_number(layer[name]) for name in ("macs", "compute_cycles", "cycles")),
+        )
     table.add_section()
-    table.add_row("[bold]all", "", "", "", "", *(_number(sum(layer[name] for layer in plan["layers"])) for name in (
-        "macs", "compute_cycles")), _number(plan["cycles"]))
+    table.add_row(
+        "[bold]all",
+        "",
+        "",
+        "",
+        "",
+        *(_number(sum(layer[name] for layer in plan["layers"])) for name in ("macs", "compute_cycles")),
+        _number(plan["cycles"]),
+    )
     print_table(console, table)
     expected = f"{plan['cycles']:,}" if plan["cycles"] else "not estimated (a long program)"
     console.print(f"expected cycles: {expected}; no schedule needs fewer than {plan['bound']:,}", highlight=False)
@@ -63,21 +92,49 @@ def show_plan(console, plan):
 def show_layers(console, figures):
     """The layers of `tpu run --layers`, as :func:`scripts.cli.run_command.run` gives them in `--json`."""
     layers = figures["layers"]
-    table = _table("Layers, one batch in the RTL", ("bound by",), "cycles", "utilisation", "bound by", "words read",
-                   "words written", "largest error", "rms error", "rms value")
+    table = _table(
+        "Layers, one batch in the RTL",
+        ("bound by",),
+        "cycles",
+        "utilisation",
+        "bound by",
+        "words read",
+        "words written",
+        "largest error",
+        "rms error",
+        "rms value",
+    )
     for layer in layers:
         error = layer["error"] or {}
-        table.add_row(plain(layer["name"]), layer["kind"], f"{layer['cycles']:,}", f"{layer['utilisation']:.1%}", layer["bound"],
-                      f"{layer['read_beats']:,}", f"{layer['write_beats']:,}",
-                      *(f"{error[name]:.2g}" if error else "-" for name in ("largest", "rms", "scale")))
+        table.add_row(
+            plain(layer["name"]),
+            layer["kind"],
+            f"{layer['cycles']:,}",
+            f"{layer['utilisation']:.1%}",
+            layer["bound"],
+            f"{layer['read_beats']:,}",
+            f"{layer['write_beats']:,}",
+            *(f"{error[name]:.2g}" if error else "-" for name in ("largest", "rms", "scale")),
+        )
     table.add_section()
     cycles = sum(layer["cycles"] for layer in layers)
     share = sum(layer["macs"] for layer in layers) / max(1, cycles) / figures["n"] ** 2
-    table.add_row("[bold]all", "", f"{cycles:,}", f"{share:.1%}", "", f"{sum(layer['read_beats'] for layer in layers):,}",
-                  f"{sum(layer['write_beats'] for layer in layers):,}", "", "", "")
+    table.add_row(
+        "[bold]all",
+        "",
+        f"{cycles:,}",
+        f"{share:.1%}",
+        "",
+        f"{sum(layer['read_beats'] for layer in layers):,}",
+        f"{sum(layer['write_beats'] for layer in layers):,}",
+        "",
+        "",
+        "",
+    )
     print_table(console, table)
-    console.print("cycles: of a layer those in which the array took its rows, and those that it adds to the waiting",
-                  highlight=False)
-    console.print(f"errors: against binary32 inference by {plain(figures['layers_against'])}, on samples of this batch",
-                  highlight=False)
-
+    console.print(
+        "cycles: of a layer those in which the array took its rows, and those that it adds to the waiting", highlight=False
+    )
+    console.print(
+        f"errors: against binary32 inference by {plain(figures['layers_against'])}, on samples of this batch", highlight=False
+    )

@@ -23,8 +23,14 @@ def plain(text):
 @contextlib.contextmanager
 def spinner(console, text):
     """Shows that something is going on, and for how long. Yields a function that takes what is being done at the moment."""
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console,
-                  transient=True, disable=not console.is_terminal) as progress:
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
         task = progress.add_task(text, total=None)
         yield lambda detail: progress.update(task, description=f"{text}: {detail}")
 
@@ -32,8 +38,16 @@ def spinner(console, text):
 @contextlib.contextmanager
 def progress_bar(console, text):
     """Yields a function to call with `(done, total)`."""
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                  TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
         task = progress.add_task(text, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -66,8 +80,10 @@ def show_run(console, figures):
     if figures["estimated_cycles"] is not None:
         table.add_row("estimated cycles", f"{figures['estimated_cycles']:,}, by the compiler's timing model")
     if "board" in figures:
-        table.add_row("clock", f"{figures['cycles_per_second'] / 1e6:,.2f} MHz: "
-                               f"{figures['cycles'] / figures['cycles_per_second'] * 1e3:,.2f} ms")
+        table.add_row(
+            "clock",
+            f"{figures['cycles_per_second'] / 1e6:,.2f} MHz: {figures['cycles'] / figures['cycles_per_second'] * 1e3:,.2f} ms",
+        )
         table.add_row("with loading and reading back", f"{figures['seconds']:.1f} s")
     elif figures["cycles_per_second"] is not None:
         table.add_row("simulated", f"{figures['cycles_per_second']:,.0f} cycles a second, {figures['seconds']:.1f} s")
@@ -77,8 +93,11 @@ def show_run(console, figures):
         table.add_row("waves", plain(figures["waves"]))
     if figures["output"]:
         shape = " x ".join(map(str, figures["output"]["shape"]))
-        table.add_row("results", f"{plain(figures['output']['file'])}: {shape}, {figures['output']['type']}, "
-                                 f"output {plain(figures['output']['name'])}")
+        table.add_row(
+            "results",
+            f"{plain(figures['output']['file'])}: {shape}, {figures['output']['type']}, "
+            f"output {plain(figures['output']['name'])}",
+        )
     print_table(console, table)
     if figures["cycles"] is not None:
         _show_cycles(console, figures)
@@ -91,9 +110,11 @@ def _show_comparison(table, found):
     elif found["interpreter"]:
         top = "" if found["top_agreement"] is None else f", top answer the same in {found['top_agreement']:.0%}"
         lost = f", {found['not_finite']:,} values not finite" if found["not_finite"] else ""
-        table.add_row(f"against {plain(found['interpreter'])}",
-                      f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} of {found['scale']:.3g}{top}, "
-                      f"on {found['samples']} samples{lost}")
+        table.add_row(
+            f"against {plain(found['interpreter'])}",
+            f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} of {found['scale']:.3g}{top}, "
+            f"on {found['samples']} samples{lost}",
+        )
     if found["note"]:
         table.add_row("", f"[yellow]{plain(found['note'])}[/]")
     if found["error"]:
@@ -102,8 +123,10 @@ def _show_comparison(table, found):
 
 def _show_cycles(console, figures):
     cycles = figure_table("Where the cycles went", ("", "word"), ("cycles", "figure"), ("share", "figure"), ("meaning", "word"))
-    rows = [("busy", figures["busy"], "the array took a row"),
-            *((name, figures["stalls"][name], text) for name, text in STALLS.items())]
+    rows = [
+        ("busy", figures["busy"], "the array took a row"),
+        *((name, figures["stalls"][name], text) for name, text in STALLS.items()),
+    ]
     for name, count, text in rows:
         cycles.add_row(name, f"{count:,}", f"{count / max(1, figures['cycles']):.2%}", text)
     cycles.add_row("[bold]total", f"[bold]{figures['cycles']:,}", "", "")
@@ -113,18 +136,25 @@ def _show_cycles(console, figures):
 def show_synthesis(console, report):
     """The result of `tpu synth`."""
     by = "placed by nextpnr" if report["placed"] else "by Yosys, before place and route"
-    table = figure_table(f"n = {report['n']} on {report['target']}, {by}", ("block", "word"),
-                         *((name.upper(), "figure") for name in RESOURCES), ("share of LUTs", "figure"), ("", "word"))
+    table = figure_table(
+        f"n = {report['n']} on {report['target']}, {by}",
+        ("block", "word"),
+        *((name.upper(), "figure") for name in RESOURCES),
+        ("share of LUTs", "figure"),
+        ("", "word"),
+    )
     for block, counts in report["blocks"].items():
         share = counts["lut"] / max(1, report["lut"])
-        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}",
-                      f"[cyan]{'█' * round(20 * share)}[/]")
+        table.add_row(block, *(f"{counts[name]:,}" for name in RESOURCES), f"{share:.1%}", f"[cyan]{'█' * round(20 * share)}[/]")
     table.add_section()
     table.add_row("[bold]all", *(f"[bold]{report[name]:,}" for name in RESOURCES), "", "")
     table.add_row(f"available in {report['part']}", *(f"{report['available'][name]:,}" for name in RESOURCES), "", "")
     table.add_row("used", *(_share(report["total"][name], report["available"][name]) for name in RESOURCES), "", "")
-    meanings = {"tpu": "between the core's blocks", "top": "around the core",
-                "placement": "added by nextpnr, as the ends of carry chains"}
+    meanings = {
+        "tpu": "between the core's blocks",
+        "top": "around the core",
+        "placement": "added by nextpnr, as the ends of carry chains",
+    }
     table.caption = "; ".join(f"{block}: {meaning}" for block, meaning in meanings.items() if block in report["blocks"])
     table.caption_justify = "left"
     print_table(console, table)
@@ -146,17 +176,28 @@ def _show_timing(console, report):
     path = report["critical_path"]
     colour = {True: "green", False: "red", None: "default"}[report["met"]]
     verdict = {True: "met", False: "missed", None: "aimed at"}[report["met"]]
-    console.print(f"Fmax [bold {colour}]{report['fmax_mhz']:.1f} MHz[/], {report['clock_mhz']:.1f} MHz {verdict}",
-                  highlight=False)
+    console.print(
+        f"Fmax [bold {colour}]{report['fmax_mhz']:.1f} MHz[/], {report['clock_mhz']:.1f} MHz {verdict}", highlight=False
+    )
     if not path:
         return
     total = sum(step["delay_ns"] for step in path)
-    table = figure_table(f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}",
-                         ("block", "word"), ("last name in it", "word"),
-                         ("logic cells", "figure"), ("ns in logic", "figure"), ("ns in wires", "figure"))
+    table = figure_table(
+        f"Critical path, {total:.2f} ns, from {path[0]['from']} to {path[-1]['to']}",
+        ("block", "word"),
+        ("last name in it", "word"),
+        ("logic cells", "figure"),
+        ("ns in logic", "figure"),
+        ("ns in wires", "figure"),
+    )
     for block, steps in groupby(path, key=lambda step: step["block"]):
         steps = list(steps)
         wires = sum(step["delay_ns"] for step in steps if step["kind"] == "routing")
-        table.add_row(str(block), steps[-1]["to"], str(sum(step["kind"] == "logic" for step in steps)),
-                      f"{sum(step['delay_ns'] for step in steps) - wires:.2f}", f"{wires:.2f}")
+        table.add_row(
+            str(block),
+            steps[-1]["to"],
+            str(sum(step["kind"] == "logic" for step in steps)),
+            f"{sum(step['delay_ns'] for step in steps) - wires:.2f}",
+            f"{wires:.2f}",
+        )
     print_table(console, table)

@@ -28,8 +28,11 @@ def _measure(console, what):
 
 def _least_width(console, table):
     """The width that no figure is cut at."""
-    longest = [max((_measure(console, cell).minimum for cell in (column.header, *column.cells)), default=0)
-               for column in table.columns if not column.no_wrap]
+    longest = [
+        max((_measure(console, cell).minimum for cell in (column.header, *column.cells)), default=0)
+        for column in table.columns
+        if not column.no_wrap
+    ]
     return _measure(console, table).minimum - sum(max(0, width - _WORD) for width in longest)
 
 

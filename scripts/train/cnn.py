@@ -77,12 +77,40 @@ def _dense(inputs, outputs):
 
 #: The networks, by name; all take (batch, 1, 28, 28).
 NETWORKS = {
-    "a": Recipe(lambda: [*_convolution(1, 32, 3, "valid"), *_convolution(32, 64, 3, "valid"), nn.Flatten(),
-                         *_dense(1600, 128), nn.Dropout(0.5), nn.Linear(128, 10)], epochs=20, softmax=True),
-    "b": Recipe(lambda: [*_convolution(1, 32, 5, "same"), *_convolution(32, 64, 5, "same"), nn.Flatten(),
-                         *_dense(3136, 128), nn.Dropout(0.4), nn.Linear(128, 10)], epochs=16),
-    "c": Recipe(lambda: [*_convolution(1, 16, 3, "same"), *_convolution(16, 32, 3, "valid"), *_convolution(32, 64, 3, "valid"),
-                         nn.Flatten(), *_dense(256, 64), nn.Linear(64, 10)], epochs=30),
+    "a": Recipe(
+        lambda: [
+            *_convolution(1, 32, 3, "valid"),
+            *_convolution(32, 64, 3, "valid"),
+            nn.Flatten(),
+            *_dense(1600, 128),
+            nn.Dropout(0.5),
+            nn.Linear(128, 10),
+        ],
+        epochs=20,
+        softmax=True,
+    ),
+    "b": Recipe(
+        lambda: [
+            *_convolution(1, 32, 5, "same"),
+            *_convolution(32, 64, 5, "same"),
+            nn.Flatten(),
+            *_dense(3136, 128),
+            nn.Dropout(0.4),
+            nn.Linear(128, 10),
+        ],
+        epochs=16,
+    ),
+    "c": Recipe(
+        lambda: [
+            *_convolution(1, 16, 3, "same"),
+            *_convolution(16, 32, 3, "valid"),
+            *_convolution(32, 64, 3, "valid"),
+            nn.Flatten(),
+            *_dense(256, 64),
+            nn.Linear(64, 10),
+        ],
+        epochs=30,
+    ),
     "d": Recipe(lambda: [nn.Flatten(), nn.Linear(784, 10)], epochs=20, strength=0, rate=2e-3, softmax=True),
 }
 
@@ -99,8 +127,13 @@ def _distort(images, strength):
     stretch = torch.exp(torch.randn(2, count) * 0.09 * strength)
     shift = torch.randn(2, count) * 0.9 * 2 / rows * strength
     cos, sin = torch.cos(turn), torch.sin(turn)
-    maps = torch.stack([torch.stack([(cos + slant * sin) * stretch[0], (slant * cos - sin) * stretch[0], shift[0]], 1),
-                        torch.stack([sin * stretch[1], cos * stretch[1], shift[1]], 1)], 1)
+    maps = torch.stack(
+        [
+            torch.stack([(cos + slant * sin) * stretch[0], (slant * cos - sin) * stretch[0], shift[0]], 1),
+            torch.stack([sin * stretch[1], cos * stretch[1], shift[1]], 1),
+        ],
+        1,
+    )
     grid = functional.affine_grid(maps, images.shape, align_corners=False)
     bend = torch.randn(count, 2, 5, 5) * 0.05 * strength
     bend = functional.interpolate(bend, (rows, columns), mode="bicubic", align_corners=True)
@@ -115,7 +148,7 @@ def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report
     """
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)                # the digits of a sum do not depend on the number of processors, then
+    torch.set_num_threads(1)  # the digits of a sum do not depend on the number of processors, then
     epochs = epochs or recipe.epochs
     network = nn.Sequential(*recipe.layers()).to(memory_format=torch.channels_last)
     average = copy.deepcopy(network)
@@ -128,7 +161,7 @@ def train(recipe, images, labels, *, seed=1, epochs=None, smoothing=0.02, report
         order = torch.randperm(len(images))
         # The last epochs see the digits nearly as they are.
         strength = recipe.strength * (1 if epoch < 0.85 * epochs else 0.5)
-        for chosen in order[:per_epoch * BATCH].split(BATCH):
+        for chosen in order[: per_epoch * BATCH].split(BATCH):
             x = _distort(pixels[chosen], strength) if strength else pixels[chosen]
             loss = functional.cross_entropy(network(x), classes[chosen], label_smoothing=smoothing)
             step += 1
@@ -181,7 +214,7 @@ def accuracy(network, images, labels):
     for x, wanted in zip(pixels.split(500), classes.split(500)):
         for module in network:
             if isinstance(module, (nn.Conv2d, nn.Linear)):
-                x = _rounded(x)             # ReLU, the largest of a window and a new shape commute with rounding
+                x = _rounded(x)  # ReLU, the largest of a window and a new shape commute with rounding
             x = module(x)
         right += int((x.argmax(1) == wanted).sum())
     return right / len(images)
@@ -222,9 +255,16 @@ def export(network, name, seed, *, softmax=False):
         match module:
             case nn.Conv2d():
                 rows, columns = module.kernel_size
-                rows_around, columns_around = ((rows // 2, columns // 2) if module.padding == "same" else (0, 0))
-                value = linear("Conv", "convolution", value, module, kernel_shape=[rows, columns], strides=[1, 1],
-                               pads=[rows_around, columns_around] * 2)
+                rows_around, columns_around = (rows // 2, columns // 2) if module.padding == "same" else (0, 0)
+                value = linear(
+                    "Conv",
+                    "convolution",
+                    value,
+                    module,
+                    kernel_shape=[rows, columns],
+                    strides=[1, 1],
+                    pads=[rows_around, columns_around] * 2,
+                )
             case nn.Linear():
                 value = linear("Gemm", "dense", value, module, transB=1)
             case nn.MaxPool2d():
@@ -246,7 +286,7 @@ def _onnx_accuracy(content, images, labels):
     """The same by onnxruntime, in binary32."""
     session = onnxruntime.InferenceSession(content)
     pixels = _tensors(images, labels)[0].numpy()
-    found = np.concatenate([session.run(None, {"image": pixels[at:at + 500]})[0] for at in range(0, len(pixels), 500)])
+    found = np.concatenate([session.run(None, {"image": pixels[at : at + 500]})[0] for at in range(0, len(pixels), 500)])
     return float((found.argmax(1) == labels).mean())
 
 
@@ -271,17 +311,22 @@ def main(
     (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
     (images, labels), (held, held_labels) = _split(images, labels, seed)
     network = fold_batch_norm(nn.Sequential(*recipe.layers()))
-    typer.echo(f"{len(images)} digits to train on, {len(held)} to validate, {len(default)} of the default data set left out; "
-               f"{multiply_accumulates(network):,} multiply-accumulates an image")
+    typer.echo(
+        f"{len(images)} digits to train on, {len(held)} to validate, {len(default)} of the default data set left out; "
+        f"{multiply_accumulates(network):,} multiply-accumulates an image"
+    )
     with shown_training(epochs or recipe.epochs) as (report, console):
+
         def validate(epoch, network):
             console.print(f"epoch {epoch}: {accuracy(network, held, held_labels):.2%} of the validation digits")
 
         network = train(recipe, images, labels, seed=seed, epochs=epochs, report=report, validate=validate)
     content = write_model(output, export(network, SHIPPED[name].stem, seed, softmax=recipe.softmax))
     for what, pixels, wanted in (("test", tests, test_labels), ("default", default, default_labels)):
-        typer.echo(f"{len(pixels)} {what} digits: {accuracy(network, pixels, wanted):.2%} right with bfloat16 operands, "
-                   f"{_onnx_accuracy(content, pixels, wanted):.2%} by onnxruntime in binary32")
+        typer.echo(
+            f"{len(pixels)} {what} digits: {accuracy(network, pixels, wanted):.2%} right with bfloat16 operands, "
+            f"{_onnx_accuracy(content, pixels, wanted):.2%} by onnxruntime in binary32"
+        )
     typer.echo(f"wrote {output}, {len(content):,} bytes")
 
 

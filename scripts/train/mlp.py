@@ -36,11 +36,10 @@ def _distort(images, random, strength):
         return values.astype(np.float32)[:, None, None]
 
     source_y = column(cos * stretch[0]) * y + column(sin * stretch[0]) * x + column(shift[0])
-    source_x = (column((slant * cos - sin) * stretch[1]) * y + column((cos + slant * sin) * stretch[1]) * x
-                + column(shift[1]))
-    edge = size + 3                                         # two empty rows around, so that no index leaves the image
+    source_x = column((slant * cos - sin) * stretch[1]) * y + column((cos + slant * sin) * stretch[1]) * x + column(shift[1])
+    edge = size + 3  # two empty rows around, so that no index leaves the image
     padded = np.zeros((count, edge + 1, edge + 1), np.float32)
-    padded[:, 2:2 + size, 2:2 + size] = images
+    padded[:, 2 : 2 + size, 2 : 2 + size] = images
     source_y = np.clip(source_y + (size - 1) / 2 + 2, 0, edge - 0.001)
     source_x = np.clip(source_x + (size - 1) / 2 + 2, 0, edge - 0.001)
     row, left = source_y.astype(np.int32), source_x.astype(np.int32)
@@ -57,8 +56,12 @@ def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, stre
     random = np.random.default_rng(seed)
     pixels = preprocess(images, PREPROCESS).reshape(images.shape)
     inputs, classes = pixels[0].size, 10
-    parameters = [random.normal(0, (2 / inputs) ** 0.5, (inputs, hidden)), np.zeros(hidden),
-                  random.normal(0, (2 / hidden) ** 0.5, (hidden, classes)), np.zeros(classes)]
+    parameters = [
+        random.normal(0, (2 / inputs) ** 0.5, (inputs, hidden)),
+        np.zeros(hidden),
+        random.normal(0, (2 / hidden) ** 0.5, (hidden, classes)),
+        np.zeros(classes),
+    ]
     parameters = [p.astype(np.float32) for p in parameters]
     averages = [p.copy() for p in parameters]
     moments = [(np.zeros_like(p), np.zeros_like(p), np.empty_like(p)) for p in parameters]
@@ -68,9 +71,9 @@ def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, stre
     steps, step = epochs * per_epoch, 0
     for epoch in range(epochs):
         order = random.permutation(len(images))
-        for group in range(0, per_epoch, 16):               # distorts 16 batches at a time
+        for group in range(0, per_epoch, 16):  # distorts 16 batches at a time
             batches = range(group, min(group + 16, per_epoch))
-            chosen = order[group * BATCH:(batches[-1] + 1) * BATCH]
+            chosen = order[group * BATCH : (batches[-1] + 1) * BATCH]
             # The last epochs see the digits as they are.
             now = strength if epoch < 0.9 * epochs else 0.3 * strength
             distorted = _distort(pixels[chosen], random, now).reshape(len(chosen), -1)
@@ -99,7 +102,7 @@ def train(images, labels, *, seed=1, epochs=60, hidden=128, smoothing=0.02, stre
 
 def _adam(parameters, gradients, moments, step, rate):
     first_share, second_share = 0.9, 0.999
-    scale = np.float32(rate * (1 - second_share ** step) ** 0.5 / (1 - first_share ** step))
+    scale = np.float32(rate * (1 - second_share**step) ** 0.5 / (1 - first_share**step))
     for parameter, gradient, (first, second, scratch) in zip(parameters, gradients, moments):
         first += np.float32(1 - first_share) * (gradient - first)
         np.multiply(gradient, gradient, out=scratch)
@@ -125,10 +128,12 @@ def export(parameters, seed):
     """The ONNX model: Flatten, Gemm, Relu, Gemm."""
     names = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
     w0, b0, w1, b1 = parameters
-    nodes = [helper.make_node("Flatten", ["image"], ["pixels"], "flatten", axis=1),
-             helper.make_node("Gemm", ["pixels", *names[:2]], ["hidden_sums"], "hidden"),
-             helper.make_node("Relu", ["hidden_sums"], ["hidden_values"], "relu"),
-             helper.make_node("Gemm", ["hidden_values", *names[2:]], ["logits"], "output")]
+    nodes = [
+        helper.make_node("Flatten", ["image"], ["pixels"], "flatten", axis=1),
+        helper.make_node("Gemm", ["pixels", *names[:2]], ["hidden_sums"], "hidden"),
+        helper.make_node("Relu", ["hidden_sums"], ["hidden_values"], "relu"),
+        helper.make_node("Gemm", ["hidden_values", *names[2:]], ["logits"], "output"),
+    ]
     tensors = [numpy_helper.from_array(p, name) for name, p in zip(names, parameters)]
     return model_of(nodes, tensors, "mnist_mlp", "logits", w1.shape[1], seed)
 
@@ -145,8 +150,10 @@ def main(
     with shown_training(epochs) as (report, _):
         parameters = train(images, labels, seed=seed, epochs=epochs, report=report)
     write_model(output, export(parameters, seed))
-    typer.echo(f"golden model: {accuracy(parameters, tests, test_labels):.2%} of {len(tests)} test digits, "
-               f"{accuracy(parameters, default, default_labels):.2%} of the {len(default)} default digits")
+    typer.echo(
+        f"golden model: {accuracy(parameters, tests, test_labels):.2%} of {len(tests)} test digits, "
+        f"{accuracy(parameters, default, default_labels):.2%} of the {len(default)} default digits"
+    )
     typer.echo(f"wrote {output}")
 
 

@@ -12,8 +12,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from amaranth_tpu.sim.data.digits import DataError, load_digits
 
-__all__ = ["BATCH", "PREPROCESS", "Data", "Seed", "without", "digits_for", "rate_at", "kept_at", "shown_training", "model_of",
-           "write_model"]
+__all__ = [
+    "BATCH",
+    "PREPROCESS",
+    "Data",
+    "Seed",
+    "without",
+    "digits_for",
+    "rate_at",
+    "kept_at",
+    "shown_training",
+    "model_of",
+    "write_model",
+]
 
 PREPROCESS = "unit"
 BATCH = 128
@@ -56,8 +67,13 @@ def kept_at(step):
 @contextlib.contextmanager
 def shown_training(epochs):
     """Gives `(report, console)`: `report(step, steps, loss)` moves a bar on, and above it the console prints."""
-    columns = [TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"),
-               TimeElapsedColumn(), TimeRemainingColumn()]
+    columns = [
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    ]
     with Progress(*columns) as progress:
         task = progress.add_task("training", total=None, epoch=0, loss=float("nan"))
 
@@ -70,9 +86,12 @@ def shown_training(epochs):
 def model_of(nodes, tensors, name, output, count, seed, shape=(1, 28, 28)):
     """A checked ONNX model from `image` (batch, *shape) to `output` (batch, count), which says how it was made."""
     graph = helper.make_graph(
-        nodes, name,
+        nodes,
+        name,
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", count])], tensors)
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", count])],
+        tensors,
+    )
     model = helper.make_model(graph, producer_name="amaranth-tpu", ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
     helper.set_model_props(model, {"preprocess": PREPROCESS, "seed": str(seed)})
     onnx.checker.check_model(model, full_check=True)

@@ -24,11 +24,37 @@ class AxiLite:
     def __init__(self, dut, clock, *, prefix="s_axil", irq=None, period=10, limit=1000):
         self._edge = RisingEdge(clock)
         self._irq, self._period, self._limit = irq, period, limit
-        for name in ("awaddr", "awvalid", "awready", "wdata", "wstrb", "wvalid", "wready", "bresp", "bvalid", "bready",
-                     "araddr", "arvalid", "arready", "rdata", "rresp", "rvalid", "rready"):
+        for name in (
+            "awaddr",
+            "awvalid",
+            "awready",
+            "wdata",
+            "wstrb",
+            "wvalid",
+            "wready",
+            "bresp",
+            "bvalid",
+            "bready",
+            "araddr",
+            "arvalid",
+            "arready",
+            "rdata",
+            "rresp",
+            "rvalid",
+            "rready",
+        ):
             setattr(self, "_" + name, getattr(dut, f"{prefix}_{name}"))
-        for handle in (self._awvalid, self._wvalid, self._bready, self._arvalid, self._rready, self._awaddr, self._wdata,
-                       self._wstrb, self._araddr):
+        for handle in (
+            self._awvalid,
+            self._wvalid,
+            self._bready,
+            self._arvalid,
+            self._rready,
+            self._awaddr,
+            self._wdata,
+            self._wstrb,
+            self._araddr,
+        ):
             handle.value = 0
 
     async def _taken(self, *pairs):

@@ -16,11 +16,16 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
     """
     sums, biases = ([[None] * n for _ in range(size)] for size in (depth, bias_depth))
     controls = []
-    tops, out = [[None] * n] * latency, [None] * n      # what `top` is from this cycle on
+    tops, out = [[None] * n] * latency, [None] * n  # what `top` is from this cycle on
     compared = 0
     for cycle in range(cycles):
-        control = {"read_row": rng.randrange(depth), "start": rng.getrandbits(1), "bias_row": rng.randrange(bias_depth),
-                   "write": rng.getrandbits(1), "write_row": rng.randrange(depth)}
+        control = {
+            "read_row": rng.randrange(depth),
+            "start": rng.getrandbits(1),
+            "bias_row": rng.randrange(bias_depth),
+            "write": rng.getrandbits(1),
+            "write_row": rng.randrange(depth),
+        }
         out_row, out_read = rng.randrange(depth), rng.getrandbits(1)
         bias_write, bias_write_row = rng.random() < 0.3, rng.randrange(bias_depth)
         if cycle < depth:
@@ -29,8 +34,15 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
             bias_write, bias_write_row = True, cycle
         bottom, bias_data = ([rng.getrandbits(32) for _ in range(n)] for _ in range(2))
         controls.append(control)
-        ports.set(**control, bottom=bottom, out_row=out_row, out_read=out_read, bias_write=bias_write,
-                  bias_write_row=bias_write_row, bias_data=bias_data)
+        ports.set(
+            **control,
+            bottom=bottom,
+            out_row=out_row,
+            out_read=out_read,
+            bias_write=bias_write,
+            bias_write_row=bias_write_row,
+            bias_data=bias_data,
+        )
         await ports.settle()
 
         for name, expected in (("top", tops[0]), ("out", out)):

@@ -15,8 +15,25 @@ from ..golden.table_lookup import Table, lookup
 from ..rtl.bench_side import arguments, report
 from ..rtl.ports import binary32_bits, pack, play
 
-TIES = (0x3F808000, 0x3F818000, 0xBF808000, 0xBF818000, 0x3F808001, 0x3F807FFF, 0x7F7F8000, 0x7F7F7FFF, 0xFF7FFFFF,
-        0x007FFFFF, 0x00800000, 0x807FFFFF, 0x00808000, 0x80000000, 0x7F800000, 0xFF800000, golden.NAN)
+TIES = (
+    0x3F808000,
+    0x3F818000,
+    0xBF808000,
+    0xBF818000,
+    0x3F808001,
+    0x3F807FFF,
+    0x7F7F8000,
+    0x7F7F7FFF,
+    0xFF7FFFFF,
+    0x007FFFFF,
+    0x00800000,
+    0x807FFFFF,
+    0x00808000,
+    0x80000000,
+    0x7F800000,
+    0xFF800000,
+    golden.NAN,
+)
 
 
 def canonical(bits):
@@ -49,7 +66,7 @@ class Model:
             words = list(self.table.words)
             for index in range(op["rows"]):
                 row, place = op["operand"] + index, (op["word"] + index) * self.n
-                words[place:place + self.n] = self.buffer[row]
+                words[place : place + self.n] = self.buffer[row]
                 yield True, row, self.buffer[row]
             self.table = Table(op["first"], op["linear_low"], op["linear_high"], words)
             return
@@ -59,14 +76,19 @@ class Model:
         for r1 in range(op["rows1"]):
             for r0 in range(op["rows"]):
                 window = op["acc"] + r0 * op["rows0_stride"] + r1 * op.get("rows1_stride", 0)
-                rows = [self.sums[window + w1 * op.get("window1_stride", 0) + w0 * op.get("window0_stride", 0)]
-                        for w1 in range(op["window1"]) for w0 in range(op["window0"])]
+                rows = [
+                    self.sums[window + w1 * op.get("window1_stride", 0) + w0 * op.get("window0_stride", 0)]
+                    for w1 in range(op["window1"])
+                    for w0 in range(op["window0"])
+                ]
                 values = [largest(column) for column in zip(*rows)]
                 row = op["row"] + r1 * op.get("buffer_stride", 0) + r0 * (1 if op["format"] == Format.BFLOAT16 else 2)
                 if op["task"] == Task.MULTIPLY:
                     yield True, op["operand"] + r0, self.buffer[op["operand"] + r0]
-                    values = [int(golden.multiply(golden.to_bfloat16(value), factor))
-                              for value, factor in zip(values, self.buffer[op["operand"] + r0])]
+                    values = [
+                        int(golden.multiply(golden.to_bfloat16(value), factor))
+                        for value, factor in zip(values, self.buffer[op["operand"] + r0])
+                    ]
                 for offset, lanes in enumerate(self.vectors(op, values)):
                     self.buffer[row + offset] = lanes
                     yield False, row + offset, lanes
@@ -75,10 +97,10 @@ class Model:
         for index in range(op["rows"]):
             values = [value for t in range(op["rows1"]) for value in self.sums[op["acc"] + index + t * op["rows1_stride"]]]
             pads = self.n - op["lanes"]
-            results = softmax([values[:len(values) - pads]])[0].tolist() + [0] * pads
+            results = softmax([values[: len(values) - pads]])[0].tolist() + [0] * pads
             for t in range(op["rows1"]):
                 row = op["row"] + t * op["buffer_stride"] + index * (1 if op["format"] == Format.BFLOAT16 else 2)
-                tile = [value << 16 for value in results[t * self.n:][:self.n]]
+                tile = [value << 16 for value in results[t * self.n :][: self.n]]
                 for offset, lanes in enumerate(self.vectors({**op, "lanes": self.n}, tile)):
                     self.buffer[row + offset] = lanes
                     yield False, row + offset, lanes
@@ -92,7 +114,7 @@ class Model:
         values = [value if c < op["lanes"] else 0 for c, value in enumerate(values)]
         if op["format"] == Format.BINARY32:
             halves = [value >> 16 * half & 0xFFFF for value in values for half in (0, 1)]
-            return [halves[:self.n], halves[self.n:]]
+            return [halves[: self.n], halves[self.n :]]
         return [[int(golden.to_bfloat16(value)) for value in values]]
 
 
@@ -110,14 +132,25 @@ def table_loads(rng, config, part):
     whole = TABLE_WORDS // config.n
     rows = min(whole // part, config.unified_buffer_depth)
     for word in rng.sample(range(0, whole, rows), whole // rows // part):
-        yield {**idle(config), "tag": tag(rng, config), "task": Task.LOAD_TABLE, "rows": rows, "operand": 0, "word": word,
-               **table_settings(rng), **({"single": ones(rows)} if config.pooling else {})}
+        yield {
+            **idle(config),
+            "tag": tag(rng, config),
+            "task": Task.LOAD_TABLE,
+            "rows": rows,
+            "operand": 0,
+            "word": word,
+            **table_settings(rng),
+            **({"single": ones(rows)} if config.pooling else {}),
+        }
 
 
 def table_settings(rng):
     """Binades that most numbers lie in or near."""
-    return {"first": rng.choice((0, 240, rng.randrange(112, 131), rng.randrange(241))), "linear_low": rng.getrandbits(2),
-            "linear_high": rng.getrandbits(2)}
+    return {
+        "first": rng.choice((0, 240, rng.randrange(112, 131), rng.randrange(241))),
+        "linear_low": rng.getrandbits(2),
+        "linear_high": rng.getrandbits(2),
+    }
 
 
 def ones(*counts):
@@ -132,8 +165,7 @@ def idle(config):
     if config.softmax:
         fields |= {"softmax": 0}
     if config.pooling:
-        fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0,
-                   "window1": 1, "window1_stride": 0, "single": ones()}
+        fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0, "window1": 1, "window1_stride": 0, "single": ones()}
     if config.table_lanes:
         fields |= {"task": Task.RESULTS, "operand": 0, "word": 0, "first": 0, "linear_low": 0, "linear_high": 0}
     return fields
@@ -151,7 +183,7 @@ def random_operation(rng, config):
         else:
             op |= {"task": Task.MULTIPLY, "acc": rng.randrange(sums - rows + 1), "row": rng.randrange(depth - rows + 1)}
         op |= {"rows": rows, "operand": rng.randrange(depth - rows + 1)}
-        if rng.random() < 0.3:      # a row depends on the one before
+        if rng.random() < 0.3:  # a row depends on the one before
             op["operand"] = max(0, min(depth - rows, op["row"] - rng.randrange(3)))
         return op | ({"single": ones(rows)} if config.pooling else {})
 
@@ -160,12 +192,19 @@ def random_operation(rng, config):
     wide = 1 if format_ == Format.BFLOAT16 else 2
     if config.pooling and kind < 0.7:
         while True:
-            op |= {"rows": rng.choice((1, rng.randrange(1, 6))), "rows1": rng.choice((1, rng.randrange(1, 5))),
-                   "window0": rng.choice((1, 2, rng.randrange(1, 5))), "window1": rng.choice((1, 2, rng.randrange(1, 5)))}
-            op |= {name: rng.randrange(6) for name in (
-                "rows0_stride", "rows1_stride", "window0_stride", "window1_stride", "buffer_stride")}
+            op |= {
+                "rows": rng.choice((1, rng.randrange(1, 6))),
+                "rows1": rng.choice((1, rng.randrange(1, 5))),
+                "window0": rng.choice((1, 2, rng.randrange(1, 5))),
+                "window1": rng.choice((1, 2, rng.randrange(1, 5))),
+            }
+            op |= {
+                name: rng.randrange(6)
+                for name in ("rows0_stride", "rows1_stride", "window0_stride", "window1_stride", "buffer_stride")
+            }
             last_acc = (op["rows"] - 1) * op["rows0_stride"] + sum(
-                (op[count] - 1) * op[f"{count}_stride"] for count in ("rows1", "window0", "window1"))
+                (op[count] - 1) * op[f"{count}_stride"] for count in ("rows1", "window0", "window1")
+            )
             last_row = (op["rows1"] - 1) * op["buffer_stride"] + op["rows"] * wide - 1
             if last_acc < sums and last_row < depth:
                 op |= {"acc": rng.randrange(sums - last_acc), "row": rng.randrange(depth - last_row)}
@@ -173,9 +212,16 @@ def random_operation(rng, config):
     if config.softmax and rng.random() < 0.3:
         rows, tiles, stride = rng.choice((1, 2)), rng.choice((1, 2, 3)), rng.randrange(4)
         height = rows * wide + rng.randrange(3)
-        return op | {"softmax": 1, "function": Function.NONE, "rows": rows, "rows1": tiles, "rows1_stride": stride,
-                     "buffer_stride": height, "acc": rng.randrange(sums - rows - (tiles - 1) * stride + 1),
-                     "row": rng.randrange(depth - tiles * height)}
+        return op | {
+            "softmax": 1,
+            "function": Function.NONE,
+            "rows": rows,
+            "rows1": tiles,
+            "rows1_stride": stride,
+            "buffer_stride": height,
+            "acc": rng.randrange(sums - rows - (tiles - 1) * stride + 1),
+            "row": rng.randrange(depth - tiles * height),
+        }
     rows = op["rows"] = rng.choice((1, 1, 2, rng.randrange(1, sums + 1)))
     op |= {"row": rng.randrange(depth - rows * wide + 1), "acc": rng.randrange(sums - rows + 1)}
     return op | ({"single": ones(rows)} if config.pooling else {})
@@ -229,12 +275,12 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
     Returns `(cycles from the first operation to the last vector, vectors)`.
     """
     n, layout = config.n, activate_layout(config)
-    buffer = [list(lanes) for lanes in model.buffer]    # the model's is always ahead of it
-    due = []            # (read, row, lanes, slot if it is the operation's last)
+    buffer = [list(lanes) for lanes in model.buffer]  # the model's is always ahead of it
+    due = []  # (read, row, lanes, slot if it is the operation's last)
     offered = read = start = asked = None
     held, written, last, quiet = False, 0, 0, 0
-    ended = None        # the slot whose last vector was written a cycle ago
-    loads = []          # slots of LOAD_TABLE operations whose last vector was read
+    ended = None  # the slot whose last vector was written a cycle ago
+    loads = []  # slots of LOAD_TABLE operations whose last vector was read
     pending = list(pending)
     while pending or offered or due or loads:
         if offered is None and pending and rng.random() < pace:
@@ -301,8 +347,11 @@ async def runs(ports, rng, *, count, part=1, **sizes):
         if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
             assert cycles == rows + 2 or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
-        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **interrupted(rng, config)),
-                  grant=rng.getrandbits(1))
+        ports.set(
+            port__op__valid=1,
+            port__op__payload=pack(activate_layout(config), **interrupted(rng, config)),
+            grant=rng.getrandbits(1),
+        )
         for _ in range(rng.randrange(1, 5)):
             await ports.settle()
             await ports.tick()

@@ -22,8 +22,25 @@ async def _prepare(dut, master=True):
         getattr(dut, f"bd_{name}").value = 0
     for handle in dut:
         if handle._name.startswith("s_axi_") and handle._name.removeprefix("s_axi_") in (
-                "awid", "awaddr", "awlen", "awsize", "awburst", "awvalid", "wdata", "wstrb", "wlast", "wvalid", "bready",
-                "arid", "araddr", "arlen", "arsize", "arburst", "arvalid", "rready"):
+            "awid",
+            "awaddr",
+            "awlen",
+            "awsize",
+            "awburst",
+            "awvalid",
+            "wdata",
+            "wstrb",
+            "wlast",
+            "wvalid",
+            "bready",
+            "arid",
+            "araddr",
+            "arlen",
+            "arsize",
+            "arburst",
+            "arvalid",
+            "rready",
+        ):
             handle.value = 0
     dut.aresetn.value = 0
     Clock(dut.aclk, PERIOD, "ns").start()
@@ -52,8 +69,13 @@ async def traffic(dut):
     agent = await _prepare(dut)
     model = bytearray(bytes.fromhex(job["contents"]))
     if job["pauses"]:
-        for channel in (agent.write_if.aw_channel, agent.write_if.w_channel, agent.write_if.b_channel,
-                        agent.read_if.ar_channel, agent.read_if.r_channel):
+        for channel in (
+            agent.write_if.aw_channel,
+            agent.write_if.w_channel,
+            agent.write_if.b_channel,
+            agent.read_if.ar_channel,
+            agent.read_if.r_channel,
+        ):
             channel.set_pause_generator(iter(lambda: rng.random() < 0.3, None))
     zones = 4  # each task has a zone of its own, so that the order between tasks does not matter
     zone = len(model) // zones
@@ -66,11 +88,11 @@ async def traffic(dut):
                 data = rng.randbytes(length)
                 answer = await _bounded(agent.write(start, data))
                 assert answer.resp == AxiResp.OKAY
-                model[start:start + length] = data
+                model[start : start + length] = data
             else:
                 answer = await _bounded(agent.read(start, length))
                 assert answer.resp == AxiResp.OKAY
-                assert answer.data == model[start:start + length], f"read of {length} at {start:#x}"
+                assert answer.data == model[start : start + length], f"read of {length} at {start:#x}"
 
     tasks = [cocotb.start_soon(worker(index, job["count"])) for index in range(zones)]
     for task in tasks:
@@ -81,7 +103,7 @@ async def traffic(dut):
         dut.bd_address.value, dut.bd_read.value = word, 1
         await ClockCycles(dut.aclk, 2)
         await ReadOnly()
-        assert dut.bd_rdata.value.to_unsigned() == int.from_bytes(model[word * beat:(word + 1) * beat], "little")
+        assert dut.bd_rdata.value.to_unsigned() == int.from_bytes(model[word * beat : (word + 1) * beat], "little")
         await RisingEdge(dut.aclk)
     assert dut.errors.value == 0
     report({"cycles": int(dut.cycle.value)})
@@ -149,8 +171,12 @@ async def faults(dut):
     agent = await _prepare(dut)
     beat = len(dut.s_axi_wdata) // 8
     bad = job["error_address"]
-    for address, expected in ((bad, AxiResp.SLVERR), (job["bytes"], AxiResp.DECERR), (bad + beat, AxiResp.OKAY),
-                              (bad - beat, AxiResp.OKAY)):
+    for address, expected in (
+        (bad, AxiResp.SLVERR),
+        (job["bytes"], AxiResp.DECERR),
+        (bad + beat, AxiResp.OKAY),
+        (bad - beat, AxiResp.OKAY),
+    ):
         before = await _word(dut, address // beat) if address < job["bytes"] else None
         answer = await _bounded(agent.write(address, bytes(beat)))
         assert answer.resp == expected, (hex(address), answer)

@@ -51,8 +51,17 @@ async def run(dut):
     samples = numpy.load(job["samples"]).astype(bfloat16)
     program = board.compile(network, len(samples), job["batch"])
     result = await board.run(network, program, samples, tick)
-    report({"n": board.config.n, "memory": board.memory, "mismatched_bits": result.mismatched_bits, "cycles": result.cycles,
-            "logits": result.logits.tolist(), "batches": result.batches, "fault": result.fault})
+    report(
+        {
+            "n": board.config.n,
+            "memory": board.memory,
+            "mismatched_bits": result.mismatched_bits,
+            "cycles": result.cycles,
+            "logits": result.logits.tolist(),
+            "batches": result.batches,
+            "fault": result.fault,
+        }
+    )
 
 
 def _damaging(damage, size):

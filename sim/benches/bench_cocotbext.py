@@ -51,10 +51,18 @@ async def network(dut):
         reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
         memory = AxiRam(AxiBus.from_prefix(dut, "m_axi"), size=len(image), **reset)
         master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), **reset)
-    channels = [memory.write_if.aw_channel, memory.write_if.w_channel, memory.write_if.b_channel,
-                memory.read_if.ar_channel, memory.read_if.r_channel,
-                master.write_if.aw_channel, master.write_if.w_channel, master.write_if.b_channel,
-                master.read_if.ar_channel, master.read_if.r_channel]
+    channels = [
+        memory.write_if.aw_channel,
+        memory.write_if.w_channel,
+        memory.write_if.b_channel,
+        memory.read_if.ar_channel,
+        memory.read_if.r_channel,
+        master.write_if.aw_channel,
+        master.write_if.w_channel,
+        master.write_if.b_channel,
+        master.read_if.ar_channel,
+        master.read_if.r_channel,
+    ]
     for interface in (memory.write_if, memory.read_if, master.write_if, master.read_if):
         interface.log.setLevel("WARNING")
     if job["pause"]:

@@ -25,7 +25,7 @@ async def prepare(dut):
     dut.rst_n.value = 0
     port = AxiLite(dut, dut.clk, irq=dut.irq, period=PERIOD)
     Clock(dut.clk, PERIOD, "ns").start()
-    await ClockCycles(dut.clk, 3)   # after that of time 0, the two edges that the datasheet asks for
+    await ClockCycles(dut.clk, 3)  # after that of time 0, the two edges that the datasheet asks for
     dut.rst_n.value = 1
     await ClockCycles(dut.clk, 2)
     return Driver(port)
@@ -60,7 +60,7 @@ async def run(dut):
     result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
     tick(len(batches), len(batches))
     await dump(dut, *job["window"])
-    output = numpy.frombuffer(read_dump(job["dump"], job["beat_bytes"])[:job["outputs"]], numpy.uint8)
+    output = numpy.frombuffer(read_dump(job["dump"], job["beat_bytes"])[: job["outputs"]], numpy.uint8)
     numpy.save(job["npy"], output)
     result["protocol_errors"] = int(dut.errors.value)
     report(result)

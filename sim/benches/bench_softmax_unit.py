@@ -23,7 +23,7 @@ def sums(rng, count):
     spread = rng.choice((0, 1e-3, 1, 3, 10, 30, 90, 1e4, 1e37))
     offset = rng.choice((0, 0, 1)) * rng.choice((-1, 1)) * 2.0 ** rng.randrange(-4, rng.choice((13, 26, 126)))
     values = np.array([offset + rng.gauss(0, spread) for _ in range(count)]).astype(np.float32).view(np.uint32)
-    if rng.random() < 0.2:      # a few units in the last place from each other
+    if rng.random() < 0.2:  # a few units in the last place from each other
         values += np.array([rng.randrange(4) for _ in values], np.uint32) - (values & np.uint32(3))
     special = rng.choice((0, 0, 0, 0.2, 1))
     for index in range(count):
@@ -44,11 +44,19 @@ def random_operation(rng, config, widest):
     steps = max(1, tiles - 1)
     rows1_stride = min(rng.choice((0, rows, rng.randrange(depth))), (depth - rows) // steps)
     buffer_stride = rng.randrange(vectors, max(vectors, (buffer_depth - vectors) // steps) + 1)
-    return {**idle(config), "softmax": 1, "tag": tag(rng, config), "format": format_, "rows": rows, "rows1": tiles,
-            "rows1_stride": rows1_stride, "buffer_stride": buffer_stride,
-            "lanes": rng.choice((config.n, 1, rng.randrange(1, config.n + 1))),
-            "acc": rng.randrange(depth - rows - (tiles - 1) * rows1_stride + 1),
-            "row": rng.randrange(buffer_depth - vectors - (tiles - 1) * buffer_stride + 1)}
+    return {
+        **idle(config),
+        "softmax": 1,
+        "tag": tag(rng, config),
+        "format": format_,
+        "rows": rows,
+        "rows1": tiles,
+        "rows1_stride": rows1_stride,
+        "buffer_stride": buffer_stride,
+        "lanes": rng.choice((config.n, 1, rng.randrange(1, config.n + 1))),
+        "acc": rng.randrange(depth - rows - (tiles - 1) * rows1_stride + 1),
+        "row": rng.randrange(buffer_depth - vectors - (tiles - 1) * buffer_stride + 1),
+    }
 
 
 def filled(rng, operation, accumulators):
@@ -58,7 +66,7 @@ def filled(rng, operation, accumulators):
     for row in places:
         fresh = sums(rng, n * tiles)
         for t, place in enumerate(row):
-            accumulators[place] = fresh[t * n:][:n]
+            accumulators[place] = fresh[t * n :][:n]
     for r, row in enumerate(places):
         count = n * (tiles - 1) + operation["lanes"]
         values = np.array([accumulators[place] for place in row], np.uint32).reshape(1, -1)[:, :count]

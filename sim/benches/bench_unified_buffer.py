@@ -25,8 +25,7 @@ async def traffic(ports, rng, *, n, depth, skew, cycles):
             write, read, port_address = 1, 0, cycle
         data = [rng.getrandbits(16) for _ in range(n)]
         addresses.append(address)
-        ports.set(address=address, port_address=port_address, port_write=write, port_read=read,
-                  port_i=data)
+        ports.set(address=address, port_address=port_address, port_write=write, port_read=read, port_i=data)
         await ports.settle()
 
         for r, value in enumerate(ports.lanes("x", n)):

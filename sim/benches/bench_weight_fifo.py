@@ -41,7 +41,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
 
     Returns the cycles of the switches.
     """
-    weights = [[[rng.getrandbits(16) for _ in range(n)] for _ in range(n)] for _ in range(count)]     # [tile][column][row]
+    weights = [[[rng.getrandbits(16) for _ in range(n)] for _ in range(n)] for _ in range(count)]  # [tile][column][row]
     cells, done = Cells(n), [[0] * n for _ in range(n)]
     start = ports.cycle
     written = freed = shifted = 0
@@ -97,7 +97,7 @@ async def runs(ports, rng, *, n, tiles, skew, count):
     sizes = {"n": n, "tiles": tiles, "skew": skew}
     for pace in (0.1, 0.5, 0.9):
         await traffic(ports, rng, **sizes, count=count, pace=pace)
-        for _ in range(rng.randrange(3 * n)):            # part of a tile, perhaps shifting, then a reset
+        for _ in range(rng.randrange(3 * n)):  # part of a tile, perhaps shifting, then a reset
             ports.set(write=rng.getrandbits(1), write_data=rng.getrandbits(16 * n), switch=0)
             await ports.settle()
             await ports.tick()

@@ -19,11 +19,11 @@ from .reference import BINARY32, check_stages, run_draft
 
 __all__ = ["Comparison", "against_model", "chosen"]
 
-_MOST = 8                   # samples
-_SECONDS = 4.0              # that an interpreter may take for them, about
-_SECONDS_AT_LEAST = 20.0    # that it may take for one
-_FLOOR = 2e-4               # of an output's largest value; rounding of what the draft has already put together
-_UNITS = {TensorProto.FLOAT16: 2.0 ** -11, TensorProto.BFLOAT16: 2.0 ** -8}
+_MOST = 8  # samples
+_SECONDS = 4.0  # that an interpreter may take for them, about
+_SECONDS_AT_LEAST = 20.0  # that it may take for one
+_FLOOR = 2e-4  # of an output's largest value; rounding of what the draft has already put together
+_UNITS = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,19 @@ def against_model(network, samples, results):
             reasons.append(str(error))
     else:
         found = replace(found, reason="; ".join(reasons))
-    few = samples[:max(1, found.samples)]
+    few = samples[: max(1, found.samples)]
     worst = check_stages(network, few) if found.samples or _macs(network) <= 1e9 else None
     if worst is None:
         return found
     found = replace(found, rounding=worst.share)
     if worst.share > 1 and not found.error:
-        found = replace(found, error=(
-            f"{worst.title}: its results differ by up to {worst.difference:.3g} from what it makes of its operands, bfloat16 "
-            f"explains {worst.bound:.3g}; the compiler has got it wrong"))
+        found = replace(
+            found,
+            error=(
+                f"{worst.title}: its results differ by up to {worst.difference:.3g} from what it makes of its operands, bfloat16 "
+                f"explains {worst.bound:.3g}; the compiler has got it wrong"
+            ),
+        )
     return found
 
 
@@ -135,7 +139,7 @@ def _asked(make, network, samples, results):
         raise InterpreterError(f"{interpreter.title}: would take about {seconds:.0f} s for one sample")
     count = max(1, min(len(samples), int(_SECONDS / max(seconds, 1e-9))))
     samples, results = samples[:count], output.finish(results[:count])
-    theirs, = values_of(interpreter, origin, samples, [results.shape[1]])
+    (theirs,) = values_of(interpreter, origin, samples, [results.shape[1]])
     found = _figures(interpreter.title, output.value, theirs, results)
     return _read_rightly(found, network, samples, theirs, make)
 
@@ -145,19 +149,26 @@ def _figures(title, value, theirs, ours):
     difference, there = np.where(finite, ours - np.where(finite, theirs, 0), 0), max(1, int(finite.sum()))
     same = (theirs.argmax(axis=1) == ours.argmax(axis=1)).mean() if ours.shape[1] > 1 else None
     return Comparison(
-        len(ours), title, value, largest=float(np.abs(difference).max(initial=0)), not_finite=int((~finite).sum()),
-        rms=float(np.sqrt((difference ** 2).sum() / there)),
+        len(ours),
+        title,
+        value,
+        largest=float(np.abs(difference).max(initial=0)),
+        not_finite=int((~finite).sum()),
+        rms=float(np.sqrt((difference**2).sum() / there)),
         scale=float(np.sqrt((np.where(finite, theirs, 0) ** 2).sum() / there)),
-        top_agreement=None if same is None else float(same))
+        top_agreement=None if same is None else float(same),
+    )
 
 
 def _unit(path):
     """The unit roundoff of the coarsest numbers that a model computes with."""
     model = onnx.load(path, load_external_data=False)
-    kinds = {entry.type.tensor_type.elem_type for entry in model.graph.input} | {
-        tensor.data_type for tensor in model.graph.initializer} | {
-        attribute.i for node in model.graph.node for attribute in node.attribute if attribute.name == "to"}
-    return max([_UNITS[kind] for kind in kinds if kind in _UNITS], default=2.0 ** -24)
+    kinds = (
+        {entry.type.tensor_type.elem_type for entry in model.graph.input}
+        | {tensor.data_type for tensor in model.graph.initializer}
+        | {attribute.i for node in model.graph.node for attribute in node.attribute if attribute.name == "to"}
+    )
+    return max([_UNITS[kind] for kind in kinds if kind in _UNITS], default=2.0**-24)
 
 
 def _read_rightly(found, network, samples, theirs, interpreter):
@@ -165,7 +176,7 @@ def _read_rightly(found, network, samples, theirs, interpreter):
     origin, output = network.origin, network.origin.output
     unit = _unit(origin.path)
     exact, bounds = run_draft(origin, samples, BINARY32(unit))
-    if output.last:         # of a softmax a difference in what goes in is the most that its logarithm can differ by, twice
+    if output.last:  # of a softmax a difference in what goes in is the most that its logarithm can differ by, twice
         away = 2 * bounds.max(axis=1, keepdims=True)
         exact = output.finish(exact)
         bounds = away + 1e-5 * np.abs(exact) if output.last == "log" else np.expm1(away) * exact + 1e-6
@@ -173,10 +184,15 @@ def _read_rightly(found, network, samples, theirs, interpreter):
     if share <= 1:
         return replace(found, reading=share)
     for make in (interpreters.onnx_reference, interpreters.onnx_reference_binary64):
-        try:        # an interpreter may be wrong, or binary32 too coarse for how the model computes it
+        try:  # an interpreter may be wrong, or binary32 too coarse for how the model computes it
             wide = make is interpreters.onnx_reference_binary64
-            second, = values_of(make(origin.path, [output.value]), origin, samples, [exact.shape[1]],
-                                np.float64 if wide and origin.element in (TensorProto.FLOAT, *_UNITS) else None)
+            (second,) = values_of(
+                make(origin.path, [output.value]),
+                origin,
+                samples,
+                [exact.shape[1]],
+                np.float64 if wide and origin.element in (TensorProto.FLOAT, *_UNITS) else None,
+            )
         except InterpreterError:
             continue
         again = _share(exact, bounds, second, unit)[0]
@@ -187,12 +203,22 @@ def _read_rightly(found, network, samples, theirs, interpreter):
     whole = np.array([one is None for one in overflows])
     again = _share(exact[whole], bounds[whole], theirs[whole], unit)[0] if whole.any() else None
     if again is None or again <= 1:
-        return replace(found, reading=again, note=(
-            f"{found.interpreter} overflows in {int((~whole).sum())} of these samples, left unchecked: {overflows[sample]}, "
-            f"makes {theirs[sample, index]:.6g} where the exact value is {exact[sample, index]:.6g}"))
-    return replace(found, reading=share if np.isfinite(share) else None, error=(
-        f"output {quoted(output.name)}: {found.interpreter} gives {theirs[sample, index]:.6g} for value {index} of "
-        f"sample {sample} of those compared, the compiler understood {exact[sample, index]:.6g}: the model was read wrongly"))
+        return replace(
+            found,
+            reading=again,
+            note=(
+                f"{found.interpreter} overflows in {int((~whole).sum())} of these samples, left unchecked: {overflows[sample]}, "
+                f"makes {theirs[sample, index]:.6g} where the exact value is {exact[sample, index]:.6g}"
+            ),
+        )
+    return replace(
+        found,
+        reading=share if np.isfinite(share) else None,
+        error=(
+            f"output {quoted(output.name)}: {found.interpreter} gives {theirs[sample, index]:.6g} for value {index} of "
+            f"sample {sample} of those compared, the compiler understood {exact[sample, index]:.6g}: the model was read wrongly"
+        ),
+    )
 
 
 def _share(exact, bounds, theirs, unit):

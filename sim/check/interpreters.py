@@ -12,8 +12,16 @@ from onnx import TensorProto, helper, numpy_helper
 from ..frontend.messages import inline
 from ..frontend.messages import title as node_title
 
-__all__ = ["InterpreterError", "Interpreter", "available", "onnxruntime_of", "onnx_reference", "onnx_reference_binary64",
-           "values_of", "overflow_of"]
+__all__ = [
+    "InterpreterError",
+    "Interpreter",
+    "available",
+    "onnxruntime_of",
+    "onnx_reference",
+    "onnx_reference_binary64",
+    "values_of",
+    "overflow_of",
+]
 
 
 class InterpreterError(RuntimeError):
@@ -48,7 +56,7 @@ def _as_refusal(title):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             yield
-    except Exception as error:                  # its own kinds of errors, and whatever a strange model leads to
+    except Exception as error:  # its own kinds of errors, and whatever a strange model leads to
         raise InterpreterError(f"{title}: {type(error).__name__}: {inline(error, 200)}") from None
 
 
@@ -66,6 +74,7 @@ def onnxruntime_of(path, names):
     title = "onnxruntime"
     with _as_refusal(title):
         import onnxruntime
+
         title = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -78,6 +87,7 @@ def onnxruntime_of(path, names):
 
 def _evaluator(model, names, title):
     from onnx.reference import ReferenceEvaluator
+
     with _as_refusal(title):
         logging.getLogger("onnx").setLevel(logging.CRITICAL)
         evaluator = ReferenceEvaluator(model)
@@ -91,8 +101,9 @@ def onnx_reference(path, names):
         model = _model(path, names)
     for node in model.graph.node:
         if node.op_type in ("MaxPool", "AveragePool") and any(one.name == "ceil_mode" and one.i for one in node.attribute):
-            raise InterpreterError(f"{title}: does not follow ONNX in ceil_mode, which {node_title(node)} has; "
-                                   "install onnxruntime")
+            raise InterpreterError(
+                f"{title}: does not follow ONNX in ceil_mode, which {node_title(node)} has; install onnxruntime"
+            )
     return _evaluator(model, names, title)
 
 
@@ -168,9 +179,9 @@ def values_of(interpreter, origin, samples, sizes, dtype=None):
         parts = list(inputs)
     elif origin.batch is None:
         parts = [inputs]
-    else:       # filled up with samples that are there
+    else:  # filled up with samples that are there
         rows = np.resize(np.arange(len(inputs)), -(-len(inputs) // origin.batch) * origin.batch)
-        parts = [inputs[rows[first:first + origin.batch]] for first in range(0, len(rows), origin.batch)]
+        parts = [inputs[rows[first : first + origin.batch]] for first in range(0, len(rows), origin.batch)]
     found = [interpreter({origin.input: np.ascontiguousarray(part)}) for part in parts]
     values = []
     for index, size in enumerate(sizes):
@@ -178,7 +189,7 @@ def values_of(interpreter, origin, samples, sizes, dtype=None):
         counts = [None if array is None else array.size // size if array.size % size == 0 else None for array in arrays]
         if None in counts or sum(counts) < len(samples):
             raise InterpreterError(f"{interpreter.title}: one of its values is not {size} numbers a sample")
-        values.append(np.concatenate([array.reshape(-1, size) for array in arrays])[:len(samples)])
+        values.append(np.concatenate([array.reshape(-1, size) for array in arrays])[: len(samples)])
     return values
 
 

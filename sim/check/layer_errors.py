@@ -48,8 +48,11 @@ def layer_errors(network, samples):
         finite = np.isfinite(mine) & np.isfinite(value)
         value, difference = value[finite], mine[finite] - value[finite]
         errors[names.get(node.value, node.name)] = {
-            "value": node.value, "largest": float(np.abs(difference).max(initial=0)), "rms": _rms(difference),
-            "scale": _rms(value)}
+            "value": node.value,
+            "largest": float(np.abs(difference).max(initial=0)),
+            "rms": _rms(difference),
+            "scale": _rms(value),
+        }
     return errors, title
 
 

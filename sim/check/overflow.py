@@ -24,5 +24,11 @@ def infinite_stage(network, samples):
         return None
     grouped = {term.source for stage in network.stages for term in stage.terms if term.groups > 1}
     _, tensors = run_graph(network, samples, keep=True)
-    return next((stage.name for stage in network.stages
-                 if stage.output in grouped and not np.isfinite(tensors[stage.output].astype(np.float32)).all()), None)
+    return next(
+        (
+            stage.name
+            for stage in network.stages
+            if stage.output in grouped and not np.isfinite(tensors[stage.output].astype(np.float32)).all()
+        ),
+        None,
+    )

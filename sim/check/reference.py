@@ -18,8 +18,8 @@ from ..ir.graph import span
 
 __all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_draft", "check_stages", "tensors_of"]
 
-_TINY = 2.0 ** -126
-_HUGE = 2.0 ** 126          # sums of which a part may be infinite in binary32
+_TINY = 2.0**-126
+_HUGE = 2.0**126  # sums of which a part may be infinite in binary32
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,20 @@ class Rounding:
     result: float
 
 
-def BINARY32(unit=2.0 ** -24):
+def BINARY32(unit=2.0**-24):
     """Of an interpreter that computes with this unit roundoff: some dozens of times what is likely for one operation, as errors
     of many add up by chance and not all with the same sign."""
     return Rounding(weight=0, term=64 * unit, point=0, value=64 * unit, curve=64 * unit, result=0)
 
 
 #: Of one stage of the core, at worst: weights and results rounded to bfloat16, binary32 sums, a function from a table.
-BFLOAT16 = Rounding(weight=1.01 * 2.0 ** -8, term=0, point=2.0 ** -8, value=2.0 ** -7, curve=0, result=1.01 * 2.0 ** -8)
+BFLOAT16 = Rounding(weight=1.01 * 2.0**-8, term=0, point=2.0**-8, value=2.0**-7, curve=0, result=1.01 * 2.0**-8)
 
 _STRAIGHT = ("relu", "leaky_relu", "clip", "abs")
 
 
 # One node
+
 
 def _windows(values, tap, size):
     """The source's values for each position of the kernel, (ky, kx, (batch, height, width, channels)); outside are zeros."""
@@ -75,8 +76,10 @@ def _windows(values, tap, size):
     padded[:, target[0], target[1]] = values[:, source[0], source[1]]
     for ky in range(tap.kernel[0]):
         for kx in range(tap.kernel[1]):
-            rows, columns = (slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride) for k, dilation, count, stride
-                             in zip((ky, kx), tap.dilation, size, tap.stride))
+            rows, columns = (
+                slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride)
+                for k, dilation, count, stride in zip((ky, kx), tap.dilation, size, tap.stride)
+            )
             yield ky, kx, padded[:, rows, columns]
 
 
@@ -122,13 +125,13 @@ def _sums(node, part, number, tensors, errors, rounding):
         magnitude = _sum(tap, values, part.size, np.abs)
         total = total + _sum(tap, values, part.size, lambda array: array)
         size = size + magnitude
-        weight = weight + magnitude * (rounding.weight ** 2 if tap.exact else rounding.weight)
+        weight = weight + magnitude * (rounding.weight**2 if tap.exact else rounding.weight)
         depth += int(np.prod(tap.weights.shape[:3]))
-        least = least + depth * _TINY * (1 + np.abs(values).max(initial=0))      # flushed products and weights
-        if errors is not None and errors[tap.source].any():      # by chance: errors of many operands add up as their squares do
+        least = least + depth * _TINY * (1 + np.abs(values).max(initial=0))  # flushed products and weights
+        if errors is not None and errors[tap.source].any():  # by chance: errors of many operands add up as their squares do
             spread = spread + _sum(tap, errors[tap.source], part.size, np.square)
     # The cells add in one order: at worst, each addition rounds all that came before it.
-    term = rounding.term or depth * 2.0 ** -24
+    term = rounding.term or depth * 2.0**-24
     error = np.hypot(np.sqrt(spread), weight + term * size + least)
     total, error = (np.broadcast_to(array, np.broadcast_shapes(np.shape(total), np.shape(error))) for array in (total, error))
     error = np.where(size < _HUGE, error, np.inf)
@@ -171,13 +174,14 @@ def _node(node, tensors, errors, rounding, wide=False):
             values = values * factor
             error = error + (rounding.result or rounding.term) * np.abs(values)
         (top, left), (height, width) = part.origin, values.shape[1:3]
-        result[:, top:top + height, left:left + width] = values
-        error = error + (2.0 ** -24 if wide else rounding.result) * np.abs(values) + (rounding.result > 0) * _TINY
-        bounds[:, top:top + height, left:left + width] = np.where(np.abs(values) < _HUGE, error, np.inf)
+        result[:, top : top + height, left : left + width] = values
+        error = error + (2.0**-24 if wide else rounding.result) * np.abs(values) + (rounding.result > 0) * _TINY
+        bounds[:, top : top + height, left : left + width] = np.where(np.abs(values) < _HUGE, error, np.inf)
     return result, bounds
 
 
 # Whole networks
+
 
 def _arranged(origin, samples):
     first = next(node for node in origin.nodes if isinstance(node, Input))

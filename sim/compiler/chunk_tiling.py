@@ -10,14 +10,18 @@ from .timing import turnaround
 
 __all__ = ["RunPlan", "chunk_sizes", "plan_run", "run_cost", "REFINEMENTS"]
 
-_BLOCK = 32             # tiles of a streamed block
-_CAPS = ((8, 0.75), (4, 0.5), (8, 0.5), (2, 0.5))       # groups: most column tiles, and most of what is left of them
+_BLOCK = 32  # tiles of a streamed block
+_CAPS = ((8, 0.75), (4, 0.5), (8, 0.5), (2, 0.5))  # groups: most column tiles, and most of what is left of them
 
 #: Choices that matter at the beginning and the end of a run, one after the other.
 REFINEMENTS = (
-    [{"first": first, "eager": eager}
-     for first in ((1, 2, 4, 8, 16, 24), (1, 1, 2, 4, 8), (1, 2, 3, 4, 6, 8)) for eager in (0, 1, 2)],
-    [{"tail": tail} for tail in (1, 2, 4)])
+    [
+        {"first": first, "eager": eager}
+        for first in ((1, 2, 4, 8, 16, 24), (1, 1, 2, 4, 8), (1, 2, 3, 4, 6, 8))
+        for eager in (0, 1, 2)
+    ],
+    [{"tail": tail} for tail in (1, 2, 4)],
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,11 @@ def _homes(life, sizes):
     """{tensor: place}, each in the first room that nothing else needs while it lives, and rows in all."""
     places = {}
     for name in sorted(life, key=lambda name: life[name]):
-        others = sorted((places[other], places[other] + sizes[other]) for other in places
-                        if life[other][0] <= life[name][1] and life[name][0] <= life[other][1])
+        others = sorted(
+            (places[other], places[other] + sizes[other])
+            for other in places
+            if life[other][0] <= life[name][1] and life[name][0] <= life[other][1]
+        )
         at = 0
         for first, end in others:
             if at + sizes[name] <= first:
@@ -193,6 +200,11 @@ def run_cost(batched, plan, config, layouts):
         bus += one.whole * beats if len(part.blocks) == 1 else 0
         functions += TABLE_WORDS if one.stage.function.is_table else 0
     chunks = batched.batch / batched.rows
-    overlap = 1 if chunks == 1 or 2 * layouts[batched.stages[plan.stages[0]].terms[0].source].sample <= \
-        config.unified_buffer_depth - plan.home_size - plan.staging else 1.1
+    overlap = (
+        1
+        if chunks == 1
+        or 2 * layouts[batched.stages[plan.stages[0]].terms[0].source].sample
+        <= config.unified_buffer_depth - plan.home_size - plan.staging
+        else 1.1
+    )
     return ((max(compute, bus) + min(compute, bus) / 8) * overlap + 100 + functions) * chunks

@@ -37,7 +37,7 @@ def generate(batched, host, runs, config):
         if flat[index]:
             _take_chunks(emitter, batched, host, run, index == 0, run is runs[-1])
         else:
-            behind = [*flat[index + 1:], True].index(True)      # of those, every other one, and not the last, has the lower end
+            behind = [*flat[index + 1 :], True].index(True)  # of those, every other one, and not the last, has the lower end
             _Overlap(emitter, batched, host, run, behind % 2 == 1).generate()
     return emitter
 
@@ -71,8 +71,9 @@ class _Overlap:
         for code in self.codes:
             self.emitter.stage = code.number
             code.prepare()
-        sources = [[index for index, other in enumerate(self.codes) if other.stage.output in reads(code.stage)]
-                   for code in self.codes]
+        sources = [
+            [index for index, other in enumerate(self.codes) if other.stage.output in reads(code.stage)] for code in self.codes
+        ]
         before = []
         for step in steps_of([[rectangle.samples for rectangle in code.rectangles] for code in self.codes], sources):
             turns = [(self.codes[index], [self.codes[index].rectangles[job] for job in jobs]) for index, jobs in step.items()]
@@ -113,8 +114,11 @@ class _Overlap:
             stretches.append((layout.position(sample, layout.tensor.height), layout.below * layout.row))
             widths = [other.plan.columns for other in self.codes if other.stage.output == name]
             if layout.beside and min(widths) < layout.tensor.width:
-                stretches += [(layout.position(sample, y, tile, layout.tensor.width), layout.beside)
-                              for y in range(layout.tensor.height) for tile in range(layout.tiles)]
+                stretches += [
+                    (layout.position(sample, y, tile, layout.tensor.width), layout.beside)
+                    for y in range(layout.tensor.height)
+                    for tile in range(layout.tiles)
+                ]
             zeros = self.host.zeros
             for position, count in stretches:
                 for first in range(0, count, zeros or 1):

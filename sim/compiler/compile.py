@@ -48,11 +48,15 @@ def compile_network(graph, config, batch):
 def _check(stages, config):
     """That the core has what the stages need."""
     for stage in stages:
-        lacking = [(stage.pool, config.pooling, "pooling"), (stage.softmax, config.softmax, "softmax"),
-                   (stage.function.is_table or stage.times, config.table_lanes, "table_lanes")]
+        lacking = [
+            (stage.pool, config.pooling, "pooling"),
+            (stage.softmax, config.softmax, "softmax"),
+            (stage.function.is_table or stage.times, config.table_lanes, "table_lanes"),
+        ]
         for needed, there, name in lacking:
             if needed and not there:
-                raise CompileError(f"stage {stage.name}: needs a core with {name}; set it in its configuration "
-                                   f"(--{name.replace('_', '-')})")
+                raise CompileError(
+                    f"stage {stage.name}: needs a core with {name}; set it in its configuration (--{name.replace('_', '-')})"
+                )
         if stage.times and (stage.pool or stage.softmax or stage.function != NONE):
             raise ValueError(f"stage {stage.name}: a product goes with neither pooling nor a function")

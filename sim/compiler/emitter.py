@@ -62,13 +62,21 @@ class Emitter:
     def move(self, opcode, name, position, buffer, count, size=1):
         """LOAD or STORE of positions of a tensor, `size` vectors each."""
         region, first = self.regions[name]
-        self.emit(opcode, {"region": region, "offset": (first + position * size) * self.config.vector_bytes,
-                           "rows": count * size, "buffer": buffer})
+        self.emit(
+            opcode,
+            {
+                "region": region,
+                "offset": (first + position * size) * self.config.vector_bytes,
+                "rows": count * size,
+                "buffer": buffer,
+            },
+        )
 
     def load_zeros(self, buffer, count):
         for first in range(0, count, ZEROS):
-            self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": 0, "rows": min(ZEROS, count - first),
-                                    "buffer": buffer + first})
+            self.emit(
+                Opcode.LOAD, {"region": Region.MODEL, "offset": 0, "rows": min(ZEROS, count - first), "buffer": buffer + first}
+            )
 
     def begin_run(self, stages):
         """Stages of these numbers follow."""
@@ -88,8 +96,9 @@ class Emitter:
         key = self.stage, column, count
         if key not in self.bias_places:
             place = self.bias_ring.take(count)
-            self.bias_places = {other: at for other, at in self.bias_places.items()
-                                if at + other[2] <= place or place + count <= at}
+            self.bias_places = {
+                other: at for other, at in self.bias_places.items() if at + other[2] <= place or place + count <= at
+            }
             self._load_biases(row, count, place)
             self.bias_places[key] = place
         return self.bias_places[key]
@@ -117,5 +126,14 @@ class Emitter:
             rows = min(part, vectors - start)
             buffer = operands.take(rows)
             self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": base + start * size, "rows": rows, "buffer": buffer})
-            self.emit(Opcode.LOAD_TABLE, {"linear_low": table.linear_low, "linear_high": table.linear_high, "first": table.first,
-                                          "rows": rows, "buffer": buffer, "word": start * self.n})
+            self.emit(
+                Opcode.LOAD_TABLE,
+                {
+                    "linear_low": table.linear_low,
+                    "linear_high": table.linear_high,
+                    "first": table.first,
+                    "rows": rows,
+                    "buffer": buffer,
+                    "word": start * self.n,
+                },
+            )

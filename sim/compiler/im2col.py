@@ -49,8 +49,12 @@ def fold(graph, n):
                 gathers.setdefault(None, Gather(shape))
                 terms.append(term)
             else:
-                gather = gathers.setdefault(_key(term, stage.sums_size), Gather(
-                    Tensor(f"{graph.input}, gathered {len(gathers)}", int(folded), *stage.sums_size), term, stage.sums_size))
+                gather = gathers.setdefault(
+                    _key(term, stage.sums_size),
+                    Gather(
+                        Tensor(f"{graph.input}, gathered {len(gathers)}", int(folded), *stage.sums_size), term, stage.sums_size
+                    ),
+                )
                 terms.append(Term(gather.tensor.name, term.weights.reshape(1, 1, folded, -1)))
         if stage.times == graph.input:
             gathers.setdefault(None, Gather(shape))

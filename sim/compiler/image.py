@@ -43,7 +43,7 @@ class HostMemory:
             name, made = gather.tensor.name, gather(values)
             if name in batched.flat:
                 whole = np.zeros((batched.chunks * batched.rows, made.shape[3]), made.dtype)
-                whole[:len(made)] = made[:, 0, 0]
+                whole[: len(made)] = made[:, 0, 0]
                 made = whole.reshape(batched.chunks, 1, batched.rows, -1)
             parts.append(self.host.layouts[name].pack(made))
         return b"".join(parts)
@@ -53,7 +53,7 @@ class HostMemory:
         batched, name = self.batched, self.graph.output
         values = self.host.layouts[name].unpack(data, "<f4" if batched.wide else bfloat16)
         if name in batched.flat:
-            values = values.reshape(-1, 1, 1, values.shape[3])[:batched.batch]
+            values = values.reshape(-1, 1, 1, values.shape[3])[: batched.batch]
         return self.graph.arrange_output(values)
 
     def output_offset(self, sample, value):
@@ -72,7 +72,7 @@ class HostMemory:
         for stage in self.batched.stages:
             row = np.zeros(tiles_of(stage.channels, self.n) * self.n, np.float32)
             if stage.bias is not None:
-                row[:stage.channels] = stage.bias
+                row[: stage.channels] = stage.bias
             rows.append(row)
         return np.concatenate(rows).astype("<f4").tobytes()
 
@@ -81,8 +81,11 @@ class HostMemory:
         stage, n = self.batched.stages[number], self.n
         dense = [self._dense(term, column, count) for term in stage.terms]
         passes = passes_of(stage, n, column)
-        return np.stack([dense[index][ky, kx, tile * n:(tile + 1) * n] for index, ky, kx, tile in passes]).reshape(
-            len(passes), n, count, n).transpose(0, 2, 3, 1)
+        return (
+            np.stack([dense[index][ky, kx, tile * n : (tile + 1) * n] for index, ky, kx, tile in passes])
+            .reshape(len(passes), n, count, n)
+            .transpose(0, 2, 3, 1)
+        )
 
     def _dense(self, term, column, count):
         """Weights of all source channels for these columns, padded and between groups -0: uint16 (ky, kx, rows, columns)."""
@@ -93,7 +96,7 @@ class HostMemory:
         weights = term.weights.view(np.uint16)
         for g in range(first // outputs, min(term.groups, -(-end // outputs))):
             low, high = max(first, g * outputs), min(end, (g + 1) * outputs)
-            dense[:, :, g * inputs:(g + 1) * inputs, low - first:high - first] = weights[..., low:high]
+            dense[:, :, g * inputs : (g + 1) * inputs, low - first : high - first] = weights[..., low:high]
         return dense
 
 
@@ -128,9 +131,12 @@ def make_program(memory, plans, schedule, config):
     (order, tiles), tile = schedule.draft.groups, _tile_bytes(config)
     constants = (len(ops) + 1) * config.instruction_bytes
     biases = memory.biases()
-    fixed = bytes(ZEROS * config.vector_bytes) + biases + b"".join(
-        table_of(function).words.astype("<u2").tobytes() for function in schedule.draft.emitter.tables)
-    align = min(tile, 4096)     # then no burst ends within a tile because of a page's end
+    fixed = (
+        bytes(ZEROS * config.vector_bytes)
+        + biases
+        + b"".join(table_of(function).words.astype("<u2").tobytes() for function in schedule.draft.emitter.tables)
+    )
+    align = min(tile, 4096)  # then no burst ends within a tile because of a page's end
     weights = -(-(constants + len(fixed)) // align) * align
     sizes = {region: size * config.vector_bytes for region, size in host.sizes.items()}
     check_regions({"MODEL": weights + tiles * tile, **{region.name: size for region, size in sizes.items()}})
@@ -140,16 +146,30 @@ def make_program(memory, plans, schedule, config):
     assert len(model) == weights + tiles * tile
 
     beats = config.beats_per_vector
-    inputs = sum(host.layouts[gather.tensor.name].size if gather.tensor.name not in batched.flat
-                 else host.layouts[gather.tensor.name].tiles * batched.batch for gather in batched.gathers)
+    inputs = sum(
+        host.layouts[gather.tensor.name].size
+        if gather.tensor.name not in batched.flat
+        else host.layouts[gather.tensor.name].tiles * batched.batch
+        for gather in batched.gathers
+    )
     return Program(
-        model=model, instructions=len(words), batch=batched.batch, plan=tuple(plans), config=config, memory=memory,
-        input_bytes=sizes[Region.INPUT], output_bytes=sizes[Region.OUTPUT], scratch_bytes=sizes[Region.SCRATCH],
-        input_size=batched.graph.input_size, output_size=batched.graph.output_size,
+        model=model,
+        instructions=len(words),
+        batch=batched.batch,
+        plan=tuple(plans),
+        config=config,
+        memory=memory,
+        input_bytes=sizes[Region.INPUT],
+        output_bytes=sizes[Region.OUTPUT],
+        scratch_bytes=sizes[Region.SCRATCH],
+        input_size=batched.graph.input_size,
+        output_size=batched.graph.output_size,
         useful_macs=batched.batch * sum(map(batched.graph.macs, batched.graph.stages)),
         passes=sum(op.passes for op in ops if op.unit == MATMUL),
         compute_cycles=sum(array_cycles(batched, number, ops, host, n) for number in range(len(batched.stages))),
         read_beats=host_vectors(ops, "r", n) * beats + len(words) * (config.instruction_bytes // config.bus_bytes),
         write_beats=host_vectors(ops, "w", n) * beats,
         least_beats=(tiles * n + inputs) * beats + len(biases) // config.bus_bytes,
-        predicted_cycles=schedule.cycles, ops=tuple(ops))
+        predicted_cycles=schedule.cycles,
+        ops=tuple(ops),
+    )

@@ -34,8 +34,22 @@ class Op:
         Of LOAD_WEIGHTS: what it brings, in order.
     """
 
-    __slots__ = ("opcode", "fields", "unit", "waits", "rows", "passes", "keep", "acc", "acc_stride", "tiles0", "tiles",
-                 "group_tiles", "stage", "parts")
+    __slots__ = (
+        "opcode",
+        "fields",
+        "unit",
+        "waits",
+        "rows",
+        "passes",
+        "keep",
+        "acc",
+        "acc_stride",
+        "tiles0",
+        "tiles",
+        "group_tiles",
+        "stage",
+        "parts",
+    )
 
     def __init__(self, opcode, fields, waits=(), stage=0, tiles=None, group_tiles=0):
         self.opcode, self.fields, self.unit, self.waits = opcode, fields, UNIT[opcode], waits

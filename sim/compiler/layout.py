@@ -75,7 +75,7 @@ class Layout:
         return self.lead + sample * self.sample + y * self.row + tile * self.pitch + x
 
     def _positions(self):
-        return np.s_[:, :self.tensor.height, :, :self.tensor.width]
+        return np.s_[:, : self.tensor.height, :, : self.tensor.width]
 
     def pack(self, values):
         """Bytes of bfloat16 (up to batch, height, width, channels); missing samples are zeros."""
@@ -85,7 +85,7 @@ class Layout:
         if values.shape[1:] != self.tensor.shape or len(values) > self.batch:
             raise ValueError(f"samples must be of shape (up to {self.batch}, {self.tensor.shape}), not {values.shape}")
         padded = np.zeros((self.batch, *self.tensor.shape[:2], self.tiles * self.n), "<u2")
-        padded[:len(values), ..., :self.tensor.channels] = values.view(np.uint16)
+        padded[: len(values), ..., : self.tensor.channels] = values.view(np.uint16)
         whole = np.zeros((self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n), "<u2")
         whole[self._positions()] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
         return bytes(2 * self.n * self.lead) + whole.tobytes()
@@ -93,10 +93,10 @@ class Layout:
     def unpack(self, data, dtype="<f4"):
         """float32 (batch, height, width, channels) from the bytes of a tensor, one position being `n` binary32 or bfloat16."""
         dtype = np.dtype(dtype)
-        values = np.frombuffer(bytes(data[:dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n:]
+        values = np.frombuffer(bytes(data[: dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n :]
         whole = values.reshape(self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n)
         values = whole[self._positions()].transpose(0, 1, 3, 2, 4)
-        return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., :self.tensor.channels])
+        return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., : self.tensor.channels])
 
 
 def layout_of(tensor, n, batch, terms, flat=False):
@@ -104,9 +104,12 @@ def layout_of(tensor, n, batch, terms, flat=False):
     below = beside = top = left = 0
     for term, size in terms:
         before = [max(0, padding) for padding in term.padding]
-        after = [max(0, span(count, stride, kernel, dilation) - padding - have)
-                 for count, stride, kernel, dilation, padding, have in zip(
-                     size, term.stride, term.kernel, term.dilation, term.padding, (tensor.height, tensor.width))]
+        after = [
+            max(0, span(count, stride, kernel, dilation) - padding - have)
+            for count, stride, kernel, dilation, padding, have in zip(
+                size, term.stride, term.kernel, term.dilation, term.padding, (tensor.height, tensor.width)
+            )
+        ]
         top, left = max(top, before[0]), max(left, before[1])
         below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
     row = tiles_of(tensor.channels, n) * (tensor.width + beside)
@@ -151,8 +154,9 @@ def lay_out(batched, n, homes=()):
     sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
     output = batched.graph.output
     for name in dict.fromkeys([*inputs, *(stage.output for stage in batched.stages)]):
-        layouts[name] = layout = layout_of(batched.tensors[name], n, batched.count(name), readers.get(name, ()),
-                                           name in batched.flat)
+        layouts[name] = layout = layout_of(
+            batched.tensors[name], n, batched.count(name), readers.get(name, ()), name in batched.flat
+        )
         region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
         if region is Region.OUTPUT and name in used:
             raise CompileError(f"{batched.graph.name}: its output {name!r} is also used inside, which is not supported")

@@ -14,8 +14,11 @@ def _loops(places):
         stride = rest[1] - rest[0] if count > 1 else 0
         starts = rest[::count]
         outer = 1
-        while (outer < len(starts) and starts[outer] - starts[outer - 1] == starts[1] - starts[0] >= 0
-               and rest[outer * count:(outer + 1) * count] == [starts[outer] + i * stride for i in range(count)]):
+        while (
+            outer < len(starts)
+            and starts[outer] - starts[outer - 1] == starts[1] - starts[0] >= 0
+            and rest[outer * count : (outer + 1) * count] == [starts[outer] + i * stride for i in range(count)]
+        ):
             outer += 1
         yield rest[0], count, stride, outer, starts[1] - starts[0] if outer > 1 else 0
         position += count * outer
@@ -24,7 +27,7 @@ def _loops(places):
 def _steps(places):
     """Length of the arithmetic progression at the beginning."""
     count = 1
-    while (count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0):
+    while count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0:
         count += 1
     return count
 
@@ -76,8 +79,15 @@ class Group:
         (outer, (_, stride)), start = rows, int(self.done == 0)
         for c in range(self.count):
             for begin, size in self.parts:
-                self._matmul((place + begin * stride, 1, 0, 1, 0), (outer, (size, stride)), c, 1,
-                             self.acc + c * self.sums + begin, start, keep=int(begin > 0))
+                self._matmul(
+                    (place + begin * stride, 1, 0, 1, 0),
+                    (outer, (size, stride)),
+                    c,
+                    1,
+                    self.acc + c * self.sums + begin,
+                    start,
+                    keep=int(begin > 0),
+                )
         self.done += 1
 
     def _emit(self, loops, rows, start=0):
@@ -88,10 +98,24 @@ class Group:
         """Passes for `count` column tiles from `c` on."""
         first, count0, stride0, count1, stride1 = loops
         (rows1, rows1_stride), (rows0, rows0_stride) = rows
-        fields = {"start": start, "keep": keep, "buffer": first, "rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1,
-                  "rows1_stride": rows1_stride, "tiles1": count1, "tiles1_stride": stride1, "acc": acc,
-                  "bias": self.bias + c if start else 0, "tiles0": count if count > 1 else count0, "tiles0_stride": stride0,
-                  "tiles0_acc_stride": self.sums if count > 1 else 0, "tiles1_acc_stride": 0}
-        tiles = None if keep else (self.emitter.stage, self.column, self.count, self.done * self.count + c,
-                                   count0 * count1 * count)
+        fields = {
+            "start": start,
+            "keep": keep,
+            "buffer": first,
+            "rows0": rows0,
+            "rows0_stride": rows0_stride,
+            "rows1": rows1,
+            "rows1_stride": rows1_stride,
+            "tiles1": count1,
+            "tiles1_stride": stride1,
+            "acc": acc,
+            "bias": self.bias + c if start else 0,
+            "tiles0": count if count > 1 else count0,
+            "tiles0_stride": stride0,
+            "tiles0_acc_stride": self.sums if count > 1 else 0,
+            "tiles1_acc_stride": 0,
+        }
+        tiles = (
+            None if keep else (self.emitter.stage, self.column, self.count, self.done * self.count + c, count0 * count1 * count)
+        )
         self.emitter.emit(Opcode.MATMUL, fields, tiles, self.passes * self.count)

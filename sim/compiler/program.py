@@ -93,14 +93,14 @@ class Program:
     @cached_property
     def listing(self):
         """The instructions, one a line."""
-        return disassemble(self.model[:self.instructions * self.config.instruction_bytes], self.config)
+        return disassemble(self.model[: self.instructions * self.config.instruction_bytes], self.config)
 
 
 def disassemble(model, config):
     """One line for every instruction of an image up to its end or HALT, with the fields that are not 0."""
     lines = []
     for pc in range(0, len(model) - 31, config.instruction_bytes):
-        word = int.from_bytes(model[pc:pc + 32], "little")
+        word = int.from_bytes(model[pc : pc + 32], "little")
         try:
             opcode, fields = decode(word)
         except ValueError:

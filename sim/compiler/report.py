@@ -70,8 +70,15 @@ def _kind(stage):
     for term in stage.terms:
         size = "x".join(map(str, term.kernel))
         identity = term.kernel == (1, 1) and term.groups == stage.channels
-        name = "scale" if identity else "depthwise" if term.groups == stage.channels > 1 else "conv" if stage.size != (1, 1) \
+        name = (
+            "scale"
+            if identity
+            else "depthwise"
+            if term.groups == stage.channels > 1
+            else "conv"
+            if stage.size != (1, 1)
             else "dense"
+        )
         parts.append(name if name in ("dense", "scale") else f"{name} {size}")
     words = [" + ".join(dict.fromkeys(parts))]
     if stage.pool:
@@ -87,8 +94,11 @@ def _kind(stage):
 
 def _tiling(plan, stage, batched, number):
     height, width = stage.result_size
-    parts = [f"{batched.chunks} x {batched.rows} samples" if batched.is_flat(number) else
-             f"{plan.samples} x {plan.rows}x{plan.columns} of {height}x{width}"]
+    parts = [
+        f"{batched.chunks} x {batched.rows} samples"
+        if batched.is_flat(number)
+        else f"{plan.samples} x {plan.rows}x{plan.columns} of {height}x{width}"
+    ]
     if len(plan.groups) > 1 or plan.groups[0] > 1:
         groups = [f"{len(list(same))} x {size}" for size, same in groupby(plan.groups)]
         parts.append(f"column tiles {' + '.join(groups)}")
@@ -100,9 +110,9 @@ def _tiling(plan, stage, batched, number):
 def first_stages(program, count):
     """The program of the first `count` layers: the same images, with the other layers' instructions left out."""
     step = program.config.instruction_bytes
-    words, ops, left = [], [], [[0] for _ in range(5)]      # left: of each unit's first instructions, how many are still there
+    words, ops, left = [], [], [[0] for _ in range(5)]  # left: of each unit's first instructions, how many are still there
     for number, op in enumerate(program.ops):
-        word = program.model[number * step:(number + 1) * step]
+        word = program.model[number * step : (number + 1) * step]
         kept = _kept_weights(op, word, count) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] * (op.stage < count)
         left[op.unit].append(left[op.unit][-1] + len(kept))
         words += [word for _, word in kept]
@@ -132,16 +142,26 @@ def _beats(program, number):
     mine = [op for op in program.ops if op.stage == number]
     tiles = sum(count for op in program.ops if op.opcode is Opcode.LOAD_WEIGHTS for stage, count in op.parts if stage == number)
     read = (host_vectors(mine, "r", config.n) + tiles * config.n) * config.beats_per_vector
-    return (read + len(mine) * config.instruction_bytes // config.bus_bytes,
-            host_vectors(mine, "w", config.n) * config.beats_per_vector)
+    return (
+        read + len(mine) * config.instruction_bytes // config.bus_bytes,
+        host_vectors(mine, "w", config.n) * config.beats_per_vector,
+    )
 
 
 def _described(program):
     """Of each layer: `(name, kind, shape, tiling, useful multiplications of a sample, cycles of its passes)`."""
     batched, host, n = program.memory.batched, program.memory.host, program.config.n
-    return [(stage.name, _kind(stage), (*stage.result_size, stage.channels), _tiling(plan, stage, batched, number),
-             batched.graph.macs(stage), array_cycles(batched, number, program.ops, host, n))
-            for number, (stage, plan) in enumerate(zip(batched.graph.stages, program.plan))]
+    return [
+        (
+            stage.name,
+            _kind(stage),
+            (*stage.result_size, stage.channels),
+            _tiling(plan, stage, batched, number),
+            batched.graph.macs(stage),
+            array_cycles(batched, number, program.ops, host, n),
+        )
+        for number, (stage, plan) in enumerate(zip(batched.graph.stages, program.plan))
+    ]
 
 
 def _layers(program, busy, waiting, reasons=None):
@@ -150,7 +170,7 @@ def _layers(program, busy, waiting, reasons=None):
     for number in range(len(busy)):
         before = waiting[number - 1] if number else {}
         own.append({name: cycles - before.get(name, 0) for name, cycles in waiting[number].items()})
-    for number in range(len(own) - 1, 0, -1):       # what a layer takes of the waiting before it
+    for number in range(len(own) - 1, 0, -1):  # what a layer takes of the waiting before it
         for name, cycles in own[number].items():
             if cycles < 0:
                 own[number][name], own[number - 1][name] = 0, own[number - 1][name] + cycles
@@ -159,15 +179,31 @@ def _layers(program, busy, waiting, reasons=None):
         taken = busy[number] - (busy[number - 1] if number else 0)
         cycles, macs = taken + sum(own[number].values()), program.batch * macs
         read, written = _beats(program, number)
-        layers.append(Layer(name, kind, shape, tiling, macs, compute, cycles, taken, macs / max(1, cycles) / config.n ** 2,
-                            read, written, own[number] if reasons else None))
+        layers.append(
+            Layer(
+                name,
+                kind,
+                shape,
+                tiling,
+                macs,
+                compute,
+                cycles,
+                taken,
+                macs / max(1, cycles) / config.n**2,
+                read,
+                written,
+                own[number] if reasons else None,
+            )
+        )
     return layers
 
 
 def described_layers(program):
     """Layers of which nothing is known that time has to do with: no cycles, no utilisation."""
-    return [Layer(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
-            for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))]
+    return [
+        Layer(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
+        for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))
+    ]
 
 
 def expected_layers(program):
@@ -181,5 +217,9 @@ def measured_layers(program, run):
     :meth:`sim.host.driver.Driver.counters` does."""
     layers = len(_described(program))
     counters = [run(first_stages(program, number), number, layers) for number in range(1, layers + 1)]
-    return _layers(program, [one["busy"] for one in counters],
-                   [{name: one[f"stall_{name}"] for name in STALLS} for one in counters], reasons=True)
+    return _layers(
+        program,
+        [one["busy"] for one in counters],
+        [{name: one[f"stall_{name}"] for name in STALLS} for one in counters],
+        reasons=True,
+    )

@@ -27,7 +27,7 @@ class Results:
 
     def __init__(self, emitter, stage, wide):
         self.emitter, self.stage, self.n = emitter, stage, emitter.n
-        self.size = 2 if wide else 1            # vectors of a position
+        self.size = 2 if wide else 1  # vectors of a position
         self.format = Format.BINARY32 if wide else Format.BFLOAT16
 
     def activate(self, rectangle, column, acc, result, factor):
@@ -43,8 +43,9 @@ class Results:
             return
         # Runs of rows that follow each other in the accumulators, and their distance in the result.
         samples, rows, columns = rectangle.sums
-        outer, inner, step = (samples, 1, result.area.sample) if rows == columns == 1 else (
-            samples * rows, columns, result.area.row)
+        outer, inner, step = (
+            (samples, 1, result.area.sample) if rows == columns == 1 else (samples * rows, columns, result.area.row)
+        )
         self._write(fields, acc, outer, inner, step, self._at(rectangle, column, result))
 
     def softmax(self, rectangle, acc, sums, result):
@@ -54,10 +55,19 @@ class Results:
         if tiles == 1 and (pitch == columns or parts == 1):
             parts, columns = 1, parts * columns
         for part in range(parts):
-            self.emitter.emit(Opcode.SOFTMAX, {
-                "format": self.format, "rows": columns, "lanes": self._lanes(tiles - 1), "acc": acc + part * columns,
-                "buffer": result.place + part * tiles * pitch * self.size, "tiles": tiles, "acc_stride": sums,
-                "buffer_stride": pitch * self.size})
+            self.emitter.emit(
+                Opcode.SOFTMAX,
+                {
+                    "format": self.format,
+                    "rows": columns,
+                    "lanes": self._lanes(tiles - 1),
+                    "acc": acc + part * columns,
+                    "buffer": result.place + part * tiles * pitch * self.size,
+                    "tiles": tiles,
+                    "acc_stride": sums,
+                    "buffer_stride": pitch * self.size,
+                },
+            )
 
     def write_group(self, rectangle, group, acc, parts, *, area, home, staging, factor, single):
         """A flat result's group of column tiles, to its home, or by way of the ring `staging` to host memory at once.
@@ -110,9 +120,16 @@ class Results:
         for sample in range(samples):
             for y in range(rows):
                 operand = factor.at(rectangle.samples[0] + sample, rectangle.rows[0] + y, column, rectangle.columns[0])
-                self.emitter.emit(Opcode.MULTIPLY, {
-                    "rows": columns, "lanes": self._lanes(column), "acc": acc + (sample * rows + y) * columns,
-                    "operand": operand, "buffer": self._at(rectangle, column, result, sample, y)})
+                self.emitter.emit(
+                    Opcode.MULTIPLY,
+                    {
+                        "rows": columns,
+                        "lanes": self._lanes(column),
+                        "acc": acc + (sample * rows + y) * columns,
+                        "operand": operand,
+                        "buffer": self._at(rectangle, column, result, sample, y),
+                    },
+                )
 
     def _pool_windows(self, rectangle, column, acc, result, fields):
         """A POOL for each part of the rectangle whose windows are cut alike by the edges of the sums."""
@@ -122,8 +139,17 @@ class Results:
                 top = y * pool.stride[0] - pool.padding[0] + wy * pool.dilation[0] - rectangle.sum_rows[0]
                 left = x * pool.stride[1] - pool.padding[1] + wx * pool.dilation[1] - rectangle.sum_columns[0]
                 place = self._at(rectangle, column, result, 0, y - rectangle.rows[0], x - rectangle.columns[0])
-                self._pool(fields, acc + top * width + left, rows, columns, result.area.row, place,
-                           (pool.stride[0] * width, pool.stride[1]), (high, broad), (pool.dilation[0] * width, pool.dilation[1]))
+                self._pool(
+                    fields,
+                    acc + top * width + left,
+                    rows,
+                    columns,
+                    result.area.row,
+                    place,
+                    (pool.stride[0] * width, pool.stride[1]),
+                    (high, broad),
+                    (pool.dilation[0] * width, pool.dilation[1]),
+                )
 
     def _write(self, fields, acc, outer, inner, step, buffer):
         """`outer` runs of `inner` sums, `step` positions apart in the result: one instruction where it can be."""
@@ -138,6 +164,19 @@ class Results:
 
     def _pool(self, fields, acc, outer, inner, step, buffer, strides, window, window_strides):
         self.emitter.emit(
-            Opcode.POOL, {**fields, "acc": acc, "buffer": buffer, "rows0": inner, "rows0_stride": strides[1], "rows1": outer,
-                          "rows1_stride": strides[0], "buffer_stride": step * self.size, "window0": window[1],
-                          "window0_stride": window_strides[1], "window1": window[0], "window1_stride": window_strides[0]})
+            Opcode.POOL,
+            {
+                **fields,
+                "acc": acc,
+                "buffer": buffer,
+                "rows0": inner,
+                "rows0_stride": strides[1],
+                "rows1": outer,
+                "rows1_stride": strides[0],
+                "buffer_stride": step * self.size,
+                "window0": window[1],
+                "window0_stride": window_strides[1],
+                "window1": window[0],
+                "window1_stride": window_strides[0],
+            },
+        )

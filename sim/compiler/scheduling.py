@@ -7,8 +7,8 @@ from .timing import MATMUL
 
 __all__ = ["with_weights", "ordered"]
 
-_MOST_TILES = 65_535            # in one LOAD_WEIGHTS
-_STARTING = 4                   # LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last
+_MOST_TILES = 65_535  # in one LOAD_WEIGHTS
+_STARTING = 4  # LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last
 
 
 def with_weights(ops):
@@ -19,7 +19,7 @@ def with_weights(ops):
     started = 0
     for op in ops:
         if op.opcode is Opcode.LOAD and started < _STARTING:
-            current = None          # weights of one block only
+            current = None  # weights of one block only
             started += 1
         if op.tiles is not None:
             *group, before, count = op.tiles

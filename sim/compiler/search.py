@@ -16,12 +16,12 @@ from .timing import MATMUL, estimate, simulate
 
 __all__ = ["Choice", "Draft", "Schedule", "search"]
 
-_SIMULATED_PASSES = 60_000      # passes, over all candidates, up to which schedules are ordered and compared by simulation
-_OVERLAP_PASSES = 20_000        # the same for stages that overlap
+_SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are ordered and compared by simulation
+_OVERLAP_PASSES = 20_000  # the same for stages that overlap
 _CANDIDATES = 8
-_WAITING = 0.005                # share of the cycles in which the array waits, below which nothing better is looked for
-_SHARE = 4                      # passes of other runs, for one with flat results, up to which all are simulated together
-_REFINING_PASSES = 20_000       # the same for each of the refinements
+_WAITING = 0.005  # share of the cycles in which the array waits, below which nothing better is looked for
+_SHARE = 4  # passes of other runs, for one with flat results, up to which all are simulated together
+_REFINING_PASSES = 20_000  # the same for each of the refinements
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +63,12 @@ class Choice:
 
     def changed(self, eager=None, **changes):
         """With other `eager`, `tail`, or `first`, which counts where the program begins with it."""
-        runs = tuple(replace(run, **changes) if self.batched.is_flat(run.stages[0]) and (
-            run is self.runs[0] or "first" not in changes) else run for run in self.runs)
+        runs = tuple(
+            replace(run, **changes)
+            if self.batched.is_flat(run.stages[0]) and (run is self.runs[0] or "first" not in changes)
+            else run
+            for run in self.runs
+        )
         return replace(self, runs=runs, eager=self.eager if eager is None else eager)
 
 
@@ -124,8 +128,9 @@ def search(graph, stages, gathers, config, batch):
     try:
         choice, best = _search(graph, stages, gathers, config, batch)
     except NothingFits as error:
-        raise CompileError(f"stage {error.stage}: {error.name} = {getattr(config, error.name)}: its smallest tile "
-                           f"takes {error.needed}") from None
+        raise CompileError(
+            f"stage {error.stage}: {error.name} = {getattr(config, error.name)}: its smallest tile takes {error.needed}"
+        ) from None
     if best is None or best.draft.runs != choice.runs:
         best = Draft(choice, choice.runs, config).scheduled(choice.eager)
     return choice, best
@@ -167,6 +172,7 @@ def _choice(batched, config, overlaps, variant=0):
 
 # Stages that overlap
 
+
 def _best_overlap(batched, config):
     """Runs of the stages whose results are not flat. Of smaller pieces, more have room in the accumulators side by side."""
     host = lay_out(batched, config.n)
@@ -199,12 +205,15 @@ def _overlaps(batched, host, config, depth):
 def _fit(batched, host, config, group):
     """Whether stages, (number, plan) each, fit the buffers side by side."""
     functions = [batched.stages[number].function for number, _ in group]
-    return (len({function for function in functions if function.is_table}) < 2
-            and sum(plan.sums for _, plan in group) <= config.accumulator_depth
-            and vectors_of([plan for _, plan in group], host.zeros, config.unified_buffer_depth, False) is not None)
+    return (
+        len({function for function in functions if function.is_table}) < 2
+        and sum(plan.sums for _, plan in group) <= config.accumulator_depth
+        and vectors_of([plan for _, plan in group], host.zeros, config.unified_buffer_depth, False) is not None
+    )
 
 
 # Chunks
+
 
 def _best(choices, config):
     """The best of the most promising choices by simulation of what they differ in, and its schedule. Then its start and its end
@@ -220,7 +229,7 @@ def _best(choices, config):
                 choice, best = trial, made
     for changes in REFINEMENTS if best and best.waiting >= _WAITING else ():
         start, tried, draft = choice, [(choice.runs, choice.eager)], None
-        for change in changes[:_REFINING_PASSES // start.compared[1]]:
+        for change in changes[: _REFINING_PASSES // start.compared[1]]:
             trial = start.changed(**change)
             if (trial.runs, trial.eager) in tried:
                 continue

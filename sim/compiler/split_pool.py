@@ -15,8 +15,9 @@ __all__ = ["split_windows"]
 
 def _fits(stage, depth):
     pool = stage.pool
-    reach = [min(have, span(1, 1, window, dilation))
-             for have, window, dilation in zip(stage.sums_size, pool.window, pool.dilation)]
+    reach = [
+        min(have, span(1, 1, window, dilation)) for have, window, dilation in zip(stage.sums_size, pool.window, pool.dilation)
+    ]
     return np.prod(reach) <= depth
 
 

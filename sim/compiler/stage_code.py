@@ -13,7 +13,7 @@ __all__ = ["StageCode"]
 
 #: Stands for the tensor that the result is multiplied with, among the operands.
 _FACTOR = object()
-_PIECES = 8             # loads of a chunk's operands, so that they come and go while passes run
+_PIECES = 8  # loads of a chunk's operands, so that they come and go while passes run
 
 
 class StageCode:
@@ -78,8 +78,17 @@ class StageCode:
             operands = yield from self._sum(rectangle, (column, count), acc, sums, operands, cuts, parts)
             factor = operands.get(_FACTOR)
             if not whole:
-                self.results.write_group(rectangle, (column, count), acc, parts, area=area, home=home,
-                                         staging=self.staging, factor=factor, single=ends and home is not None)
+                self.results.write_group(
+                    rectangle,
+                    (column, count),
+                    acc,
+                    parts,
+                    area=area,
+                    home=home,
+                    staging=self.staging,
+                    factor=factor,
+                    single=ends and home is not None,
+                )
             elif not stage.softmax:
                 for c in range(count):
                     self.results.activate(rectangle, column + c, acc + c * sums, result, factor)
@@ -106,8 +115,14 @@ class StageCode:
             if not self.layouts[source].flat:
                 continue
             if source in self.homes:
-                group = max((plan.groups[-1] for number, plan in zip(self.run.stages, self.run.plans)
-                             if self.batched.stages[number].output == source), default=1)
+                group = max(
+                    (
+                        plan.groups[-1]
+                        for number, plan in zip(self.run.stages, self.run.plans)
+                        if self.batched.stages[number].output == source
+                    ),
+                    default=1,
+                )
                 cuts[source] = list(range(tiles - group, tiles))
             elif first:
                 sizes, cuts[source] = [*self.run.first], [0]
@@ -147,11 +162,12 @@ class StageCode:
     def _operands(self, term, rectangle, passes, operand):
         """First vector of every pass, and the two loops over the rows of each."""
         area = operand.area
-        y, x = (first * stride - padding for first, stride, padding in zip(
-            (rectangle.sum_rows[0], rectangle.sum_columns[0]), term.stride, term.padding))
+        y, x = (
+            first * stride - padding
+            for first, stride, padding in zip((rectangle.sum_rows[0], rectangle.sum_columns[0]), term.stride, term.padding)
+        )
         first = area.samples[0]
-        places = [operand.at(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1])
-                  for _, ky, kx, tile in passes]
+        places = [operand.at(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1]) for _, ky, kx, tile in passes]
         strides = area.sample, term.stride[0] * area.row, term.stride[1]
         if rectangle.batch and not area.layout.flat:
             strides = 0, 0, area.sample
@@ -181,8 +197,7 @@ class StageCode:
         """Where passes are cut: of the first group, and of all while the next chunk's operands wait for the places of these."""
         if source not in cuts:
             return ()
-        waited = source not in self.homes and self.batched.chunks > 1 and \
-            2 * self.layouts[source].sample > self.operands.size
+        waited = source not in self.homes and self.batched.chunks > 1 and 2 * self.layouts[source].sample > self.operands.size
         return cuts[source] if column == 0 or waited else ()
 
     def _whole(self, passes, rows, parts):

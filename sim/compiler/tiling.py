@@ -11,8 +11,21 @@ from ..ir.tiles import tiles_of
 from .layout import Layout
 from .timing import turnaround
 
-__all__ = ["Area", "Placed", "StagePlan", "Rectangle", "Job", "NothingFits", "passes_of", "count_passes", "blocks_of",
-           "even_groups", "group_cycles", "plan_stage", "runs_of_windows"]
+__all__ = [
+    "Area",
+    "Placed",
+    "StagePlan",
+    "Rectangle",
+    "Job",
+    "NothingFits",
+    "passes_of",
+    "count_passes",
+    "blocks_of",
+    "even_groups",
+    "group_cycles",
+    "plan_stage",
+    "runs_of_windows",
+]
 
 
 class NothingFits(Exception):
@@ -84,16 +97,27 @@ class Area:
     def place(self, sample, y, tile, x):
         """Position within the area."""
         first = -self.left if self.columns is None else self.columns[0]
-        return ((sample - self.samples[0]) * self.sample + (y - self.rows[0]) * self.row
-                + (tile - self.tiles[0]) * self.pitch + x - first)
+        return (
+            (sample - self.samples[0]) * self.sample
+            + (y - self.rows[0]) * self.row
+            + (tile - self.tiles[0]) * self.pitch
+            + x
+            - first
+        )
 
     def joined(self, other):
         """The smallest area with both."""
+
         def hull(one, two):
             return one and two and (min(one[0], two[0]), max(one[1], two[1]))
 
-        return replace(self, rows=hull(self.rows, other.rows), tiles=hull(self.tiles, other.tiles),
-                       columns=hull(self.columns, other.columns), left=max(self.left, other.left))
+        return replace(
+            self,
+            rows=hull(self.rows, other.rows),
+            tiles=hull(self.tiles, other.tiles),
+            columns=hull(self.columns, other.columns),
+            left=max(self.left, other.left),
+        )
 
     def loads(self, cuts=()):
         """`[(first tile, transfers)]`: those of each part, if its tiles are cut. Only a flat area's can be."""
@@ -225,11 +249,16 @@ class StagePlan:
         height, width = stage.result_size
         if stage.output in batched.flat:
             ranges = _ranges(batched.batch, batched.rows)
-            return [Rectangle((chunk, chunk + 1), (0, 1), (0, end - first), (0, 1), (0, end - first), (first, end))
-                    for chunk, (first, end) in enumerate(ranges)]
-        return [Rectangle(samples, rows, columns, _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns))
-                for samples in _ranges(batched.batch, self.samples) for rows in _ranges(height, self.rows)
-                for columns in _ranges(width, self.columns)]
+            return [
+                Rectangle((chunk, chunk + 1), (0, 1), (0, end - first), (0, 1), (0, end - first), (first, end))
+                for chunk, (first, end) in enumerate(ranges)
+            ]
+        return [
+            Rectangle(samples, rows, columns, _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns))
+            for samples in _ranges(batched.batch, self.samples)
+            for rows in _ranges(height, self.rows)
+            for columns in _ranges(width, self.columns)
+        ]
 
     def areas(self, stage, rectangle, block, layouts):
         """{source: Area} that the pieces of a block need for a rectangle."""
@@ -254,8 +283,14 @@ class StagePlan:
         (top, left), layout = stage.origin, layouts[stage.output]
         first, end = rectangle.columns
         whole = layout.flat or end - first == layout.tensor.width
-        return Area(layout, rectangle.samples, (top + rectangle.rows[0], top + rectangle.rows[1]), (0, layout.tiles),
-                    None if whole else (left + first, left + end), 0)
+        return Area(
+            layout,
+            rectangle.samples,
+            (top + rectangle.rows[0], top + rectangle.rows[1]),
+            (0, layout.tiles),
+            None if whole else (left + first, left + end),
+            0,
+        )
 
     def factor(self, stage, rectangle, layouts):
         """The area of what the result is multiplied with."""
@@ -273,17 +308,17 @@ def blocks_of(stage, layouts):
         step = -(-highest // count)
         if count > 2 and step == -(-highest // (count - 1)):
             continue
-        yield tuple(((index, ky, min(ky + step, end), 0, tiles),)
-                    for index, _, end, _, tiles in whole for ky in range(0, end, step))
+        yield tuple(
+            ((index, ky, min(ky + step, end), 0, tiles),) for index, _, end, _, tiles in whole for ky in range(0, end, step)
+        )
     if len(whole) > 1 and highest == 1:
         yield tuple((piece,) for piece in whole)
     widest, parts = max(layouts[term.source].tiles for term in stage.terms), 2
     while parts < 2 * widest:
         step, pieces = -(-widest // min(parts, widest)), []
         for index, _, end, _, tiles in whole:
-            own = step if stage.terms[index].kernel[1] == 1 else tiles      # tiles are the inner loop of the sum
-            pieces += [((index, ky, ky + 1, tile, min(tile + own, tiles)),)
-                       for ky in range(end) for tile in range(0, tiles, own)]
+            own = step if stage.terms[index].kernel[1] == 1 else tiles  # tiles are the inner loop of the sum
+            pieces += [((index, ky, ky + 1, tile, min(tile + own, tiles)),) for ky in range(end) for tile in range(0, tiles, own)]
         yield tuple(pieces)
         parts *= 2
 
@@ -340,8 +375,11 @@ def _shapes(stage, batch):
     """Sizes of jobs: samples, where one loop over rows is free for them; rows and columns of the result."""
     height, width = stage.result_size
     several = min(stage.sums_size) == 1 and not stage.pool
-    return [*((samples, height, width) for samples in (_sizes(batch) if several else ())),
-            *((1, rows, width) for rows in _sizes(height)), *((1, 1, columns) for columns in _sizes(width)[1:])]
+    return [
+        *((samples, height, width) for samples in (_sizes(batch) if several else ())),
+        *((1, rows, width) for rows in _sizes(height)),
+        *((1, 1, columns) for columns in _sizes(width)[1:]),
+    ]
 
 
 class Job:
@@ -379,8 +417,14 @@ class Job:
 
     def sizes(self, blocks, rectangle):
         """Vectors of each block of operands, of which the last brings what the result is multiplied with."""
-        sizes = [sum(area.size for source, area in self.trial.areas(self.stage, rectangle, block, self.layouts).items()
-                     if source not in self.homes) for block in blocks]
+        sizes = [
+            sum(
+                area.size
+                for source, area in self.trial.areas(self.stage, rectangle, block, self.layouts).items()
+                if source not in self.homes
+            )
+            for block in blocks
+        ]
         if self.stage.times and self.stage.times not in self.homes:
             sizes[-1] += self.trial.factor(self.stage, rectangle, self.layouts).size
         return sizes
@@ -418,5 +462,12 @@ def _plan(job, config, blocks, operands, slots, depth):
     cost, less, jobs = _cost(job, config, together, len(blocks), sum(job.sizes(blocks, job.largest)))
     if not slots or job.held * together > depth // 2 and jobs > 1:
         cost += less
-    return cost, replace(job.trial, groups=even_groups(job.tiles, together), blocks=blocks, staging=job.result.size * job.width,
-                         slots=slots or 1, operands=operands, sums=job.held * together)
+    return cost, replace(
+        job.trial,
+        groups=even_groups(job.tiles, together),
+        blocks=blocks,
+        staging=job.result.size * job.width,
+        slots=slots or 1,
+        operands=operands,
+        sums=job.held * together,
+    )

@@ -17,8 +17,19 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from .vector_port import VectorPort
 
-__all__ = ["LOAD", "WEIGHTS", "STORE", "MATMUL", "ACTIVATE", "UNIT", "HOST_LATENCY", "Timeline", "simulate", "estimate",
-           "turnaround"]
+__all__ = [
+    "LOAD",
+    "WEIGHTS",
+    "STORE",
+    "MATMUL",
+    "ACTIVATE",
+    "UNIT",
+    "HOST_LATENCY",
+    "Timeline",
+    "simulate",
+    "estimate",
+    "turnaround",
+]
 
 #: Units, each of which works in order.
 LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = (unit.value for unit in Unit if unit is not Unit.CONTROL)
@@ -27,8 +38,8 @@ UNIT = {opcode: record.unit.value for opcode, record in INSTRUCTIONS.items()}
 #: Cycles that host memory takes to answer, where nothing else is said: of estimates and of runs.
 HOST_LATENCY = 32
 
-_DISPATCH = 6           # cycles an instruction, and one more for each in flight
-_START, _END = 12, 8    # cycles around a run: start to fetch and decode, last completion to interrupt
+_DISPATCH = 6  # cycles an instruction, and one more for each in flight
+_START, _END = 12, 8  # cycles around a run: start to fetch and decode, last completion to interrupt
 # Cycles from the last vector or tile to what waits for it: results, without and with all that is between two instructions;
 # stores, behind the memory's answer; loads; the tile that the array takes.
 _RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE = 11, 6, 8, 2, 2
@@ -57,18 +68,18 @@ class _Run:
         self.wake = [0, _START + latency]
         self.starts = [0] * len(ops)
         self.queues = [deque() for _ in range(5)]
-        self.done = [[], [], [], [], []]            # completion times, by unit
-        self.blocks = [([], 0)] * 5                 # of each unit's next operation: whose completion it waits for, and which
+        self.done = [[], [], [], [], []]  # completion times, by unit
+        self.blocks = [([], 0)] * 5  # of each unit's next operation: whose completion it waits for, and which
         self.free = [0] * 5
         self.flight = []
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
         self.bus_free = _START + latency if ideal else 0
         self.data_free = 0
-        self.bursts, self.load_bursts = deque(), deque()        # when the data of the bursts asked for has come
+        self.bursts, self.load_bursts = deque(), deque()  # when the data of the bursts asked for has come
         self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
-        self.load, self.load_bias = None, False     # vectors that the present load still has to ask for
+        self.load, self.load_bias = None, False  # vectors that the present load still has to ask for
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
-        self.segments = deque()                     # tile counts at which a LOAD_WEIGHTS completes
+        self.segments = deque()  # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
         self.matmul, self.passes, self.pass_at = None, 0, None
         self.array_free, self.shift_free, self.busy = 0, 0, 0
@@ -143,9 +154,17 @@ class _Run:
 
     def is_taken(self, unit):
         """Whether the unit is still at work on the operation before."""
-        return (self.load is not None if unit == LOAD else self.matmul is not None if unit == MATMUL
-                else self.tiles_asked < self.tiles_wanted if unit == WEIGHTS else self.writing if unit == ACTIVATE
-                else self.storing)
+        return (
+            self.load is not None
+            if unit == LOAD
+            else self.matmul is not None
+            if unit == MATMUL
+            else self.tiles_asked < self.tiles_wanted
+            if unit == WEIGHTS
+            else self.writing
+            if unit == ACTIVATE
+            else self.storing
+        )
 
     def begin(self, now):
         progress = False
@@ -172,8 +191,9 @@ class _Run:
         elif unit == MATMUL:
             self.matmul, self.passes = op, 0
         elif self.ideal:
-            self.free[unit] = now + (op.rows * self.beats if unit == STORE
-                                     else result_cycles(self.config, op.opcode, op.fields)[0])
+            self.free[unit] = now + (
+                op.rows * self.beats if unit == STORE else result_cycles(self.config, op.opcode, op.fields)[0]
+            )
             self.at(self.free[unit])
             self.complete(unit, self.free[unit] + self.after[unit])
         elif unit == STORE:

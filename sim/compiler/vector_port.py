@@ -19,11 +19,11 @@ class VectorPort:
 
     def __init__(self, beats):
         self._beats = beats
-        self._loads = deque()               # stretches of cycles, [first, end), in which vectors come from host memory
+        self._loads = deque()  # stretches of cycles, [first, end), in which vectors come from host memory
         self._now = 0
-        self._steps = self._each = 0        # rows that the operation has yet to read, and rows a vector that it writes
-        self._pending = 0                   # rows until the next vector
-        self._vectors = 0                   # vectors that the store has yet to read
+        self._steps = self._each = 0  # rows that the operation has yet to read, and rows a vector that it writes
+        self._pending = 0  # rows until the next vector
+        self._vectors = 0  # vectors that the store has yet to read
         self.result_end: int | None = 0
         self.store_end: int | None = 0
 
@@ -90,7 +90,7 @@ class VectorPort:
         if rows:
             self._steps -= rows * cycles
             self._pending -= rows * cycles
-            if not taken or self._beats > 1:        # else the last vector waits
+            if not taken or self._beats > 1:  # else the last vector waits
                 self._pending %= self._each
                 if self._steps <= 0:
                     self.result_end = self._now

@@ -16,7 +16,7 @@ from .samples import as_samples
 __all__ = ["read_samples", "read_labels", "read_array", "write_array"]
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
-_MOST_BYTES = 1 << 32           # of an array in an archive, unpacked
+_MOST_BYTES = 1 << 32  # of an array in an archive, unpacked
 
 
 def read_samples(path, network, most=None):
@@ -40,12 +40,15 @@ def read_labels(path, count, classes):
     """
     array = read_array(path, "labels")
     if array.dtype.kind not in "iu" or array.shape != (count,):
-        raise DataError(f"{printable(path)}: must hold {count} integers, one a sample, of shape ({count},), not {array.dtype} of "
-                        f"shape {array.shape}")
+        raise DataError(
+            f"{printable(path)}: must hold {count} integers, one a sample, of shape ({count},), not {array.dtype} of "
+            f"shape {array.shape}"
+        )
     wrong = np.flatnonzero((array < 0) | (array >= classes))
     if len(wrong):
-        raise DataError(f"{printable(path)}: label {array[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to "
-                        f"{classes - 1}")
+        raise DataError(
+            f"{printable(path)}: label {array[wrong[0]]} of sample {wrong[0]} is none of the model's classes, 0 to {classes - 1}"
+        )
     return array.astype(np.int64)
 
 
@@ -61,9 +64,11 @@ def read_array(path, name=None):
         raise
     except OSError as error:
         raise DataError(f"{printable(path)}: {error.strerror or error}") from None
-    except Exception as error:              # numpy's and zipfile's readers raise all sorts of things for damaged files
-        raise DataError(f"{printable(path)}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
-                        f"({type(error).__name__}: {printable(error, 100)})") from None
+    except Exception as error:  # numpy's and zipfile's readers raise all sorts of things for damaged files
+        raise DataError(
+            f"{printable(path)}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
+            f"({type(error).__name__}: {printable(error, 100)})"
+        ) from None
 
 
 def _from_file(path):
@@ -73,7 +78,7 @@ def _from_file(path):
         if file.read(len(_MAGIC)) != _MAGIC:
             raise DataError(f"{printable(path)}: no .npy or .npz file; save an array with numpy.save")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)    # it reads nothing yet, and more than there is it refuses
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # it reads nothing yet, and more than there is it refuses
     except ValueError as error:
         if "Python objects" not in str(error):
             raise
@@ -91,8 +96,10 @@ def _from_archive(path, name):
             raise DataError(f"{printable(path)}: holds no array {quoted(name)}; it has {held or 'none'}")
         entry = archive.getinfo(f"{name}.npy")
         if entry.file_size > _MOST_BYTES:
-            raise DataError(f"{printable(path)}: its array {quoted(name)} takes {entry.file_size} bytes, the most is "
-                            f"{_MOST_BYTES}; save it with numpy.save")
+            raise DataError(
+                f"{printable(path)}: its array {quoted(name)} takes {entry.file_size} bytes, the most is "
+                f"{_MOST_BYTES}; save it with numpy.save"
+            )
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder) / "array.npy"
             with archive.open(entry) as packed, open(part, "wb") as plain:
@@ -106,7 +113,7 @@ def write_array(path, array):
     path = Path(path)
     if path.exists() and not path.is_file():
         try:
-            whole = io.BytesIO()                # numpy asks a file for its position, which a pipe does not have
+            whole = io.BytesIO()  # numpy asks a file for its position, which a pipe does not have
             np.save(whole, array, allow_pickle=False)
             path.write_bytes(whole.getbuffer())
         except OSError as error:

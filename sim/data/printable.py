@@ -21,12 +21,12 @@ def printable(text, limit=None):
         The most characters of the result; what is longer loses its middle. Both ends of a name tell names apart.
     """
     text = str(text)
-    if limit is not None and len(text) > 2 * limit:         # however long the name is, only its ends are looked at
+    if limit is not None and len(text) > 2 * limit:  # however long the name is, only its ends are looked at
         text = text[:limit] + text[-limit:]
     text = "".join(one if _is_plain(one) else one.encode("unicode_escape").decode("ascii") for one in text)
     if limit is not None and len(text) > limit:
         end = (limit - 3) // 2
-        text = f"{text[:limit - 3 - end]}...{text[len(text) - end:]}"
+        text = f"{text[: limit - 3 - end]}...{text[len(text) - end :]}"
     return text
 
 

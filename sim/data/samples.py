@@ -10,7 +10,7 @@ from .digits import DataError
 
 __all__ = ["Samples", "as_rows", "as_samples", "random_samples", "takes_digits", "takes_integers"]
 
-_LARGEST = 2.0 ** 128 - 2.0 ** 119      # from here on a number is infinite in bfloat16
+_LARGEST = 2.0**128 - 2.0**119  # from here on a number is infinite in bfloat16
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def _element(network):
     if network.origin is None:
         return np.dtype(np.float32)
     from onnx import helper  # slow to import, and not needed for networks that come from elsewhere
+
     return np.dtype(helper.tensor_dtype_to_np_dtype(network.origin.element))
 
 
@@ -64,8 +65,10 @@ def as_rows(network, array):
     fitting = dict.fromkeys([("count", *shape), ("count", size)])
     if network.origin is not None and network.origin.batch == 0:
         fitting[shape] = None
-    raise DataError(f"samples of shape {_shown(array.shape)} do not fit the model; it takes {' or '.join(map(_shown, fitting))}"
-                    + (", with a count of at least 1" if 0 in array.shape[:1] else ""))
+    raise DataError(
+        f"samples of shape {_shown(array.shape)} do not fit the model; it takes {' or '.join(map(_shown, fitting))}"
+        + (", with a count of at least 1" if 0 in array.shape[:1] else "")
+    )
 
 
 def _shown(shape):
@@ -101,8 +104,11 @@ def as_samples(network, array, most=None):
         values = rows.astype(np.float32)
         if element.kind in "iub":
             limits = (0, 1) if element.kind == "b" else (np.iinfo(element).min, np.iinfo(element).max)
-            _refuse(rows, (rows != np.rint(values)) | (values < limits[0]) | (values > limits[1]),
-                    f"is no {element}, which the model takes")
+            _refuse(
+                rows,
+                (rows != np.rint(values)) | (values < limits[0]) | (values > limits[1]),
+                f"is no {element}, which the model takes",
+            )
         elif element.itemsize < 4:
             values = rows.astype(element).astype(np.float32)
         _refuse(rows, ~np.isfinite(rows), "is no finite number")

@@ -9,16 +9,52 @@ from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import blake2b
 
-__all__ = ["Formula", "VARIABLE", "DEEPEST", "constant", "formula", "negative", "least", "largest", "clipped", "cut_below",
-           "logarithm", "product", "line"]
+__all__ = [
+    "Formula",
+    "VARIABLE",
+    "DEEPEST",
+    "constant",
+    "formula",
+    "negative",
+    "least",
+    "largest",
+    "clipped",
+    "cut_below",
+    "logarithm",
+    "product",
+    "line",
+]
 
 #: Operations one behind the other that are followed; the longest known form of a function that exporters write has 10.
 DEEPEST = 16
 
 #: Operations on one number each, or on several in the same place.
-_ELEMENTARY = ("variable", "constant", "add", "multiply", "divide", "negative", "absolute", "largest", "least", "power", "exp",
-               "expm1", "log", "sqrt", "erf", "normal", "tanh", "sigmoid", "softplus", "softsign", "where", "greater", "at_least",
-               "not")
+_ELEMENTARY = (
+    "variable",
+    "constant",
+    "add",
+    "multiply",
+    "divide",
+    "negative",
+    "absolute",
+    "largest",
+    "least",
+    "power",
+    "exp",
+    "expm1",
+    "log",
+    "sqrt",
+    "erf",
+    "normal",
+    "tanh",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "where",
+    "greater",
+    "at_least",
+    "not",
+)
 _TRUTHS = ("greater", "at_least", "not")
 
 
@@ -58,9 +94,12 @@ class Formula:
         digest = blake2b(repr((self.operation, self.parameter)).encode(), digest_size=16)
         for argument in self.arguments:
             digest.update(argument.key)
-        facts = {"key": digest.digest(), "depth": 1 + max((argument.depth for argument in self.arguments), default=-1),
-                 "even": self.operation in _ELEMENTARY and all(argument.even for argument in self.arguments),
-                 "truth": self.operation in _TRUTHS}
+        facts = {
+            "key": digest.digest(),
+            "depth": 1 + max((argument.depth for argument in self.arguments), default=-1),
+            "even": self.operation in _ELEMENTARY and all(argument.even for argument in self.arguments),
+            "truth": self.operation in _TRUTHS,
+        }
         for name, value in facts.items():
             object.__setattr__(self, name, value)
 

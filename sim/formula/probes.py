@@ -9,7 +9,7 @@ from .ranges import LARGEST
 __all__ = ["NEAR", "LARGEST", "PROBES", "FEW", "Probes", "special"]
 
 #: From 0, where hard_sigmoid is a line.
-NEAR = 2.0 ** -10
+NEAR = 2.0**-10
 
 #: Values at the numbers that parameters of functions are read off.
 Probes = namedtuple("Probes", "zero minus_one one left right lowest highest")
@@ -24,4 +24,4 @@ FEW = np.flatnonzero(np.isin(PROBES, (-1, 1, -2, 2, -4.2, -0.3, 12)))
 
 def special(values):
     """The :class:`Probes` among values at all of PROBES."""
-    return Probes(*values[:len(_SPECIAL)])
+    return Probes(*values[: len(_SPECIAL)])

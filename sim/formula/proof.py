@@ -19,16 +19,16 @@ from .ranges import LARGEST, evaluate
 
 __all__ = ["agrees", "proves", "jump"]
 
-_RELATIVE = 2.0 ** -10
-_SMALLEST = 2.0 ** -125         # what flushing costs
-_NEXT_TO_NOTHING = 2.0 ** -118  # what overflow may cost: x / (1 + exp(-x)) is 0 from -89 on
-_BLUR = 2.0 ** -12              # the most that binary32 may lose, relative to the function at these numbers
+_RELATIVE = 2.0**-10
+_SMALLEST = 2.0**-125  # what flushing costs
+_NEXT_TO_NOTHING = 2.0**-118  # what overflow may cost: x / (1 + exp(-x)) is 0 from -89 on
+_BLUR = 2.0**-12  # the most that binary32 may lose, relative to the function at these numbers
 _USUAL = np.array([-1.0, 0.0, 1.0])
-_MOST = 1 << 14                 # ranges that may be open before they are cut
-_INFINITE = 2.0 ** 128 - 2.0 ** 119     # from here on a number is infinite in bfloat16
-_TOP = 2.0 ** 128 - 2.0 ** 108
-_MOST_JUMPS = 8                 # ranges in which a jump is looked for
-_FIRST, _COUNT = 0x00800000, 0x7F00     # bits of the least normal number; bfloat16 from there to infinity
+_MOST = 1 << 14  # ranges that may be open before they are cut
+_INFINITE = 2.0**128 - 2.0**119  # from here on a number is infinite in bfloat16
+_TOP = 2.0**128 - 2.0**108
+_MOST_JUMPS = 8  # ranges in which a jump is looked for
+_FIRST, _COUNT = 0x00800000, 0x7F00  # bits of the least normal number; bfloat16 from there to infinity
 
 
 def agrees(found, function, exact, x):
@@ -137,11 +137,11 @@ def jump(formula):
     with np.errstate(all="ignore"):
         row, column = np.nonzero(np.isinf(found.slope[1] - found.slope[0]) & (found.high > found.low))
     patterns = _FIRST + (column[:_MOST_JUMPS, None] << 16) + np.arange((1 << 16) + 1)
-    for near in (np.array([-2.0 ** -126, 0, 2.0 ** -126]), *(signs[row[:_MOST_JUMPS]] * _numbers(patterns))):
+    for near in (np.array([-(2.0**-126), 0, 2.0**-126]), *(signs[row[:_MOST_JUMPS]] * _numbers(patterns))):
         found = evaluate(formula, near, near)
         with np.errstate(all="ignore"):
             value = (found.low + found.high) / 2
-            higher = np.abs(np.diff(value)) > 2.0 ** -8 * np.maximum(np.abs(value[1:]), np.abs(value[:-1])) + 2.0 ** -100
+            higher = np.abs(np.diff(value)) > 2.0**-8 * np.maximum(np.abs(value[1:]), np.abs(value[:-1])) + 2.0**-100
         if higher.any():
             return float(near[higher.argmax()])
     return None

@@ -17,14 +17,14 @@ from .formulas import VARIABLE
 __all__ = ["Range", "evaluate", "LARGEST"]
 
 #: The largest binary32, and half a unit in the last place more: from there on a result is infinite.
-LARGEST = 2.0 ** 128 - 2.0 ** 104
-_OVERFLOW = 2.0 ** 128 - 2.0 ** 103
+LARGEST = 2.0**128 - 2.0**104
+_OVERFLOW = 2.0**128 - 2.0**103
 
-_LEAST, _TINY = 2.0 ** -126, 2.0 ** -149    # below the first, rounding costs up to the second
-_ROUNDED = 2.0 ** -24           # relative error of an operation that is correctly rounded
-_SHORT = 16                     # bits of a constant that is meant as it is
-_NOTHING = 2.0 ** -140
-_NEARLY = 2.0 ** -21            # of a function that is not, where its value is not a binary32 number: erf(9) is 1
+_LEAST, _TINY = 2.0**-126, 2.0**-149  # below the first, rounding costs up to the second
+_ROUNDED = 2.0**-24  # relative error of an operation that is correctly rounded
+_SHORT = 16  # bits of a constant that is meant as it is
+_NOTHING = 2.0**-140
+_NEARLY = 2.0**-21  # of a function that is not, where its value is not a binary32 number: erf(9) is 1
 
 _each = np.vectorize(math.erf, otypes=[float])
 _rest = np.vectorize(math.erfc, otypes=[float])
@@ -89,8 +89,8 @@ def _widened(one, error, rest, overflow):
 
 def _above(bound, error):
     """An upper bound after rounding, or a lower one with its sign turned."""
-    high = bound * (2.0 ** 29 + 1)
-    short = high - (high - bound)       # 24 bits of it
+    high = bound * (2.0**29 + 1)
+    short = high - (high - bound)  # 24 bits of it
     short = np.where(np.isfinite(short), short, bound)
     if error > _ROUNDED:
         away = np.where(short == bound, bound, bound * np.where(bound > 0, 1 + error, 1 - error))
@@ -107,6 +107,7 @@ def _overflown(bound):
 
 # Arithmetic on bounds
 
+
 def _product(one, two):
     """Bounds of products; 0 times what may be infinite is 0."""
     corners = [np.where((a == 0) | (b == 0), 0.0, a * b) for a in one for b in two]
@@ -122,8 +123,10 @@ def _sum(one, two):
 def _inverse(one):
     low, high = one
     within = (low <= 0) & (high >= 0)
-    return (np.where(within & ~((low == 0) & (high > 0)), -np.inf, 1 / np.where(high == 0, 1, high)),
-            np.where(within & ~((high == 0) & (low < 0)), np.inf, 1 / np.where(low == 0, 1, low)))
+    return (
+        np.where(within & ~((low == 0) & (high > 0)), -np.inf, 1 / np.where(high == 0, 1, high)),
+        np.where(within & ~((high == 0) & (low < 0)), np.inf, 1 / np.where(low == 0, 1, low)),
+    )
 
 
 def _ends(one):
@@ -145,18 +148,19 @@ _ANY = (-np.inf, np.inf)
 # Operations: of the formula, the variable's Range and the arguments' Ranges, a Range and the relative error of rounding; and,
 # where binary64 has not the exact bounds, how far below and above these may be.
 
+
 def _constant(formula, variable):
     """A constant of many digits is one that binary32 has rounded, as 1/6."""
     value = np.broadcast_to(np.float64(formula.parameter), np.shape(variable.low))
     zero = np.broadcast_to(0.0, np.shape(variable.low))
-    fraction = math.frexp(formula.parameter)[0] * 2 ** _SHORT if math.isfinite(formula.parameter) else 0
+    fraction = math.frexp(formula.parameter)[0] * 2**_SHORT if math.isfinite(formula.parameter) else 0
     rest = 0 if fraction == int(fraction) else abs(formula.parameter) * _ROUNDED
     return Range(value, value, variable.slope and (zero, zero)), 0, rest, rest
 
 
 def _inexact(value, lacking):
     """How far from the exact number a binary64 may be that lacks so much; nothing is left of next to nothing."""
-    return np.where((lacking > _NOTHING) & np.isfinite(value), 2.0 ** -52 * np.abs(value), 0)
+    return np.where((lacking > _NOTHING) & np.isfinite(value), 2.0**-52 * np.abs(value), 0)
 
 
 def _left_over(one, two):
@@ -219,7 +223,8 @@ def _absolute(formula, variable, one):
 def _larger(formula, variable, one, two):
     slope = one.slope and tuple(
         np.where(one.low >= two.high, a, np.where(two.low >= one.high, b, ends))
-        for a, b, ends in zip(one.slope, two.slope, _hull(one.slope, two.slope)))
+        for a, b, ends in zip(one.slope, two.slope, _hull(one.slope, two.slope))
+    )
     return Range(np.fmax(one.low, two.low), np.fmax(one.high, two.high), slope), 0
 
 
@@ -231,9 +236,9 @@ def _smaller(formula, variable, one, two):
 def _raised(one, exponent):
     """Bounds of a power with a positive exponent."""
     if exponent % 2:
-        return one.low ** exponent, one.high ** exponent
+        return one.low**exponent, one.high**exponent
     near, far = _sizes(one)
-    return near ** exponent, far ** exponent
+    return near**exponent, far**exponent
 
 
 def _power(formula, variable, one, exponent=None):
@@ -245,6 +250,7 @@ def _power(formula, variable, one, exponent=None):
 def _rising(function, slope, tail=None):
     """A function that rises everywhere, by bounds of its slope from those of the value and of the argument; and by how far it is
     at most from where it ends, as erf(x) from 1."""
+
     def rest(x, value):
         return _inexact(value, tail(x) if tail else np.inf)
 
@@ -252,14 +258,17 @@ def _rising(function, slope, tail=None):
         low, high = function(one.low), function(one.high)
         result = Range(low, high, one.slope and _chain(one, slope(one, low, high)))
         return result, _NEARLY, rest(one.low, low), rest(one.high, high)
+
     return apply
 
 
 def _bell(bell):
     """Bounds of a slope that is largest at 0, falls on both sides and is the same on both."""
+
     def bounds(one, low, high):
         near, far = _sizes(one)
         return bell(far), bell(near)
+
     return bounds
 
 
@@ -297,6 +306,7 @@ def _compared(strictly):
         gone = np.isnan(one.low) | np.isnan(two.low)
         true, perhaps = above & ~gone, ~below & ~gone
         return Range(true * 1.0, perhaps * 1.0, _sign_of_slope(one, true != perhaps)), 0
+
     return apply
 
 
@@ -308,19 +318,31 @@ def _where(formula, variable, truth, one, two):
     true, false = truth.low == 1, truth.high == 0
     ends = _hull(_ends(one), _ends(two))
     chosen = [np.where(true, a, np.where(false, b, both)) for a, b, both in zip(_ends(one), _ends(two), ends)]
-    slope = one.slope and tuple(np.where(true, a, np.where(false, b, unsure))
-                                for a, b, unsure in zip(one.slope, two.slope, _ANY))
+    slope = one.slope and tuple(np.where(true, a, np.where(false, b, unsure)) for a, b, unsure in zip(one.slope, two.slope, _ANY))
     return Range(*chosen, slope), 0
 
 
 _OPERATIONS = {
-    "constant": _constant, "add": _add, "multiply": _multiply, "divide": _divide, "negative": _negative, "absolute": _absolute,
-    "largest": _larger, "least": _smaller, "power": _power, "log": _log, "sqrt": _sqrt, "where": _where, "not": _not,
-    "greater": _compared(True), "at_least": _compared(False),
+    "constant": _constant,
+    "add": _add,
+    "multiply": _multiply,
+    "divide": _divide,
+    "negative": _negative,
+    "absolute": _absolute,
+    "largest": _larger,
+    "least": _smaller,
+    "power": _power,
+    "log": _log,
+    "sqrt": _sqrt,
+    "where": _where,
+    "not": _not,
+    "greater": _compared(True),
+    "at_least": _compared(False),
     "exp": _rising(np.exp, lambda one, low, high: (low, high), lambda x: 2 * np.abs(x)),
     "expm1": _rising(np.expm1, lambda one, low, high: (np.exp(one.low), np.exp(one.high)), np.exp),
-    "softplus": _rising(lambda x: np.logaddexp(0, x), lambda one, low, high: (_logistic(one.low), _logistic(one.high)),
-                        lambda x: np.exp(-x)),
+    "softplus": _rising(
+        lambda x: np.logaddexp(0, x), lambda one, low, high: (_logistic(one.low), _logistic(one.high)), lambda x: np.exp(-x)
+    ),
     "sigmoid": _rising(_logistic, _bell(_logistic_bell), lambda x: np.exp(-x)),
     "tanh": _rising(np.tanh, _bell(lambda x: 4 * _logistic_bell(2 * x)), lambda x: 2 * np.exp(-2 * np.abs(x))),
     "softsign": _rising(_softsign, _bell(lambda x: (1 + x) ** -2.0), lambda x: 1 / (1 + np.abs(x))),

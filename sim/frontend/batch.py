@@ -18,12 +18,20 @@ __all__ = ["Sizes", "Repeated", "fold_open_constants", "checked"]
 
 # Operators that only move entries: which of their inputs hold these.
 _MOVES = {
-    **dict.fromkeys(("Identity", "Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Split", "Expand",
-                     "Tile"), (0,)),
-    "Where": (1, 2)}
+    **dict.fromkeys(
+        ("Identity", "Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Split", "Expand", "Tile"),
+        (0,),
+    ),
+    "Where": (1, 2),
+}
 
-_COMPARES = {"Equal": np.equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less,
-             "LessOrEqual": np.less_equal}
+_COMPARES = {
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+}
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMPARES)
 
 
@@ -44,8 +52,10 @@ class Repeated:
 
 
 def _refused(step, why=""):
-    return ModelError(f"{step.title}: makes a value of the size of the batch, which is open{why}; that may only be part of a "
-                      f"shape; export the model with a fixed batch")
+    return ModelError(
+        f"{step.title}: makes a value of the size of the batch, which is open{why}; that may only be part of a "
+        f"shape; export the model with a fixed batch"
+    )
 
 
 def _settled(values, powers):
@@ -85,8 +95,11 @@ def fold_open_constants(step, folder):
         return [_whole(step, arguments[0])]
     if operator == "Neg":
         return [_settled(-arguments[0].values, arguments[0].powers)]
-    if operator == "ReduceProd" and len(arguments) == arguments[0].values.ndim == 1 and not (
-            step.attributes.get("noop_with_empty_axes", 0) or step.attributes.get("axes", [0]) != [0]):
+    if (
+        operator == "ReduceProd"
+        and len(arguments) == arguments[0].values.ndim == 1
+        and not (step.attributes.get("noop_with_empty_axes", 0) or step.attributes.get("axes", [0]) != [0])
+    ):
         keep = bool(step.attributes.get("keepdims", 1))
         return [_settled(arguments[0].values.prod(keepdims=keep), arguments[0].powers.sum(keepdims=keep))]
     if operator in ("Add", "Sub", "Mul", "Div"):
@@ -137,8 +150,9 @@ def _arithmetic(step, one, two):
         # A quotient of integers is cut, so of what the batch is still part of there must be nothing to cut.
         if (b == 0).any() or (p < q).any() or a.dtype.kind != "f" and ((p != q) & (a % np.where(b == 0, 1, b) != 0)).any():
             raise _refused(step)
-        return _settled(a / b if a.dtype.kind == "f" else (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype),
-                        p - q)
+        return _settled(
+            a / b if a.dtype.kind == "f" else (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype), p - q
+        )
     if ((p != q) & (a != 0) & (b != 0)).any():
         raise _refused(step)
     return _settled(a + b if operator == "Add" else a - b, np.where(a != 0, p, q))
@@ -158,10 +172,14 @@ def _repeated(step, folded):
     """ConstantOfShape and Expand to a shape of which one size is the batch."""
     *constants, shape = step.arguments
     axes = np.flatnonzero(shape.powers)
-    if len(axes) != 1 or shape.powers[axes[0]] != 1 or shape.values[axes[0]] != 1 or not all(
-            isinstance(value, np.ndarray) for value in constants):
+    if (
+        len(axes) != 1
+        or shape.powers[axes[0]] != 1
+        or shape.values[axes[0]] != 1
+        or not all(isinstance(value, np.ndarray) for value in constants)
+    ):
         raise _refused(step)
-    values, = folded([*constants, shape.values])
+    (values,) = folded([*constants, shape.values])
     batch = int(axes[0]) + values.ndim - len(shape.values)
     if values.shape[batch] != 1:
         raise _refused(step)

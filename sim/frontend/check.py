@@ -27,11 +27,24 @@ _ML = "ai.onnx.ml"
 _ATTRIBUTE_TYPES = {number: name for name, number in AttributeProto.AttributeType.items()}
 _TENSOR_TYPES = {number: f"tensor({name.lower()})" for name, number in TensorProto.DataType.items() if number}
 #: The field of an attribute that has the value, by its type.
-_FIELDS = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "SPARSE_TENSOR": "sparse_tensor",
-           "TYPE_PROTO": "tp", "FLOATS": "floats", "INTS": "ints", "STRINGS": "strings", "TENSORS": "tensors", "GRAPHS": "graphs",
-           "SPARSE_TENSORS": "sparse_tensors", "TYPE_PROTOS": "type_protos"}
+_FIELDS = {
+    "FLOAT": "f",
+    "INT": "i",
+    "STRING": "s",
+    "TENSOR": "t",
+    "GRAPH": "g",
+    "SPARSE_TENSOR": "sparse_tensor",
+    "TYPE_PROTO": "tp",
+    "FLOATS": "floats",
+    "INTS": "ints",
+    "STRINGS": "strings",
+    "TENSORS": "tensors",
+    "GRAPHS": "graphs",
+    "SPARSE_TENSORS": "sparse_tensors",
+    "TYPE_PROTOS": "type_protos",
+}
 _DESCRIPTIONS = ("name", "type", "doc_string")
-_OLDEST = 8         # operator set that the reader knows
+_OLDEST = 8  # operator set that the reader knows
 _PADDING = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 #: Words that an attribute may have, which `onnx.defs` only has in prose: (operators, attribute) -> {word: first operator set}.
@@ -41,13 +54,25 @@ _WORDS = {
     (("Gelu",), "approximate"): {"none": 1, "tanh": 1},
 }
 #: Attributes that say yes or no.
-_FLAGS = ("transA", "transB", "keepdims", "noop_with_empty_axes", "ceil_mode", "count_include_pad", "allowzero", "training_mode",
-          "select_last_index", "saturate", "storage_order")
+_FLAGS = (
+    "transA",
+    "transB",
+    "keepdims",
+    "noop_with_empty_axes",
+    "ceil_mode",
+    "count_include_pad",
+    "allowzero",
+    "training_mode",
+    "select_last_index",
+    "saturate",
+    "storage_order",
+)
 #: Attributes that are a number of at least this, or a list of such.
 _LEAST = {"group": 1, "strides": 1, "dilations": 1, "kernel_shape": 1}
 
 
 # The file
+
 
 def check_text(message):
     """Refuses names in a file that are not text; protobuf gives them as bytes."""
@@ -55,8 +80,10 @@ def check_text(message):
         if field.type == field.TYPE_STRING:
             for text in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else (value,):
                 if isinstance(text, bytes):
-                    raise ModelError(f"its {message.DESCRIPTOR.name} has a {field.name} that is not UTF-8 text: "
-                                     f"{printable(text, 60)}; is the file damaged?")
+                    raise ModelError(
+                        f"its {message.DESCRIPTOR.name} has a {field.name} that is not UTF-8 text: "
+                        f"{printable(text, 60)}; is the file damaged?"
+                    )
         elif field.type == field.TYPE_MESSAGE:
             for inner in value if isinstance(value, Sequence) else (value,):
                 check_text(inner)
@@ -65,8 +92,10 @@ def check_text(message):
 def check_header(model):
     """Refuses versions that are unknown, and returns {domain: version of its operator set}, "" for ONNX' own domain."""
     if not 1 <= model.ir_version <= onnx.IR_VERSION:
-        raise ModelError(f"IR version {model.ir_version} is not one of 1 to {onnx.IR_VERSION}, which the onnx package knows; "
-                         "export the model again, or install a newer onnx")
+        raise ModelError(
+            f"IR version {model.ir_version} is not one of 1 to {onnx.IR_VERSION}, which the onnx package knows; "
+            "export the model again, or install a newer onnx"
+        )
     known = {"": defs.onnx_opset_version(), _ML: max(row[3] for row in helper.VERSION_TABLE)}
     opsets = {}
     for entry in model.opset_import:
@@ -74,9 +103,11 @@ def check_header(model):
         if opsets.setdefault(domain, entry.version) != entry.version:
             raise ModelError(f"two operator sets, {opsets[domain]} and {entry.version}, of the domain {quoted(domain)}")
         if domain in known and not 1 <= entry.version <= known[domain]:
-            raise ModelError(f"opset {entry.version} of the domain {quoted(domain or ONNX[1])} is not one of 1 to "
-                             f"{known[domain]}, which the onnx package knows; export the model for one of these, or install a "
-                             "newer onnx")
+            raise ModelError(
+                f"opset {entry.version} of the domain {quoted(domain or ONNX[1])} is not one of 1 to "
+                f"{known[domain]}, which the onnx package knows; export the model for one of these, or install a "
+                "newer onnx"
+            )
     if "" not in opsets:
         raise ModelError("the file does not say which operator set it uses; is it truncated?")
     if opsets[""] < _OLDEST:
@@ -96,8 +127,11 @@ def check_names(graph, opsets, ir_version):
         for name in filter(None, node.output):
             if name in makers:
                 other = makers[name]
-                raise ModelError(f"{title(node)}: makes {quoted(name)}, which is {other}" if isinstance(other, str) else
-                                 f"two nodes make {quoted(name)}: {title(other)} and {title(node)}")
+                raise ModelError(
+                    f"{title(node)}: makes {quoted(name)}, which is {other}"
+                    if isinstance(other, str)
+                    else f"two nodes make {quoted(name)}: {title(other)} and {title(node)}"
+                )
             makers[name] = node
     for node in graph.node:
         _rules(node, opsets)
@@ -111,8 +145,9 @@ def check_nodes(graph, opsets):
     for tensor in graph.initializer:
         kind = _TENSOR_TYPES.get(tensor.data_type)
         if types.setdefault(tensor.name, kind) != kind:
-            raise ModelError(f"initialiser {quoted(tensor.name)} is a {_spelt(kind)}, the input of this name a "
-                             f"{_spelt(types[tensor.name])}")
+            raise ModelError(
+                f"initialiser {quoted(tensor.name)} is a {_spelt(kind)}, the input of this name a {_spelt(types[tensor.name])}"
+            )
         _check_tensor(tensor, f"initialiser {quoted(tensor.name)}")
     for entry in graph.output:
         if entry.type.HasField("tensor_type") and not entry.type.tensor_type.elem_type:
@@ -139,8 +174,10 @@ def _constants(graph, ir_version):
     if ir_version < 4:
         for name in constants:
             if name not in inputs:
-                raise ModelError(f"initialiser {quoted(name)} is not among the graph's inputs, as it must be before IR version "
-                                 f"4; this is {ir_version}")
+                raise ModelError(
+                    f"initialiser {quoted(name)} is not among the graph's inputs, as it must be before IR version "
+                    f"4; this is {ir_version}"
+                )
     return {**dict.fromkeys(inputs, "an input"), **dict.fromkeys(constants, "an initialiser")}
 
 
@@ -177,8 +214,10 @@ def _check_tensor(tensor, what):
         size = helper.tensor_dtype_to_np_dtype(kind).itemsize if field == "raw_data" else 1
         have = len(getattr(tensor, field))
         if have != count * size:
-            raise ModelError(f"{what} of the shape {show(tensor.dims)} has {have} "
-                             f"{'bytes' if field == 'raw_data' else 'values'}, {count * size} are needed; is the file truncated?")
+            raise ModelError(
+                f"{what} of the shape {show(tensor.dims)} has {have} "
+                f"{'bytes' if field == 'raw_data' else 'values'}, {count * size} are needed; is the file truncated?"
+            )
 
 
 def _check_order(graph, makers):
@@ -193,14 +232,17 @@ def _check_order(graph, makers):
         cycle = _cycle(graph, makers)
         if cycle:
             raise ModelError(f"{title(cycle)}: the graph is cyclic: {quoted(cycle.output[0])} depends on itself")
-        raise ModelError(f"{title(node)}: comes before {title(makers[name])}, which makes its input {quoted(name)}; the nodes "
-                         "of a model must be in an order in which they can run")
+        raise ModelError(
+            f"{title(node)}: comes before {title(makers[name])}, which makes its input {quoted(name)}; the nodes "
+            "of a model must be in an order in which they can run"
+        )
 
 
 def _cycle(graph, makers):
     """A node that depends on itself, or None."""
-    waiting = {id(node): {id(makers[name]) for name in node.input if not isinstance(makers.get(name, ""), str)}
-               for node in graph.node}
+    waiting = {
+        id(node): {id(makers[name]) for name in node.input if not isinstance(makers.get(name, ""), str)} for node in graph.node
+    }
     users = {}
     for node in graph.node:
         for needed in waiting[id(node)]:
@@ -214,13 +256,14 @@ def _cycle(graph, makers):
                 ready.append(user)
     node, seen = next((node for node in graph.node if waiting[id(node)]), None), set()
     nodes = {id(node): node for node in graph.node}
-    while node is not None and id(node) not in seen:        # from any that waits, back to one that is met again
+    while node is not None and id(node) not in seen:  # from any that waits, back to one that is met again
         seen.add(id(node))
         node = nodes[next(iter(waiting[id(node)]))]
     return node
 
 
 # A node
+
 
 @dataclass(frozen=True)
 class _Rules:
@@ -238,11 +281,15 @@ class _Rules:
     def of(cls, schema):
         def each(parameters):
             return tuple((p.name, p.type_str, frozenset(p.types), p.option, p.is_homogeneous) for p in parameters)
-        return cls(each(schema.inputs), each(schema.outputs),
-                   (("input", schema.min_input, schema.max_input), ("output", schema.min_output, schema.max_output)),
-                   {name: one.type.name for name, one in schema.attributes.items()},
-                   tuple(name for name, one in schema.attributes.items() if one.required),
-                   {one.type_param_str: tuple(one.allowed_type_strs) for one in schema.type_constraints})
+
+        return cls(
+            each(schema.inputs),
+            each(schema.outputs),
+            (("input", schema.min_input, schema.max_input), ("output", schema.min_output, schema.max_output)),
+            {name: one.type.name for name, one in schema.attributes.items()},
+            tuple(name for name, one in schema.attributes.items() if one.required),
+            {one.type_param_str: tuple(one.allowed_type_strs) for one in schema.type_constraints},
+        )
 
 
 @functools.cache
@@ -253,16 +300,24 @@ def _rules_of(operator, domain, version):
 @functools.cache
 def _first_version(operator, domain):
     """The first operator set that has an operator, or None."""
-    return min((schema.since_version for schema in defs.get_all_schemas_with_history()
-                if (schema.name, schema.domain) == (operator, domain)), default=None)
+    return min(
+        (
+            schema.since_version
+            for schema in defs.get_all_schemas_with_history()
+            if (schema.name, schema.domain) == (operator, domain)
+        ),
+        default=None,
+    )
 
 
 def _rules(node, opsets):
     """The rules of a node's operator, or None for one of a domain that is not checked."""
     domain, operator = "" if node.domain in ONNX else node.domain, node.op_type
     if domain not in opsets:
-        raise ModelError(f"{title(node)}: the model does not say which operator set of the domain {quoted(domain)} it uses; is "
-                         "the file truncated?")
+        raise ModelError(
+            f"{title(node)}: the model does not say which operator set of the domain {quoted(domain)} it uses; is "
+            "the file truncated?"
+        )
     if (domain, operator) in _MICROSOFT:
         return _MICROSOFT[domain, operator]
     if domain not in ("", _ML):
@@ -271,9 +326,13 @@ def _rules(node, opsets):
     if not defs.has(operator, version, domain):
         first = _first_version(operator, domain)
         schema = None if first is None or first > version else defs.get_schema(operator, first, domain)
-        raise ModelError(f"{title(node)}: there is no such operator in ONNX" if first is None else
-                         f"{title(node)}: is only in ONNX from opset {first} on; the model uses {version}" if schema is None else
-                         f"{title(node)}: is not in opset {version} any more")
+        raise ModelError(
+            f"{title(node)}: there is no such operator in ONNX"
+            if first is None
+            else f"{title(node)}: is only in ONNX from opset {first} on; the model uses {version}"
+            if schema is None
+            else f"{title(node)}: is not in opset {version} any more"
+        )
     if defs.get_schema(operator, version, domain).deprecated:
         raise ModelError(f"{title(node)}: is not in opset {version} any more")
     return _rules_of(operator, domain, version)
@@ -293,14 +352,16 @@ def _check_node(node, rules, opsets):
         name, kind = attribute.name, _ATTRIBUTE_TYPES.get(attribute.type, str(attribute.type))
         if name not in rules.attributes:
             there = ", ".join(sorted(rules.attributes)) or "none"
-            raise ModelError(f"{title(node)}: has no attribute {quoted(name)} in opset "
-                             f"{opsets['' if node.domain in ONNX else node.domain]}, where there are: {there}")
+            raise ModelError(
+                f"{title(node)}: has no attribute {quoted(name)} in opset "
+                f"{opsets['' if node.domain in ONNX else node.domain]}, where there are: {there}"
+            )
         if name in seen:
             raise ModelError(f"{title(node)}: has its attribute {name} twice")
         if kind != rules.attributes[name]:
             raise ModelError(f"{title(node)}: its attribute {name} is of the type {kind}, not {rules.attributes[name]}")
         fields = {field.name for field, _ in attribute.ListFields()}.difference(_DESCRIPTIONS)
-        if fields - {_FIELDS[kind]} or kind == "TENSOR" and not fields:     # zeros need not be written
+        if fields - {_FIELDS[kind]} or kind == "TENSOR" and not fields:  # zeros need not be written
             raise ModelError(f"{title(node)}: its attribute {name} has no value, or one that is not of the type {kind}")
         seen[name] = helper.get_attribute_value(attribute)
     for name in rules.required:
@@ -333,6 +394,7 @@ def _check_values(node, attributes, opsets):
 
 # Types
 
+
 def _spelt(kind):
     return kind or "tensor without a type"
 
@@ -346,11 +408,15 @@ def _check_types(node, rules, types, declared):
         if kind is None:
             continue
         if kind not in allowed:
-            raise ModelError(f"{title(node)}: its input {parameter}, {quoted(name)}, is a {kind}; allowed are "
-                             f"{', '.join(sorted(allowed))}; put a Cast before it")
+            raise ModelError(
+                f"{title(node)}: its input {parameter}, {quoted(name)}, is a {kind}; allowed are "
+                f"{', '.join(sorted(allowed))}; put a Cast before it"
+            )
         if homogeneous and variable in rules.constrained and bound.setdefault(variable, (kind, name))[0] != kind:
-            raise ModelError(f"{title(node)}: its inputs {quoted(bound[variable][1])} and {quoted(name)} are of two types, "
-                             f"{bound[variable][0]} and {kind}; put a Cast before one")
+            raise ModelError(
+                f"{title(node)}: its inputs {quoted(bound[variable][1])} and {quoted(name)} are of two types, "
+                f"{bound[variable][0]} and {kind}; put a Cast before one"
+            )
     for position, name in enumerate(node.output):
         _, variable, allowed, *_ = rules.outputs[min(position, len(rules.outputs) - 1)]
         kind = bound[variable][0] if variable in bound else next(iter(allowed)) if len(allowed) == 1 else _made(node)
@@ -374,28 +440,57 @@ def _made(node):
     if node.op_type in ("Constant", "ConstantOfShape"):
         if "value" in attributes:
             return _TENSOR_TYPES.get(attributes["value"].t.data_type)
-        kinds = {"value_float": "tensor(float)", "value_floats": "tensor(float)", "value_int": "tensor(int64)",
-                 "value_ints": "tensor(int64)", "value_string": "tensor(string)", "value_strings": "tensor(string)"}
-        return next((kind for name, kind in kinds.items() if name in attributes),
-                    "tensor(float)" if node.op_type == "ConstantOfShape" else None)
+        kinds = {
+            "value_float": "tensor(float)",
+            "value_floats": "tensor(float)",
+            "value_int": "tensor(int64)",
+            "value_ints": "tensor(int64)",
+            "value_string": "tensor(string)",
+            "value_strings": "tensor(string)",
+        }
+        return next(
+            (kind for name, kind in kinds.items() if name in attributes),
+            "tensor(float)" if node.op_type == "ConstantOfShape" else None,
+        )
     return None
 
 
 # What onnxruntime's optimiser makes, which `onnx.defs` does not know.
 
+
 def _fused(most_inputs, **attributes):
     floats = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)"})
     names = ("A", "B", "C") if most_inputs == 3 else ("X", "W", "B", "Z")
     inputs = tuple((name, "T", floats, _OPTIONAL if position > 1 else None, True) for position, name in enumerate(names))
-    return _Rules(inputs, (("Y", "T", floats, None, True),), (("input", 2, most_inputs), ("output", 1, 1)),
-                  {"activation": "STRING", **attributes}, (), {"T": tuple(floats)})
+    return _Rules(
+        inputs,
+        (("Y", "T", floats, None, True),),
+        (("input", 2, most_inputs), ("output", 1, 1)),
+        {"activation": "STRING", **attributes},
+        (),
+        {"T": tuple(floats)},
+    )
 
 
 _MICROSOFT = {
     ("com.microsoft", "FusedGemm"): _fused(
-        3, alpha="FLOAT", beta="FLOAT", transA="INT", transB="INT", activation_alpha="FLOAT", activation_beta="FLOAT",
-        activation_gamma="FLOAT"),
+        3,
+        alpha="FLOAT",
+        beta="FLOAT",
+        transA="INT",
+        transB="INT",
+        activation_alpha="FLOAT",
+        activation_beta="FLOAT",
+        activation_gamma="FLOAT",
+    ),
     ("com.microsoft", "FusedConv"): _fused(
-        4, activation_params="FLOATS", auto_pad="STRING", dilations="INTS", group="INT", kernel_shape="INTS", pads="INTS",
-        strides="INTS"),
+        4,
+        activation_params="FLOATS",
+        auto_pad="STRING",
+        dilations="INTS",
+        group="INT",
+        kernel_shape="INTS",
+        pads="INTS",
+        strides="INTS",
+    ),
 }

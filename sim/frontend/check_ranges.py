@@ -18,8 +18,17 @@ __all__ = ["check_ranges"]
 #: Operators with one axis: what it is if it is left out (None: it must be there, and :mod:`sim.frontend.check` has seen it).
 _AXIS = {"Softmax": -1, "LogSoftmax": -1, "ArgMax": 0, "Concat": None, "Split": 0, "Gather": 0, "Flatten": 1}
 #: Inputs that are lists: operator -> (their positions, the least number of axes).
-_LISTS = {"Pad": ((1, 3), 1), "Slice": ((1, 2, 3, 4), 1), "Reshape": ((1,), 1), "Expand": ((1,), 1), "Split": ((1,), 1),
-          "Tile": ((1,), 1), "ConstantOfShape": ((0,), 1), "Squeeze": ((1,), 0), "Unsqueeze": ((1,), 0)}
+_LISTS = {
+    "Pad": ((1, 3), 1),
+    "Slice": ((1, 2, 3, 4), 1),
+    "Reshape": ((1,), 1),
+    "Expand": ((1,), 1),
+    "Split": ((1,), 1),
+    "Tile": ((1,), 1),
+    "ConstantOfShape": ((0,), 1),
+    "Squeeze": ((1,), 0),
+    "Unsqueeze": ((1,), 0),
+}
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceSum", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceLogSumExp")
 
 
@@ -27,8 +36,9 @@ def _dims(value):
     """The shape, with None for an open batch."""
     if not isinstance(value, SymbolicTensor):
         return getattr(value, "values", value).shape
-    return tuple(None if axis == value.batch and value.is_open else size
-                 for axis, size in enumerate(value.shape(value.samples or 1)))
+    return tuple(
+        None if axis == value.batch and value.is_open else size for axis, size in enumerate(value.shape(value.samples or 1))
+    )
 
 
 def _refuse(step, why):
@@ -39,7 +49,7 @@ def check_ranges(step):
     """Refuses a :class:`sim.frontend.values.Step` that ONNX does not define."""
     operator = step.operator
     if operator != "Concat" and any(isinstance(value, Sizes) for value in step.arguments[1:]):
-        return                      # only shapes may be made of these, which the handlers check
+        return  # only shapes may be made of these, which the handlers check
     if step.arguments and step.arguments[0] is not None:
         dims = _dims(step.arguments[0])
         positions, least = ((1,), 1) if operator in _REDUCTIONS else _LISTS.get(operator, ((), 0))
@@ -106,14 +116,18 @@ def _pad(step, dims):
     if isinstance(step.arguments[0], np.ndarray) and min(pads, default=0) < 0:
         _refuse(step, f"pads a constant by {pads}; less than 0 is not supported, cut with a Slice")
     mode = step.attributes.get("mode", b"constant").decode()
-    for axis, before, after in zip(axes, pads, pads[len(axes):]):
+    for axis, before, after in zip(axes, pads, pads[len(axes) :]):
         if dims[axis] is None:
             continue
         size = dims[axis] + min(before, 0) + min(after, 0)
         most = {"reflect": size - 1, "wrap": size, "edge": np.inf if size > 0 else 0}.get(mode, np.inf)
         if max(before, after) > most or size < 0:
-            _refuse(step, f"pads axis {axis} of {show(dims)} by {before} and {after}, more than there is to {mode} from"
-                    if size >= 0 else f"cuts more from axis {axis} of {show(dims)} than there is")
+            _refuse(
+                step,
+                f"pads axis {axis} of {show(dims)} by {before} and {after}, more than there is to {mode} from"
+                if size >= 0
+                else f"cuts more from axis {axis} of {show(dims)} than there is",
+            )
 
 
 def _split(step, dims):
@@ -144,7 +158,8 @@ def _concat(step, dims):
     axis = step.attributes["axis"] % rank
     for value in map(_dims, step.arguments):
         if len(value) != rank or any(
-                one != two and None not in (one, two) for at, (one, two) in enumerate(zip(dims, value)) if at != axis):
+            one != two and None not in (one, two) for at, (one, two) in enumerate(zip(dims, value)) if at != axis
+        ):
             _refuse(step, f"shapes {', '.join(show(_dims(one)) for one in step.arguments)} do not fit along axis {axis}")
 
 
@@ -154,7 +169,7 @@ def _reshape(step, dims):
         zero = step.attributes.get("allowzero", 0)
         if min(shape, default=0) < -1 or shape.count(-1) > 1 or zero and -1 in shape and 0 in shape:
             _refuse(step, f"its shape {show(shape)} has two open sizes, or one below -1")
-        if not zero and 0 in shape[len(dims):]:
+        if not zero and 0 in shape[len(dims) :]:
             _refuse(step, f"its shape {show(shape)} takes a size over from {show(dims)} that it does not have")
         if isinstance(step.arguments[0], np.ndarray):
             target = [dims[at] if size == 0 and not zero else size for at, size in enumerate(shape)]
@@ -167,8 +182,9 @@ def _normalised(step, dims):
     channels = dims[1] if len(dims) > 1 else 1
     for name, value in zip(("scale", "B", "mean", "var"), step.arguments[1:5]):
         if tuple(_dims(value)) != (channels,):
-            _refuse(step, f"its input {name} of the shape {show(_dims(value))} is not one number for each channel of "
-                          f"{show(dims)}")
+            _refuse(
+                step, f"its input {name} of the shape {show(_dims(value))} is not one number for each channel of {show(dims)}"
+            )
     if step.attributes.get("spatial", 1) != 1:
         _refuse(step, "spatial = 0 is not supported")
 
@@ -243,7 +259,24 @@ def _scaler(step, dims):
             _refuse(step, f"{name} has {len(values or ())} numbers, for {show(dims)}")
 
 
-_CHECKS = {"Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Slice": _slice, "Pad": _pad, "Split": _split, "Gather": _gather,
-           "Concat": _concat, "Reshape": _reshape, "BatchNormalization": _normalised, "Gemm": _gemm, "FusedGemm": _gemm,
-           "MatMul": _matmul, "Transpose": _transpose, "PRelu": _slope, "Clip": _clip, "Dropout": _dropout,
-           "Einsum": _einsum, "ArgMax": _label, "Scaler": _scaler}
+_CHECKS = {
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Split": _split,
+    "Gather": _gather,
+    "Concat": _concat,
+    "Reshape": _reshape,
+    "BatchNormalization": _normalised,
+    "Gemm": _gemm,
+    "FusedGemm": _gemm,
+    "MatMul": _matmul,
+    "Transpose": _transpose,
+    "PRelu": _slope,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Einsum": _einsum,
+    "ArgMax": _label,
+    "Scaler": _scaler,
+}

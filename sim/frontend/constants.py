@@ -14,8 +14,25 @@ from .values import FLOATS, INTEGERS, LIMIT, common
 
 __all__ = ["read_constant", "fold_constants"]
 
-register(("Constant", "ConstantOfShape", "And", "Ceil", "Equal", "Floor", "Mod", "Or", "Range", "ReduceL2", "ReduceMin",
-          "ReduceProd", "Tile"), None, CONSTANTS)
+register(
+    (
+        "Constant",
+        "ConstantOfShape",
+        "And",
+        "Ceil",
+        "Equal",
+        "Floor",
+        "Mod",
+        "Or",
+        "Range",
+        "ReduceL2",
+        "ReduceMin",
+        "ReduceProd",
+        "Tile",
+    ),
+    None,
+    CONSTANTS,
+)
 
 
 def read_constant(tensor, what, folder):
@@ -25,13 +42,15 @@ def read_constant(tensor, what, folder):
         if external_data_helper.uses_external_data(tensor):
             loaded = TensorProto()
             loaded.CopyFrom(tensor)
-            with warnings.catch_warnings(action="ignore"):      # which repeat what is in the file
+            with warnings.catch_warnings(action="ignore"):  # which repeat what is in the file
                 external_data_helper.load_external_data_for_tensor(loaded, str(folder))
             tensor = loaded
         if tensor.data_type not in (*FLOATS, *INTEGERS):
             kinds = {number: kind for kind, number in TensorProto.DataType.items()}
-            raise ModelError(f"{what} has the type {kinds.get(tensor.data_type, tensor.data_type)}; supported are "
-                             f"float32, float64, float16, bfloat16 and integers")
+            raise ModelError(
+                f"{what} has the type {kinds.get(tensor.data_type, tensor.data_type)}; supported are "
+                f"float32, float64, float16, bfloat16 and integers"
+            )
         return _plain(numpy_helper.to_array(tensor))
     except ModelError:
         raise
@@ -45,7 +64,7 @@ def fold_constants(step, folder):
     if node.domain not in ONNX or not OPERATORS[node.op_type].on_constants:
         raise unsupported(node, "is not supported on constants")
     if node.op_type == "Constant":
-        (key, value), = step.attributes.items()
+        ((key, value),) = step.attributes.items()
         if key == "value":
             return [read_constant(value, title(node), folder)]
         kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
@@ -54,10 +73,14 @@ def fold_constants(step, folder):
         return [np.array(value, dtype=kinds[key])]
     _check_size(step, [value for value in arguments if value is not None])
     from onnx.reference import ReferenceEvaluator  # slow to import, and seldom needed
+
     inputs = {name: value for name, value in zip(node.input, arguments) if name}
     graph = helper.make_graph(
-        [node], "fold", [ValueInfoProto(name=name) for name in inputs],
-        [ValueInfoProto(name=name) for name in node.output if name])
+        [node],
+        "fold",
+        [ValueInfoProto(name=name) for name in inputs],
+        [ValueInfoProto(name=name) for name in node.output if name],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     outputs = iter(ReferenceEvaluator(model).run(None, inputs))
     return [_plain(np.asarray(next(outputs))) if name else None for name in node.output]

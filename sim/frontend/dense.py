@@ -18,8 +18,10 @@ def linear(step, tensor):
     """Gemm and MatMul of values and constant weights."""
     gemm = step.operator in ("Gemm", "FusedGemm")
     if not isinstance(step.arguments[0], SymbolicTensor) or gemm and step.attributes.get("transA", 0):
-        raise ModelError(f"{step.title}: weights stand on the left, or a batch is transposed; only "
-                         f"values x weights is supported, with values (batch, K)")
+        raise ModelError(
+            f"{step.title}: weights stand on the left, or a batch is transposed; only "
+            f"values x weights is supported, with values (batch, K)"
+        )
     if isinstance(step.arguments[1], SymbolicTensor):
         raise ModelError(f"{step.title}: multiplies two tensors; its weights must be constant")
     weights = step.arguments[1].astype(np.float64)
@@ -111,8 +113,11 @@ def fused(step, tensor):
     if not function:
         return result
     # alpha and beta are those of the product; the function's own have a prefix.
-    own = {name: step.attributes[f"activation_{name}"] for name in ("alpha", "beta", "gamma")
-           if f"activation_{name}" in step.attributes}
+    own = {
+        name: step.attributes[f"activation_{name}"]
+        for name in ("alpha", "beta", "gamma")
+        if f"activation_{name}" in step.attributes
+    }
     return apply_operator(replace(step, attributes=own), result, function)
 
 
@@ -124,8 +129,7 @@ def einsum(step, tensor):
     weights = next((value for value in step.arguments if value is not tensor), np.empty(0))
     values, matrix = terms[id(tensor)], terms.get(id(weights), "")
     inner, outer = values[-1:], result[-1:]
-    fits = (arrow and left.count(",") == 1 and len(values) == len({*values}) == len(tensor.dims)
-            and result == values[:-1] + outer)
+    fits = arrow and left.count(",") == 1 and len(values) == len({*values}) == len(tensor.dims) and result == values[:-1] + outer
     if not fits or outer in values or matrix not in (inner + outer, outer + inner):
         raise ModelError(f"{step.title}: {left}{arrow}{result} is not values x weights")
     weights = weights if matrix == inner + outer else weights.T

@@ -16,10 +16,11 @@ from .views import arrangement, copied, everything, select, slide, view
 __all__ = ["affine", "apply_operator", "apply_function", "broadcast", "softmax"]
 
 
-_LEAST = 2.0 ** -126        # normal number
+_LEAST = 2.0**-126  # normal number
 
 
 # Scales and shifts
+
 
 @operator("Add", "Sub", "Mul", "Sum", group=ELEMENTWISE, joins=True, counts_from_end=True)
 @operator("Div", "Neg", group=ELEMENTWISE, counts_from_end=True)
@@ -100,11 +101,21 @@ def affine(step, tensor, scale=None, shift=None):
         array = np.empty(tensor.size)
         array[tensor.index] = values
         return per_channel(array.reshape(tensor.source.shape), tensor.source.shape)
-    return tensor.of(Affine(**step.titles, shape=tensor.source.shape, source=tensor.source, loose=tensor.source.loose,
-                          scale=placed(scale), shift=placed(shift)))
+
+    return tensor.of(
+        Affine(
+            **step.titles,
+            shape=tensor.source.shape,
+            source=tensor.source,
+            loose=tensor.source.loose,
+            scale=placed(scale),
+            shift=placed(shift),
+        )
+    )
 
 
 # Functions
+
 
 @operator(*(one.operator for one in DEFINITIONS.values() if one.operator), "PRelu", "Clip", group=FUNCTIONS, counts_from_end=True)
 @operator("Max", "Min", group=ELEMENTWISE, counts_from_end=True)
@@ -118,7 +129,7 @@ def function(step, tensor):
     return apply_operator(step, tensor, operator)
 
 
-_STEEPEST = 1       # slope up to which two terms may have something in common that cancels out: none of them overflows alone
+_STEEPEST = 1  # slope up to which two terms may have something in common that cancels out: none of them overflows alone
 
 
 def _sloped(step, tensor):
@@ -134,13 +145,17 @@ def _sloped(step, tensor):
         return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
     tensor = everything(step, tensor)
     slope = slope.astype(np.float64)
-    if np.abs(slope).max() > _STEEPEST:         # relu(x) - slope * relu(-x): a stage more, and nothing cancels out
+    if np.abs(slope).max() > _STEEPEST:  # relu(x) - slope * relu(-x): a stage more, and nothing cancels out
         below = apply_function(step, affine(step, tensor, scale=np.array(-1.0)), RELU)
         above = apply_function(step, tensor, RELU)
         return _of_tensors(replace(step, arguments=[above, affine(step, below, scale=-slope)]), "Add")
     # One slope for each channel: x * slope + relu(x) * (1 - slope).
-    return _of_tensors(replace(step, arguments=[affine(step, tensor, scale=slope), affine(step, apply_function(
-        step, tensor, RELU), scale=1 - slope)]), "Add")
+    return _of_tensors(
+        replace(
+            step, arguments=[affine(step, tensor, scale=slope), affine(step, apply_function(step, tensor, RELU), scale=1 - slope)]
+        ),
+        "Add",
+    )
 
 
 def apply_operator(step, tensor, operator):
@@ -152,14 +167,15 @@ def apply_operator(step, tensor, operator):
 
 
 def _function_of(step, operator):
-    if operator == "Clip":              # of a FusedConv
+    if operator == "Clip":  # of a FusedConv
         return bounds(*step.attributes["activation_params"])
     definition = of_operator(operator, step.attributes)
     if definition is None:
         known = dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator)
         raise ModelError(f"{step.title}: its activation {operator} is not supported; {', '.join(known)} are")
     values = list(step.attributes.get("activation_params", [])) or [
-        float(step.attributes.get(key, usual)) for key, usual in zip(definition.attributes, definition.parameters)]
+        float(step.attributes.get(key, usual)) for key, usual in zip(definition.attributes, definition.parameters)
+    ]
     if not np.isfinite(values).all():
         raise ModelError(f"{step.title}: one of {', '.join(definition.attributes)} is infinite or no number")
     return Function(definition.name, tuple(values))
@@ -176,8 +192,10 @@ def apply_function(step, tensor, function):
 
 def _bounded(step, tensor):
     if step.operator == "Clip":
-        low, high = (step.attributes.get(key) if step.opset < 11 else constant
-                     for key, constant in zip(("min", "max"), (step.argument(1), step.argument(2))))
+        low, high = (
+            step.attributes.get(key) if step.opset < 11 else constant
+            for key, constant in zip(("min", "max"), (step.argument(1), step.argument(2)))
+        )
         if [isinstance(value, SymbolicTensor) for value in (step.arguments[0], low, high)] != [True, False, False]:
             raise ModelError(f"{step.title}: its bounds must be constant")
         low, high = (None if bound is None else float(np.reshape(bound, ())) for bound in (low, high))
@@ -205,6 +223,7 @@ def _bounded(step, tensor):
 
 # Softmax
 
+
 @operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True)
 def softmax(step, tensor, kind=None):
     """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` is "softmax" or "log", if it is not the
@@ -213,8 +232,9 @@ def softmax(step, tensor, kind=None):
     # Before opset 13 everything from the axis on was taken together.
     axes = [axis] if step.opset >= 13 else range(axis, len(tensor.dims))
     if tensor.batch in axes:
-        raise ModelError(f"{step.title}: is along axis {axis} of {show(tensor)}, and so across the batch; "
-                         f"a sample may only depend on itself")
+        raise ModelError(
+            f"{step.title}: is along axis {axis} of {show(tensor)}, and so across the batch; a sample may only depend on itself"
+        )
     covered = np.prod([tensor.dims[axis] for axis in axes])
     kind = kind or ("softmax" if step.operator == "Softmax" else "log")
     if covered == tensor.size:
@@ -222,8 +242,10 @@ def softmax(step, tensor, kind=None):
         return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
     if covered == tensor.dims[axis] and kind == "softmax":
         return _shares(step, arrangement(step, tensor, last=axis)[0], kind)
-    raise ModelError(f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
-                     f"{show(tensor)}, its axis {axis}")
+    raise ModelError(
+        f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
+        f"{show(tensor)}, its axis {axis}"
+    )
 
 
 def _shares(step, tensor, kind):
@@ -231,6 +253,7 @@ def _shares(step, tensor, kind):
 
 
 # Two tensors
+
 
 def broadcast(step, tensor, dims, batch):
     """A tensor in this shape, into which it fits, with the batch along this axis."""
@@ -256,8 +279,11 @@ def _of_tensors(step, operator=None):
     places[one.index] = two.index
     places = places.reshape(height, width, channels).transpose(2, 0, 1)
     if operator == "Mul":
-        same = (not isinstance(two.source, Joint) and two.source.shape == one.source.shape
-                and np.array_equal(places, whole(two.source)))
+        same = (
+            not isinstance(two.source, Joint)
+            and two.source.shape == one.source.shape
+            and np.array_equal(places, whole(two.source))
+        )
         other = two.source if same else copied(step, two, places)
         node = Linear(**step.titles, shape=one.source.shape, parts=(identity(one.source),), times=other)
         return one.of(node)

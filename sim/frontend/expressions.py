@@ -24,9 +24,9 @@ from .values import SymbolicTensor, common, limited, reduction
 
 __all__ = ["unknown", "recognise"]
 
-_ALWAYS = 8                     # up to here, a function must be a number
-_REMEMBERED = 1 << 13           # values of formulas at the probes
-_known = {}                     # ranges of formulas at the probes
+_ALWAYS = 8  # up to here, a function must be a number
+_REMEMBERED = 1 << 13  # values of formulas at the probes
+_known = {}  # ranges of formulas at the probes
 
 
 def unknown(step):
@@ -59,7 +59,7 @@ def _why(formulas):
 
 def recognise(step, tensor):
     """The tensor that a step makes, as one function, or a softmax, of some tensor before it; None if it is not."""
-    for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):      # the longest first
+    for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):  # the longest first
         if shape_of(root) != shape_of(tensor) or formula.truth:
             continue
         if formula.even:
@@ -103,7 +103,7 @@ def _plain(found):
     """Those that come near the values at the few probes that tell the most."""
     functions, exact = _known_values()
     few = exact[:, FEW]
-    near = np.maximum(found.low[FEW] - few, few - found.high[FEW]) <= 2.0 ** -8 * np.abs(few) + 2.0 ** -20
+    near = np.maximum(found.low[FEW] - few, few - found.high[FEW]) <= 2.0**-8 * np.abs(few) + 2.0**-20
     return [(functions[place], exact[place]) for place in np.flatnonzero(near.all(axis=1))]
 
 
@@ -118,5 +118,5 @@ def _with_parameters(found):
         except ValueError:
             continue
         exact = function.exact(PROBES[FEW])
-        if (np.maximum(found.low[FEW] - exact, exact - found.high[FEW]) <= 2.0 ** -8 * np.abs(exact) + 2.0 ** -20).all():
+        if (np.maximum(found.low[FEW] - exact, exact - found.high[FEW]) <= 2.0**-8 * np.abs(exact) + 2.0**-20).all():
             yield function, function.exact(PROBES)

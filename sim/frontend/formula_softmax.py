@@ -12,7 +12,7 @@ from .tensor_formulas import reduced
 
 __all__ = ["shares"]
 
-_NOTHING = 2.0 ** -12
+_NOTHING = 2.0**-12
 
 
 def shares(formula, shape):
@@ -38,8 +38,11 @@ def _is_number(formula, value):
 
 def _shares(exponential, total, shape):
     axis = _total_axis(exponential, total, shape)
-    return None if axis is None or exponential.operation != "exp" or not _is_shifted(exponential.arguments[0], axis, shape) else (
-        "softmax", axis)
+    return (
+        None
+        if axis is None or exponential.operation != "exp" or not _is_shifted(exponential.arguments[0], axis, shape)
+        else ("softmax", axis)
+    )
 
 
 def _logarithms(one, two, shape):
@@ -81,7 +84,7 @@ def _unshaped_log(formula):
 
 def _reduced_of(formula):
     while formula.operation in ("reshape", "expand"):
-        formula, = formula.arguments
+        (formula,) = formula.arguments
     return formula.arguments[0] if formula.operation == "ReduceSum" else None
 
 
@@ -89,10 +92,10 @@ def _row(formula, reduction, of, shape):
     """The axis, if a formula is this reduction of `of`, in a shape in which every number meets those that it is made of."""
     given = None
     if formula.operation == "expand" and formula.parameter == shape:
-        formula, = formula.arguments
+        (formula,) = formula.arguments
     while formula.operation == "reshape":
         given = given or formula.parameter
-        formula, = formula.arguments
+        (formula,) = formula.arguments
     if formula.operation != reduction or formula.arguments[0] != of or formula.parameter[1] != shape:
         return None
     axis, _, kept = formula.parameter

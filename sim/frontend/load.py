@@ -25,4 +25,5 @@ def load_network(path, keep_softmax=False):
         If the file can't be read, or holds what no stage of the core can do.
     """
     from .reader import read_network  # onnx is slow to import
+
     return read_network(Path(path), keep_softmax)

@@ -9,7 +9,7 @@ from .registry import ONNX
 
 __all__ = ["without_functions"]
 
-_MOST_NODES = 20_000        # of the graph that is made
+_MOST_NODES = 20_000  # of the graph that is made
 
 
 def without_functions(model):
@@ -17,9 +17,10 @@ def without_functions(model):
     nothing to do with the file's size any more."""
     _count(model)
     from onnx.inliner import inline_local_functions
+
     try:
         inlined = inline_local_functions(model)
-    except Exception as error:              # whatever the library makes of a damaged function
+    except Exception as error:  # whatever the library makes of a damaged function
         raise ModelError(f"its local functions can't be inlined: {inline(error)}") from None
     _check_opsets(model, inlined)
     return inlined
@@ -34,8 +35,10 @@ def _check_opsets(model, inlined):
         for entry in function.opset_import if function else ():
             there = opsets.get(_domain(entry.domain), entry.version)
             if there != entry.version:
-                raise ModelError(f"{title(node)}: is a local function of opset {entry.version}, in a model of opset {there}; "
-                                 "export both with the same one")
+                raise ModelError(
+                    f"{title(node)}: is a local function of opset {entry.version}, in a model of opset {there}; "
+                    "export both with the same one"
+                )
 
 
 def _domain(domain):
@@ -54,13 +57,16 @@ def _count(model):
         if key in functions:
             raise ModelError(f"there are two local functions {_shown(key)}")
         if not key[0] and defs.has(function.name):
-            raise ModelError(f"local function {_shown(key)} has the name of ONNX' own operator, which interpreters run instead; "
-                             "give it another name or domain")
+            raise ModelError(
+                f"local function {_shown(key)} has the name of ONNX' own operator, which interpreters run instead; "
+                "give it another name or domain"
+            )
         functions[key] = function
     sizes = {}
 
-    calls = {key: [_key(node.domain, node.op_type, node.overload) for node in function.node]
-             for key, function in functions.items()}
+    calls = {
+        key: [_key(node.domain, node.op_type, node.overload) for node in function.node] for key, function in functions.items()
+    }
     stack, entered = list(functions), set()
     while stack:
         key = stack[-1]
@@ -77,8 +83,10 @@ def _count(model):
     for node in model.graph.node:
         total += sizes.get(_key(node.domain, node.op_type, node.overload), 1)
         if total > _MOST_NODES:
-            raise ModelError(f"{title(node)}: the local functions make more than {_MOST_NODES} nodes of the graph's "
-                             f"{len(model.graph.node)}; export the model without functions that double")
+            raise ModelError(
+                f"{title(node)}: the local functions make more than {_MOST_NODES} nodes of the graph's "
+                f"{len(model.graph.node)}; export the model without functions that double"
+            )
 
 
 def _shown(key):

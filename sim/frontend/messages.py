@@ -9,8 +9,8 @@ __all__ = ["inline", "title", "unsupported"]
 
 def inline(text, limit=300):
     """Any text on one line of at most `limit` characters that are safe to show."""
-    text = printable(" ".join(str(text)[:10 * limit].split()))
-    return text if len(text) <= limit else text[:limit - 3] + "..."
+    text = printable(" ".join(str(text)[: 10 * limit].split()))
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def title(node):

@@ -25,8 +25,10 @@ def apply(step):
     if bare:
         _check_bare(step)
     # Gemm wants two axes, so from there on there is more than one sample.
-    return [replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, SymbolicTensor) and bare else value
-            for value in _apply(step)]
+    return [
+        replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, SymbolicTensor) and bare else value
+        for value in _apply(step)
+    ]
 
 
 def _check_bare(step):
@@ -36,8 +38,10 @@ def _check_bare(step):
     axis = step.attributes.get("axis", 1 if step.operator.endswith("Softmax") and step.opset < 13 else -1)
     copies = step.operator == "Reshape" and not isinstance(step.arguments[1], SymbolicTensor) and (0, 0) in reshapes.pairs(step)
     if not OPERATORS[step.operator].counts_from_end or copies or axis not in (-1, rank - 1):
-        raise ModelError(f"{step.title}: comes after a Squeeze without axes, which removes the batch too if there is one sample; "
-                         f"give the Squeeze its axes")
+        raise ModelError(
+            f"{step.title}: comes after a Squeeze without axes, which removes the batch too if there is one sample; "
+            f"give the Squeeze its axes"
+        )
 
 
 def _apply(step):
@@ -65,8 +69,10 @@ def _apply(step):
             several = ", ".join(name for name, one in OPERATORS.items() if one.joins)
             raise ModelError(f"{step.title}: joins two branches; that is only supported of {several}")
         result = known.handler(step, tensor)
-        return [replace(value, formulas={}, woven=False) if isinstance(value, SymbolicTensor) else value
-                for value in (result if isinstance(result, list) else [result])]
+        return [
+            replace(value, formulas={}, woven=False) if isinstance(value, SymbolicTensor) else value
+            for value in (result if isinstance(result, list) else [result])
+        ]
     if known.group == SHAPES:
         result = known.handler(step, tensor)
         return [replace(result, formulas=formulas_of(step, result))]
@@ -76,8 +82,12 @@ def _apply(step):
 def _element(step, tensor, known):
     """What may be a part of a function that is written out: the function if it is complete, else what can be done by itself."""
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
-    partial = known.handler is None or step.operator == "Div" and step.arguments[1] is tensor or any(
-        isinstance(value.source, Unknown) for value in tensors)
+    partial = (
+        known.handler is None
+        or step.operator == "Div"
+        and step.arguments[1] is tensor
+        or any(isinstance(value.source, Unknown) for value in tensors)
+    )
     woven = partial or len(tensors) > 1 or any(value.woven for value in tensors)
     if woven:
         result = unknown(step)
@@ -98,6 +108,7 @@ def _label(step, tensor):
     if step.operator == "ArgMax":
         axis %= len(tensor.dims)
         if tensor.dims[axis] != tensor.size or axis == tensor.batch:
-            raise ModelError(f"{step.title}: must be over all {tensor.size} values of a sample; its shape is {show(tensor)}, "
-                             f"its axis {axis}")
+            raise ModelError(
+                f"{step.title}: must be over all {tensor.size} values of a sample; its shape is {show(tensor)}, its axis {axis}"
+            )
     return replace(tensor, label=True)

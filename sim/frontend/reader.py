@@ -75,8 +75,17 @@ def _network(model, path, keep_softmax):
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     kind = metadata.get("preprocess")
     input_order = None if reader.order is None or (np.diff(reader.order) == 1).all() else reader.order
-    origin = make_origin(path, model.graph, sample=reader.shape, batch=reader.samples, shapes=reader.shapes,
-                         left_out=reader.left_out, node=node, order=order, input_order=input_order)
+    origin = make_origin(
+        path,
+        model.graph,
+        sample=reader.shape,
+        batch=reader.samples,
+        shapes=reader.shapes,
+        left_out=reader.left_out,
+        node=node,
+        order=order,
+        input_order=input_order,
+    )
     facts = {"softmax": softmax, "input_shape": reader.shape, "preprocess": kind and printable(kind, 80), "origin": origin}
     return as_graph(printable(path.stem), node, order, input_order=input_order, **facts)
 
@@ -84,18 +93,26 @@ def _network(model, path, keep_softmax):
 def _in_order(node, order):
     """A last layer that makes one vector, with its outputs in the order of the result."""
     natural = np.arange(node.shape[2])
-    if node.shape[:2] != (1, 1) or np.array_equal(order, natural) or not np.array_equal(np.sort(order), natural) or \
-            node.softmax or node.times is not None or any(tap.groups > 1 for part in node.parts for tap in part.taps):
+    if (
+        node.shape[:2] != (1, 1)
+        or np.array_equal(order, natural)
+        or not np.array_equal(np.sort(order), natural)
+        or node.softmax
+        or node.times is not None
+        or any(tap.groups > 1 for part in node.parts for tap in part.taps)
+    ):
         return node, order
-    parts = tuple(replace(part, taps=tuple(replace(tap, weights=tap.weights[..., order], select=None) for tap in part.taps))
-                  for part in node.parts)
+    parts = tuple(
+        replace(part, taps=tuple(replace(tap, weights=tap.weights[..., order], select=None) for tap in part.taps))
+        for part in node.parts
+    )
     bias = None if node.bias is None else node.bias[..., order]
     return replace(node, parts=parts, bias=bias, value=None), natural
 
 
 def _read(model, folder, keep_softmax):
     """`(reader, its result, whether a Softmax behind it is left out)` of the first reading that goes through."""
-    layout = samples = first = None         # the input's layout; its batch where that is open; why the last batch did not do
+    layout = samples = first = None  # the input's layout; its batch where that is open; why the last batch did not do
     while True:
         reader = _Reader(model, folder, layout, samples)
         try:
@@ -145,16 +162,16 @@ class _Reader:
         self.graph, self.folder, self.layout, self.samples = model.graph, folder, layout, samples
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
-        self.is_open = self.is_fixed = False            # the batch, as the input says
-        self.values = {}                # name -> np.ndarray or SymbolicTensor; several outputs are several names
-        self.shapes, self.left_out = {}, {}      # output -> (shape, whether a label); output -> what of it is left to the host
+        self.is_open = self.is_fixed = False  # the batch, as the input says
+        self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
+        self.shapes, self.left_out = {}, {}  # output -> (shape, whether a label); output -> what of it is left to the host
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
                 self.producers[name] = node
-        self.users = Counter(name for node in self.graph.node for name in set(node.input))      # that have not run yet
+        self.users = Counter(name for node in self.graph.node for name in set(node.input))  # that have not run yet
         self.users.update(entry.name for entry in self.graph.output)
-        self.ended = set()              # names whose values nobody needs any more
+        self.ended = set()  # names whose values nobody needs any more
 
     @property
     def order(self):
@@ -186,7 +203,7 @@ class _Reader:
 
     def _result(self, step, tensor):
         """What the last node makes, as values of one node."""
-        if tensor.batch is not None and prod(tensor.dims[:tensor.batch]) != 1:
+        if tensor.batch is not None and prod(tensor.dims[: tensor.batch]) != 1:
             raise ModelError(f"{step.title}: moves the batch; of the result {show(tensor)} it must be the first axis")
         if (tensor.index == LOWEST).any():
             raise ModelError(f"{step.title}: the result is padded with the lowest number, which only MaxPool can read")
@@ -210,21 +227,31 @@ class _Reader:
         alone = len(dims) == 1 or self.samples == NO_BATCH
         sample = dims if alone else dims[1:]
         if None in sample:
-            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}): only the first size, the batch, "
-                             f"may be open; export the model with fixed sizes")
+            raise ModelError(
+                f"input {quoted(entry.name)} has the shape ({', '.join(shown)}): only the first size, the batch, "
+                f"may be open; export the model with fixed sizes"
+            )
         samples = 1 if alone else dims[0] or self.samples
         if not alone:
             self.is_open, self.is_fixed = dims[0] is None, (dims[0] or 0) > 1
         if prod(sample) > MOST_VALUES:
-            raise ModelError(f"input {quoted(entry.name)} has the shape ({', '.join(shown)}); {MOST_VALUES} values of a sample "
-                             "are supported")
-        node = Input(name=entry.name, title=f"input {quoted(entry.name)}", value=entry.name, sample=tuple(sample),
-                     loose=self.layout is None, shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape)
+            raise ModelError(
+                f"input {quoted(entry.name)} has the shape ({', '.join(shown)}); {MOST_VALUES} values of a sample are supported"
+            )
+        node = Input(
+            name=entry.name,
+            title=f"input {quoted(entry.name)}",
+            value=entry.name,
+            sample=tuple(sample),
+            loose=self.layout is None,
+            shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape,
+        )
         index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
         # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
         batch = {} if samples == 1 else {"batch": 0, "samples": samples}
-        self.values[entry.name] = SymbolicTensor(tuple(sample) if alone else (1, *sample), node, index,
-                                                 integer=kind.elem_type in INTEGERS, **batch)
+        self.values[entry.name] = SymbolicTensor(
+            tuple(sample) if alone else (1, *sample), node, index, integer=kind.elem_type in INTEGERS, **batch
+        )
         return tuple(sample)
 
     def fixed_by(self, error):
@@ -234,7 +261,7 @@ class _Reader:
     def _multiplied(self, node):
         """Whether what a node makes goes, value by value, into a matrix product, so that ONNX takes one size only."""
         names = {node.output[0]}
-        for user in self.graph.node:            # each after those that it needs, or the model is not valid
+        for user in self.graph.node:  # each after those that it needs, or the model is not valid
             if user.input and user.input[0] in names:
                 if user.op_type in ("Gemm", "MatMul", "FusedGemm"):
                     return True
@@ -259,7 +286,7 @@ class _Reader:
             if node is None:
                 raise ModelError(self._missing(name))
             wanted = [n for n in node.input if n and n not in self.values]
-            if node.domain == "ai.onnx.ml":         # the names of the classes may be strings
+            if node.domain == "ai.onnx.ml":  # the names of the classes may be strings
                 wanted = [n for n in wanted if n not in self.initializers]
             if wanted:
                 stack += wanted
@@ -294,7 +321,7 @@ class _Reader:
                     result = fold_constants(step, self.folder)
         except (ModelError, Relayout):
             raise
-        except Exception as error:          # of numpy or onnx: what does not go together in a way that nothing above knows of
+        except Exception as error:  # of numpy or onnx: what does not go together in a way that nothing above knows of
             raise ModelError(f"{title(node)}: can't be computed: {inline(error)} ({type(error).__name__})") from None
         for name, value in zip(node.output, result):
             if isinstance(value, SymbolicTensor) and value.size > MOST_VALUES:
@@ -302,7 +329,7 @@ class _Reader:
             if name:
                 self.values[name] = value
                 _name(value, name)
-        for name in set(node.input):        # an index for each value of a large image is large, too
+        for name in set(node.input):  # an index for each value of a large image is large, too
             self.users[name] -= 1
             if not self.users[name]:
                 self.values.pop(name, None)
@@ -313,8 +340,11 @@ def _name(tensor, name):
     """Tells a node which value of the model it is, if its values are in their natural order."""
     if isinstance(tensor, SymbolicTensor) and not tensor.label and tensor.source.value is None:
         height, width, channels = tensor.source.shape
-        natural = tensor.batch in (0, None) and tensor.dims[:1] == (1,) and (
-            tensor.dims[1:] == (channels, height, width) or tensor.dims[1:] == (channels,) and (height, width) == (1, 1))
+        natural = (
+            tensor.batch in (0, None)
+            and tensor.dims[:1] == (1,)
+            and (tensor.dims[1:] == (channels, height, width) or tensor.dims[1:] == (channels,) and (height, width) == (1, 1))
+        )
         if natural and np.array_equal(tensor.index, whole(tensor.source).reshape(-1)):
             tensor.source.value = name
 

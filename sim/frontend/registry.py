@@ -3,8 +3,25 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["ONNX", "MICROSOFT", "ML", "LINEAR", "POOLS", "FUNCTIONS", "ELEMENTWISE", "SHAPES", "FINAL", "PARTS", "CONSTANTS",
-           "OPERATORS", "Operator", "operator", "register", "operators_of", "supported_operators"]
+__all__ = [
+    "ONNX",
+    "MICROSOFT",
+    "ML",
+    "LINEAR",
+    "POOLS",
+    "FUNCTIONS",
+    "ELEMENTWISE",
+    "SHAPES",
+    "FINAL",
+    "PARTS",
+    "CONSTANTS",
+    "OPERATORS",
+    "Operator",
+    "operator",
+    "register",
+    "operators_of",
+    "supported_operators",
+]
 
 #: Domains of the operators that ONNX itself defines.
 ONNX = ("", "ai.onnx")
@@ -64,9 +81,11 @@ def register(names, handler, group, **facts):
 
 def operator(*names, group, **facts):
     """Decorates the handler of the operators of these names."""
+
     def decorate(handler):
         register(names, handler, group, **facts)
         return handler
+
     return decorate
 
 

@@ -25,7 +25,7 @@ def shape_of(step, tensor):
     if step.operator == "Size":
         (size, power), kind = _product(sizes), ()
     else:
-        sizes = sizes[step.attributes.get("start", 0):step.attributes.get("end")]
+        sizes = sizes[step.attributes.get("start", 0) : step.attributes.get("end")]
         (size, power), kind = zip(*sizes) if sizes else ((), ()), (len(sizes),)
     values, powers = (np.array(numbers, np.int64).reshape(kind) for numbers in (size, power))
     return Sizes(values, powers) if powers.any() else values
@@ -54,8 +54,7 @@ def reshape(step, tensor):
     if axes == []:
         raise ModelError(f"{step.title}: its list of axes is empty, which interpreters of ONNX read in different ways; name them")
     bare = tensor.bare or axes is None and tensor.is_open and tensor.dims[tensor.batch] == 1
-    axes = [axis for axis, size in enumerate(sizes) if size == (1, 0)] if axes is None else \
-        {axis % len(sizes) for axis in axes}
+    axes = [axis for axis, size in enumerate(sizes) if size == (1, 0)] if axes is None else {axis % len(sizes) for axis in axes}
     if any(sizes[axis] == (1, 1) for axis in axes):
         raise BatchFixed(f"{step.title}: removes the batch from {show(tensor)}", 1)
     if any(sizes[axis] != (1, 0) for axis in axes):
@@ -78,15 +77,18 @@ def _product(sizes):
 
 
 def _shown(sizes):
-    return "(" + ", ".join(f"batch * {size}" if power and size != 1 else "batch" if power else str(size)
-                           for size, power in sizes) + ")"
+    return (
+        "("
+        + ", ".join(f"batch * {size}" if power and size != 1 else "batch" if power else str(size) for size, power in sizes)
+        + ")"
+    )
 
 
 def _wanted(step, tensor, sizes):
     """The sizes that a Reshape asks for."""
     target = pairs(step)
     if not step.attributes.get("allowzero", 0):
-        if any(size == (0, 0) for size in target[len(sizes):]):
+        if any(size == (0, 0) for size in target[len(sizes) :]):
             raise ModelError(f"{step.title}: {_shown(target)} copies an axis that {show(tensor)} does not have")
         target = [sizes[axis] if size == (0, 0) else size for axis, size in enumerate(target)]
     if (-1, 0) not in target:
@@ -110,13 +112,24 @@ def _placed(step, tensor, sizes):
     if tensor.batch is None:
         batch = None
     else:
-        before, samples = prod(tensor.dims[:tensor.batch]), tensor.samples or 1
-        batch = next((axis for axis in range(len(sizes)) if prod(values[:axis]) == before and values[axis] % samples == 0
-                      and (powers[axis] if tensor.is_open else True)), None)
+        before, samples = prod(tensor.dims[: tensor.batch]), tensor.samples or 1
+        batch = next(
+            (
+                axis
+                for axis in range(len(sizes))
+                if prod(values[:axis]) == before and values[axis] % samples == 0 and (powers[axis] if tensor.is_open else True)
+            ),
+            None,
+        )
         if batch is not None:
             values[batch] //= samples
-    if prod(values) != tensor.size or min(values, default=1) < 1 or tensor.batch is not None and batch is None \
-            or sum(powers) != tensor.is_open:
+    if (
+        prod(values) != tensor.size
+        or min(values, default=1) < 1
+        or tensor.batch is not None
+        and batch is None
+        or sum(powers) != tensor.is_open
+    ):
         _unplaced(step, tensor, sizes)
     return replace(tensor, dims=tuple(values), batch=batch)
 

@@ -65,15 +65,17 @@ def blocks(step, tensor):
     """Channels as squares of pixels, and back: the same values in another order."""
     size = step.attributes.get("blocksize", 0)
     if len(tensor.dims) != 4 or tensor.batch not in (0, None) or size < 1:
-        raise ModelError(f"{step.title}: its input of shape {show(tensor)} is not (batch, channels, height, width), or its "
-                         f"blocksize {size} is not positive")
+        raise ModelError(
+            f"{step.title}: its input of shape {show(tensor)} is not (batch, channels, height, width), or its "
+            f"blocksize {size} is not positive"
+        )
     batch, channels, height, width = tensor.dims
     if step.operator == "SpaceToDepth":
         if height % size or width % size:
             raise ModelError(f"{step.title}: height and width of {show(tensor)} are no multiples of its blocksize {size}")
         split = tensor.sample.reshape(batch, channels, height // size, size, width // size, size)
         return tensor.turned(split.transpose(0, 3, 5, 1, 2, 4).reshape(batch, -1, height // size, width // size))
-    if channels % size ** 2:
+    if channels % size**2:
         raise ModelError(f"{step.title}: channels of {show(tensor)} are no multiple of its blocksize {size} squared")
     mode = step.attributes.get("mode", b"DCR")
     if mode not in (b"DCR", b"CRD"):
@@ -87,12 +89,14 @@ def blocks(step, tensor):
 
 # Some of the values
 
+
 def _own(step, tensor, axis, what):
     """The place of an axis that is not the batch's."""
     axis %= len(tensor.dims)
     if axis == tensor.batch:
-        raise ModelError(f"{step.title}: {what} along axis {axis} of {show(tensor)}, the batch; a sample may only depend on "
-                         f"itself")
+        raise ModelError(
+            f"{step.title}: {what} along axis {axis} of {show(tensor)}, the batch; a sample may only depend on itself"
+        )
     return axis
 
 
@@ -161,7 +165,7 @@ def pad(step, tensor):
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ModelError(f"{step.title}: mode {mode} is not supported")
     sample, widths = tensor.sample, [(0, 0)] * tensor.sample.ndim
-    for axis, before, after in zip(axes, pads, pads[len(axes):]):
+    for axis, before, after in zip(axes, pads, pads[len(axes) :]):
         if (before, after) == (0, 0):
             continue
         axis = _own(step, tensor, axis, "pads")
@@ -231,7 +235,7 @@ def _joined(step, seen, role):
             if one.source.shape[2] * channels > LIMIT:
                 return None
             chosen = np.full(channels, -1)
-            chosen[first:first + len(one.channels)] = one.channels
+            chosen[first : first + len(one.channels)] = one.channels
             first += len(one.channels)
             taps.append(select(one.source, chosen, **place))
         return Linear(**step.titles, shape=(*sizes[0], channels), parts=(Part(tuple(taps), sizes[0]),))

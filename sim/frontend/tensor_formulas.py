@@ -72,18 +72,28 @@ def _function(step, one):
     parameters = (step.attributes.get(name, value) for name, value in zip(definition.attributes, definition.parameters))
     try:
         return Function(definition.name, tuple(parameters)).formula(one) if definition.formula else None
-    except ValueError:          # there is no such function, which its handler says
+    except ValueError:  # there is no such function, which its handler says
         return None
 
 
 #: Operators on numbers: what they make, of the step and of the formulas of its inputs. None: no formula is known for it.
 _NUMBERS = {
-    "Add": _elementary("add"), "Mul": _elementary("multiply"), "Div": _elementary("divide"), "Sub": _subtract, "Sum": _sum,
-    "Max": lambda step, *several: largest(*several), "Min": lambda step, *several: least(*several),
-    "Neg": _elementary("negative"), "Sqrt": _elementary("sqrt"), "Log": lambda step, one: logarithm(one),
-    "Reciprocal": lambda step, one: formula("divide", constant(1), one), "Pow": _power, "Clip": _clip,
+    "Add": _elementary("add"),
+    "Mul": _elementary("multiply"),
+    "Div": _elementary("divide"),
+    "Sub": _subtract,
+    "Sum": _sum,
+    "Max": lambda step, *several: largest(*several),
+    "Min": lambda step, *several: least(*several),
+    "Neg": _elementary("negative"),
+    "Sqrt": _elementary("sqrt"),
+    "Log": lambda step, one: logarithm(one),
+    "Reciprocal": lambda step, one: formula("divide", constant(1), one),
+    "Pow": _power,
+    "Clip": _clip,
     **{one.operator: _function for one in DEFINITIONS.values() if one.operator},
-    "Greater": _elementary("greater"), "GreaterOrEqual": _elementary("at_least"),
+    "Greater": _elementary("greater"),
+    "GreaterOrEqual": _elementary("at_least"),
     "Less": lambda step, one, two: formula("greater", two, one),
     "LessOrEqual": lambda step, one, two: formula("at_least", two, one),
 }
@@ -111,8 +121,11 @@ def formulas_of(step, result):
         if not all(root in known for known in tensors):
             continue
         known = iter(tensors)
-        one = _made(step, [next(known)[root] if isinstance(value, SymbolicTensor) else number
-                           for value, number in zip(inputs, constants)], shape)
+        one = _made(
+            step,
+            [next(known)[root] if isinstance(value, SymbolicTensor) else number for value, number in zip(inputs, constants)],
+            shape,
+        )
         if one is not None and one.depth <= DEEPEST:
             made[root] = one
     return made

@@ -11,12 +11,34 @@ from ..fusion.nodes import Node
 from ..ir.errors import ModelError
 from .messages import title
 
-__all__ = ["SymbolicTensor", "Step", "BatchFixed", "FLOATS", "INTEGERS", "LIMIT", "MOST_VALUES", "LOWEST",
-           "show", "common", "reduction", "limited", "whole"]
+__all__ = [
+    "SymbolicTensor",
+    "Step",
+    "BatchFixed",
+    "FLOATS",
+    "INTEGERS",
+    "LIMIT",
+    "MOST_VALUES",
+    "LOWEST",
+    "show",
+    "common",
+    "reduction",
+    "limited",
+    "whole",
+]
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-INTEGERS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT32,
-            TensorProto.INT32, TensorProto.UINT64, TensorProto.INT64, TensorProto.BOOL)
+INTEGERS = (
+    TensorProto.UINT8,
+    TensorProto.INT8,
+    TensorProto.UINT16,
+    TensorProto.INT16,
+    TensorProto.UINT32,
+    TensorProto.INT32,
+    TensorProto.UINT64,
+    TensorProto.INT64,
+    TensorProto.BOOL,
+)
 
 #: In an index: padding that is never the largest, which only MaxPool can read.
 LOWEST = -2
@@ -98,8 +120,9 @@ class SymbolicTensor:
 
     def turned(self, sample, batch=-1):
         """The same samples with this index, in its shape; `batch` is the batch's axis, if it is not the same as before."""
-        return replace(self, dims=sample.shape, index=np.ascontiguousarray(sample).reshape(-1),
-                       batch=self.batch if batch == -1 else batch)
+        return replace(
+            self, dims=sample.shape, index=np.ascontiguousarray(sample).reshape(-1), batch=self.batch if batch == -1 else batch
+        )
 
     def of(self, node, sample=None):
         """The values of a node with this batch: by an index of its own shape, or in the same places as these."""
@@ -111,7 +134,7 @@ class Step:
     """A node that a :class:`SymbolicTensor` goes into, with the values of its inputs."""
 
     node: NodeProto
-    arguments: list                     # np.ndarray, SymbolicTensor or None
+    arguments: list  # np.ndarray, SymbolicTensor or None
     attributes: dict
     opset: int
 
@@ -153,8 +176,14 @@ def show(shape):
     if not isinstance(shape, SymbolicTensor):
         return "(" + ", ".join("batch" if size is None else str(int(size)) for size in shape) + ")"
     batch = "batch" if shape.is_open else f"batch of {shape.samples}"
-    return "(" + ", ".join((batch if size == 1 else f"{batch} * {size}") if axis == shape.batch else str(size)
-                           for axis, size in enumerate(shape.dims)) + ")"
+    return (
+        "("
+        + ", ".join(
+            (batch if size == 1 else f"{batch} * {size}") if axis == shape.batch else str(size)
+            for axis, size in enumerate(shape.dims)
+        )
+        + ")"
+    )
 
 
 def reduction(step, tensor):
@@ -182,8 +211,11 @@ def common(step, *values):
     dims = []
     for axis in range(rank):
         if axis == batch:
-            if any(len(shape) >= rank - axis and shape[axis - rank] != 1
-                   for shape, value in zip(shapes, values) if not isinstance(value, SymbolicTensor)):
+            if any(
+                len(shape) >= rank - axis and shape[axis - rank] != 1
+                for shape, value in zip(shapes, values)
+                if not isinstance(value, SymbolicTensor)
+            ):
                 raise ModelError(f"{text}: along the batch, a constant may only have one value")
             sizes = {tensor.dims[axis - rank] for tensor in tensors}
         else:

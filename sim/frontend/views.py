@@ -14,8 +14,21 @@ from ..ir.errors import ModelError
 from ..ir.graph import Pool
 from .values import limited, show, whole
 
-__all__ = ["Relayout", "View", "view", "arranged", "copied", "arrangement", "select", "tap", "everything", "slide",
-           "roles_of", "in_roles", "in_place"]
+__all__ = [
+    "Relayout",
+    "View",
+    "view",
+    "arranged",
+    "copied",
+    "arrangement",
+    "select",
+    "tap",
+    "everything",
+    "slide",
+    "roles_of",
+    "in_roles",
+    "in_place",
+]
 
 _MOST_GATHERS = 64
 
@@ -51,8 +64,11 @@ class View:
     def complete(self):
         """Whether it is the whole node, with its channels in any order."""
         height, width, channels = self.source.shape
-        return (np.array_equal(np.sort(self.channels), np.arange(channels)) and np.array_equal(self.rows, np.arange(height))
-                and np.array_equal(self.columns, np.arange(width)))
+        return (
+            np.array_equal(np.sort(self.channels), np.arange(channels))
+            and np.array_equal(self.rows, np.arange(height))
+            and np.array_equal(self.columns, np.arange(width))
+        )
 
 
 def _apart(source, index):
@@ -85,7 +101,7 @@ def _relayout(tensor, index):
     while root.sources:
         root = root.sources[0]
     axes = [length for length in root.sample if length != 1]
-    if len(axes) in (2, 3):             # cut or mirrored: as the model has it, with the channels first or last
+    if len(axes) in (2, 3):  # cut or mirrored: as the model has it, with the channels first or last
         places = np.arange(size).reshape(axes if len(axes) == 3 else [1, *axes])
         for pixels in (places.transpose(1, 2, 0), places):
             shape, order = pixels.shape, pixels.reshape(-1)
@@ -189,8 +205,8 @@ def _chosen(have, channels):
     if np.array_equal(there, diagonal) and np.array_equal(channels[there], there + shift):
         line = np.zeros(have + len(channels) - 1)
         line[len(channels) - 1 + shift] = 1
-        step, = line.strides
-        return np.lib.stride_tricks.as_strided(line[len(channels) - 1:], (have, len(channels)), (step, -step), writeable=False)
+        (step,) = line.strides
+        return np.lib.stride_tricks.as_strided(line[len(channels) - 1 :], (have, len(channels)), (step, -step), writeable=False)
     weights = np.zeros((have, len(channels)))
     weights[channels[there], there] = 1
     return weights
@@ -213,7 +229,7 @@ def tap(step, seen, weights, size, groups=1, **geometry):
             np.add.at(spread[..., column], (slice(None), slice(None), sources[there]), weights[:, :, there, column])
         return Tap(seen.source, spread, **place)
     if not np.array_equal(seen.channels, np.arange(have)):
-        order = np.argsort(seen.channels.reshape(groups, -1), axis=1).repeat(outputs // groups, axis=0)      # (outputs, channels)
+        order = np.argsort(seen.channels.reshape(groups, -1), axis=1).repeat(outputs // groups, axis=0)  # (outputs, channels)
         weights = np.take_along_axis(weights, order.T[None, None], axis=2)
     return Tap(seen.source, weights, groups=groups, **place)
 
@@ -223,8 +239,8 @@ def _runs(have, places):
     first = 0
     while first < len(places):
         end, step = first + 1, 1 << len(places).bit_length()
-        while step:             # any beginning of a run is one, so its length is found bit by bit
-            if end + step <= len(places) and _fit(have, places[first:end + step], end + step - first, 1, 1, 1, 0):
+        while step:  # any beginning of a run is one, so its length is found bit by bit
+            if end + step <= len(places) and _fit(have, places[first : end + step], end + step - first, 1, 1, 1, 0):
                 end += step
             step //= 2
         yield first, end
@@ -256,23 +272,29 @@ def copied(step, tensor, index):
 def _repeated(step, seen, repeated):
     """One row or column, or one position, everywhere: windows that all hold this one, and nothing else."""
     size = tuple(1 if there else len(places) for there, places in zip(repeated, (seen.rows, seen.columns)))
-    narrow = View(seen.source, seen.channels, seen.rows[:size[0]], seen.columns[:size[1]])
+    narrow = View(seen.source, seen.channels, seen.rows[: size[0]], seen.columns[: size[1]])
     window = tuple(len(places) if there else 1 for there, places in zip(repeated, (seen.rows, seen.columns)))
     result = (len(seen.rows), len(seen.columns))
     place = slide(narrow, size, (1, 1))
     if place is None:
         raise ModelError(f"{step.title}: repeats its input in a way that is not supported")
     part = Part((select(seen.source, seen.channels, **place),), size)
-    return Linear(**step.titles, shape=(*result, len(seen.channels)), parts=(part,),
-                  pool=Pool(window, result, padding=(window[0] - 1, window[1] - 1)))
+    return Linear(
+        **step.titles,
+        shape=(*result, len(seen.channels)),
+        parts=(part,),
+        pool=Pool(window, result, padding=(window[0] - 1, window[1] - 1)),
+    )
 
 
 def _gathered(step, source, index):
     """The same for any index: a stage for each position, that picks its values from all of the source."""
     channels, height, width = index.shape
     if height * width > _MOST_GATHERS or index.max() < 0:
-        raise ModelError(f"{step.title}: its input's values are arranged in a way that is not supported; "
-                         f"{height} x {width} positions would have to be gathered one by one")
+        raise ModelError(
+            f"{step.title}: its input's values are arranged in a way that is not supported; "
+            f"{height} x {width} positions would have to be gathered one by one"
+        )
     limited(step, height * width, *source.shape, channels)
     parts = []
     for y in range(height):

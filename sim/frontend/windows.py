@@ -23,21 +23,23 @@ class _Windows:
     dilation: tuple
     begin: tuple
     end: tuple
-    size: tuple         # how many
+    size: tuple  # how many
 
 
 def _pixels(step, tensor):
     """The index (channel, y, x) of a tensor with one or two spatial axes, and how many it has."""
     rank = len(tensor.dims)
     if rank not in (3, 4) or tensor.batch not in (0, None) or tensor.dims[0] != 1:
-        raise ModelError(f"{step.title}: its input of shape {show(tensor)} is not (batch, channels, height, width) or "
-                         f"(batch, channels, width)")
+        raise ModelError(
+            f"{step.title}: its input of shape {show(tensor)} is not (batch, channels, height, width) or (batch, channels, width)"
+        )
     return tensor.index.reshape(tensor.dims[1], 1 if rank == 3 else tensor.dims[2], tensor.dims[-1]), rank - 2
 
 
 def _windows(step, have, axes, kernel, ceil=False):
     """The windows over `have` (height, width) that the attributes ask for: of a pool, if the kernel is not known from weights."""
     pooled = kernel is None
+
     def numbers(name, default):
         values = step.integers(name) or default
         if len(values) != len(default) or min(values) < 0:
@@ -48,8 +50,10 @@ def _windows(step, have, axes, kernel, ceil=False):
     stride, dilation = numbers("strides", [1] * axes), numbers("dilations", [1] * axes)
     pads = numbers("pads", [0] * (2 * axes))
     if not kernel or len(kernel) != axes or min(*kernel, *stride, *dilation) < 1:
-        raise ModelError(f"{step.title}: kernel_shape {kernel}, strides {stride} or dilations {dilation} is missing, 0, or does "
-                         f"not fit {axes} spatial axes")
+        raise ModelError(
+            f"{step.title}: kernel_shape {kernel}, strides {stride} or dilations {dilation} is missing, 0, or does "
+            f"not fit {axes} spatial axes"
+        )
     begin, end, size = [], [], []
     mode = step.attributes.get("auto_pad", b"NOTSET").decode() or "NOTSET"
     for axis in range(axes):
@@ -59,30 +63,37 @@ def _windows(step, have, axes, kernel, ceil=False):
             count = -(-length // step_length)
             total = (count - 1) * step_length + reach - length
             if pooled and (dilation[axis] > 1 or total < 0):
-                raise ModelError(f"{step.title}: auto_pad {mode} with dilations, or where strides leave values out, which "
-                                 f"interpreters of ONNX read in different ways; write the pads out")
+                raise ModelError(
+                    f"{step.title}: auto_pad {mode} with dilations, or where strides leave values out, which "
+                    f"interpreters of ONNX read in different ways; write the pads out"
+                )
             total = max(0, total)
             before = total - total // 2 if mode == "SAME_LOWER" else total // 2
             after = total - before
         else:
             before, after = (pads[axis], pads[axis + axes]) if mode == "NOTSET" else (0, 0)
             if pooled and max(before, after) >= kernel[axis]:
-                raise ModelError(f"{step.title}: pads {pads} are not smaller than its window {kernel}: one could lie in the "
-                                 f"padding only")
+                raise ModelError(
+                    f"{step.title}: pads {pads} are not smaller than its window {kernel}: one could lie in the padding only"
+                )
             room = length + before + after - reach
             count = (-(-room // step_length) if ceil else room // step_length) + 1
             if ceil and mode == "VALID" and room % step_length:
-                raise ModelError(f"{step.title}: auto_pad VALID with ceil_mode, which interpreters of ONNX read in different "
-                                 f"ways; write the pads out")
+                raise ModelError(
+                    f"{step.title}: auto_pad VALID with ceil_mode, which interpreters of ONNX read in different "
+                    f"ways; write the pads out"
+                )
             if ceil and (count - 1) * step_length >= length + before:
-                count -= 1                  # no window may start behind the end
+                count -= 1  # no window may start behind the end
         if count < 1 or length + before + after < reach and not ceil:
-            raise ModelError(f"{step.title}: its window of {reach} does not fit into {length} values and a padding of {before} "
-                             f"and {after}")
+            raise ModelError(
+                f"{step.title}: its window of {reach} does not fit into {length} values and a padding of {before} and {after}"
+            )
         begin, end, size = [*begin, before], [*end, after], [*size, count]
 
     def two(values, missing):
         return (missing, *values) if axes == 1 else tuple(values)
+
     return _Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), two(end, 0), two(size, 1))
 
 
@@ -100,10 +111,16 @@ def convolution(step, tensor):
     weights = step.arguments[1].astype(np.float64)
     index, axes = _pixels(step, tensor)
     groups = step.attributes.get("group", 1)
-    if (weights.ndim != axes + 2 or groups < 1 or weights.shape[1] * groups != len(index) or weights.shape[0] % groups
-            or not weights.size):
-        raise ModelError(f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input of "
-                         f"{show(tensor)}")
+    if (
+        weights.ndim != axes + 2
+        or groups < 1
+        or weights.shape[1] * groups != len(index)
+        or weights.shape[0] % groups
+        or not weights.size
+    ):
+        raise ModelError(
+            f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input of {show(tensor)}"
+        )
     kernel = step.integers("kernel_shape")
     if kernel not in (None, list(weights.shape[2:])):
         raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
@@ -114,8 +131,12 @@ def convolution(step, tensor):
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
     one = _tap(step, tensor, index, weights, at, groups)
-    node = Linear(**step.titles, shape=(*at.size, weights.shape[3]), parts=(Part((one,), at.size),),
-                  bias=None if bias is None else bias.astype(np.float64))
+    node = Linear(
+        **step.titles,
+        shape=(*at.size, weights.shape[3]),
+        parts=(Part((one,), at.size),),
+        bias=None if bias is None else bias.astype(np.float64),
+    )
     result = _result(tensor, node, axes)
     function = step.attributes.get("activation", b"").decode()
     if len(step.arguments) > 3 and step.arguments[3] is not None:
@@ -169,10 +190,10 @@ def _without_lowest(step, index, at):
     if there.all():
         return index, at
     rows, columns = np.flatnonzero(there.any((0, 2))), np.flatnonzero(there.any((0, 1)))
-    if not rows.size or not there[:, rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1].all():
+    if not rows.size or not there[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all():
         raise ModelError(f"{step.title}: its input is padded with the lowest number inside, or nothing else is in it")
     at = replace(at, begin=(at.begin[0] + int(rows[0]), at.begin[1] + int(columns[0])))
-    return index[:, rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1], at
+    return index[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1], at
 
 
 def _largest(step, source, at):
@@ -180,8 +201,12 @@ def _largest(step, source, at):
         reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
         if not ((reads >= 0) & (reads < have)).any(axis=1).all():
             raise ModelError(f"{step.title}: one of its windows lies in the padding only")
-    return Linear(**step.titles, shape=(*at.size, source.shape[2]), parts=(identity(source),),
-                  pool=Pool(at.kernel, at.size, at.stride, at.dilation, at.begin))
+    return Linear(
+        **step.titles,
+        shape=(*at.size, source.shape[2]),
+        parts=(identity(source),),
+        pool=Pool(at.kernel, at.size, at.stride, at.dilation, at.begin),
+    )
 
 
 def _counts(have, count, stride, kernel, dilation, before, after, padded):
@@ -195,20 +220,28 @@ def _average(step, tensor, index, at, padded):
     """`(node, order of its channels)`: moving averages, in one part for all windows that average as many values."""
     seen = view(tensor, index)
     full = seen is not None and np.array_equal(np.sort(seen.channels), np.arange(seen.source.shape[2]))
-    counts = [_counts(*arguments, padded) for arguments in
-              zip(index.shape[1:], at.size, at.stride, at.kernel, at.dilation, at.begin, at.end)]
+    counts = [
+        _counts(*arguments, padded)
+        for arguments in zip(index.shape[1:], at.size, at.stride, at.kernel, at.dilation, at.begin, at.end)
+    ]
     if not all(count.all() for count in counts):
         raise ModelError(f"{step.title}: one of its windows lies in the padding only")
-    if not full or any(slide(seen, size, at.kernel, at.stride, at.dilation, begin) is None
-                       for size, _, begin in _pieces(at, counts)):
+    if not full or any(
+        slide(seen, size, at.kernel, at.stride, at.dilation, begin) is None for size, _, begin in _pieces(at, counts)
+    ):
         node = copied(step, tensor, index)
         seen = view(tensor.of(node, whole(node)), whole(node))
     channels = seen.source.shape[2]
     parts = []
     for size, origin, begin in _pieces(at, counts):
         share = 1 / (float(counts[0][origin[0]]) * float(counts[1][origin[1]]))
-        one = Tap(seen.source, np.full((*at.kernel, 1, channels), share), groups=channels, exact=True,
-                  **slide(seen, size, at.kernel, at.stride, at.dilation, begin))
+        one = Tap(
+            seen.source,
+            np.full((*at.kernel, 1, channels), share),
+            groups=channels,
+            exact=True,
+            **slide(seen, size, at.kernel, at.stride, at.dilation, begin),
+        )
         parts.append(Part((one,), size, origin))
     return Linear(**step.titles, shape=(*at.size, channels), parts=tuple(parts)), seen.channels
 
@@ -218,8 +251,11 @@ def _pieces(at, counts):
     cuts = [[0, *(np.flatnonzero(np.diff(count)) + 1).tolist(), len(count)] for count in counts]
     for top, bottom in zip(cuts[0], cuts[0][1:]):
         for left, right in zip(cuts[1], cuts[1][1:]):
-            yield ((bottom - top, right - left), (top, left),
-                   (at.begin[0] - top * at.stride[0], at.begin[1] - left * at.stride[1]))
+            yield (
+                (bottom - top, right - left),
+                (top, left),
+                (at.begin[0] - top * at.stride[0], at.begin[1] - left * at.stride[1]),
+            )
 
 
 @operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS)

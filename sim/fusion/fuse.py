@@ -19,7 +19,7 @@ from .nodes import Affine, Linear, Part, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
 
-_MOST_PARTS = 1024         # into which a scale and shift is cut
+_MOST_PARTS = 1024  # into which a scale and shift is cut
 
 
 def in_order(output):
@@ -73,9 +73,12 @@ def _spread(array, tap):
 
 def _inside(tap, size):
     """Whether only positions that the source has are read."""
-    return all(before <= 0 and span(count, stride, kernel, dilation) - before <= have
-               for have, count, stride, kernel, dilation, before
-               in zip(tap.source.shape, size, tap.stride, tap.kernel, tap.dilation, tap.padding))
+    return all(
+        before <= 0 and span(count, stride, kernel, dilation) - before <= have
+        for have, count, stride, kernel, dilation, before in zip(
+            tap.source.shape, size, tap.stride, tap.kernel, tap.dilation, tap.padding
+        )
+    )
 
 
 def _dense(tap, size):
@@ -85,12 +88,12 @@ def _dense(tap, size):
 
 class _Fusion:
     def __init__(self, order, output):
-        self.made = {}                          # node -> what it has become
-        self.origin = {}                        # what it has become -> node, of scales and shifts
+        self.made = {}  # node -> what it has become
+        self.origin = {}  # what it has become -> node, of scales and shifts
         self.uses = Counter(source for node in order for source in node.sources)
         self.uses[output] += 1
         self.scaled = {node.source for node in order if isinstance(node, Affine)}
-        self.steep = set()                      # what no more scales go into
+        self.steep = set()  # what no more scales go into
 
     def take(self, node):
         if isinstance(node, Unknown):
@@ -113,13 +116,17 @@ class _Fusion:
         if not isinstance(result, Affine):
             return result
         loss = result.loss
-        scale, shift, size = (None if array is None else np.broadcast_to(array, result.shape)
-                              for array in (result.scale, result.shift, loss and loss.size))
+        scale, shift, size = (
+            None if array is None else np.broadcast_to(array, result.shape)
+            for array in (result.scale, result.shift, loss and loss.size)
+        )
         cuts = [[0, result.shape[axis]] if _uniform(result) else _cuts((scale, shift), axis) for axis in (0, 1)]
         corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
         if len(corners) > _MOST_PARTS:
-            raise ModelError(f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of "
-                             f"them, and no dense layer stands next to it into which it could be folded")
+            raise ModelError(
+                f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of "
+                f"them, and no dense layer stands next to it into which it could be folded"
+            )
         channels, parts, bias, sizes = result.shape[2], [], [], []
         for (top, bottom), (left, right) in corners:
             weights = np.ones(channels) if scale is None else scale[top, left]
@@ -161,8 +168,13 @@ class _Fusion:
     def _into_sums(self, node, source):
         """A scale and shift as part of the sums before it, if there are such; else as it is."""
         scale, shift = node.scale, node.shift
-        if self._alone(source) and source.open and _uniform(node) and source not in self.steep and (
-                source.pool is None or scale is None or (scale > 0).all()):
+        if (
+            self._alone(source)
+            and source.open
+            and _uniform(node)
+            and source not in self.steep
+            and (source.pool is None or scale is None or (scale > 0).all())
+        ):
             bias = source.bias
             scale = None if scale is None else scale.reshape(-1)
             loss = lost(source, scale, bias, node.title)
@@ -191,6 +203,7 @@ class _Fusion:
             return None
         if shift is not None and not (single and _inside(tap, part.size)):
             return None
+
         def constants(array, weights):
             if array is None:
                 return None
@@ -205,8 +218,11 @@ class _Fusion:
                 return None
         loss = lost(affine, None, shift, affine.title)
         self._bypass(affine)
-        return (replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None),
-                constants(shift, tap.weights), loss and replace(loss, size=constants(loss.size, np.abs(tap.weights))))
+        return (
+            replace(tap, source=affine.source, weights=weights, select=tap.select if scale is None else None),
+            constants(shift, tap.weights),
+            loss and replace(loss, size=constants(loss.size, np.abs(tap.weights))),
+        )
 
     # Sums
 
@@ -257,7 +273,7 @@ class _Fusion:
     def _behind(self, source, node):
         """A node that only does something with the results of another one, in that one's stage; None if it can't be."""
         if node.times is not None and not self._takes_product(source) and self._takes_product(node.times):
-            source, node = node.times, replace(node, times=source)      # a product, so either may be the other's factor
+            source, node = node.times, replace(node, times=source)  # a product, so either may be the other's factor
         if not self._alone(source) or source.softmax or source.times is not None:
             return None
         changes = {}
@@ -274,7 +290,7 @@ class _Fusion:
                 return None
             changes["softmax"] = node.softmax
         if node.times is not None:
-            if not source.plain:            # the core multiplies sums alone
+            if not source.plain:  # the core multiplies sums alone
                 return None
             changes["times"] = node.times
         return replace(source, **changes, shape=node.shape, value=node.value)

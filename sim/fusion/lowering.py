@@ -12,9 +12,9 @@ from .nodes import Input
 
 __all__ = ["as_graph"]
 
-_LEAST = 2.0 ** -126        # normal number
-_SPLIT = 2.0 ** -100         # what is left of smaller weights may be subnormal
-_MOST_CHOICES = 1 << 26, 1 << 27        # weights of a node, of a network, that are 1 or 0 and only choose channels
+_LEAST = 2.0**-126  # normal number
+_SPLIT = 2.0**-100  # what is left of smaller weights may be subnormal
+_MOST_CHOICES = 1 << 26, 1 << 27  # weights of a node, of a network, that are 1 or 0 and only choose channels
 
 
 def _checked_function(function, title):
@@ -37,8 +37,9 @@ def _bias(node):
         return None
     bias = np.asarray(node.bias, np.float32)
     if (np.isinf(bias) & np.isfinite(node.bias)).any():
-        raise ModelError(f"{node.title}: the constants that are added to it reach {np.abs(node.bias).max():.4g}, which is "
-                         "infinite in binary32")
+        raise ModelError(
+            f"{node.title}: the constants that are added to it reach {np.abs(node.bias).max():.4g}, which is infinite in binary32"
+        )
     return bias
 
 
@@ -47,8 +48,10 @@ def _checked(weights, title):
     rounded = _rounded(weights)
     if (np.isinf(rounded) & np.isfinite(weights)).any():
         largest = np.abs(weights[np.isfinite(weights)]).max()
-        raise ModelError(f"{title}: its weights, with the constants that they are multiplied by, reach {largest:.4g}, which is "
-                         "infinite in bfloat16")
+        raise ModelError(
+            f"{title}: its weights, with the constants that they are multiplied by, reach {largest:.4g}, which is "
+            "infinite in bfloat16"
+        )
     return rounded
 
 
@@ -60,7 +63,7 @@ def _terms(tap, names, title):
         first = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         first = np.where(np.abs(values) < _SPLIT, _rounded(values).astype(np.float32), first)
         rest = _rounded(np.where(np.isfinite(values), values - first, 0))
-        if (rest != 0).any():       # where there is no rest, two halves: infinity times 0 would be no number
+        if (rest != 0).any():  # where there is no rest, two halves: infinity times 0 would be no number
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
     return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups) for part in weights]
@@ -91,18 +94,28 @@ def as_graph(name, output, order, **facts):
         own = sum(tap.weights.size for part in node.parts for tap in part.taps if tap.select is not None)
         copied += own
         if own > _MOST_CHOICES[0] or copied > _MOST_CHOICES[1]:
-            raise ModelError(f"{node.title}: joins or copies so many channels that {own} weights are needed for that alone, "
-                             f"{copied} up to here; put a dense layer or a 1 x 1 convolution right behind it")
+            raise ModelError(
+                f"{node.title}: joins or copies so many channels that {own} weights are needed for that alone, "
+                f"{copied} up to here; put a dense layer or a 1 x 1 convolution right behind it"
+            )
         with np.errstate(all="ignore"):
             bias = _bias(node)
-            bias = None if bias is None else bias + np.float32(0)       # no -0
+            bias = None if bias is None else bias + np.float32(0)  # no -0
         for number, part in enumerate(node.parts):
-            stages.append(Stage(
-                name=_unique(node.name, stage_names), output=names[node], size=part.size, origin=part.origin,
-                terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title)),
-                bias=bias if bias is None or bias.ndim == 1 else bias[number], pool=node.pool,
-                function=_checked_function(node.function, node.title), softmax=bool(node.softmax),
-                times=None if node.times is None else names[node.times],
-                value=node.value if part is node.parts[-1] else None))
+            stages.append(
+                Stage(
+                    name=_unique(node.name, stage_names),
+                    output=names[node],
+                    size=part.size,
+                    origin=part.origin,
+                    terms=tuple(term for tap in part.taps for term in _terms(tap, names, node.title)),
+                    bias=bias if bias is None or bias.ndim == 1 else bias[number],
+                    pool=node.pool,
+                    function=_checked_function(node.function, node.title),
+                    softmax=bool(node.softmax),
+                    times=None if node.times is None else names[node.times],
+                    value=node.value if part is node.parts[-1] else None,
+                )
+            )
     order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order
     return Graph(name, tensors, names[source], names[output], tuple(stages), output_order=order, **facts)

@@ -15,10 +15,10 @@ from ..ir.errors import ModelError
 
 __all__ = ["Loss", "lost", "both", "gentle", "keeps_range", "together", "check_losses"]
 
-_STEEP = 2.0 ** 32
-_LEAST, _INFINITE = 2.0 ** -126, 2.0 ** 128 - 2.0 ** 119
-_SHIFT = 2.0 ** 14      # times what is left: 2^-24 of it is a quarter of bfloat16's last place
-_SUM = 2.0 ** 8         # times the weights of a sum: an operand of 2^-6 and above is right, of smaller ones what binary32 leaves
+_STEEP = 2.0**32
+_LEAST, _INFINITE = 2.0**-126, 2.0**128 - 2.0**119
+_SHIFT = 2.0**14  # times what is left: 2^-24 of it is a quarter of bfloat16's last place
+_SUM = 2.0**8  # times the weights of a sum: an operand of 2^-6 and above is right, of smaller ones what binary32 leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +68,10 @@ def together(taps, size, title):
             weights = sum(tap.weights for tap in others) + first.weights
             most = sum(np.abs(tap.weights) for tap in others) + np.abs(first.weights)
             if ((weights != 0) & (most > _SHIFT * np.abs(weights))).any():
-                raise ModelError(f"{title}: of factors of up to {most.max():.4g} of the same values, {np.abs(weights).min():.4g} "
-                                 "is left; ONNX loses last digits of the values in that, the core does not; leave them out")
+                raise ModelError(
+                    f"{title}: of factors of up to {most.max():.4g} of the same values, {np.abs(weights).min():.4g} "
+                    "is left; ONNX loses last digits of the values in that, the core does not; leave them out"
+                )
             first = replace(first, weights=weights, select=None)
         result.append(first)
     return result
@@ -88,5 +90,7 @@ def check_losses(nodes):
             good = good | (loss.size <= _SUM * np.stack(sums))
         if not good.all():
             size = loss.size[..., ~good.all(axis=tuple(range(good.ndim - 1)))].max()
-            raise ModelError(f"{loss.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds values of "
-                             "that size in between, the core does not; leave such constants out of the model")
+            raise ModelError(
+                f"{loss.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds values of "
+                "that size in between, the core does not; leave such constants out of the model"
+            )

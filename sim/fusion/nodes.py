@@ -110,8 +110,7 @@ class Tap:
 
     def in_place(self, size):
         """Whether sums of this size have at each position what is made of the source's values there, and all of it is read."""
-        return (self.kernel == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
-                and self.source.shape[:2] == size)
+        return self.kernel == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0) and self.source.shape[:2] == size
 
     def diagonal(self, size):
         """Whether every value is only scaled, and stays where it is, in sums of this size."""

@@ -11,7 +11,7 @@ from .nodes import Input
 
 __all__ = ["Output", "Origin", "make_origin", "softmax"]
 
-_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}       # operator: which input it reads
+_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: which input it reads
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,15 @@ def make_origin(path, graph, *, sample, batch, shapes, left_out, node, order, in
     outputs = []
     for entry in graph.output:
         dims, label = shapes[entry.name]
-        outputs.append(Output(entry.name, _label_shape(entry, batch) if label else _sample_shape(dims, batch, len(order)),
-                              left_out[entry.name], label, _numbers(entry.name, producers) if label else entry.name))
+        outputs.append(
+            Output(
+                entry.name,
+                _label_shape(entry, batch) if label else _sample_shape(dims, batch, len(order)),
+                left_out[entry.name],
+                label,
+                _numbers(entry.name, producers) if label else entry.name,
+            )
+        )
     name = next(one.name for one in nodes if isinstance(one, Input))
     return Origin(path, name, kind.elem_type, batch, tuple(outputs), nodes, order, input_order)
 

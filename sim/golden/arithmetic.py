@@ -8,14 +8,27 @@ arrays of unsigned ints; those on values (`matmul`, `activate`, ...) take arrays
 import numpy as np
 from ml_dtypes import bfloat16
 
-__all__ = ["bfloat16", "NAN", "NAN_BFLOAT16", "multiply", "add", "multiply_accumulate", "to_bfloat16", "relu",
-           "ordered", "round_bfloat16", "activate", "matmul", "matmuls"]
+__all__ = [
+    "bfloat16",
+    "NAN",
+    "NAN_BFLOAT16",
+    "multiply",
+    "add",
+    "multiply_accumulate",
+    "to_bfloat16",
+    "relu",
+    "ordered",
+    "round_bfloat16",
+    "activate",
+    "matmul",
+    "matmuls",
+]
 
 #: The only NaN, as binary32 and as bfloat16 bits.
 NAN, NAN_BFLOAT16 = 0x7FC00000, 0x7FC0
 
-_TINY = np.float32(2.0 ** -126)     # the least normal number
-_BLOCK = 1 << 16                    # sums in one block of `matmul`: 256 KiB, so that they stay in the cache
+_TINY = np.float32(2.0**-126)  # the least normal number
+_BLOCK = 1 << 16  # sums in one block of `matmul`: 256 KiB, so that they stay in the cache
 
 
 def _quiet():
@@ -73,7 +86,7 @@ def to_bfloat16(value):
     """
     bits = _bits(_float32(value)).astype(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)      # NAN comes out as NAN_BFLOAT16
+    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)  # NAN comes out as NAN_BFLOAT16
     return rounded.astype(np.uint16)
 
 
@@ -142,8 +155,7 @@ def matmul(x, w, bias=None):
     batch, width = x.shape[0], w.shape[1]
     bias = np.zeros(width, np.float32) if bias is None else np.asarray(bias)
     if bias.dtype != np.float32 or bias.shape not in ((width,), (batch, width)):
-        raise ValueError(f"bias must be float32 of shape ({width},) or ({batch}, {width}), "
-                         f"not {bias.dtype} {bias.shape}")
+        raise ValueError(f"bias must be float32 of shape ({width},) or ({batch}, {width}), not {bias.dtype} {bias.shape}")
     with _quiet():
         # One row of each per k. The longer side is the inner one, where numpy is fast.
         inner = _flush(np.ascontiguousarray(x.T.astype(np.float32)))
@@ -156,8 +168,8 @@ def matmul(x, w, bias=None):
         result = np.empty(start.shape, np.float32)
         step = max(16, _BLOCK // max(1, outer.shape[1]))
         for first in range(0, inner.shape[1], step):
-            part = np.ascontiguousarray(inner[:, first:first + step])
-            sums = start[:, first:first + step].copy()
+            part = np.ascontiguousarray(inner[:, first : first + step])
+            sums = start[:, first : first + step].copy()
             product, scratch, mask = np.empty_like(sums), np.empty_like(sums), np.empty(sums.shape, bool)
             for k in range(part.shape[0]):
                 np.multiply(outer[k, :, None], part[k], out=product)
@@ -166,7 +178,7 @@ def matmul(x, w, bias=None):
                 np.add(sums, product, out=sums)
                 if flush:
                     _flush(sums, scratch, mask)
-            result[:, first:first + step] = sums
+            result[:, first : first + step] = sums
     result.view(np.uint32)[np.isnan(result)] = NAN
     return result if swap else np.ascontiguousarray(result.T)
 

@@ -16,9 +16,9 @@ from .table_lookup import BINADES, NEVER, Table, lookup, moved, rounded_entry
 
 __all__ = ["table_of", "apply", "errors", "is_steady"]
 
-_LARGEST = 2.0 ** 128 - 2.0 ** 119      # from here on a number rounds to infinity
-_LEAST = 2.0 ** -126                    # below, a result is 0
-_MODULES = (__name__, table_lookup.__name__, functions.__name__)        # whose text says what a table is
+_LARGEST = 2.0**128 - 2.0**119  # from here on a number rounds to infinity
+_LEAST = 2.0**-126  # below, a result is 0
+_MODULES = (__name__, table_lookup.__name__, functions.__name__)  # whose text says what a table is
 
 
 def apply(function, sums):
@@ -31,7 +31,7 @@ def apply(function, sums):
 
 def _numbers(bits):
     """float64 of bfloat16 bits."""
-    with np.errstate(invalid="ignore"):     # NaNs
+    with np.errstate(invalid="ignore"):  # NaNs
         return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(float)
 
 
@@ -76,7 +76,7 @@ def is_steady(function, sums):
     low = np.asarray(sums, np.uint32) >> np.uint32(16)
     with np.errstate(invalid="ignore"):
         ends = np.stack([function.exact(_numbers(bits)) for bits in (low, low + np.uint32(1))])
-    return (np.abs(ends) >= 2.0 ** -100).all(axis=0) & (np.sign(ends[0]) == np.sign(ends[1]))
+    return (np.abs(ends) >= 2.0**-100).all(axis=0) & (np.sign(ends[0]) == np.sign(ends[1]))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -118,15 +118,17 @@ def _computed(function):
         candidate = candidates[:, None]
         found = rounded_entry(candidate, moved(candidate, 0, 0), (shift * (linear & (places != edge)))[:, None])
         distance = _ulps(_numbers(found), exact[sign, places][:, fractions])
-        distance = np.where(number[sign, places][:, fractions], distance, 0).max(axis=1)      # [candidate, fraction]
+        distance = np.where(number[sign, places][:, fractions], distance, 0).max(axis=1)  # [candidate, fraction]
         best = np.nan_to_num(distance, nan=np.inf).argmin(axis=0)[None]
         return np.take_along_axis(distance, best, 0).max(), linear, np.take_along_axis(candidates, best, 0)[0]
 
     def ends(first, fractions):
         """Of the table from `first` on, for both ends and both signs, what serves better: the value, or going on."""
         last = first + BINADES - 1
-        return [[min((serve(sign, edge, beyond, linear, fractions) for linear in (0, 1)), key=lambda one: one[0])
-                 for sign in (0, 1)] for edge, beyond in ((first, range(first)), (last, range(last + 1, 256)))]
+        return [
+            [min((serve(sign, edge, beyond, linear, fractions) for linear in (0, 1)), key=lambda one: one[0]) for sign in (0, 1)]
+            for edge, beyond in ((first, range(first)), (last, range(last + 1, 256)))
+        ]
 
     def error(both):
         return max(one[0] for end in both for one in end)
@@ -141,10 +143,12 @@ def _computed(function):
         if error(both) < least:
             least, chosen = error(both), (first, both)
     if least > 1:
-        raise ValueError(f"{function} does not fit the function table: with the best 16 binades the error is {least:.4g} units "
-                         "in the last place")
+        raise ValueError(
+            f"{function} does not fit the function table: with the best 16 binades the error is {least:.4g} units "
+            "in the last place"
+        )
     first, (low, high) = chosen
-    values = rounded[:, first:first + BINADES].copy()
+    values = rounded[:, first : first + BINADES].copy()
     values[:, 0], values[:, -1] = [one[2] for one in low], [one[2] for one in high]
     linear = [[one[1] for one in end] for end in (low, high)]
     words = np.stack([values, _slopes(function, first, *linear, values)]).astype(np.uint16).reshape(TABLE_WORDS)
@@ -157,14 +161,16 @@ def _check_between(function, table):
     """Refuses a function that does almost all that it does between two bfloat16, which a straight line there can't follow."""
     ends = np.array([[0], [0x8000]]) + np.arange(0x80, 0x7F80)
     sums = ((ends << 16)[..., None] + np.array([0x4000, 0x8000, 0xC000])).astype(np.uint32)
-    with np.errstate(invalid="ignore"):         # both may be infinite, where nothing is checked
+    with np.errstate(invalid="ignore"):  # both may be infinite, where nothing is checked
         error = np.abs(_numbers(lookup(sums, table)) - function.exact(sums.view(np.float32).astype(float))).max(axis=-1)[:, 1:-2]
     size = np.abs(function.exact(_numbers(ends)))
     around = np.lib.stride_tricks.sliding_window_view(size, 4, axis=1).max(axis=-1)
-    steep = np.argwhere((error > around / 2) & (around > 2.0 ** -100) & (around < _LARGEST))
+    steep = np.argwhere((error > around / 2) & (around > 2.0**-100) & (around < _LARGEST))
     if steep.size:
-        raise ValueError(f"{function} does not fit the function table: next to {_numbers(ends)[tuple(steep[0] + [0, 1])]:g} it "
-                         "changes too much between two bfloat16")
+        raise ValueError(
+            f"{function} does not fit the function table: next to {_numbers(ends)[tuple(steep[0] + [0, 1])]:g} it "
+            "changes too much between two bfloat16"
+        )
 
 
 def _slopes(function, first, linear_low, linear_high, values):
@@ -173,7 +179,7 @@ def _slopes(function, first, linear_low, linear_high, values):
     What the rounding took is kept as far as the value stays the rounded one. The gain is the one with the least error at 17
     places on the way to the next bfloat16, of those that are right at one of them.
     """
-    sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first:first + BINADES, :128])
+    sign, exponent, fraction = (index[..., None] for index in np.ogrid[:2, first : first + BINADES, :128])
     between = np.append(np.arange(16) << 8, 0xFFF)
     x = np.ldexp(1 + (fraction + between / 4096) / 128, exponent - 127)
     x = np.where(exponent == 0, 0, np.where(exponent == 0xFF, np.inf, x))
@@ -197,13 +203,13 @@ def _slopes(function, first, linear_low, linear_high, values):
         found = significand / 64 * last_place
         found = np.where((significand < 0x800) | (np.abs(found) < _LEAST), 0, found)
         found = np.where(np.abs(found) >= _LARGEST, np.copysign(np.inf, found), found)
-        distance = np.minimum(_ulps(found, exact), 256)     # where a function comes to 0, no number of units is enough
+        distance = np.minimum(_ulps(found, exact), 256)  # where a function comes to 0, no number of units is enough
         return distance.max(axis=-1, keepdims=True) + distance.mean(axis=-1, keepdims=True) / 1024
 
     start = moved(values, rest, 0) / 64
     best, least = rest, error(rest)
     for index in range(1, len(between)):
-        gain = np.rint(8 * (places[..., index:index + 1] - start) / (between[index] / 4096))
+        gain = np.rint(8 * (places[..., index : index + 1] - start) / (between[index] / 4096))
         words = rest | np.clip(gain, -0x800, 0x7FF).astype(np.int64) & 0xFFF
         distance = error(words)
         best, least = np.where(distance < least, words, best), np.minimum(distance, least)

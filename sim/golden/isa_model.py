@@ -37,6 +37,7 @@ def _effect(opcode):
     def of(method):
         _EFFECTS[opcode] = method
         return method
+
     return of
 
 
@@ -81,8 +82,8 @@ class Machine:
         self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
         self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
         self.executed = 0
-        self._tiles = []                                                # FIFO of arrays of tiles, oldest first
-        self._tile = np.zeros((config.n, config.n), np.uint16)          # what the array holds, [row, column]
+        self._tiles = []  # FIFO of arrays of tiles, oldest first
+        self._tile = np.zeros((config.n, config.n), np.uint16)  # what the array holds, [row, column]
 
     def run(self, pc=0):
         """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault."""
@@ -92,14 +93,14 @@ class Machine:
         while True:
             if pc % self.config.bus_bytes or pc + step > len(model):
                 raise MachineFault(Fault.ADDRESS, pc)
-            opcode, fields = self.check(int.from_bytes(model[pc:pc + 32], "little"), pc)
+            opcode, fields = self.check(int.from_bytes(model[pc : pc + 32], "little"), pc)
             self.executed += 1
             if INSTRUCTIONS[opcode].unit is Unit.CONTROL:
                 passes = progress.at_rest
             else:
                 act = functools.partial(_EFFECTS[opcode], self, **fields)
                 passes = progress.dispatch(opcode, fields, touched(opcode, fields, self._host_bytes(opcode, fields)), act)
-            if not passes:      # the next one is decoded, while this one stands in front of the dispatcher
+            if not passes:  # the next one is decoded, while this one stands in front of the dispatcher
                 raise MachineFault(Fault.TIMEOUT, pc if opcode is Opcode.HALT else pc + step)
             if opcode is Opcode.HALT:
                 return
@@ -112,8 +113,11 @@ class Machine:
             codes = {name: code(fields[name]) for name, code in _CODES.items() if name in fields}
         except ValueError:
             raise MachineFault(Fault.ILLEGAL, pc) from None
-        if not (exists(self.config, opcode) and exists(self.config, codes.get("function"))
-                and 1 <= fields.get("lanes", 1) <= self.config.n):
+        if not (
+            exists(self.config, opcode)
+            and exists(self.config, codes.get("function"))
+            and 1 <= fields.get("lanes", 1) <= self.config.n
+        ):
             raise MachineFault(Fault.ILLEGAL, pc)
         fields |= codes
         if not all(fields[name] for name in INSTRUCTIONS[opcode].counts):
@@ -127,9 +131,11 @@ class Machine:
         if transfer is None:
             return True
         region, offset = fields["region"], fields["offset"]
-        return (offset % self.config.bus_bytes == 0
-                and offset + self._host_bytes(opcode, fields) <= len(self.regions.get(region, b""))
-                and (transfer.use == "r" or REGION_WRITABLE[region]))
+        return (
+            offset % self.config.bus_bytes == 0
+            and offset + self._host_bytes(opcode, fields) <= len(self.regions.get(region, b""))
+            and (transfer.use == "r" or REGION_WRITABLE[region])
+        )
 
     def _host_bytes(self, opcode, fields):
         return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(self.config.n) * self.config.vector_bytes
@@ -144,16 +150,16 @@ class Machine:
     # Instructions
 
     def _read(self, opcode, region, offset, rows, dtype):
-        data = memoryview(self.regions[region])[offset:offset + self._host_bytes(opcode, {"rows": rows})]
+        data = memoryview(self.regions[region])[offset : offset + self._host_bytes(opcode, {"rows": rows})]
         return np.frombuffer(data, dtype).reshape(-1, self.config.n)
 
     @_effect(Opcode.LOAD)
     def _load(self, region, offset, rows, buffer):
-        self.buffer[buffer:buffer + rows] = self._read(Opcode.LOAD, region, offset, rows, "<u2")
+        self.buffer[buffer : buffer + rows] = self._read(Opcode.LOAD, region, offset, rows, "<u2")
 
     @_effect(Opcode.LOAD_BIAS)
     def _load_bias(self, region, offset, rows, bias):
-        self.bias[bias:bias + rows] = self._read(Opcode.LOAD_BIAS, region, offset, rows, "<u4")
+        self.bias[bias : bias + rows] = self._read(Opcode.LOAD_BIAS, region, offset, rows, "<u4")
 
     @_effect(Opcode.LOAD_WEIGHTS)
     def _load_weights(self, region, offset, rows):
@@ -163,8 +169,8 @@ class Machine:
 
     @_effect(Opcode.STORE)
     def _store(self, region, offset, rows, buffer):
-        data = self.buffer[buffer:buffer + rows].astype("<u2").tobytes()
-        self.regions[region][offset:offset + len(data)] = data
+        data = self.buffer[buffer : buffer + rows].astype("<u2").tobytes()
+        self.regions[region][offset : offset + len(data)] = data
 
     def _take_tiles(self, count):
         """The next tiles, (count, n, n)."""
@@ -173,21 +179,42 @@ class Machine:
             head = self._tiles[0][:count]
             taken.append(head)
             count -= len(head)
-            self._tiles[0] = self._tiles[0][len(head):]
+            self._tiles[0] = self._tiles[0][len(head) :]
             if not len(self._tiles[0]):
                 self._tiles.pop(0)
         self._tile = taken[-1][-1]
         return np.concatenate(taken)
 
     @_effect(Opcode.MATMUL)
-    def _matmul(self, start, keep, buffer, rows0, rows0_stride, rows1, rows1_stride, tiles0, tiles0_stride,
-                tiles0_acc_stride, tiles1, tiles1_stride, tiles1_acc_stride, acc, bias):
+    def _matmul(
+        self,
+        start,
+        keep,
+        buffer,
+        rows0,
+        rows0_stride,
+        rows1,
+        rows1_stride,
+        tiles0,
+        tiles0_stride,
+        tiles0_acc_stride,
+        tiles1,
+        tiles1_stride,
+        tiles1_acc_stride,
+        acc,
+        bias,
+    ):
         rows = rows0 * rows1
         operands = (buffer + rows1_stride * np.arange(rows1)[:, None] + rows0_stride * np.arange(rows0)).ravel()
         # Passes one after the other are the definition. When all the passes of the outer loop add up in the same
         # rows, and those of the inner one in rows of their own, one long matmul gives the same sums in less time.
-        fused = (not keep and not tiles0_stride and not tiles1_acc_stride and (tiles1 == 1 or not start)
-                 and (tiles0 == 1 or tiles0_acc_stride >= rows))
+        fused = (
+            not keep
+            and not tiles0_stride
+            and not tiles1_acc_stride
+            and (tiles1 == 1 or not start)
+            and (tiles0 == 1 or tiles0_acc_stride >= rows)
+        )
         if fused:
             columns, groups = tiles0, [(tiles1, 0, 0)]
         else:
@@ -195,9 +222,13 @@ class Machine:
         for depth, t1, t0 in groups:
             tiles = self._tile[None] if keep else self._take_tiles(depth * columns)
             self._add_passes(
-                operands + t1 * tiles1_stride + t0 * tiles0_stride, tiles1_stride, tiles.reshape(depth, columns, -1),
-                acc + t1 * tiles1_acc_stride + t0 * tiles0_acc_stride, tiles0_acc_stride,
-                self.bias[bias + t0:bias + t0 + columns] if start else None)
+                operands + t1 * tiles1_stride + t0 * tiles0_stride,
+                tiles1_stride,
+                tiles.reshape(depth, columns, -1),
+                acc + t1 * tiles1_acc_stride + t0 * tiles0_acc_stride,
+                tiles0_acc_stride,
+                self.bias[bias + t0 : bias + t0 + columns] if start else None,
+            )
 
     def _add_passes(self, operands, operand_stride, tiles, acc, acc_stride, bias):
         """acc[c] (+)= sum over d of buffer[operands + d * stride] @ tiles[d, c], in the order of d."""
@@ -205,19 +236,36 @@ class Machine:
         x = self.buffer[(operands[:, None] + operand_stride * np.arange(depth)).ravel()].reshape(rows, depth * n)
         w = tiles.reshape(depth, columns, n, n).transpose(0, 2, 1, 3).reshape(depth * n, columns * n)
         places = (acc + acc_stride * np.arange(columns) + np.arange(rows)[:, None]).ravel()
-        first = np.broadcast_to(bias.reshape(1, -1), (rows, columns * n)) if bias is not None \
+        first = (
+            np.broadcast_to(bias.reshape(1, -1), (rows, columns * n))
+            if bias is not None
             else self.sums[places].reshape(rows, columns * n)
-        sums = matmul(x.view(bfloat16), np.ascontiguousarray(w).view(bfloat16),
-                      np.ascontiguousarray(first).view(np.float32))
+        )
+        sums = matmul(x.view(bfloat16), np.ascontiguousarray(w).view(bfloat16), np.ascontiguousarray(first).view(np.float32))
         self.sums[places] = np.ascontiguousarray(sums).view(np.uint32).reshape(-1, n)
 
     @_effect(Opcode.ACTIVATE)
     def _activate(self, function, format, rows, lanes, buffer, acc):
-        self._write_results(self.sums[acc:acc + rows], function, format, lanes, buffer + _height(format) * np.arange(rows))
+        self._write_results(self.sums[acc : acc + rows], function, format, lanes, buffer + _height(format) * np.arange(rows))
 
     @_effect(Opcode.POOL)
-    def _pool(self, function, format, rows0, lanes, buffer, acc, rows0_stride, rows1, rows1_stride, buffer_stride,
-              window0, window0_stride, window1, window1_stride):
+    def _pool(
+        self,
+        function,
+        format,
+        rows0,
+        lanes,
+        buffer,
+        acc,
+        rows0_stride,
+        rows1,
+        rows1_stride,
+        buffer_stride,
+        window0,
+        window0_stride,
+        window1,
+        window1_stride,
+    ):
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
         first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
         largest = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32)
@@ -231,7 +279,7 @@ class Machine:
     def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
         n = self.config.n
         height = _height(format)
-        for row in range(rows):     # a later row writes over an earlier one
+        for row in range(rows):  # a later row writes over an earlier one
             count = n * (tiles - 1) + lanes
             values = np.zeros(n * tiles, np.uint32)
             values[:count] = softmax(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
@@ -261,5 +309,5 @@ class Machine:
     @_effect(Opcode.LOAD_TABLE)
     def _load_table(self, linear_low, linear_high, rows, first, buffer, word):
         words = self.table.words.copy()
-        words[word:word + rows * self.config.n] = self.buffer[buffer:buffer + rows].ravel()
+        words[word : word + rows * self.config.n] = self.buffer[buffer : buffer + rows].ravel()
         self.table = Table(first, linear_low, linear_high, words)

@@ -10,20 +10,22 @@ from .softmax import softmax
 
 __all__ = ["run_network", "run_graph", "run_stage", "patches", "pool_max"]
 
-_BLOCK = 1 << 23            # operands gathered at a time
-_NARROW = 4                 # outputs of a group up to which groups are taken together
+_BLOCK = 1 << 23  # operands gathered at a time
+_NARROW = 4  # outputs of a group up to which groups are taken together
 
 
 def patches(values, term, size):
     """What a term multiplies: bfloat16 (batch, height, width, kernel positions, channels of the source), in order of ky, kx."""
     batch, height, width, channels = values.shape
-    need = [span(count, stride, kernel, dilation)
-            for count, stride, kernel, dilation in zip(size, term.stride, term.kernel, term.dilation)]
+    need = [
+        span(count, stride, kernel, dilation)
+        for count, stride, kernel, dilation in zip(size, term.stride, term.kernel, term.dilation)
+    ]
     padded = np.zeros((batch, *need, channels), values.dtype)
     source, target = [], []
     for have, wanted, before in zip((height, width), need, term.padding):
         first = max(0, -before)
-        source.append(slice(first, max(first, min(have, wanted - before))))        # none, where all is padding
+        source.append(slice(first, max(first, min(have, wanted - before))))  # none, where all is padding
         target.append(slice(max(0, before), max(0, before) + source[-1].stop - source[-1].start))
     padded[:, target[0], target[1]] = values[:, source[0], source[1]]
     parts = []
@@ -49,9 +51,14 @@ def _sums(stage, tensors):
         if term.groups > 1 and weights.shape[3] <= _NARROW:
             sums = matmuls(gathered, weights, parts).reshape(rows, stage.channels)
             continue
-        results = [matmul(np.ascontiguousarray(gathered[:, :, g]).reshape(rows, -1),
-                          np.ascontiguousarray(weights[:, :, g]).reshape(-1, weights.shape[3]),
-                          np.ascontiguousarray(parts[:, g])) for g in range(term.groups)]
+        results = [
+            matmul(
+                np.ascontiguousarray(gathered[:, :, g]).reshape(rows, -1),
+                np.ascontiguousarray(weights[:, :, g]).reshape(-1, weights.shape[3]),
+                np.ascontiguousarray(parts[:, g]),
+            )
+            for g in range(term.groups)
+        ]
         sums = np.stack(results, axis=1).reshape(rows, stage.channels)
     return sums.reshape(batch, *stage.size, stage.channels)
 
@@ -103,7 +110,7 @@ def _run(graph, x, keep):
         else:
             whole = tensors.setdefault(stage.output, np.zeros((len(x), *tensor.shape), part.dtype))
             (top, left), (height, width) = stage.origin, stage.result_size
-            whole[:, top:top + height, left:left + width] = part
+            whole[:, top : top + height, left : left + width] = part
         if keep:
             kept[stage.output] = tensors[stage.output]
     return graph.arrange_output(tensors[graph.output].astype(np.float32)), kept
@@ -117,10 +124,11 @@ def run_graph(graph, x, keep=False):
     """
     x = np.asarray(x)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
-    largest = max(np.prod(stage.size) * sum(term.weights[..., 0].size * term.groups for term in stage.terms)
-                  for stage in graph.stages)
+    largest = max(
+        np.prod(stage.size) * sum(term.weights[..., 0].size * term.groups for term in stage.terms) for stage in graph.stages
+    )
     step = max(1, int(_BLOCK // largest))
-    parts = [_run(graph, x[first:first + step], keep) for first in range(0, len(x), step)]
+    parts = [_run(graph, x[first : first + step], keep) for first in range(0, len(x), step)]
     results = np.concatenate([part for part, _ in parts])
     if not keep:
         return results

@@ -30,8 +30,10 @@ def touched(opcode, fields, host_bytes):
 
 
 def _conflict(one, other):
-    return any(space in other and first <= other[space][1] and other[space][0] <= last and "w" in uses + other[space][2]
-               for space, (first, last, uses) in one.items())
+    return any(
+        space in other and first <= other[space][1] and other[space][0] <= last and "w" in uses + other[space][2]
+        for space, (first, last, uses) in one.items()
+    )
 
 
 class _Operation:
@@ -53,7 +55,7 @@ class Progress:
     def __init__(self, config):
         self._in_flight, self._depth = config.in_flight, config.weight_fifo_depth
         self._queues = {unit: [] for unit in Unit if unit is not Unit.CONTROL}
-        self._asked = self._coming = self._taken = 0    # tiles: of LOAD_WEIGHTS that are dispatched; that have begun; in use
+        self._asked = self._coming = self._taken = 0  # tiles: of LOAD_WEIGHTS that are dispatched; that have begun; in use
 
     @property
     def at_rest(self):
@@ -72,7 +74,7 @@ class Progress:
         passes = tiles = 0
         if unit is Unit.WEIGHTS:
             self._asked += fields["rows"]
-            tiles = self._asked         # up to and with its own
+            tiles = self._asked  # up to and with its own
         elif unit is Unit.MATMUL:
             passes = fields["tiles0"] * fields["tiles1"]
             tiles = 0 if fields["keep"] else passes

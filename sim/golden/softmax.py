@@ -74,15 +74,15 @@ def softmax(sums):
     number then is +0. An element of -infinity gives +0. A row with a NaN, and one whose maximum is infinite, gives NaN
     throughout.
     """
-    sums = np.asarray(add(sums, np.uint32(0x80000000)))     # without subnormals, and with only one NaN
+    sums = np.asarray(add(sums, np.uint32(0x80000000)))  # without subnormals, and with only one NaN
     distance, top = distances(sums)
     power, halvings = exponential(distance)
-    terms = np.where(halvings < 32, power << 16 >> np.minimum(halvings, 31), 0)     # 32 fraction bits
+    terms = np.where(halvings < 32, power << 16 >> np.minimum(halvings, 31), 0)  # 32 fraction bits
     quotient, places = (values[:, None] for values in reciprocal(terms.sum(axis=1) >> 16))
     product = power * quotient
     upper = product >> 31
     product = np.where(upper, product, product << 1)
-    rounded = product + 0x800000 >> 24      # 8 bits, or 256
+    rounded = product + 0x800000 >> 24  # 8 bits, or 256
     result = (RESULT_EXPONENT - halvings - places + upper << 7) + rounded - 128
     result = np.where(result < 128, 0, result)
     return np.where(top[:, None] == 255, NAN_BFLOAT16, result).astype(np.uint16)
@@ -95,7 +95,7 @@ def errors(sums):
     true = np.exp(x - x.max(axis=1, keepdims=True))
     true /= true.sum(axis=1, keepdims=True)
     found = (softmax(sums).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    least = 2.0 ** -126
+    least = 2.0**-126
     _, exponent = np.frexp(np.maximum(true, least))
     units = np.abs(found - true) / 2.0 ** (exponent - 8)
     return np.where(true < least, np.where(found == 0, 0, units), units)

@@ -18,8 +18,8 @@ import numpy as np
 
 __all__ = ["load", "store"]
 
-_DIGEST = 32            # bytes of a SHA-256
-_MOST_FILES = 2000      # 16 KiB each; when there are more, the older half goes
+_DIGEST = 32  # bytes of a SHA-256
+_MOST_FILES = 2000  # 16 KiB each; when there are more, the older half goes
 
 
 @functools.cache
@@ -31,6 +31,7 @@ def _version(modules):
 
 def _place(key, modules):
     from amaranth_tpu.hw.tools.process import build_directory
+
     digest = hashlib.sha256(repr(key).encode() + b"\0" + _version(modules)).digest()
     return build_directory() / "tables" / f"{digest.hex()[:40]}.table", digest
 
@@ -40,7 +41,7 @@ def load(key, modules, size):
     with contextlib.suppress(OSError, RuntimeError):
         path, digest = _place(key, modules)
         with open(path, "rb") as file:
-            content = file.read(_DIGEST + 2 * size + 1)         # a longer file is not one of these
+            content = file.read(_DIGEST + 2 * size + 1)  # a longer file is not one of these
         if len(content) == _DIGEST + 2 * size and content[:_DIGEST] == _seal(digest, content[_DIGEST:]):
             return np.frombuffer(content, "<u2", offset=_DIGEST).astype(np.uint16)
     return None
@@ -71,5 +72,5 @@ def _forget(folder):
     """Deletes the older half of the files, if there are too many."""
     if len(os.listdir(folder)) > _MOST_FILES:
         files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in files[:len(files) // 2]:
+        for path in files[: len(files) // 2]:
             path.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from .arithmetic import NAN_BFLOAT16
 __all__ = ["Table", "BINADES", "NEVER", "lookup", "moved", "rounded_entry"]
 
 BINADES = 16
-NEVER = -512            # raises every exponent out of range
+NEVER = -512  # raises every exponent out of range
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,11 @@ def lookup(sums, table):
     linear = np.where(exponent < within, linear_low, np.where(exponent > within, linear_high, 0)) >> sign & 1
     place = sign << 11 | within - first << 7 | fraction
     value, slope = words[place], words[TABLE_ENTRIES + place]
-    found = rounded_entry(value, moved(value, slope, np.where(linear | (exponent == within), between, 0)),
-                          np.where(linear, np.where(exponent == 0, NEVER, exponent - within), 0))
+    found = rounded_entry(
+        value,
+        moved(value, slope, np.where(linear | (exponent == within), between, 0)),
+        np.where(linear, np.where(exponent == 0, NEVER, exponent - within), 0),
+    )
     return np.where((exponent == 0xFF) & (fraction != 0), NAN_BFLOAT16, found).astype(np.uint16)
 
 

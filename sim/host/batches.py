@@ -27,16 +27,17 @@ def _plan(simulation, run, image, outputs, memory):
     if first % beat:
         raise ValueError(f"outputs start at {first}, which is not a multiple of the bus beat of {beat} bytes")
     if max(len(image), first + size) > simulation.parameters["MEMORY_BYTES"]:
-        raise ValueError(f"the run needs {max(len(image), first + size)} bytes of host memory, "
-                         f"the simulation has {simulation.parameters['MEMORY_BYTES']}")
+        raise ValueError(
+            f"the run needs {max(len(image), first + size)} bytes of host memory, "
+            f"the simulation has {simulation.parameters['MEMORY_BYTES']}"
+        )
     write_image(run / "memory.hex", image, beat)
     plusargs = {"memory": run / "memory.hex", "dump": run / "dump.hex", **(memory or {})}
     window = [first // beat, max(first // beat, -(-(first + size) // beat) - 1)]
     return beat, plusargs, window
 
 
-def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None,
-                seed=None):
+def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None, seed=None):
     """Runs batches on the core, one after the other, with `sim/benches/bench_run.py`.
 
     Parameters
@@ -68,9 +69,21 @@ def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit
         run = Path(name)
         beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
         result = simulation.run(
-            "amaranth_tpu.sim.benches.bench_run", plusargs=plusargs, timeout=timeout, progress=progress, seed=seed,
-            arguments={"batches": batches, "window": window, "cycle_limit": cycle_limit, "beat_bytes": beat,
-                       "outputs": outputs[1], "dump": str(run / "dump.hex"), "npy": str(run / "output.npy")})
+            "amaranth_tpu.sim.benches.bench_run",
+            plusargs=plusargs,
+            timeout=timeout,
+            progress=progress,
+            seed=seed,
+            arguments={
+                "batches": batches,
+                "window": window,
+                "cycle_limit": cycle_limit,
+                "beat_bytes": beat,
+                "outputs": outputs[1],
+                "dump": str(run / "dump.hex"),
+                "npy": str(run / "output.npy"),
+            },
+        )
         result["output"] = numpy.load(run / "output.npy")
     return result
 
@@ -105,15 +118,24 @@ def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=
         (run / "script").write_text("\n".join(script.lines) + "\n")
         with open(run / "log", "w") as log:
             try:
-                status = execute([str(program), str(run / "script"), *map(str, window),
-                                 *(f"+{key}={value}" for key, value in plusargs.items())],
-                                 cwd=run, env=dict(os.environ), log=log, timeout=timeout)
+                status = execute(
+                    [
+                        str(program),
+                        str(run / "script"),
+                        *map(str, window),
+                        *(f"+{key}={value}" for key, value in plusargs.items()),
+                    ],
+                    cwd=run,
+                    env=dict(os.environ),
+                    log=log,
+                    timeout=timeout,
+                )
             except TimeoutError as error:
                 raise SimulationError(f"bare clock: {error}") from None
         lines = (run / "log").read_text().splitlines()
         if status or not lines or not lines[-1].startswith("{"):
             raise SimulationError(f"bare clock ended with status {status}: {tail(run / 'log', 3)}")
         result = json.loads(lines[-1])
-        result["output"] = numpy.frombuffer(read_dump(run / "dump.hex", beat)[:outputs[1]], numpy.uint8)
+        result["output"] = numpy.frombuffer(read_dump(run / "dump.hex", beat)[: outputs[1]], numpy.uint8)
     result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
     return result

@@ -29,8 +29,10 @@ def _config(found):
         if split_stages(stages) == (found["lead"], found["latency"]):
             break
     else:
-        raise BoardError(f"the core's cells have {found['lead']} lead stages and a latency of {found['latency']}, which no core "
-                         "of this version has")
+        raise BoardError(
+            f"the core's cells have {found['lead']} lead stages and a latency of {found['latency']}, which no core "
+            "of this version has"
+        )
     sizes = {field.name: found[field.name] for field in fields(Config) if field.name in found}
     return Config(**sizes, cell_stages=stages, bus_width=8 * found["bus_bytes"])
 
@@ -82,14 +84,15 @@ class Board:
             f"the board's memory is too small: batches of {size} need {needed:,} bytes ({len(program.model):,} of program and "
             f"weights, {program.input_bytes:,} of inputs, {program.output_bytes:,} of outputs, {program.scratch_bytes:,} between "
             f"layers, in pages of 4,096), there are {self.memory:,}; take "
-            + ("smaller batches or a smaller model" if size > 1 else "a smaller model"))
+            + ("smaller batches or a smaller model" if size > 1 else "a smaller model")
+        )
 
     async def run(self, network, program, samples, progress=lambda done, total: None):
         """Runs bfloat16 samples (count, inputs) in batches. Returns a :class:`sim.host.inference.Result`.
 
         `progress` is called with `(done, total)` bytes on the line.
         """
-        hosts = [HostImage(program, samples[first:first + program.batch]) for first in range(0, len(samples), program.batch)]
+        hosts = [HostImage(program, samples[first : first + program.batch]) for first in range(0, len(samples), program.batch)]
         regions = hosts[0].batches[0]["regions"]  # the same for each: batch after batch uses the same memory
         (inputs, input_bytes), (outputs, output_bytes) = regions["INPUT"], regions["OUTPUT"]
         total = len(program.model) + len(hosts) * (input_bytes + output_bytes)
@@ -108,7 +111,7 @@ class Board:
         await self._link.write(0, program.model, part)
         logits, counters, fault = [], [], None
         for index, host in enumerate(hosts):
-            await self._link.write(inputs, host.bytes[inputs:inputs + input_bytes], part)
+            await self._link.write(inputs, host.bytes[inputs : inputs + input_bytes], part)
             counted, fault = await self._driver.run_batch(index, cycle_limit(program))
             counters.append(counted)
             logits.append(host.results(await self._link.read(outputs, output_bytes, part)))
@@ -117,6 +120,16 @@ class Board:
                 break
         seconds = time.perf_counter() - started
         logits = np.concatenate(logits)
-        expected = run_network(network, samples[:len(logits)].astype(bfloat16))
-        return summarize(program, self.config, logits, expected, counters, seconds=seconds, cycles_per_second=self.clock,
-                         protocol_errors=0, fault=fault, waves=None)
+        expected = run_network(network, samples[: len(logits)].astype(bfloat16))
+        return summarize(
+            program,
+            self.config,
+            logits,
+            expected,
+            counters,
+            seconds=seconds,
+            cycles_per_second=self.clock,
+            protocol_errors=0,
+            fault=fault,
+            waves=None,
+        )

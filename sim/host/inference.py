@@ -56,28 +56,33 @@ class HostImage:
     def __init__(self, program, samples):
         self.program = program
         self.count = len(samples)
-        batches = [samples[first:first + program.batch] for first in range(0, len(samples), program.batch)]
+        batches = [samples[first : first + program.batch] for first in range(0, len(samples), program.batch)]
         model, scratch = _page(len(program.model)), _page(program.scratch_bytes)
         input_, output = _page(program.input_bytes), _page(program.output_bytes)
         inputs = model + scratch
         self.outputs = inputs + len(batches) * input_, len(batches) * output
-        self.bytes = b"".join([
-            program.model.ljust(inputs, b"\0"),
-            *(program.pack_input(batch).ljust(input_, b"\0") for batch in batches)])
+        self.bytes = b"".join(
+            [program.model.ljust(inputs, b"\0"), *(program.pack_input(batch).ljust(input_, b"\0") for batch in batches)]
+        )
         self.size = sum(self.outputs)
         self._output_step = output
-        self.batches = [{"regions": {
-            "MODEL": [0, len(program.model)],
-            "SCRATCH": [model, program.scratch_bytes],
-            "INPUT": [inputs + index * input_, program.input_bytes],
-            "OUTPUT": [self.outputs[0] + index * output, program.output_bytes],
-        }} for index in range(len(batches))]
+        self.batches = [
+            {
+                "regions": {
+                    "MODEL": [0, len(program.model)],
+                    "SCRATCH": [model, program.scratch_bytes],
+                    "INPUT": [inputs + index * input_, program.input_bytes],
+                    "OUTPUT": [self.outputs[0] + index * output, program.output_bytes],
+                }
+            }
+            for index in range(len(batches))
+        ]
 
     def results(self, data):
         """float32 (samples, outputs) from the bytes of the output window."""
         size, step = self.program.output_bytes, self._output_step
-        parts = [self.program.unpack_output(bytes(data[first:first + size])) for first in range(0, len(data), step)]
-        return np.concatenate(parts)[:self.count]
+        parts = [self.program.unpack_output(bytes(data[first : first + size])) for first in range(0, len(data), step)]
+        return np.concatenate(parts)[: self.count]
 
 
 @dataclass(frozen=True)
@@ -133,8 +138,20 @@ def cycle_limit(program):
     return 64 * (program.compute_cycles + program.read_beats) + 1_000_000
 
 
-def run_samples(network, config, samples, *, batch=None, simulator="verilator", memory=None, waves=False, progress=None,
-                program=None, timeout=3600, quick=False):
+def run_samples(
+    network,
+    config,
+    samples,
+    *,
+    batch=None,
+    simulator="verilator",
+    memory=None,
+    waves=False,
+    progress=None,
+    program=None,
+    timeout=3600,
+    quick=False,
+):
     """Runs samples of a network in batches, and compares every bit with the golden model.
 
     Parameters
@@ -181,18 +198,35 @@ def run_samples(network, config, samples, *, batch=None, simulator="verilator", 
     expected = run_network(network, samples)
     if simulator == "model":
         return _run_model(program, host, expected, progress)
-    raw = _run_rtl(program, host, simulator=simulator, memory=memory, timeout=timeout, progress=progress, waves=waves,
-                   quick=quick)
-    return summarize(program, program.config, host.results(raw["output"]), expected, raw["batches"],
-                     cycles_per_second=raw["cycles_per_second"], seconds=raw["seconds"], protocol_errors=raw["protocol_errors"],
-                     fault=raw["fault"], waves=raw.get("waves"))
+    raw = _run_rtl(
+        program, host, simulator=simulator, memory=memory, timeout=timeout, progress=progress, waves=waves, quick=quick
+    )
+    return summarize(
+        program,
+        program.config,
+        host.results(raw["output"]),
+        expected,
+        raw["batches"],
+        cycles_per_second=raw["cycles_per_second"],
+        seconds=raw["seconds"],
+        protocol_errors=raw["protocol_errors"],
+        fault=raw["fault"],
+        waves=raw.get("waves"),
+    )
 
 
 def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=False, quick=False):
     simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, waves=waves, quick=quick)
-    return run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, timeout=timeout, progress=progress,
-                       memory={"latency": HOST_LATENCY, **(memory or {})},
-                       cycle_limit=cycle_limit(program))
+    return run_batches(
+        simulation,
+        host.bytes,
+        host.batches,
+        outputs=host.outputs,
+        timeout=timeout,
+        progress=progress,
+        memory={"latency": HOST_LATENCY, **(memory or {})},
+        cycle_limit=cycle_limit(program),
+    )
 
 
 def _run_model(program, host, expected, progress=None):
@@ -201,18 +235,18 @@ def _run_model(program, host, expected, progress=None):
     memory, fault = bytearray(host.bytes.ljust(host.size, b"\0")), None
     for index, batch in enumerate(host.batches):
         places = {Region[name]: place for name, place in batch["regions"].items()}
-        regions = {region: memory[base:base + size] for region, (base, size) in places.items()}
+        regions = {region: memory[base : base + size] for region, (base, size) in places.items()}
         try:
             Machine(program.config, regions).run()
         except MachineFault as error:
             fault = fault_of(error, index)
         for region, (base, size) in places.items():
-            memory[base:base + size] = regions[region]
+            memory[base : base + size] = regions[region]
         if progress:
             progress(index + 1, len(host.batches))
         if fault:
             break
-    logits = host.results(memory[host.outputs[0]:])
+    logits = host.results(memory[host.outputs[0] :])
     return Result(logits, expected, _differing(logits, expected), time.perf_counter() - started, fault=fault)
 
 
@@ -233,9 +267,14 @@ def summarize(program, config, logits, expected, counters, **rest):
     """The :class:`Result` of batches with these `counters`; `rest` are the fields that do not follow from them."""
     cycles = sum(one["cycles"] for one in counters)
     return Result(
-        logits=logits, expected=expected, mismatched_bits=_differing(logits, expected),
-        cycles=cycles, busy=sum(one["busy"] for one in counters),
+        logits=logits,
+        expected=expected,
+        mismatched_bits=_differing(logits, expected),
+        cycles=cycles,
+        busy=sum(one["busy"] for one in counters),
         stalls={name: sum(one[f"stall_{name}"] for one in counters) for name in STALLS},
         # Padding of the last batch is not useful.
-        utilisation=program.useful_macs // program.batch * len(logits) / max(1, cycles * config.n ** 2),
-        batches=counters, **rest)
+        utilisation=program.useful_macs // program.batch * len(logits) / max(1, cycles * config.n**2),
+        batches=counters,
+        **rest,
+    )

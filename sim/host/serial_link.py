@@ -86,8 +86,9 @@ class SerialLink:
         data = b""
         while len(data) < size:
             words, place = min(self._words, (size - len(data)) // 4), address + len(data)
-            data += await self._exchange(Operation.READ, f"read of {4 * words} bytes at {place:#x}", place, count=words,
-                                         answer=words)
+            data += await self._exchange(
+                Operation.READ, f"read of {4 * words} bytes at {place:#x}", place, count=words, answer=words
+            )
             if progress:
                 progress(len(data), size)
         return data
@@ -96,9 +97,10 @@ class SerialLink:
         """Writes `data` from `address` on, both multiples of 4. `again`: doing it twice does no harm."""
         step = 4 * self._words
         for first in range(0, len(data), step):
-            part, place = data[first:first + step], address + first
-            await self._exchange(Operation.WRITE, f"write of {len(part)} bytes at {place:#x}", place, part,
-                                 count=len(part) // 4, again=again)
+            part, place = data[first : first + step], address + first
+            await self._exchange(
+                Operation.WRITE, f"write of {len(part)} bytes at {place:#x}", place, part, count=len(part) // 4, again=again
+            )
             if progress:
                 progress(first + len(part), len(data))
 

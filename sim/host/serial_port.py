@@ -34,6 +34,7 @@ class SerialPort:
     @contextlib.contextmanager
     def _failures(self, what):
         import serial
+
         try:
             yield
         except (OSError, ValueError) as error:  # SerialException is an OSError

@@ -82,51 +82,127 @@ def _gelu_tanh(x):
 
 
 #: {name: Definition}
-DEFINITIONS = {one.name: one for one in (
-    Definition(name="none", exact=lambda x: x, formula=lambda x: x, monotone=True, built_in=True),
-    Definition(name="relu", exact=lambda x: np.maximum(x, 0), formula=lambda x: largest(x, constant(0)), monotone=True,
-               operator="Relu", built_in=True),
-    Definition(name="leaky_relu", parameters=(0.01,), exact=lambda x, alpha: np.where(x < 0, alpha * x, x),
-               formula=lambda x, alpha: cut_below(x, alpha, lambda below: below), solve=lambda at: (-at.minus_one,),
-               monotone=_none_is_negative, operator="LeakyRelu", attributes=("alpha",)),
-    Definition(name="clip", parameters=(-math.inf, math.inf), exact=np.clip, are_valid=lambda low, high: low <= high,
-               formula=clipped, monotone=True, example=(0, 6),
-               solve=lambda at: (-math.inf if at.lowest <= -LARGEST / 2 else at.lowest,
-                                 math.inf if at.highest >= LARGEST / 2 else at.highest)),
-    Definition(name="sigmoid", exact=_sigmoid, formula=lambda x: formula("sigmoid", x), monotone=True, operator="Sigmoid"),
-    Definition(name="tanh", exact=np.tanh, formula=lambda x: formula("tanh", x), monotone=True, operator="Tanh"),
-    Definition(name="gelu", exact=lambda x: x * 0.5 * _each(math.erfc)(-x * math.sqrt(0.5)),
-               formula=lambda x: product(x, formula("normal", x)), operator="Gelu"),
-    Definition(name="gelu_tanh", exact=lambda x: x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x ** 3)),
-               formula=_gelu_tanh, operator="Gelu", choice={"approximate": b"tanh"}),
-    Definition(name="hard_sigmoid", parameters=(0.2, 0.5), exact=lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
-               formula=lambda x, alpha, beta: clipped(line(x, alpha, beta), 0, 1), monotone=_none_is_negative,
-               solve=lambda at: ((at.right - at.left) / (2 * NEAR), at.zero), operator="HardSigmoid",
-               attributes=("alpha", "beta")),
-    Definition(name="hard_swish", exact=lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-               formula=lambda x: product(x, clipped(line(x, 1 / 6, 0.5), 0, 1)), operator="HardSwish"),
-    Definition(name="silu", exact=lambda x: x * _sigmoid(x), formula=lambda x: product(x, formula("sigmoid", x))),
-    Definition(name="mish", exact=lambda x: x * np.tanh(np.logaddexp(0, x)),
-               formula=lambda x: product(x, formula("tanh", formula("softplus", x))), operator="Mish"),
-    Definition(name="elu", parameters=(1.0,), exact=lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
-               formula=lambda x, alpha: cut_below(x, alpha, _expm1), solve=lambda at: (at.minus_one / np.expm1(-1),),
-               monotone=_none_is_negative, operator="Elu", attributes=("alpha",)),
-    Definition(name="selu", parameters=(1.67326319217681884765625, 1.05070102214813232421875),
-               exact=lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(x), x),
-               formula=lambda x, alpha, gamma: product(constant(gamma), cut_below(x, alpha, _expm1)),
-               solve=lambda at: (at.minus_one / np.expm1(-1) / at.one, at.one), operator="Selu",
-               attributes=("alpha", "gamma")),
-    Definition(name="celu", parameters=(1.0,), exact=lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x),
-               are_valid=lambda alpha: alpha != 0, monotone=True, operator="Celu", attributes=("alpha",),
-               formula=lambda x, alpha: cut_below(x, alpha, lambda below: _expm1(product(constant(1 / alpha), below)))),
-    Definition(name="softplus", exact=lambda x: np.logaddexp(0, x), formula=lambda x: formula("softplus", x), monotone=True,
-               operator="Softplus"),
-    Definition(name="softsign", exact=lambda x: x / (1 + np.abs(x)), formula=lambda x: formula("softsign", x), monotone=True,
-               operator="Softsign"),
-    Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
-    Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
-    Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
-)}
+DEFINITIONS = {
+    one.name: one
+    for one in (
+        Definition(name="none", exact=lambda x: x, formula=lambda x: x, monotone=True, built_in=True),
+        Definition(
+            name="relu",
+            exact=lambda x: np.maximum(x, 0),
+            formula=lambda x: largest(x, constant(0)),
+            monotone=True,
+            operator="Relu",
+            built_in=True,
+        ),
+        Definition(
+            name="leaky_relu",
+            parameters=(0.01,),
+            exact=lambda x, alpha: np.where(x < 0, alpha * x, x),
+            formula=lambda x, alpha: cut_below(x, alpha, lambda below: below),
+            solve=lambda at: (-at.minus_one,),
+            monotone=_none_is_negative,
+            operator="LeakyRelu",
+            attributes=("alpha",),
+        ),
+        Definition(
+            name="clip",
+            parameters=(-math.inf, math.inf),
+            exact=np.clip,
+            are_valid=lambda low, high: low <= high,
+            formula=clipped,
+            monotone=True,
+            example=(0, 6),
+            solve=lambda at: (
+                -math.inf if at.lowest <= -LARGEST / 2 else at.lowest,
+                math.inf if at.highest >= LARGEST / 2 else at.highest,
+            ),
+        ),
+        Definition(name="sigmoid", exact=_sigmoid, formula=lambda x: formula("sigmoid", x), monotone=True, operator="Sigmoid"),
+        Definition(name="tanh", exact=np.tanh, formula=lambda x: formula("tanh", x), monotone=True, operator="Tanh"),
+        Definition(
+            name="gelu",
+            exact=lambda x: x * 0.5 * _each(math.erfc)(-x * math.sqrt(0.5)),
+            formula=lambda x: product(x, formula("normal", x)),
+            operator="Gelu",
+        ),
+        Definition(
+            name="gelu_tanh",
+            exact=lambda x: x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)),
+            formula=_gelu_tanh,
+            operator="Gelu",
+            choice={"approximate": b"tanh"},
+        ),
+        Definition(
+            name="hard_sigmoid",
+            parameters=(0.2, 0.5),
+            exact=lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
+            formula=lambda x, alpha, beta: clipped(line(x, alpha, beta), 0, 1),
+            monotone=_none_is_negative,
+            solve=lambda at: ((at.right - at.left) / (2 * NEAR), at.zero),
+            operator="HardSigmoid",
+            attributes=("alpha", "beta"),
+        ),
+        Definition(
+            name="hard_swish",
+            exact=lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+            formula=lambda x: product(x, clipped(line(x, 1 / 6, 0.5), 0, 1)),
+            operator="HardSwish",
+        ),
+        Definition(name="silu", exact=lambda x: x * _sigmoid(x), formula=lambda x: product(x, formula("sigmoid", x))),
+        Definition(
+            name="mish",
+            exact=lambda x: x * np.tanh(np.logaddexp(0, x)),
+            formula=lambda x: product(x, formula("tanh", formula("softplus", x))),
+            operator="Mish",
+        ),
+        Definition(
+            name="elu",
+            parameters=(1.0,),
+            exact=lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
+            formula=lambda x, alpha: cut_below(x, alpha, _expm1),
+            solve=lambda at: (at.minus_one / np.expm1(-1),),
+            monotone=_none_is_negative,
+            operator="Elu",
+            attributes=("alpha",),
+        ),
+        Definition(
+            name="selu",
+            parameters=(1.67326319217681884765625, 1.05070102214813232421875),
+            exact=lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(x), x),
+            formula=lambda x, alpha, gamma: product(constant(gamma), cut_below(x, alpha, _expm1)),
+            solve=lambda at: (at.minus_one / np.expm1(-1) / at.one, at.one),
+            operator="Selu",
+            attributes=("alpha", "gamma"),
+        ),
+        Definition(
+            name="celu",
+            parameters=(1.0,),
+            exact=lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x),
+            are_valid=lambda alpha: alpha != 0,
+            monotone=True,
+            operator="Celu",
+            attributes=("alpha",),
+            formula=lambda x, alpha: cut_below(x, alpha, lambda below: _expm1(product(constant(1 / alpha), below))),
+        ),
+        Definition(
+            name="softplus",
+            exact=lambda x: np.logaddexp(0, x),
+            formula=lambda x: formula("softplus", x),
+            monotone=True,
+            operator="Softplus",
+        ),
+        Definition(
+            name="softsign",
+            exact=lambda x: x / (1 + np.abs(x)),
+            formula=lambda x: formula("softsign", x),
+            monotone=True,
+            operator="Softsign",
+        ),
+        Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
+        Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
+        Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
+    )
+}
 
 
 def of_operator(operator, attributes):
@@ -155,7 +231,7 @@ class Function:
         given = tuple(float(value) for value in self.parameters)
         if len(given) > len(usual):
             raise ValueError(f"{self.name} takes {len(usual)} parameters, not {len(given)}")
-        every = given + usual[len(given):]
+        every = given + usual[len(given) :]
         if any(map(math.isnan, given)) or are_valid and not are_valid(*every):
             raise ValueError(f"{self.name} cannot have the parameters {given}")
         object.__setattr__(self, "parameters", every)

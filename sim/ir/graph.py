@@ -128,8 +128,12 @@ class Stage:
         if not self.pool:
             return self.size
         pool = self.pool
-        return tuple(min(have, span(count, stride, window, dilation) - padding) for have, count, stride, window, dilation, padding
-                     in zip(self.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding))
+        return tuple(
+            min(have, span(count, stride, window, dilation) - padding)
+            for have, count, stride, window, dilation, padding in zip(
+                self.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding
+            )
+        )
 
     @property
     def channels(self):

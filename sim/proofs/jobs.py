@@ -99,13 +99,22 @@ class Job:
                 result = "refuted" if answer.result == "sat" else "unknown"
                 counterexample = self._confirm(circuit, index, timeout) if answer.result == "sat" else None
                 break
-        return Proof(self.block, _value_text(self.value), self.subject, max(prop.cycle for prop in properties), len(properties),
-                     result, self._as_expected(result, counterexample), seconds, counterexample)
+        return Proof(
+            self.block,
+            _value_text(self.value),
+            self.subject,
+            max(prop.cycle for prop in properties),
+            len(properties),
+            result,
+            self._as_expected(result, counterexample),
+            seconds,
+            counterexample,
+        )
 
     def _multiplier(self, timeout):
         """The circuit of a multiplier, if it is proven to fulfil the specification, else None; and seconds."""
         circuit = Circuit(Multiplier(lead=0), name="multiplier")
-        prop, = BLOCKS["multiplier"].properties(0, 0)
+        (prop,) = BLOCKS["multiplier"].properties(0, 0)
         answer = solve(prop.script(circuit, self.specification), timeout=timeout)
         return (circuit if answer.result == "unsat" else None), answer.seconds
 
@@ -115,15 +124,17 @@ class Job:
         prop = block.properties(self.value, len(block.start.get("rst", ())))[index].after(block.start, circuit.inputs)
         names = {port: [circuit.input("run", port, cycle) for cycle in range(prop.cycle + 1)] for port in circuit.inputs}
         found = circuit.output("run", prop.port, prop.cycle)
-        values = solve(prop.script(circuit, self.specification), [*chain(*names.values()), found, prop.expected],
-                       timeout=timeout).values
+        values = solve(
+            prop.script(circuit, self.specification), [*chain(*names.values()), found, prop.expected], timeout=timeout
+        ).values
         if not values:
             return None
         inputs = {port: [values[name] for name in column] for port, column in names.items()}
         simulated = replay(circuit, inputs)[prop.port][prop.cycle]
         golden = block.expect(self.value, inputs, prop.port)[prop.cycle]
-        return Counterexample(prop.text, prop.port, inputs, prop.decisive, values[prop.expected], values[found], simulated,
-                              golden)
+        return Counterexample(
+            prop.text, prop.port, inputs, prop.decisive, values[prop.expected], values[found], simulated, golden
+        )
 
     def _as_expected(self, result, counterexample):
         if not self.subject or counterexample is None:
@@ -146,9 +157,11 @@ def proofs(block, values=None):
 
 def _mutations(block, value, count):
     """Yosys commands, each of which inverts one bit of one cell of a block's netlist; the same for the same netlist."""
-    script = ("read_rtlil design.il\nhierarchy -check -top dut\nproc\nflatten\nopt_clean\n"
-              f"mutate -list {count} -mode inv -seed 1 -o mutations.txt "
-              "t:* t:$dff t:$dffe t:$sdff t:$sdffe t:$adff %u %u %u %u %d\n")
+    script = (
+        "read_rtlil design.il\nhierarchy -check -top dut\nproc\nflatten\nopt_clean\n"
+        f"mutate -list {count} -mode inv -seed 1 -o mutations.txt "
+        "t:* t:$dff t:$dffe t:$sdff t:$sdffe t:$adff %u %u %u %u %d\n"
+    )
     design = component_to_rtlil(BLOCKS[block].make(value), name="dut")
     return run_yosys(script, {"design.il": design}, "mutations.txt", timeout=120).strip().splitlines()
 

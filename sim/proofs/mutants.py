@@ -43,7 +43,7 @@ class DropsSticky(_Mutant):
         swap = b.exponent > a.exponent
         distance = Signal(8)
         m.d.comb += distance.eq(Mux(swap, b.exponent - a.exponent, a.exponent - b.exponent))
-        kept = Signal(24)       # of the significand: guard and round bits and what is above
+        kept = Signal(24)  # of the significand: guard and round bits and what is above
         m.d.comb += kept.eq(Cat(distance < places + 3 for places in range(24)))
         for name, smaller in (("a", swap), ("b", ~swap)):
             operand, inside = getattr(self, name), getattr(self.inner, name)

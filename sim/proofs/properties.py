@@ -75,8 +75,9 @@ class Property:
 
     def after(self, start, widths):
         """The property about runs that have, in their first cycles, the inputs of the columns `start`."""
-        given = {(port, cycle): f"(_ bv{bits} {widths[port]})" for port, column in start.items()
-                 for cycle, bits in enumerate(column)}
+        given = {
+            (port, cycle): f"(_ bv{bits} {widths[port]})" for port, column in start.items() for cycle, bits in enumerate(column)
+        }
         other = self.other and (self.other[0], {**given, **self.other[1]})
         return replace(self, given={**given, **self.given}, other=other)
 
@@ -92,8 +93,11 @@ class Property:
         parts += [circuit.unroll("run", self.cycle, self.given), f"(assert {self.assumption})"]
         if multiplier and self.factors:
             x, w = self.factors
-            parts += [multiplier.script, multiplier.unroll("known", 0, {("x", 0): x, ("w", 0): w}),
-                      f"(assert (same {multiplier.output('known', 'o', 0)} (product {x} {w})))"]
+            parts += [
+                multiplier.script,
+                multiplier.unroll("known", 0, {("x", 0): x, ("w", 0): w}),
+                f"(assert (same {multiplier.output('known', 'o', 0)} (product {x} {w})))",
+            ]
         found = circuit.output("run", self.port, self.cycle)
         parts.append(f"(assert (not ({'same' if self.number else '='} {found} {self.expected})))")
         return "\n".join(parts)
@@ -130,6 +134,7 @@ class Block:
 
 # --- Multiplier and adder -----------------------------------------------------------------------------------------
 
+
 def _multiplier_properties(lead, first):
     return [Property("o is the product", "o", first + lead, f"(product run.x.{first} run.w.{first})", number=True)]
 
@@ -141,8 +146,16 @@ def _multiplier_model(lead, columns, port):
 def _adder_properties(pipelining, first):
     latency, canonical = pipelining
     canonical_b = f"(=> (fp.isNaN ((_ to_fp 8 24) run.b.{first})) (= run.b.{first} #x7fc00000))"
-    return [Property("o is the sum", "o", first + latency, f"(sum (number run.a.{first}) (number run.b.{first}))", number=True,
-                  assumption=canonical_b if canonical else "true")]
+    return [
+        Property(
+            "o is the sum",
+            "o",
+            first + latency,
+            f"(sum (number run.a.{first}) (number run.b.{first}))",
+            number=True,
+            assumption=canonical_b if canonical else "true",
+        )
+    ]
 
 
 def _adder_model(pipelining, columns, port):
@@ -150,6 +163,7 @@ def _adder_model(pipelining, columns, port):
 
 
 # --- Cell ---------------------------------------------------------------------------------------------------------
+
 
 def _cell_properties(stages, first):
     # An x uses the last weight that was marked before the last switch before it. The first property says so where these three
@@ -169,14 +183,31 @@ def _cell_properties(stages, first):
         return "(bvand " + " ".join([f"run.{port}.{first}", *(f"(bvnot run.rst.{first + cycle})" for cycle in cycles)]) + ")"
 
     return [
-        Property("sum_o is the sum of sum_i and of x_i times the weight that was marked", "sum_o", last,
-              f"(sum (number run.sum_i.{x + lead}) (product {' '.join(factors)}))", number=True, factors=factors,
-              given={("mark_i", first): "#b1", ("switch_i", first + 1): "#b1"}),
-        Property("a cycle without a switch keeps the active weight", "sum_o", last - 1, f"(|dut_n sum_o| other.{last - 2})",
-              given={("switch_i", first): "#b0", **after_one_more(last - 2)}, other=(last - 2, {})),
-        Property("a cycle without a mark keeps the next weight", "sum_o", last, f"(|dut_n sum_o| other.{last - 1})",
-              given={("mark_i", first): "#b0", **after_one_more(last - 1)},
-              other=(last - 1, {("switch_i", first): "#b1"})),
+        Property(
+            "sum_o is the sum of sum_i and of x_i times the weight that was marked",
+            "sum_o",
+            last,
+            f"(sum (number run.sum_i.{x + lead}) (product {' '.join(factors)}))",
+            number=True,
+            factors=factors,
+            given={("mark_i", first): "#b1", ("switch_i", first + 1): "#b1"},
+        ),
+        Property(
+            "a cycle without a switch keeps the active weight",
+            "sum_o",
+            last - 1,
+            f"(|dut_n sum_o| other.{last - 2})",
+            given={("switch_i", first): "#b0", **after_one_more(last - 2)},
+            other=(last - 2, {}),
+        ),
+        Property(
+            "a cycle without a mark keeps the next weight",
+            "sum_o",
+            last,
+            f"(|dut_n sum_o| other.{last - 1})",
+            given={("mark_i", first): "#b0", **after_one_more(last - 1)},
+            other=(last - 1, {("switch_i", first): "#b1"}),
+        ),
         Property("x_o is x_i", "x_o", first + 1, f"run.x_i.{first}"),
         Property("w_o is w_i", "w_o", first + 1, f"run.w_i.{first}"),
         Property("switch_o is switch_i", "switch_o", first + 1, unless_reset("switch_i", 0)),
@@ -195,21 +226,37 @@ def _cell_model(stages, columns, port):
         return [None, None, *(a & b & c for a, b, c in zip(columns["mark_i"], kept, kept[1:]))]
     shadow = active = None
     sums = [None] * stages
-    for x, w, mark, switch, total in zip(columns["x_i"], columns["w_i"], columns["mark_i"], columns["switch_i"],
-                                         columns["sum_i"][lead:]):
+    for x, w, mark, switch, total in zip(
+        columns["x_i"], columns["w_i"], columns["mark_i"], columns["switch_i"], columns["sum_i"][lead:]
+    ):
         sums.append(None if active is None else int(golden.multiply_accumulate(total, x, active)))
         active, shadow = shadow if switch else active, w if mark else shadow
     return sums
 
 
 #: Two weights that differ in all but the format, marked; the first of them is switched to.
-_CELL_START = {"w_i": [0x3FC0, 0, 0xC040], "mark_i": [1, 0, 1], "switch_i": [0, 1, 0], "x_i": [0] * 3, "sum_i": [0] * 3,
-               "rst": [0] * 3}
+_CELL_START = {
+    "w_i": [0x3FC0, 0, 0xC040],
+    "mark_i": [1, 0, 1],
+    "switch_i": [0, 1, 0],
+    "x_i": [0] * 3,
+    "sum_i": [0] * 3,
+    "rst": [0] * 3,
+}
 
 #: By name. The adder's pipelining is its latency and whether its second operand has one NaN only.
-BLOCKS = {block.name: block for block in (
-    Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_properties, _multiplier_model),
-    Block("adder", "latency", tuple((latency, canonical) for latency in LATENCIES for canonical in (False, True)),
-          lambda value: Adder(latency=value[0], canonical_b=value[1]), _adder_properties, _adder_model),
-    Block("cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_properties, _cell_model, _CELL_START),
-)}
+BLOCKS = {
+    block.name: block
+    for block in (
+        Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_properties, _multiplier_model),
+        Block(
+            "adder",
+            "latency",
+            tuple((latency, canonical) for latency in LATENCIES for canonical in (False, True)),
+            lambda value: Adder(latency=value[0], canonical_b=value[1]),
+            _adder_properties,
+            _adder_model,
+        ),
+        Block("cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_properties, _cell_model, _CELL_START),
+    )
+}

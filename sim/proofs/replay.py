@@ -59,8 +59,14 @@ def replay(circuit, columns):
         steps += [f"        {name} = {circuit.inputs[name]}'d{value};" for name, value in zip(columns, values)]
         steps += [show, "        clk = 1;", "        #1 clk = 0;"]
     ports = ["clk", *circuit.inputs, *circuit.outputs]
-    bench = _BENCH.format(declarations="\n".join(declarations), connections=", ".join(f".{name}({name})" for name in ports),
-                          steps="\n".join([*steps, show]))
-    rows = [[None if set(word) - {"0", "1"} else int(word, 2) for word in line.split()]
-            for line in run_icarus(design + bench).splitlines() if line and line[0] in "01xz"]
+    bench = _BENCH.format(
+        declarations="\n".join(declarations),
+        connections=", ".join(f".{name}({name})" for name in ports),
+        steps="\n".join([*steps, show]),
+    )
+    rows = [
+        [None if set(word) - {"0", "1"} else int(word, 2) for word in line.split()]
+        for line in run_icarus(design + bench).splitlines()
+        if line and line[0] in "01xz"
+    ]
     return {name: [row[index] for row in rows] for index, name in enumerate(circuit.outputs)}

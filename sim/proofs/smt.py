@@ -72,8 +72,9 @@ def solve(script, values=(), *, timeout):
     job = json.dumps({"script": script, "values": values, "seconds": timeout})
     started = time.monotonic()
     try:
-        done = subprocess.run([sys.executable, "-P", str(_SOLVER)], input=job, capture_output=True, text=True,
-                              timeout=timeout + _GRACE)
+        done = subprocess.run(
+            [sys.executable, "-P", str(_SOLVER)], input=job, capture_output=True, text=True, timeout=timeout + _GRACE
+        )
     except subprocess.TimeoutExpired:
         return Answer("unknown", {}, time.monotonic() - started)
     if done.returncode:
@@ -127,10 +128,16 @@ class Circuit:
         """Finds out which bits of the state are which input or register, and what registers become."""
         text, state = self.script, rf"\|{self.name}_s\|"
         self._width = int(re.search(rf"^\(define-sort {state} \(\) \(_ BitVec (\d+)\)\)", text, re.M)[1])
-        places = {name: (int(high), int(low), sort == "Bool") for name, sort, high, low in re.findall(
-            rf"^\(define-fun (\S+) \(\(state {state}\)\) (Bool|\(_ BitVec \d+\)) "
-            r"(?:\(= )?\(\(_ extract (\d+) (\d+)\) state\)", text, re.M)}
-        transition = text[text.index(f"(define-fun |{self.name}_t| "):]
+        places = {
+            name: (int(high), int(low), sort == "Bool")
+            for name, sort, high, low in re.findall(
+                rf"^\(define-fun (\S+) \(\(state {state}\)\) (Bool|\(_ BitVec \d+\)) "
+                r"(?:\(= )?\(\(_ extract (\d+) (\d+)\) state\)",
+                text,
+                re.M,
+            )
+        }
+        transition = text[text.index(f"(define-fun |{self.name}_t| ") :]
         registers = re.findall(rf"^  \(= (.*) \((\|{self.name}#\d+\|) next_state\)\) ;", transition, re.M)
         # High bit to low bit and a term with the fields {run}, {cycle} and {before}, the cycle before.
         self._parts = {}
@@ -179,8 +186,11 @@ class Circuit:
         for cycle in range(cycles + 1):
             for port, width in self.inputs.items():
                 name, sort = self.input(run, port, cycle), f"(_ BitVec {width})"
-                lines.append(f"(define-fun {name} () {sort} {given[port, cycle]})" if (port, cycle) in given
-                             else f"(declare-const {name} {sort})")
+                lines.append(
+                    f"(define-fun {name} () {sort} {given[port, cycle]})"
+                    if (port, cycle) in given
+                    else f"(declare-const {name} {sort})"
+                )
             *terms, state = self._state(cycle == 0)
             for term in reversed(terms):
                 state = f"(concat {term} {state})"

@@ -39,8 +39,10 @@ def cocotb_runners():
         def _build_command(self):
             verilate, make = super()._build_command()
             # Only what the control file names is public.
-            return [[word for word in verilate if word not in ("--public-flat-rw", "--trace")],
-                    [*make, *self.tool.make_variables, *self.make_arguments]]
+            return [
+                [word for word in verilate if word not in ("--public-flat-rw", "--trace")],
+                [*make, *self.tool.make_variables, *self.make_arguments],
+            ]
 
         def _waves_file(self):
             return None

@@ -35,9 +35,25 @@ def cpp_program(simulation, source, *, timeout=300):
         objects = [*place.glob("*.a"), *place.glob("verilated*.o")]
         include = [f"-I{place}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
         with open(log_path, "w") as log:
-            status = execute(["g++", "-std=gnu++17", "-O2", *include, str(main), "-o", str(partial), "-Wl,--start-group",
-                              *map(str, objects), "-Wl,--end-group", "-pthread"], cwd=place, env=dict(os.environ), log=log,
-                             timeout=timeout)
+            status = execute(
+                [
+                    "g++",
+                    "-std=gnu++17",
+                    "-O2",
+                    *include,
+                    str(main),
+                    "-o",
+                    str(partial),
+                    "-Wl,--start-group",
+                    *map(str, objects),
+                    "-Wl,--end-group",
+                    "-pthread",
+                ],
+                cwd=place,
+                env=dict(os.environ),
+                log=log,
+                timeout=timeout,
+            )
         if status:
             raise ToolError(f"building a C++ program around {place.name} failed (log: {log_path})")
 

@@ -128,13 +128,28 @@ def cell_models():
     memory = _DP16KD.format(
         ports=", ".join(ports),
         initial="\n".join(f"    parameter [319:0] INITVAL_{index:02X} = 0;" for index in range(64)),
-        dia=_bus("DIA", 18), dib=_bus("DIB", 18), ada=_bus("ADA", 14), adb=_bus("ADB", 14),
-        doa=_assign("DOA", 18, "out"), dob="\n".join(f"    assign DOB{index} = out[{18 + index}];" for index in range(18)),
-        a=_DP16KD_PORT.format(p="a", P="A", q="b", Q="B"), b=_DP16KD_PORT.format(p="b", P="B", q="a", Q="A"))
+        dia=_bus("DIA", 18),
+        dib=_bus("DIB", 18),
+        ada=_bus("ADA", 14),
+        adb=_bus("ADB", 14),
+        doa=_assign("DOA", 18, "out"),
+        dob="\n".join(f"    assign DOB{index} = out[{18 + index}];" for index in range(18)),
+        a=_DP16KD_PORT.format(p="a", P="A", q="b", Q="B"),
+        b=_DP16KD_PORT.format(p="b", P="B", q="a", Q="A"),
+    )
     multiplier = _MULT18X18D.format(
-        ports=", ".join([*(_ports("input", name, 18) for name in "ABC"), "input SIGNEDA, SIGNEDB, SOURCEA, SOURCEB",
-                         _ports("output", "P", 36)]),
-        a=_bus("A", 18), b=_bus("B", 18), p=_assign("P", 36, "p"))
+        ports=", ".join(
+            [
+                *(_ports("input", name, 18) for name in "ABC"),
+                "input SIGNEDA, SIGNEDB, SOURCEA, SOURCEB",
+                _ports("output", "P", 36),
+            ]
+        ),
+        a=_bus("A", 18),
+        b=_bus("B", 18),
+        p=_assign("P", 36, "p"),
+    )
     text = "".join((yosys / name).read_text() for name in ("common_sim.vh", "ccu2c_sim.vh"))
-    return "\n".join([*(re.search(rf"^module {name} ?\(.*?^endmodule$", text, re.M | re.S)[0] for name in _YOSYS_HAS),
-                      memory, multiplier])
+    return "\n".join(
+        [*(re.search(rf"^module {name} ?\(.*?^endmodule$", text, re.M | re.S)[0] for name in _YOSYS_HAS), memory, multiplier]
+    )

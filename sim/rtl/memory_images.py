@@ -14,6 +14,7 @@ def write_image(path, image, beat_bytes):
     image += bytes(-len(image) % beat_bytes)
     if beat_bytes > 1:
         import numpy
+
         words = numpy.frombuffer(image, numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()
     else:
         words = image
@@ -23,6 +24,7 @@ def write_image(path, image, beat_bytes):
 def read_dump(path, beat_bytes):
     """The bytes that `$writememh` wrote. A digit that was never written (x) reads as 0."""
     import numpy
+
     text = "".join(line for line in Path(path).read_text().split("\n") if not line.startswith(("//", "@")))
     text = text.replace("x", "0").replace("X", "0")
     return numpy.frombuffer(bytes.fromhex(text), numpy.uint8).reshape(-1, beat_bytes)[:, ::-1].tobytes()

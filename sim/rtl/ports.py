@@ -51,7 +51,7 @@ class _Ports:
         """An output of `count` lanes as a list: each an int, or None while it has unknown bits."""
         bits = self._bits(self._handles[name])
         width = len(bits) // count
-        lanes = (bits[end - width:end] for end in range(len(bits), 0, -width))
+        lanes = (bits[end - width : end] for end in range(len(bits), 0, -width))
         return [int(lane, 2) if set(lane) <= {"0", "1"} else None for lane in lanes]
 
     async def tick(self):
@@ -70,10 +70,12 @@ class _Ports:
 
 # --- Amaranth's simulator -----------------------------------------------------------------------------------------
 
+
 class _AmaranthPorts(_Ports):
     def __init__(self, component, context, domain):
-        super().__init__({"__".join(map(str, path)): Value.cast(value)
-                          for path, _, value in component.signature.flatten(component)})
+        super().__init__(
+            {"__".join(map(str, path)): Value.cast(value) for path, _, value in component.signature.flatten(component)}
+        )
         self._context, self._reset = context, domain.rst
 
     def _write(self, handle, value):
@@ -115,6 +117,7 @@ def simulate(component, bench, *, seed, **sizes):
 
 # --- cocotb -------------------------------------------------------------------------------------------------------
 
+
 class _CocotbPorts(_Ports):
     def __init__(self, dut):
         super().__init__({handle._name: handle for handle in dut if hasattr(handle, "value") and hasattr(handle, "set")})
@@ -132,6 +135,7 @@ class _CocotbPorts(_Ports):
 
     async def settle(self):
         from cocotb.triggers import Timer
+
         await Timer(1, "ns")
 
     async def _tick(self):
@@ -157,6 +161,7 @@ async def play(dut, component, bench, **sizes):
 
 
 # --- Values -------------------------------------------------------------------------------------------------------
+
 
 def pack(layout, **values):
     """The bits, as an int, of a structure; all fields must be given."""

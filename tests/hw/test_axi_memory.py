@@ -13,40 +13,72 @@ CONTENTS = bytes((7 * i + i // 256) % 256 for i in range(BYTES))
 
 
 def memory(simulator, width):
-    return runner.Simulation(simulator=simulator, top="axi_memory", sources=(Path(runner.__file__).with_name("axi_memory.sv"),),
-                             parameters={"DATA_WIDTH": width, "BYTES": BYTES},
-                             quick=True, public=("aclk", "aresetn", "s_axi_*", "bd_*", "errors", "cycle"))
+    return runner.Simulation(
+        simulator=simulator,
+        top="axi_memory",
+        sources=(Path(runner.__file__).with_name("axi_memory.sv"),),
+        parameters={"DATA_WIDTH": width, "BYTES": BYTES},
+        quick=True,
+        public=("aclk", "aresetn", "s_axi_*", "bd_*", "errors", "cycle"),
+    )
 
 
 def run(tmp_path, testcase, *, simulator, width=64, arguments=None, seed=None, **plusargs):
     write_image(tmp_path / "memory.hex", CONTENTS, width // 8)
     return memory(simulator, width).run(
-        "amaranth_tpu.sim.benches.bench_axi_memory", testcase=testcase, timeout=120, seed=drawn() if seed is None else seed,
-        arguments={"bytes": BYTES, **(arguments or {})}, plusargs={"memory": tmp_path / "memory.hex", **plusargs})
+        "amaranth_tpu.sim.benches.bench_axi_memory",
+        testcase=testcase,
+        timeout=120,
+        seed=drawn() if seed is None else seed,
+        arguments={"bytes": BYTES, **(arguments or {})},
+        plusargs={"memory": tmp_path / "memory.hex", **plusargs},
+    )
 
 
 def both(cases, fast):
     """Cases in both simulators; all but the pairs of simulator and case in `fast` are slow."""
-    return [pytest.param(simulator, *case, marks=[] if (simulator, *case) in fast else pytest.mark.slow)
-            for simulator in runner.Simulators for case in cases]
+    return [
+        pytest.param(simulator, *case, marks=[] if (simulator, *case) in fast else pytest.mark.slow)
+        for simulator in runner.Simulators
+        for case in cases
+    ]
 
 
-@pytest.mark.parametrize("simulator, latency, percent", both(
-    [(1, 0), (32, 0), (200, 0), (1, 30), (32, 60)],
-    fast=[("icarus", 1, 0), ("icarus", 32, 60), ("verilator", 200, 0), ("verilator", 1, 30)]))
+@pytest.mark.parametrize(
+    "simulator, latency, percent",
+    both(
+        [(1, 0), (32, 0), (200, 0), (1, 30), (32, 60)],
+        fast=[("icarus", 1, 0), ("icarus", 32, 60), ("verilator", 200, 0), ("verilator", 1, 30)],
+    ),
+)
 def test_traffic(tmp_path, simulator, latency, percent):
-    run(tmp_path, "traffic", simulator=simulator, latency=latency, pause_percent=percent, pause_seed=latency,
-        arguments={"contents": CONTENTS.hex(), "count": 15, "pauses": percent > 0})
+    run(
+        tmp_path,
+        "traffic",
+        simulator=simulator,
+        latency=latency,
+        pause_percent=percent,
+        pause_seed=latency,
+        arguments={"contents": CONTENTS.hex(), "count": 15, "pauses": percent > 0},
+    )
 
 
 @pytest.mark.parametrize("width", [32, 256])
 def test_widths(tmp_path, width):
-    run(tmp_path, "traffic", simulator="icarus", width=width, latency=5,
-        arguments={"contents": CONTENTS.hex(), "count": 10, "pauses": False})
+    run(
+        tmp_path,
+        "traffic",
+        simulator="icarus",
+        width=width,
+        latency=5,
+        arguments={"contents": CONTENTS.hex(), "count": 10, "pauses": False},
+    )
 
 
-@pytest.mark.parametrize("simulator, latency", both(
-    [(1,), (2,), (32,), (200,)], fast=[("icarus", 1), ("icarus", 32), ("verilator", 2), ("verilator", 200)]))
+@pytest.mark.parametrize(
+    "simulator, latency",
+    both([(1,), (2,), (32,), (200,)], fast=[("icarus", 1), ("icarus", 32), ("verilator", 2), ("verilator", 200)]),
+)
 def test_timing(tmp_path, simulator, latency):
     run(tmp_path, "timing", simulator=simulator, latency=latency, arguments={"latency": latency})
 
@@ -69,5 +101,10 @@ def test_rules(tmp_path, simulator):
 def test_a_failure_is_reported(tmp_path):
     """Wrong contents must make the bench fail, and the error must name the test and the seed."""
     with pytest.raises(runner.SimulationError, match=r"seed 42: traffic: "):
-        run(tmp_path, "traffic", simulator="icarus", seed=42,
-            arguments={"contents": bytes(BYTES).hex(), "count": 5, "pauses": False})
+        run(
+            tmp_path,
+            "traffic",
+            simulator="icarus",
+            seed=42,
+            arguments={"contents": bytes(BYTES).hex(), "count": 5, "pauses": False},
+        )

@@ -11,18 +11,19 @@ from seeds import seed
 LAYOUT = burst_request(32)
 
 
-async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, strays=0.0, outstanding=8,
-                  load_limit=3 * MAX_BURST):
+async def traffic(
+    ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0, strays=0.0, outstanding=8, load_limit=3 * MAX_BURST
+):
     """Random requests; `takes` and `answers` are probabilities of ARREADY and RVALID, `strays` of a beat with another ID, or
     before the ID is settled."""
     own = rng.getrandbits(1)
     ports.set(id=own, settled=1)
     offers = dict.fromkeys(CLIENTS)
-    granted, bus, held = [], [], None    # granted, not yet on the bus; on the bus: [client, beats left, given up]
-    draining = False                     # since a flush, until all is answered
+    granted, bus, held = [], [], None  # granted, not yet on the bus; on the bus: [client, beats left, given up]
+    draining = False  # since a flush, until all is answered
     counts = dict.fromkeys(CLIENTS, 0)
     most = 0
-    asked_load = 0   # beats of a load that was granted in the cycle before: it counts as the longest
+    asked_load = 0  # beats of a load that was granted in the cycle before: it counts as the longest
     came = None
     for _ in range(cycles):
         flush = rng.random() < flushes
@@ -30,17 +31,28 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
             if offers[client] is None and rng.random() < (0.05 if client == "fetch" else 0.5):
                 offers[client] = {"address": rng.getrandbits(24) << 3, "beats": rng.randrange(1, 17), "last": 1}
             request = offers[client]
-            ports.set(**{f"{client}__request__valid": request is not None,
-                         f"{client}__request__payload": pack(LAYOUT, **request) if request else 0})
+            ports.set(
+                **{
+                    f"{client}__request__valid": request is not None,
+                    f"{client}__request__payload": pack(LAYOUT, **request) if request else 0,
+                }
+            )
         urgent, arready = rng.getrandbits(1), rng.random() < takes
         beat = bus[0] if bus and rng.random() < answers else None
         data, bad = rng.getrandbits(64), rng.random() < errors
         stray = beat is None and rng.random() < strays
         settled = not stray or rng.getrandbits(1)
-        ports.set(urgent=urgent, flush=flush, bus__arready=arready, bus__rvalid=beat is not None or stray, bus__rdata=data,
-                  bus__rid=own ^ (stray and settled), settled=settled,
-                  bus__rresp=(2 if bad else 0) if beat else rng.getrandbits(2),
-                  bus__rlast=beat[1] == 1 if beat else rng.getrandbits(1))
+        ports.set(
+            urgent=urgent,
+            flush=flush,
+            bus__arready=arready,
+            bus__rvalid=beat is not None or stray,
+            bus__rdata=data,
+            bus__rid=own ^ (stray and settled),
+            settled=settled,
+            bus__rresp=(2 if bad else 0) if beat else rng.getrandbits(2),
+            bus__rlast=beat[1] == 1 if beat else rng.getrandbits(1),
+        )
         await ports.settle()
         now = ports.cycle
 
@@ -96,10 +108,22 @@ async def traffic(ports, rng, *, cycles, takes, answers, errors=0.0, flushes=0.0
     return most
 
 
-@pytest.mark.parametrize("rates", [
-    dict(takes=1, answers=0.9), dict(takes=0.3, answers=0.3), dict(takes=0.9, answers=0.02, cycles=6000),
-    dict(takes=0.5, answers=0.7, errors=0.2, flushes=0.02), dict(takes=0.9, answers=0.4, strays=0.5, flushes=0.01)], ids=str)
+@pytest.mark.parametrize(
+    "rates",
+    [
+        dict(takes=1, answers=0.9),
+        dict(takes=0.3, answers=0.3),
+        dict(takes=0.9, answers=0.02, cycles=6000),
+        dict(takes=0.5, answers=0.7, errors=0.2, flushes=0.02),
+        dict(takes=0.9, answers=0.4, strays=0.5, flushes=0.01),
+    ],
+    ids=str,
+)
 def test_random(rates):
-    most = simulate(AxiReader(address_width=32, data_width=64, outstanding=8, load_limit=3 * MAX_BURST), traffic, seed=seed(),
-                    **{"cycles": 2500, **rates})
+    most = simulate(
+        AxiReader(address_width=32, data_width=64, outstanding=8, load_limit=3 * MAX_BURST),
+        traffic,
+        seed=seed(),
+        **{"cycles": 2500, **rates},
+    )
     assert most == 8 or rates["answers"] > 0.1, "never as much under way as may be"

@@ -16,9 +16,9 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
     holds with probability `held` in each cycle, and `strays` of an answer with another ID, or before the ID is settled."""
     own, flush = rng.getrandbits(1), False
     offer, word = None, None
-    addresses, beats, unanswered = [], [], 0    # AW due; W due: [data or None if it may stay unwritten, last]; answers due
-    waiting = 0                                 # beats of the present burst that wait for data
-    out, answered = {"aw": 0, "w": 0}, 0        # bursts of which the address, and the last beat, is out; those answered
+    addresses, beats, unanswered = [], [], 0  # AW due; W due: [data or None if it may stay unwritten, last]; answers due
+    waiting = 0  # beats of the present burst that wait for data
+    out, answered = {"aw": 0, "w": 0}, 0  # bursts of which the address, and the last beat, is out; those answered
     shown = {"aw": None, "w": None}
     draining, given_up, silent = False, 0, 0
     for _ in range(cycles):
@@ -32,9 +32,20 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
         bad = rng.random() < 0.2
         stray = not answer and rng.random() < strays
         settled = not stray or rng.getrandbits(1)
-        ports.set(flush=flush, burst__valid=offer is not None, burst__payload=pack(LAYOUT, **offer) if offer else 0,
-                  data__valid=word is not None, data__payload=word or 0, bus__awready=ready["aw"], bus__wready=ready["w"],
-                  bus__bvalid=answer or stray, bus__bid=own ^ (stray and settled), bus__bresp=2 * bad, id=own, settled=settled)
+        ports.set(
+            flush=flush,
+            burst__valid=offer is not None,
+            burst__payload=pack(LAYOUT, **offer) if offer else 0,
+            data__valid=word is not None,
+            data__payload=word or 0,
+            bus__awready=ready["aw"],
+            bus__wready=ready["w"],
+            bus__bvalid=answer or stray,
+            bus__bid=own ^ (stray and settled),
+            bus__bresp=2 * bad,
+            id=own,
+            settled=settled,
+        )
         await ports.settle()
         now = ports.cycle
         assert unanswered <= outstanding and ports.get("quiet") == (unanswered == 0)
@@ -42,8 +53,10 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
         assert ports.get("error") == (answer and bad and not draining), f"cycle {now}"
         assert ports.get("bus__bready") == 1
 
-        found = {"aw": (ports.get("bus__awaddr"), ports.get("bus__awlen") + 1),
-                 "w": (ports.get("bus__wdata"), ports.get("bus__wstrb"), ports.get("bus__wlast"))}
+        found = {
+            "aw": (ports.get("bus__awaddr"), ports.get("bus__awlen") + 1),
+            "w": (ports.get("bus__wdata"), ports.get("bus__wstrb"), ports.get("bus__wlast")),
+        }
         assert ports.get("bus__awvalid") == bool(addresses) and ports.get("bus__wvalid") == bool(beats), f"cycle {now}"
         for name, due in (("aw", addresses), ("w", beats)):
             if due:
@@ -93,10 +106,18 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
     return given_up
 
 
-@pytest.mark.parametrize("rates", [
-    dict(takes=1, answers=0.9, feeds=1), dict(takes=0.4, answers=0.3, feeds=0.4), dict(takes=0.9, answers=0.03, feeds=0.9),
-    dict(takes=0.5, answers=0.5, feeds=0.3, flushes=0.01), dict(takes=0.4, answers=0.5, feeds=0.9, flushes=0.02, held=0.95),
-    dict(takes=0.9, answers=0.4, feeds=0.9, strays=0.4)], ids=str)
+@pytest.mark.parametrize(
+    "rates",
+    [
+        dict(takes=1, answers=0.9, feeds=1),
+        dict(takes=0.4, answers=0.3, feeds=0.4),
+        dict(takes=0.9, answers=0.03, feeds=0.9),
+        dict(takes=0.5, answers=0.5, feeds=0.3, flushes=0.01),
+        dict(takes=0.4, answers=0.5, feeds=0.9, flushes=0.02, held=0.95),
+        dict(takes=0.9, answers=0.4, feeds=0.9, strays=0.4),
+    ],
+    ids=str,
+)
 def test_random(rates):
     given_up = simulate(AxiWriter(address_width=32, data_width=64, outstanding=4), traffic, seed=seed(), cycles=3000, **rates)
     assert bool(given_up) == ("flushes" in rates)

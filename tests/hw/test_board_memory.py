@@ -13,8 +13,16 @@ OKAY, DECERR = 0, 3
 def start(ports):
     for prefix in ("read__ar", "write__aw"):
         ports.set(**{f"{prefix}{name}": 0 for name in ("valid", "id", "addr", "len", "size", "burst")})
-    ports.set(write__wvalid=0, write__bready=0, read__rready=0, lite__awvalid=0, lite__wvalid=0, lite__arvalid=0, lite__bready=0,
-              lite__rready=0)
+    ports.set(
+        write__wvalid=0,
+        write__bready=0,
+        read__rready=0,
+        lite__awvalid=0,
+        lite__wvalid=0,
+        lite__arvalid=0,
+        lite__bready=0,
+        lite__rready=0,
+    )
 
 
 def place(rng, size, beat):
@@ -36,9 +44,15 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
     lite, counts = None, dict.fromkeys(least, 0)
 
     async def write_burst(address, data):
-        words = [int.from_bytes(data[k:k + beat], "little") for k in range(0, len(data), beat)]
-        ports.set(write__awvalid=1, write__awaddr=address, write__awlen=len(words) - 1, write__wvalid=1, write__bready=1,
-                  write__wstrb=(1 << beat) - 1)
+        words = [int.from_bytes(data[k : k + beat], "little") for k in range(0, len(data), beat)]
+        ports.set(
+            write__awvalid=1,
+            write__awaddr=address,
+            write__awlen=len(words) - 1,
+            write__wvalid=1,
+            write__bready=1,
+            write__wstrb=(1 << beat) - 1,
+        )
         answered = False
         while words or not answered:
             ports.set(write__wvalid=bool(words), write__wdata=words[0] if words else 0, write__wlast=len(words) == 1)
@@ -53,9 +67,9 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
         ports.set(write__bready=0)
 
     for address in range(0, size, 16 * beat):
-        await write_burst(address, memory[address:address + 16 * beat])
+        await write_burst(address, memory[address : address + 16 * beat])
 
-    reads, expected = [], []            # bursts to ask for; beats to come: (id, data or None, last)
+    reads, expected = [], []  # bursts to ask for; beats to come: (id, data or None, last)
     write, data, answer = None, [], None
     while any(counts[kind] < least[kind] for kind in least):
         cycle = ports.cycle
@@ -65,7 +79,7 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
                 reads = [(*place(rng, size, beat), rng.getrandbits(1)) for _ in range(rng.randrange(1, 6))]
                 for address, beats, ident in reads:
                     for k in range(beats):
-                        word = memory[address + k * beat:address + (k + 1) * beat] if address < size else None
+                        word = memory[address + k * beat : address + (k + 1) * beat] if address < size else None
                         expected.append((ident, word, k == beats - 1))
                 spans = [(address, address + beats * beat) for address, beats, _ in reads]
             else:
@@ -88,13 +102,22 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
         if write and not write[3] and not ports.get("write__awvalid") and ask():
             ports.set(write__awvalid=1, write__awaddr=write[0], write__awlen=write[1] - 1, write__awid=write[2])
         if data and not ports.get("write__wvalid") and ask():
-            ports.set(write__wvalid=1, write__wdata=int.from_bytes(data[0][0], "little"), write__wstrb=data[0][1],
-                      write__wlast=len(data) == 1)
+            ports.set(
+                write__wvalid=1,
+                write__wdata=int.from_bytes(data[0][0], "little"),
+                write__wstrb=data[0][1],
+                write__wlast=len(data) == 1,
+            )
         if lite and lite[4] == 0 and ask():
             lite[4] = 1
             if lite[0]:
-                ports.set(lite__awvalid=1, lite__wvalid=1, lite__awaddr=lite[1], lite__wstrb=lite[3],
-                          lite__wdata=int.from_bytes(lite[2], "little"))
+                ports.set(
+                    lite__awvalid=1,
+                    lite__wvalid=1,
+                    lite__awaddr=lite[1],
+                    lite__wstrb=lite[3],
+                    lite__wdata=int.from_bytes(lite[2], "little"),
+                )
                 for b in range(4):
                     if lite[3] >> b & 1 and lite[1] < size:
                         memory[lite[1] + b] = lite[2][b]
@@ -137,7 +160,7 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
             if lite[0] and get("lite__bvalid") and get("lite__bready"):
                 lite, counts["lite_write"] = None, counts["lite_write"] + 1
             elif not lite[0] and get("lite__rvalid"):
-                assert not inside or get("lite__rdata").to_bytes(4, "little") == memory[lite[1]:lite[1] + 4], f"cycle {cycle}"
+                assert not inside or get("lite__rdata").to_bytes(4, "little") == memory[lite[1] : lite[1] + 4], f"cycle {cycle}"
                 if get("lite__rready"):
                     lite, counts["lite_read"] = None, counts["lite_read"] + 1
         else:
@@ -147,12 +170,22 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
 
 
 @pytest.mark.parametrize("size, width", [(4096, 32), (8192, 64), (8192, 256)])
-@pytest.mark.parametrize("asks, takes, always_ready",
-                         [(1, 1, False), (0.3, 1, True), (1, 0.3, False), (0.5, 0.5, False), (0.7, 0.5, True)])
+@pytest.mark.parametrize(
+    "asks, takes, always_ready", [(1, 1, False), (0.3, 1, True), (1, 0.3, False), (0.5, 0.5, False), (0.7, 0.5, True)]
+)
 def test_random(size, width, asks, takes, always_ready):
     memory = BoardMemory(size=size, address_width=32, data_width=width, always_ready=always_ready)
-    simulate(memory, traffic, seed=seed(), size=size, beat=width // 8, asks=asks, takes=takes, always_ready=always_ready,
-             least={"read": 200, "write": 100, "lite_read": 20, "lite_write": 20})
+    simulate(
+        memory,
+        traffic,
+        seed=seed(),
+        size=size,
+        beat=width // 8,
+        asks=asks,
+        takes=takes,
+        always_ready=always_ready,
+        least={"read": 200, "write": 100, "lite_read": 20, "lite_write": 20},
+    )
 
 
 async def stream(ports, rng, *, beats, bursts):

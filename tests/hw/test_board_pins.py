@@ -23,9 +23,15 @@ FAST = {"baud": 20_000_000, "silence": 1e-4}
 
 
 def simulation(board, config, simulator, quick=False):
-    return Simulation(simulator=simulator, quick=quick, verilog=board.to_verilog(config),
-                      sources=(Path(sim.__file__).parent / "rtl" / "ehxplll.v",),
-                      top="top", public=("clk25", "button", "uart_rx", "uart_tx", "led_*"), no_inline=("tpu_cell", "tpu_row"))
+    return Simulation(
+        simulator=simulator,
+        quick=quick,
+        verilog=board.to_verilog(config),
+        sources=(Path(sim.__file__).parent / "rtl" / "ehxplll.v",),
+        top="top",
+        public=("clk25", "button", "uart_rx", "uart_tx", "led_*"),
+        no_inline=("tpu_cell", "tpu_row"),
+    )
 
 
 def line(board, **changes):
@@ -35,8 +41,12 @@ def line(board, **changes):
 def run(board, config, simulator, model, samples, folder, *, batch=None, timeout=300, quick=False):
     np.save(folder / "samples.npy", samples.astype(np.float32))
     result = simulation(board, config, simulator, quick).run(
-        "amaranth_tpu.sim.benches.bench_board", testcase="run", timeout=timeout, seed=seed(),
-        arguments={"line": line(board), "network": str(model), "samples": str(folder / "samples.npy"), "batch": batch})
+        "amaranth_tpu.sim.benches.bench_board",
+        testcase="run",
+        timeout=timeout,
+        seed=seed(),
+        arguments={"line": line(board), "network": str(model), "samples": str(folder / "samples.npy"), "batch": batch},
+    )
     expected = run_network(load_network(model), samples.astype(bfloat16))
     assert result["fault"] is None and result["mismatched_bits"] == 0
     assert np.array_equal(np.array(result["logits"], np.float32).view(np.uint32), expected.view(np.uint32))
@@ -69,6 +79,7 @@ def test_faults():
     """Corrupted frames, lost bytes, silence, in both directions."""
     board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)
     ended = simulation(board, SMALL, "verilator").run(
-        "amaranth_tpu.sim.benches.bench_board", testcase="faults", timeout=600, seed=seed(), arguments={"line": line(board)})
+        "amaranth_tpu.sim.benches.bench_board", testcase="faults", timeout=600, seed=seed(), arguments={"line": line(board)}
+    )
     print(ended)
     assert len(ended) == 11

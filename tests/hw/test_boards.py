@@ -23,8 +23,10 @@ def verilog(name):
     return BOARDS[name].to_verilog(SMALL)
 
 
-@pytest.mark.parametrize("name, made", [*((name, "ulx3s-25f") for name in BOARDS),
-                                        *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)])
+@pytest.mark.parametrize(
+    "name, made",
+    [*((name, "ulx3s-25f") for name in BOARDS), *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)],
+)
 def test_pins(name, made):
     """The top's ports are the pins that the constraints place, whichever of the boards it is made for; they are those of the
     ULX3S' schematics."""

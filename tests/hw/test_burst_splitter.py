@@ -20,12 +20,17 @@ async def traffic(ports, rng, *, size, longest, offers, takes, transfers):
     expected, offered, held, pace, ends = [], None, None, [], 0
     while transfers or expected or offered:
         if offered is None and transfers and rng.random() < offers:
-            offered = {"beats": rng.choice((1, longest, rng.randrange(1, 200))),
-                       "address": rng.randrange(1 << 20) * 4096 - size * rng.randrange(40) & 0xFFFFFFFF}
+            offered = {
+                "beats": rng.choice((1, longest, rng.randrange(1, 200))),
+                "address": rng.randrange(1 << 20) * 4096 - size * rng.randrange(40) & 0xFFFFFFFF,
+            }
             transfers -= 1
         ready = rng.random() < takes
-        ports.set(i__valid=offered is not None, o__ready=ready,
-                  i__payload=pack(transfer_request(32, 12), **offered) if offered else rng.getrandbits(64))
+        ports.set(
+            i__valid=offered is not None,
+            o__ready=ready,
+            i__payload=pack(transfer_request(32, 12), **offered) if offered else rng.getrandbits(64),
+        )
         await ports.settle()
         assert ports.get("o__valid") == bool(expected), f"cycle {ports.cycle}: valid with {len(expected)} bursts due"
         found = unpack(burst_request(32), ports.get("o__payload"))
@@ -46,7 +51,15 @@ async def traffic(ports, rng, *, size, longest, offers, takes, transfers):
 @pytest.mark.parametrize("size, longest", [(4, MAX_BURST), (8, MAX_BURST), (32, 4), (128, MAX_BURST)])
 @pytest.mark.parametrize("offers, takes", [(1, 1), (0.3, 0.5)])
 def test_random(size, longest, offers, takes):
-    pace = simulate(BurstSplitter(address_width=32, bus_bytes=size, beats_width=12, longest=longest), traffic, seed=seed(),
-                    size=size, longest=longest, offers=offers, takes=takes, transfers=150)
+    pace = simulate(
+        BurstSplitter(address_width=32, bus_bytes=size, beats_width=12, longest=longest),
+        traffic,
+        seed=seed(),
+        size=size,
+        longest=longest,
+        offers=offers,
+        takes=takes,
+        transfers=150,
+    )
     if offers == takes == 1:
         assert pace[-1] - pace[0] == len(pace) - 1, "a cycle without a burst within a transfer"

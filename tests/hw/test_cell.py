@@ -20,12 +20,20 @@ class Cells(wiring.Component):
 
     def __init__(self, stages=STAGES):
         self.stages = tuple(stages)
-        super().__init__({
-            "x_i": In(16), "w_i": In(16), "mark_i": In(1), "switch_i": In(1),
-            **{f"sum_i_{lead}": In(32) for lead in range(4)},
-            **{f"{name}_{stages}": Out(width) for stages in self.stages for name, width in (
-                ("x_o", 16), ("w_o", 16), ("mark_o", 1), ("switch_o", 1), ("sum_o", 32))},
-        })
+        super().__init__(
+            {
+                "x_i": In(16),
+                "w_i": In(16),
+                "mark_i": In(1),
+                "switch_i": In(1),
+                **{f"sum_i_{lead}": In(32) for lead in range(4)},
+                **{
+                    f"{name}_{stages}": Out(width)
+                    for stages in self.stages
+                    for name, width in (("x_o", 16), ("w_o", 16), ("mark_o", 1), ("switch_o", 1), ("sum_o", 32))
+                },
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -33,8 +41,10 @@ class Cells(wiring.Component):
             m.submodules[f"cell_{stages}"] = cell = Cell(stages=stages)
             m.d.comb += [getattr(cell, name).eq(getattr(self, name)) for name in ("x_i", "w_i", "mark_i", "switch_i")]
             m.d.comb += cell.sum_i.eq(getattr(self, f"sum_i_{cell.lead}"))
-            m.d.comb += [getattr(self, f"{name}_{stages}").eq(getattr(cell, name))
-                         for name in ("x_o", "w_o", "mark_o", "switch_o", "sum_o")]
+            m.d.comb += [
+                getattr(self, f"{name}_{stages}").eq(getattr(cell, name))
+                for name in ("x_o", "w_o", "mark_o", "switch_o", "sum_o")
+            ]
         return m
 
 
@@ -55,14 +65,19 @@ def numbers(rng, count, width):
 def operands(rng, cycles):
     """Columns of inputs; marks and switches often coincide, and often come in a row. Sums are often close to minus the
     product that they meet, so that cancellation happens."""
-    columns = {"x_i": numbers(rng, cycles, 16), "w_i": numbers(rng, cycles, 16),
-               "mark_i": rng.integers(0, 2, cycles, dtype=np.uint32), "switch_i": rng.integers(0, 2, cycles, dtype=np.uint32)}
+    columns = {
+        "x_i": numbers(rng, cycles, 16),
+        "w_i": numbers(rng, cycles, 16),
+        "mark_i": rng.integers(0, 2, cycles, dtype=np.uint32),
+        "switch_i": rng.integers(0, 2, cycles, dtype=np.uint32),
+    }
     product = golden.multiply(columns["x_i"], active_weights(columns))
     close = (product ^ np.uint32(1 << 31)) + rng.integers(0, 4, cycles, dtype=np.uint32) - np.uint32(1)
     scaled = numbers(rng, cycles, 32) & np.uint32(0x807FFFFF)
     distance = np.choose(rng.integers(0, 2, cycles), [rng.integers(-27, 28, cycles), rng.integers(-3, 4, cycles)])
-    scaled |= np.clip((product >> np.uint32(23) & np.uint32(0xFF)).astype(int) + distance,
-                      0, 255).astype(np.uint32) << np.uint32(23)
+    scaled |= np.clip((product >> np.uint32(23) & np.uint32(0xFF)).astype(int) + distance, 0, 255).astype(np.uint32) << np.uint32(
+        23
+    )
     columns["sum_i"] = np.choose(rng.integers(0, 4, cycles), [close, scaled, scaled, numbers(rng, cycles, 32)])
     return columns
 
@@ -78,24 +93,33 @@ def active_weights(columns):
 
 
 def delayed(values, cycles):
-    return np.concatenate([np.zeros(cycles, dtype=np.uint32), values])[:len(values)]
+    return np.concatenate([np.zeros(cycles, dtype=np.uint32), values])[: len(values)]
 
 
 def check(columns, outputs, stages):
     """Compares the outputs, one value a cycle, of one cell with the contract."""
     lead, latency = split_stages(stages)
     total = golden.multiply_accumulate(columns["sum_i"], columns["x_i"], active_weights(columns))
-    for name, values, cycles in (("x_o", columns["x_i"], 1), ("w_o", columns["w_i"], 1), ("mark_o", columns["mark_i"], 2),
-                                 ("switch_o", columns["switch_i"], 1), ("sum_o", total, lead + latency)):
+    for name, values, cycles in (
+        ("x_o", columns["x_i"], 1),
+        ("w_o", columns["w_i"], 1),
+        ("mark_o", columns["mark_i"], 2),
+        ("switch_o", columns["switch_i"], 1),
+        ("sum_o", total, lead + latency),
+    ):
         expected, found = delayed(values, cycles)[cycles:], outputs[f"{name}_{stages}"][cycles:]
         wrong = np.flatnonzero(expected != found)
-        assert not len(wrong), (f"{stages} stages: {name} wrong in {len(wrong)} cycles of {len(found)}, first "
-                                f"in {wrong[0] + cycles}: {found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}")
+        assert not len(wrong), (
+            f"{stages} stages: {name} wrong in {len(wrong)} cycles of {len(found)}, first "
+            f"in {wrong[0] + cycles}: {found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}"
+        )
 
 
 def inputs_of(columns):
-    return {**{name: columns[name] for name in ("x_i", "w_i", "mark_i", "switch_i")},
-            **{f"sum_i_{lead}": delayed(columns["sum_i"], lead) for lead in range(4)}}
+    return {
+        **{name: columns[name] for name in ("x_i", "w_i", "mark_i", "switch_i")},
+        **{f"sum_i_{lead}": delayed(columns["sum_i"], lead) for lead in range(4)},
+    }
 
 
 @pytest.mark.parametrize("stages", STAGES)
@@ -107,8 +131,12 @@ def test_random(stages):
 def test_switch_takes_the_old_shadow_weight():
     """1.0, 2.0 and 3.0 are marked; a switch in the cycle of the mark of 2.0 makes 1.0 active."""
     one, two, three = 0x3F80, 0x4000, 0x4040
-    inputs = {"w_i": [one, 0, two, three, 0, 0, 0, 0, 0], "mark_i": [1, 0, 1, 0, 0, 0, 0, 0, 0],
-              "switch_i": [0, 0, 1, 0, 0, 1, 0, 0, 0], "x_i": [one] * 9}
+    inputs = {
+        "w_i": [one, 0, two, three, 0, 0, 0, 0, 0],
+        "mark_i": [1, 0, 1, 0, 0, 0, 0, 0, 0],
+        "switch_i": [0, 0, 1, 0, 0, 1, 0, 0, 0],
+        "x_i": [one] * 9,
+    }
     found = simulate_columns(Cells([1]), **inputs)["sum_o_1"]
     #                            cycle of x: 3  4  5  6  7
     assert [hex(v) for v in found[4:9]] == [hex(v << 16) for v in (one, one, one, two, two)]
@@ -148,8 +176,7 @@ def test_rejects(stages):
 
 
 def test_split():
-    assert [split_stages(stages) for stages in STAGES] == [
-        (0, 1), (1, 1), (2, 1), (1, 3), (1, 4), (2, 4), (2, 5), (3, 5), (3, 6)]
+    assert [split_stages(stages) for stages in STAGES] == [(0, 1), (1, 1), (2, 1), (1, 3), (1, 4), (2, 4), (2, 5), (3, 5), (3, 6)]
 
 
 @pytest.mark.slow

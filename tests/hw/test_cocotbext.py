@@ -20,8 +20,12 @@ def test_network(tmp_path, pause):
     rng = np.random.default_rng(seed())
 
     def layer(name, inputs, outputs, function, bias):
-        return (name, rng.normal(size=(inputs, outputs)).astype(bfloat16),
-                     rng.normal(size=outputs).astype(np.float32) if bias else None, function)
+        return (
+            name,
+            rng.normal(size=(inputs, outputs)).astype(bfloat16),
+            rng.normal(size=outputs).astype(np.float32) if bias else None,
+            function,
+        )
 
     network = dense_chain("random", (layer("a", 13, 9, "relu", True), layer("b", 9, 6, "none", False)))
     samples = rng.normal(size=(5, 13)).astype(bfloat16)
@@ -29,26 +33,31 @@ def test_network(tmp_path, pause):
     image, regions = bytearray(rng.bytes(1 << 14)), {}
     parts = {"MODEL": program.model, "INPUT": program.pack_input(samples), "OUTPUT": None, "SCRATCH": None}
     sizes = {"OUTPUT": program.output_bytes, "SCRATCH": program.scratch_bytes}
-    base = 4096 - 64        # a page's end in the middle of the program
+    base = 4096 - 64  # a page's end in the middle of the program
     for name, data in parts.items():
         size = len(data) if data is not None else sizes[name]
         regions[name] = [base, size]
         if data is not None:
-            image[base:base + size] = data
+            image[base : base + size] = data
         base += -(-size // 64) * 64 + 64
     (tmp_path / "before").write_bytes(image)
 
     simulation = Simulation(simulator="icarus", verilog=to_verilog(CONFIG), top="tpu")
-    result = simulation.run("amaranth_tpu.sim.benches.bench_cocotbext", timeout=120, seed=seed() & 0x7FFFFFFF, arguments={
-        "regions": regions, "pause": pause, "image": str(tmp_path / "before"), "output": str(tmp_path / "after")})
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_cocotbext",
+        timeout=120,
+        seed=seed() & 0x7FFFFFFF,
+        arguments={"regions": regions, "pause": pause, "image": str(tmp_path / "before"), "output": str(tmp_path / "after")},
+    )
     after = (tmp_path / "after").read_bytes()
     base, size = regions["OUTPUT"]
-    found = program.unpack_output(after[base:base + size])
+    found = program.unpack_output(after[base : base + size])
     assert (found.view(np.uint32) == run_network(network, samples).view(np.uint32)).all()
-    image[base:base + size] = after[base:base + size]
+    image[base : base + size] = after[base : base + size]
     base, size = regions["SCRATCH"]
-    image[base:base + size] = after[base:base + size]
+    image[base : base + size] = after[base : base + size]
     assert image == after, "written outside OUTPUT and SCRATCH"
     assert result["identity"]["n"] == CONFIG.n
     assert result["counters"]["cycles"] == sum(
-        value for name, value in result["counters"].items() if name == "busy" or name.startswith("stall_"))
+        value for name, value in result["counters"].items() if name == "busy" or name.startswith("stall_")
+    )

@@ -22,7 +22,21 @@ def test_larger():
 
 def test_by_hand():
     """In rising order."""
-    order = np.array([0xFF800000, 0xC0000000, 0xBF800000, 0x80800000, 0x80000000, 0x00000000, 0x00800000, 0x3F800000, 0x7F7FFFFF,
-                      0x7F800000, 0x7FC00000], np.uint32)
+    order = np.array(
+        [
+            0xFF800000,
+            0xC0000000,
+            0xBF800000,
+            0x80800000,
+            0x80000000,
+            0x00000000,
+            0x00800000,
+            0x3F800000,
+            0x7F7FFFFF,
+            0x7F800000,
+            0x7FC00000,
+        ],
+        np.uint32,
+    )
     a, b = np.array([(x, y) for x, y in itertools.product(range(len(order)), repeat=2) if x != y]).T
     assert simulate_columns(Comparator(), a=order[a], b=order[b])["o"].tolist() == (a > b).tolist()

@@ -5,31 +5,34 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_preset
 
 
-@pytest.mark.parametrize("changes, said", [
-    ({"n": 12}, "n must be a power of two from 2 to 128, not 12"),
-    ({"n": 1}, "n must be"),
-    ({"n": 256}, "n must be"),
-    ({"n": 4.0}, "n must be an integer"),
-    ({"cell_stages": 0}, "cell_stages must be 1 to 9, not 0"),
-    ({"cell_stages": 10}, "cell_stages"),
-    ({"unified_buffer_depth": 16}, "unified_buffer_depth must be a power of two from 32"),
-    ({"unified_buffer_depth": 3000}, "unified_buffer_depth"),
-    ({"accumulator_depth": 8}, "accumulator_depth"),
-    ({"bias_depth": 0}, "bias_depth"),
-    ({"weight_fifo_depth": 1}, "weight_fifo_depth"),
-    ({"bus_width": 512}, "bus_width must be a power of two from 32 to 256"),
-    ({"bus_width": 16}, "bus_width"),
-    ({"address_width": 31}, "address_width"),
-    ({"in_flight": 2}, "in_flight"),
-    ({"pooling": 2}, "pooling must be True or False, not 2"),
-    ({"softmax": None}, "softmax must be True or False, not None"),
-    ({"softmax": 1.0}, "softmax must be"),
-    ({"table_lanes": True}, "table_lanes must be an integer, not True"),
-    ({"bus_width": 0}, "bus_width"),
-    ({"table_lanes": 3}, "table_lanes must be 0 or a power of two up to n = 16, not 3"),
-    ({"table_lanes": 32}, "table_lanes"),
-    ({"table_lanes": -1}, "table_lanes"),
-])
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"n": 12}, "n must be a power of two from 2 to 128, not 12"),
+        ({"n": 1}, "n must be"),
+        ({"n": 256}, "n must be"),
+        ({"n": 4.0}, "n must be an integer"),
+        ({"cell_stages": 0}, "cell_stages must be 1 to 9, not 0"),
+        ({"cell_stages": 10}, "cell_stages"),
+        ({"unified_buffer_depth": 16}, "unified_buffer_depth must be a power of two from 32"),
+        ({"unified_buffer_depth": 3000}, "unified_buffer_depth"),
+        ({"accumulator_depth": 8}, "accumulator_depth"),
+        ({"bias_depth": 0}, "bias_depth"),
+        ({"weight_fifo_depth": 1}, "weight_fifo_depth"),
+        ({"bus_width": 512}, "bus_width must be a power of two from 32 to 256"),
+        ({"bus_width": 16}, "bus_width"),
+        ({"address_width": 31}, "address_width"),
+        ({"in_flight": 2}, "in_flight"),
+        ({"pooling": 2}, "pooling must be True or False, not 2"),
+        ({"softmax": None}, "softmax must be True or False, not None"),
+        ({"softmax": 1.0}, "softmax must be"),
+        ({"table_lanes": True}, "table_lanes must be an integer, not True"),
+        ({"bus_width": 0}, "bus_width"),
+        ({"table_lanes": 3}, "table_lanes must be 0 or a power of two up to n = 16, not 3"),
+        ({"table_lanes": 32}, "table_lanes"),
+        ({"table_lanes": -1}, "table_lanes"),
+    ],
+)
 def test_refused(changes, said):
     with pytest.raises(ConfigError, match=said):
         Config(**changes)
@@ -65,7 +68,8 @@ def test_changed_presets():
     assert from_preset("tiny", n=2) == Config(n=2, unified_buffer_depth=1024, accumulator_depth=256)
     assert from_preset("default", n=2).table_lanes == 2 and from_preset("plain", n=2).table_lanes == 0
     assert from_preset("ulx3s-25f", n=8, bus_width=32, softmax=True) == Config(
-        n=8, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=256, bus_width=32, **PLAIN | {"softmax": True})
+        n=8, cell_stages=9, unified_buffer_depth=1024, accumulator_depth=256, bus_width=32, **PLAIN | {"softmax": True}
+    )
     with pytest.raises(ConfigError, match="preset must be one of tiny, default, .*, not 'huge'"):
         from_preset("huge")
 

@@ -21,8 +21,8 @@ def member(register):
 async def accesses(ports, rng, *, eager, cycles):
     held = {register.name: register.reset for register in HELD}
     offsets = [register.offset for register in REGISTERS] + [0x01C, 0x080 + 0x60, 0x1FC]
-    write, read = None, None                # [address shown, data shown, offset, data, strobe]; offset
-    answers, expected = 0, []               # answers due: writes; values of reads
+    write, read = None, None  # [address shown, data shown, offset, data, strobe]; offset
+    answers, expected = 0, []  # answers due: writes; values of reads
     strobes, asked = {}, None
     counts = [0, 0]
     for _ in range(cycles):
@@ -36,11 +36,18 @@ async def accesses(ports, rng, *, eager, cycles):
             write[0] |= rng.random() < eager
             write[1] |= rng.random() < eager
         ready = rng.random() < eager, rng.random() < eager
-        ports.set(**{member(register): values[register.name] for register in INPUTS},
-                  bus__awvalid=write is not None and write[0], bus__wvalid=write is not None and write[1],
-                  bus__awaddr=write[2] if write else 0, bus__wdata=write[3] if write else rng.getrandbits(32),
-                  bus__wstrb=write[4] if write else rng.getrandbits(4), bus__bready=ready[0],
-                  bus__arvalid=read is not None, bus__araddr=read or 0, bus__rready=ready[1])
+        ports.set(
+            **{member(register): values[register.name] for register in INPUTS},
+            bus__awvalid=write is not None and write[0],
+            bus__wvalid=write is not None and write[1],
+            bus__awaddr=write[2] if write else 0,
+            bus__wdata=write[3] if write else rng.getrandbits(32),
+            bus__wstrb=write[4] if write else rng.getrandbits(4),
+            bus__bready=ready[0],
+            bus__arvalid=read is not None,
+            bus__araddr=read or 0,
+            bus__rready=ready[1],
+        )
         await ports.settle()
         for register in HELD:
             assert ports.get(member(register)) == held[register.name], f"cycle {ports.cycle}: {register.name}"
@@ -49,7 +56,7 @@ async def accesses(ports, rng, *, eager, cycles):
             assert strobe == (register.name in strobes), f"cycle {ports.cycle}: {register.name}_written"
             assert not strobe or ports.get("written_data") == strobes[register.name]
         strobes = {}
-        if asked is not None:       # in this cycle the register is read
+        if asked is not None:  # in this cycle the register is read
             coming, asked = held.get(asked, values.get(asked, 0)), None
         else:
             coming = None
@@ -84,7 +91,7 @@ async def accesses(ports, rng, *, eager, cycles):
 
 @pytest.mark.parametrize("eager", [1, 0.5, 0.1])
 def test_random(eager):
-    counts = simulate(ControlRegisters(), accesses, seed=seed(), eager=eager, cycles=int(1200 / eager ** 0.5))
+    counts = simulate(ControlRegisters(), accesses, seed=seed(), eager=eager, cycles=int(1200 / eager**0.5))
     assert min(counts) > (350 if eager == 1 else 30), "accesses are slower than one in three cycles" if eager == 1 else counts
 
 

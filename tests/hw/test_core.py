@@ -18,15 +18,25 @@ def check_networks(rng, config, count, *, simulator="icarus", memory=None, most=
     check(run(config, host, runs, simulator=simulator, memory=memory))
 
 
-@pytest.mark.parametrize("simulator, memory", [
-    ("icarus", {"latency": 1}), ("icarus", PAUSED), *(pytest.param("icarus", memory, marks=pytest.mark.slow) for memory in (
-        {"latency": 32}, SLOW)), *(("verilator", memory) for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED))], ids=str)
+@pytest.mark.parametrize(
+    "simulator, memory",
+    [
+        ("icarus", {"latency": 1}),
+        ("icarus", PAUSED),
+        *(pytest.param("icarus", memory, marks=pytest.mark.slow) for memory in ({"latency": 32}, SLOW)),
+        *(("verilator", memory) for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED)),
+    ],
+    ids=str,
+)
 def test_networks(rng, simulator, memory):
     check_networks(rng, SMALL, 3 if simulator == "icarus" else 12, simulator=simulator, memory=memory)
 
 
-@pytest.mark.parametrize("sizes", [SMALLEST, *(pytest.param(sizes, marks=[] if index in (0, 3, 5) else pytest.mark.slow)
-                                               for index, sizes in enumerate(SIZES))], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [SMALLEST, *(pytest.param(sizes, marks=[] if index in (0, 3, 5) else pytest.mark.slow) for index, sizes in enumerate(SIZES))],
+    ids=str,
+)
 def test_sizes(rng, sizes):
     check_networks(rng, Config(**{**TINY, **sizes}), 3, memory={"latency": 9, "pause_percent": 15}, most=24)
 
@@ -39,8 +49,15 @@ def test_the_size_of_the_array_does_not_show(n, simulator):
     if n == 32 and simulator == "icarus":
         pytest.skip("too slow")
     for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
-        check_networks(np.random.default_rng(seed()), Config(n=n, **PLAIN), 3 if simulator == "icarus" else 12,
-                       simulator=simulator, memory=memory, most=100, size=1 << 22)
+        check_networks(
+            np.random.default_rng(seed()),
+            Config(n=n, **PLAIN),
+            3 if simulator == "icarus" else 12,
+            simulator=simulator,
+            memory=memory,
+            most=100,
+            size=1 << 22,
+        )
 
 
 def without_initial_values(monkeypatch, config):

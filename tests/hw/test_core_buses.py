@@ -38,8 +38,12 @@ def test_bus_errors(rng, memory):
             cases.append(Case(rng, host, machine, hazards.make(12)))
             expected.append(None)
     assert host.end < BAD
-    result = run(SMALL, host, [case.run for case in cases], memory={
-        **memory, "error_address": f"{BAD:x}", "error_last": f"{BAD + 0x1FF:x}"})
+    result = run(
+        SMALL,
+        host,
+        [case.run for case in cases],
+        memory={**memory, "error_address": f"{BAD:x}", "error_last": f"{BAD + 0x1FF:x}"},
+    )
     assert [one["fault"] for one in result["runs"]] == expected
     memory = bytearray(host.bytes)
     for case, fault in zip(cases, expected):
@@ -47,17 +51,22 @@ def test_bus_errors(rng, memory):
             case.write(memory)
         elif fault is None:
             base, size = case.run["regions"]["OUTPUT"]
-            memory[base:base + size] = case.after["OUTPUT"]
-    memory[-64:] = result["memory"][-64:]       # what a store wrote before it came to the end
+            memory[base : base + size] = case.after["OUTPUT"]
+    memory[-64:] = result["memory"][-64:]  # what a store wrote before it came to the end
     same(memory, result["memory"])
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 4])     # 1 burst of instructions, 2 read, 2 written
+@pytest.mark.parametrize("after", [0, 1, 2, 4])  # 1 burst of instructions, 2 read, 2 written
 def test_bus_that_answers_late(rng, after):
     """From a certain transaction on every answer is late: TIMEOUT in the time that the register says, then recovery."""
     host, machine = Host(rng), Machine(SMALL)
-    bad = Case(rng, host, machine, [op(Opcode.LOAD, region=Region.INPUT, rows=32),
-                                    op(Opcode.STORE, region=Region.OUTPUT, rows=32), op(Opcode.HALT)], timeout=400)
+    bad = Case(
+        rng,
+        host,
+        machine,
+        [op(Opcode.LOAD, region=Region.INPUT, rows=32), op(Opcode.STORE, region=Region.OUTPUT, rows=32), op(Opcode.HALT)],
+        timeout=400,
+    )
     good = Case(rng, host, machine, initialisation(SMALL) + revelation(SMALL), timeout=30_000)
     result = run(SMALL, host, [bad.run, good.run], memory={"latency": 2, "hang_after": after, "hang_cycles": 3000})
     late, fine = result["runs"]
@@ -66,10 +75,10 @@ def test_bus_that_answers_late(rng, after):
     assert late["fault"][0] == "TIMEOUT"
     assert 400 < late["counters"]["cycles"] < 400 + 400
     base, size = bad.run["regions"]["OUTPUT"]
-    partial = result["memory"][base:base + size]
-    assert all(found in pair for found, *pair in zip(partial, host.bytes[base:base + size], bad.after["OUTPUT"]))
+    partial = result["memory"][base : base + size]
+    assert all(found in pair for found, *pair in zip(partial, host.bytes[base : base + size], bad.after["OUTPUT"]))
     good.write(host.bytes)
-    host.bytes[base:base + size] = partial
+    host.bytes[base : base + size] = partial
     same(host.bytes, result["memory"])
 
 

@@ -43,7 +43,7 @@ class Edge:
         self.program.append(op(opcode, **fields))
 
     def load_weights(self, tiles):
-        tile = 2 * self.config.n ** 2
+        tile = 2 * self.config.n**2
         region = Region.INPUT if tiles * tile > Case.sizes["SCRATCH"] else self.source()
         self.add(Opcode.LOAD_WEIGHTS, **self.host(region, tile, tiles))
         self.lead += tiles
@@ -53,11 +53,19 @@ class Edge:
 
     def matmul(self, tiles0, tiles1=1, *, apart, keep=0):
         """`apart`: on rows and sums that nothing else in a part writes."""
-        self.add(Opcode.MATMUL, start=self.below(2), keep=keep, rows0=1, rows1=1,
-                 tiles0=tiles0, tiles0_acc_stride=1, tiles1=tiles1,
-                 buffer=self.below(8) if apart else 8 + self.below(self.config.unified_buffer_depth - 8),
-                 acc=0 if apart else 4 + self.below(self.config.accumulator_depth - 3 - tiles0),
-                 bias=0 if apart else self.below(self.config.bias_depth - tiles0 + 1))
+        self.add(
+            Opcode.MATMUL,
+            start=self.below(2),
+            keep=keep,
+            rows0=1,
+            rows1=1,
+            tiles0=tiles0,
+            tiles0_acc_stride=1,
+            tiles1=tiles1,
+            buffer=self.below(8) if apart else 8 + self.below(self.config.unified_buffer_depth - 8),
+            acc=0 if apart else 4 + self.below(self.config.accumulator_depth - 3 - tiles0),
+            bias=0 if apart else self.below(self.config.bias_depth - tiles0 + 1),
+        )
         self.lead -= 0 if keep else tiles0 * tiles1
 
     def take(self, tiles):
@@ -77,15 +85,23 @@ class Edge:
             if kind == "weights":
                 self.load_weights(self.choice(1, 1, 2))
             elif kind == "store":
-                self.add(Opcode.STORE, **self.host(self.choice_of(Region.SCRATCH, Region.OUTPUT), 2 * n, self.choice(1, 3, 20)),
-                         buffer=self.below(depth - 20 + 1))
+                self.add(
+                    Opcode.STORE,
+                    **self.host(self.choice_of(Region.SCRATCH, Region.OUTPUT), 2 * n, self.choice(1, 3, 20)),
+                    buffer=self.below(depth - 20 + 1),
+                )
             elif kind == "load":
                 self.add(Opcode.LOAD, **self.host(self.source(), 2 * n, rows), buffer=buffer)
             elif kind == "bias":
                 self.add(Opcode.LOAD_BIAS, **self.host(self.source(), 4 * n, 1), bias=self.below(self.config.bias_depth))
             elif kind == "activate":
-                self.add(Opcode.ACTIVATE, rows=rows, lanes=n, buffer=buffer,
-                         acc=4 + self.below(self.config.accumulator_depth - 3 - rows))
+                self.add(
+                    Opcode.ACTIVATE,
+                    rows=rows,
+                    lanes=n,
+                    buffer=buffer,
+                    acc=4 + self.below(self.config.accumulator_depth - 3 - rows),
+                )
             else:
                 self.matmul(self.choice(1, 2), self.choice(1, 1, 2), apart=False, keep=self.below(2))
 
@@ -94,10 +110,10 @@ class Edge:
 
     def part(self):
         depth = self.config.weight_fifo_depth
-        if self.chance(0.2):        # tiles in front of a SYNC
+        if self.chance(0.2):  # tiles in front of a SYNC
             self.load_weights(max(1, depth + self.choice(0, 1, 1, 2) - self.lead))
             self.add(Opcode.SYNC)
-        elif self.chance(0.3):      # MATMULs in front of their tiles
+        elif self.chance(0.3):  # MATMULs in front of their tiles
             for _ in range(self.choice(3, 4, 5, 6, 7, 8)):
                 self.matmul(1, self.choice(1, 1, 1, 2, 3), apart=True)
         else:
@@ -125,10 +141,11 @@ def check(config, host, cases, *, memory=None):
     result = run(config, host, [case.run for case in cases], memory=memory, timeout=1500)
     for number, (case, one) in enumerate(zip(cases, result["runs"])):
         assert one["fault"] == case.fault, f"program {number} ended with {one['fault']}, not {case.fault}:\n" + "\n".join(
-            map(str, case.program))
+            map(str, case.program)
+        )
         # What has not happened when an instruction is refused may happen or not, but nothing moves when time runs out.
         for name, (base, size) in case.run["regions"].items() if not case.fault or case.fault[0] == "TIMEOUT" else ():
-            found = np.frombuffer(result["memory"][base:base + size], np.uint8)
+            found = np.frombuffer(result["memory"][base : base + size], np.uint8)
             assert (found == np.frombuffer(case.after[name], np.uint8)).all(), f"program {number}: {name} differs"
 
 
@@ -170,16 +187,20 @@ def limits(config):
 
     def both(name, program, most, *rest):
         """`program(k)` ends up to k = `most`."""
-        return [(f"{name}, {most + more}", [*program(most + more), *rest, halt], end)
-                for more, end in ((0, None), (1, "TIMEOUT"))]
+        return [
+            (f"{name}, {most + more}", [*program(most + more), *rest, halt], end) for more, end in ((0, None), (1, "TIMEOUT"))
+        ]
 
     # What waits for the first LOAD_WEIGHTS, one way or another, up to what the queues take.
     waiting = [*[store()] * 4, *[load] * 4, *[activate] * 4, *[weights(1)] * 5]
     found = [
         *both("tiles at a SYNC", lambda k: [weights(k), op(Opcode.SYNC), matmul(k)], depth + 1),
         *both("tiles at the end", lambda k: [weights(2), matmul(2), weights(k)], depth + 1),
-        *both("LOAD_WEIGHTS in line", lambda k: [weights(depth + 2), *[weights(1)] * k, matmul(depth + 2 + k)],
-              min(5, in_flight - 2)),
+        *both(
+            "LOAD_WEIGHTS in line",
+            lambda k: [weights(depth + 2), *[weights(1)] * k, matmul(depth + 2 + k)],
+            min(5, in_flight - 2),
+        ),
         *both("MATMULs of one pass in line", lambda k: [*[matmul(1)] * k, weights(k)], min(7, in_flight - 1)),
         *both("MATMULs of two passes in line", lambda k: [*[matmul(2)] * k, weights(2 * k)], min(6, in_flight - 1)),
         *both("MATMULs of three passes in line", lambda k: [*[matmul(3)] * k, weights(3 * k)], min(5, in_flight - 1)),
@@ -192,16 +213,27 @@ def limits(config):
         ("two that read", [weights(depth + 2, 0), op(Opcode.LOAD, region=Region.SCRATCH, rows=1), matmul(depth + 2), halt], None),
         ("refused before it is noticed", [weights(depth + 2), 0x7F], "ILLEGAL"),
         ("never decoded", [weights(depth + 2), op(Opcode.SYNC), 0x7F], "TIMEOUT"),
-        *[(f"LOAD_WEIGHTS that wait for a MATMUL, {k}",
-           [matmul(1, acc=8), activate, store(), *[weights(1, 0)] * k, halt], "TIMEOUT")
-          for k in range(1, 7)],
+        *[
+            (
+                f"LOAD_WEIGHTS that wait for a MATMUL, {k}",
+                [matmul(1, acc=8), activate, store(), *[weights(1, 0)] * k, halt],
+                "TIMEOUT",
+            )
+            for k in range(1, 7)
+        ],
     ]
     if in_flight >= 8:
-        found += both("LOAD_WEIGHTS in line behind a hazard", lambda k: [
-            weights(depth + 2, 0), store(), *[weights(1, 0)] * k, matmul(depth + 2 + k)], 4)
+        found += both(
+            "LOAD_WEIGHTS in line behind a hazard",
+            lambda k: [weights(depth + 2, 0), store(), *[weights(1, 0)] * k, matmul(depth + 2 + k)],
+            4,
+        )
     if in_flight - 2 < len(waiting):
-        found += both("instructions in flight",
-                      lambda k: [weights(depth + 2, 0), *waiting[:k], matmul(depth + 2 + max(0, k - 12))], in_flight - 2)
+        found += both(
+            "instructions in flight",
+            lambda k: [weights(depth + 2, 0), *waiting[:k], matmul(depth + 2 + max(0, k - 12))],
+            in_flight - 2,
+        )
     return found
 
 
@@ -217,7 +249,7 @@ def test_limits_of_the_model(rng, in_flight):
 def keeps_the_rule(config, program):
     """The datasheet's, for who writes programs: no more than it asks for."""
     loaded = taken = 0
-    waiting = []        # LOAD_WEIGHTS without room: tiles up to and with its own, fields
+    waiting = []  # LOAD_WEIGHTS without room: tiles up to and with its own, fields
     for word in program:
         opcode, fields = word if isinstance(word, tuple) else (Opcode.HALT, {})
         if opcode is Opcode.LOAD_WEIGHTS:
@@ -237,8 +269,12 @@ def keeps_the_rule(config, program):
         elif opcode is Opcode.STORE:
             first = fields.get("offset", 0)
             last = first + 2 * config.n * fields["rows"]
-            if any(read["region"] is fields["region"] and read.get("offset", 0) < last
-                   and first < read.get("offset", 0) + 2 * config.n ** 2 * read["rows"] for _, read in waiting):
+            if any(
+                read["region"] is fields["region"]
+                and read.get("offset", 0) < last
+                and first < read.get("offset", 0) + 2 * config.n**2 * read["rows"]
+                for _, read in waiting
+            ):
                 return False
     return True
 
@@ -272,10 +308,17 @@ def test_limits(rng, in_flight):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 12, "pause_percent": 25}], ids=str)
-@pytest.mark.parametrize("sizes", [
-    dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4), dict(weight_fifo_depth=2, in_flight=8),
-    dict(n=2, bus_width=32, weight_fifo_depth=4, in_flight=16), dict(weight_fifo_depth=8, in_flight=16, cell_stages=8),
-    dict(weight_fifo_depth=4, in_flight=32, bus_width=32)], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4),
+        dict(weight_fifo_depth=2, in_flight=8),
+        dict(n=2, bus_width=32, weight_fifo_depth=4, in_flight=16),
+        dict(weight_fifo_depth=8, in_flight=16, cell_stages=8),
+        dict(weight_fifo_depth=4, in_flight=32, bus_width=32),
+    ],
+    ids=str,
+)
 def test_edge_in_volume(rng, sizes, memory):
     config, host = Config(**{**TINY, **sizes}), Host(rng, 1 << 22)
     check(config, host, edge_cases(rng, host, config, 200), memory=memory)

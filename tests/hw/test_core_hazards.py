@@ -12,9 +12,11 @@ from core_programs import Case, check_hazards
 from core_runs import FULL, PAUSED, SIZES, SLOW, SMALL, TINY, Host, op, run
 
 
-@pytest.mark.parametrize("simulator, programs, memory", [
-    ("icarus", 4, {"latency": 1}), ("verilator", 8, {"latency": 25}), ("verilator", 8, {"latency": 2, "pause_percent": 50}),
-], ids=str)
+@pytest.mark.parametrize(
+    "simulator, programs, memory",
+    [("icarus", 4, {"latency": 1}), ("verilator", 8, {"latency": 25}), ("verilator", 8, {"latency": 2, "pause_percent": 50})],
+    ids=str,
+)
 @pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
 def test_hazards(rng, simulator, programs, memory, config):
     check_hazards(rng, config, programs, memory=memory, simulator=simulator)
@@ -38,18 +40,24 @@ def test_softmax_of_a_layer(rng):
     batch, outputs = 4, 11
     config, tile = FULL, dict(rows=batch, lanes=outputs % FULL.n, tiles=3, acc_stride=batch)
     host, machine = Host(rng), Machine(FULL)
-    case = Case(rng, host, machine, [
-        op(Opcode.LOAD, region=Region.INPUT, rows=batch),
-        op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=3, offset=64),
-        op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=3, offset=256),
-        op(Opcode.MATMUL, start=1, rows0=batch, rows0_stride=1, rows1=1, tiles0=3, tiles0_acc_stride=batch, tiles1=1),
-        op(Opcode.SOFTMAX, **tile, buffer=8, buffer_stride=batch),
-        op(Opcode.STORE, region=Region.OUTPUT, rows=3 * batch, buffer=8),
-        op(Opcode.SOFTMAX, **tile, format=Format.BINARY32, buffer_stride=2 * batch),
-        op(Opcode.STORE, region=Region.OUTPUT, rows=6 * batch, offset=256),
-        op(Opcode.HALT)])
+    case = Case(
+        rng,
+        host,
+        machine,
+        [
+            op(Opcode.LOAD, region=Region.INPUT, rows=batch),
+            op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=3, offset=64),
+            op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=3, offset=256),
+            op(Opcode.MATMUL, start=1, rows0=batch, rows0_stride=1, rows1=1, tiles0=3, tiles0_acc_stride=batch, tiles1=1),
+            op(Opcode.SOFTMAX, **tile, buffer=8, buffer_stride=batch),
+            op(Opcode.STORE, region=Region.OUTPUT, rows=3 * batch, buffer=8),
+            op(Opcode.SOFTMAX, **tile, format=Format.BINARY32, buffer_stride=2 * batch),
+            op(Opcode.STORE, region=Region.OUTPUT, rows=6 * batch, offset=256),
+            op(Opcode.HALT),
+        ],
+    )
     base, size = case.run["regions"]["INPUT"]
-    values = np.frombuffer(bytes(host.bytes[base:base + size]), bfloat16)
+    values = np.frombuffer(bytes(host.bytes[base : base + size]), bfloat16)
     x, weights = values[:16].reshape(batch, 4), values[32:80].reshape(12, 4).T[:, :outputs]
     sums = matmul(x, weights, values[128:152].view(np.float32)[:outputs])
     expected = np.zeros((batch, 12), np.uint16)
@@ -57,7 +65,7 @@ def test_softmax_of_a_layer(rng):
     result = run(config, host, [case.run], memory={"latency": 9})
     assert result["runs"][0]["fault"] is None
     base, _ = case.run["regions"]["OUTPUT"]
-    output = np.frombuffer(bytes(result["memory"][base:base + 640]), np.uint16)
+    output = np.frombuffer(bytes(result["memory"][base : base + 640]), np.uint16)
     assert (output[:48].reshape(3, batch, 4).swapaxes(0, 1).reshape(batch, 12) == expected).all()
     wide = output[128:224].view(np.uint32).reshape(3, batch, 4).swapaxes(0, 1).reshape(batch, 12)
     assert (wide == expected.astype(np.uint32) << 16).all() and len(np.unique(expected)) > 30

@@ -10,15 +10,23 @@ from core_programs import Case, Hazards, initialisation, least_fields
 from core_runs import FULL, SMALL, TINY, Host, op, run, same
 
 GOOD = {opcode: least_fields(opcode, rows=2, lanes=3) for opcode in Opcode} | {
-    Opcode.LOAD_WEIGHTS: least_fields(Opcode.LOAD_WEIGHTS), Opcode.LOAD_TABLE: dict(rows=2, first=120)}
+    Opcode.LOAD_WEIGHTS: least_fields(Opcode.LOAD_WEIGHTS),
+    Opcode.LOAD_TABLE: dict(rows=2, first=120),
+}
 
 
 def edges(config):
     """Instructions on both sides of every edge, each `(opcode, fields)`."""
     n, bus = config.n, config.bus_bytes
-    size, depths = Case.sizes["SCRATCH"], {
-        "buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth,
-        "operand": config.unified_buffer_depth}
+    size, depths = (
+        Case.sizes["SCRATCH"],
+        {
+            "buffer": config.unified_buffer_depth,
+            "acc": config.accumulator_depth,
+            "bias": config.bias_depth,
+            "operand": config.unified_buffer_depth,
+        },
+    )
     for opcode, good in GOOD.items():
         fields = INSTRUCTIONS[opcode].widths
         yield opcode, good
@@ -59,8 +67,10 @@ def edges(config):
     for format_, last in ((Format.BFLOAT16, depths["buffer"] - 2), (Format.BINARY32, depths["buffer"] - 4)):
         for stride in (last, last + 1, 0xFFFF):
             yield Opcode.POOL, {**pool, "format": format_, "rows1": 2, "buffer_stride": stride}
-    yield Opcode.POOL, {
-        **pool, **dict.fromkeys([name for name, width in INSTRUCTIONS[Opcode.POOL].widths.items() if width == 16], 0xFFFF)}
+    yield (
+        Opcode.POOL,
+        {**pool, **dict.fromkeys([name for name, width in INSTRUCTIONS[Opcode.POOL].widths.items() if width == 16], 0xFFFF)},
+    )
     softmax = {**GOOD[Opcode.SOFTMAX], "tiles": 3}
     for stride, last in (("acc_stride", depths["acc"] // 2 - 1), ("buffer_stride", depths["buffer"] // 2 - 1)):
         for value in (last, last + 1, 0xFFFF):
@@ -82,8 +92,10 @@ def edges(config):
         yield Opcode.MATMUL, {**matmul, "rows1": rows1}
     for tiles0 in (depths["bias"], depths["bias"] + 1):
         yield Opcode.MATMUL, {**matmul, "start": 1, "tiles0": tiles0}
-    yield Opcode.MATMUL, {**matmul, **dict.fromkeys(
-        [name for name, width in INSTRUCTIONS[Opcode.MATMUL].widths.items() if width == 16], 0xFFFF)}
+    yield (
+        Opcode.MATMUL,
+        {**matmul, **dict.fromkeys([name for name, width in INSTRUCTIONS[Opcode.MATMUL].widths.items() if width == 16], 0xFFFF)},
+    )
 
 
 def random_word(rng):
@@ -93,8 +105,9 @@ def random_word(rng):
     opcode = list(GOOD)[rng.integers(len(GOOD))]
     word = encode(opcode, **GOOD[opcode])
     for _ in range(rng.integers(1, 3)):
-        word ^= 1 << int(rng.integers(0, 8) if rng.random() < 0.1 else rng.integers(8, 256) if rng.random() < 0.5
-                         else rng.integers(8, 64))
+        word ^= 1 << int(
+            rng.integers(0, 8) if rng.random() < 0.1 else rng.integers(8, 256) if rng.random() < 0.5 else rng.integers(8, 64)
+        )
     return word
 
 
@@ -115,11 +128,13 @@ def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
     cases = [Case(rng, host, machine, hazards.make(20))]
     exact = [True]
     for number, word in enumerate(words):
-        before = [op(Opcode.LOAD, region=Region.INPUT, offset=64, rows=3, buffer=4),
-                  op(Opcode.STORE, region=Region.OUTPUT, rows=9), op(Opcode.STORE, region=Region.SCRATCH, rows=2, offset=64)]
+        before = [
+            op(Opcode.LOAD, region=Region.INPUT, offset=64, rows=3, buffer=4),
+            op(Opcode.STORE, region=Region.OUTPUT, rows=9),
+            op(Opcode.STORE, region=Region.SCRATCH, rows=2, offset=64),
+        ]
         exact.append(bool(rng.random() < 0.7))
-        case = Case(rng, host, machine, [*before, *([op(Opcode.SYNC)] if exact[-1] else []), word, op(Opcode.HALT)],
-                    timeout=600)
+        case = Case(rng, host, machine, [*before, *([op(Opcode.SYNC)] if exact[-1] else []), word, op(Opcode.HALT)], timeout=600)
         cases.append(case)
         if number % 30 == 29:
             cases.append(Case(rng, host, machine, hazards.make(20)))
@@ -131,8 +146,8 @@ def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
         if not is_exact and case.fault:
             for name in ("OUTPUT", "SCRATCH"):
                 base, size = case.run["regions"][name]
-                found = result["memory"][base:base + size]
-                places = zip(found, host.bytes[base:base + size], case.after[name])
+                found = result["memory"][base : base + size]
+                places = zip(found, host.bytes[base : base + size], case.after[name])
                 assert all(byte in pair for byte, *pair in places), f"program {number}: stray bytes in {name}"
                 case.after[name] = found
         case.write(allowed)
@@ -176,10 +191,14 @@ def test_fetch_stays_in_the_model(rng, bus_width):
     host, machine = Host(rng), Machine(config)
     syncs = [op(Opcode.SYNC)] * 11
     cases = [Case(rng, host, machine, initialisation(config) + [op(Opcode.HALT)])]
-    cases += [Case(rng, host, machine, syncs + [op(Opcode.HALT)], model_bytes=size)
-              for size in (0, 4, 31, 32, 33, 63, 64, 128, 200, 352, 383, 384)]
-    cases += [Case(rng, host, machine, syncs + [op(Opcode.HALT)], pc=pc)
-              for pc in (32, 64, 352, 384, 384 + 32, 0xFFFFFFE0, 1 << 31, 1, 2, 33)]
+    cases += [
+        Case(rng, host, machine, syncs + [op(Opcode.HALT)], model_bytes=size)
+        for size in (0, 4, 31, 32, 33, 63, 64, 128, 200, 352, 383, 384)
+    ]
+    cases += [
+        Case(rng, host, machine, syncs + [op(Opcode.HALT)], pc=pc)
+        for pc in (32, 64, 352, 384, 384 + 32, 0xFFFFFFE0, 1 << 31, 1, 2, 33)
+    ]
     result = run(config, host, [case.run for case in cases])
     for case, one in zip(cases, result["runs"]):
         assert one["fault"] == case.fault, f"pc {case.pc}, MODEL of {case.run['regions']['MODEL'][1]} bytes"
@@ -193,8 +212,13 @@ def test_end_of_the_address_space(rng):
     load = [op(Opcode.LOAD, region=Region.SCRATCH, rows=2, offset=64), op(Opcode.HALT)]
     runs, expected = [], []
     for region, size in (("SCRATCH", 80), ("MODEL", 64)):
-        for base, room in ((end - size, "BUS_READ"), (end - size + 8, "ADDRESS"), (end - 8, "ADDRESS"), (end, "ADDRESS"),
-                           (end << 1, "ADDRESS")):
+        for base, room in (
+            (end - size, "BUS_READ"),
+            (end - size + 8, "ADDRESS"),
+            (end - 8, "ADDRESS"),
+            (end, "ADDRESS"),
+            (end << 1, "ADDRESS"),
+        ):
             case = Case(rng, host, machine, load)
             case.run["regions"][region] = [base, size]
             runs.append(case.run)
@@ -206,8 +230,13 @@ def test_end_of_the_address_space(rng):
 
 def test_matmul_without_a_tile(rng):
     host, machine = Host(rng), Machine(SMALL)
-    missing = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=1),
-                                                                op(Opcode.HALT)], timeout=300)
+    missing = Case(
+        rng,
+        host,
+        machine,
+        initialisation(SMALL) + [op(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=1), op(Opcode.HALT)],
+        timeout=300,
+    )
     good = Case(rng, host, machine, Hazards(rng, SMALL).make(20))
     assert missing.fault[0] == "TIMEOUT"
     result = run(SMALL, host, [missing.run, good.run])
@@ -233,7 +262,7 @@ def test_memory_may_be_reused_after_a_fault(rng, memory):
     for case, one in zip(cases, after["runs"]):
         base, size = case.run["regions"]["OUTPUT"]
         assert one["fault"] == case.fault and case.fault[0] == "ILLEGAL"
-        clean.append(not any(after["memory"][base:base + size]))
+        clean.append(not any(after["memory"][base : base + size]))
     assert clean == [False, True]
 
 
@@ -242,8 +271,11 @@ def test_abort(rng, memory):
     """A reset at any moment ends a run, and writes nothing more; the next run is as good as any."""
     host, machine, hazards = Host(rng), Machine(SMALL), Hazards(rng, SMALL)
     first = Case(rng, host, machine, initialisation(SMALL) + [op(Opcode.HALT)])
-    stores = [*initialisation(SMALL), *(op(Opcode.STORE, region=Region.OUTPUT, offset=256 * i, rows=32) for i in range(8)),
-              op(Opcode.HALT)]
+    stores = [
+        *initialisation(SMALL),
+        *(op(Opcode.STORE, region=Region.OUTPUT, offset=256 * i, rows=32) for i in range(8)),
+        op(Opcode.HALT),
+    ]
     cases = [first]
     for number in range(16):
         case = Case(rng, host, machine, hazards.make(30) if number % 2 else stores)
@@ -260,10 +292,10 @@ def test_abort(rng, memory):
             written = {}
             for name in ("OUTPUT", "SCRATCH"):
                 base, size = case.run["regions"][name]
-                written[name] = result["memory"][base:base + size]
+                written[name] = result["memory"][base : base + size]
             if case.program is stores:
                 base, size = case.run["regions"]["OUTPUT"]
-                places = zip(written["OUTPUT"], host.bytes[base:base + size], case.after["OUTPUT"])
+                places = zip(written["OUTPUT"], host.bytes[base : base + size], case.after["OUTPUT"])
                 assert all(found in pair for found, *pair in places), "stray bytes in OUTPUT"
             case.after.update(written)
         case.write(host.bytes)

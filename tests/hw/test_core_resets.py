@@ -23,20 +23,35 @@ def check_resets(rng, config, count, memory):
     host, machine, hazards = Host(rng, 1 << 20), Machine(config), Hazards(rng, config)
     runs, cases = [], []
     for number in range(count):
-        program = without_stores(hazards.make(32)) if number % 3 else [
-            op(Opcode.LOAD, region=Region.INPUT, rows=4), op(Opcode.STORE, region=Region.OUTPUT, rows=4),
-            *[op(Opcode.LOAD, region=Region.INPUT, rows=1)] * 40, op(Opcode.HALT)]
+        program = (
+            without_stores(hazards.make(32))
+            if number % 3
+            else [
+                op(Opcode.LOAD, region=Region.INPUT, rows=4),
+                op(Opcode.STORE, region=Region.OUTPUT, rows=4),
+                *[op(Opcode.LOAD, region=Region.INPUT, rows=1)] * 40,
+                op(Opcode.HALT),
+            ]
+        )
         cut, case = Case(rng, host, machine, program), Case(rng, host, machine, hazards.make(24))
-        runs += [{**cut.run, "cut": int(rng.integers(5, 3 * memory["latency"])) if number % 3 else 5,
-                  "cut_answers": not number % 3, "cut_cycles": int(rng.choice([1, 2, 20]))}, case.run]
+        runs += [
+            {
+                **cut.run,
+                "cut": int(rng.integers(5, 3 * memory["latency"])) if number % 3 else 5,
+                "cut_answers": not number % 3,
+                "cut_cycles": int(rng.choice([1, 2, 20])),
+            },
+            case.run,
+        ]
         cases.append(case)
-    result = run(config, host, runs, simulator="icarus", memory=memory)     # the bench looks into the memory
+    result = run(config, host, runs, simulator="icarus", memory=memory)  # the bench looks into the memory
     assert all(one["owed"] for one in result["runs"][::2]), "a run was not cut off"
     assert [one["fault"] for one in result["runs"][1::2]] == [None] * count
     for case in cases:
         for name, (base, size) in case.run["regions"].items():
-            assert (np.frombuffer(result["memory"][base:base + size], np.uint8)
-                    == np.frombuffer(case.after[name], np.uint8)).all(), f"{name} differs"
+            assert (
+                np.frombuffer(result["memory"][base : base + size], np.uint8) == np.frombuffer(case.after[name], np.uint8)
+            ).all(), f"{name} differs"
 
 
 def test_resets(rng):

@@ -24,8 +24,11 @@ def test_up_to_date(name):
 def example():
     """The worked example, from the datasheet's text alone: region to its bytes before the run, and what OUTPUT begins with
     after it."""
-    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")]
-            for line in section(DATASHEET, "example").splitlines() if re.match(r"\| (0x|[A-Z]+ \|)", line)]
+    rows = [
+        [cell.strip(" `") for cell in line.strip("|").split("|")]
+        for line in section(DATASHEET, "example").splitlines()
+        if re.match(r"\| (0x|[A-Z]+ \|)", line)
+    ]
     regions, expected = {name: bytearray(1024) for name in ("MODEL", "INPUT", "OUTPUT")}, bytearray()
     for row in rows:
         region, offset, words = ("MODEL", *row[:2]) if row[0].startswith("0x") else row[:3]
@@ -34,7 +37,7 @@ def example():
             assert int(offset, 16) == len(expected)
             expected += image
         else:
-            regions[region][int(offset, 16):int(offset, 16) + len(image)] = image
+            regions[region][int(offset, 16) : int(offset, 16) + len(image)] = image
     return regions, bytes(expected)
 
 
@@ -52,7 +55,7 @@ def test_example_on_the_core(rng):
     places = {name: host.place(bytes(data)) for name, data in regions.items()}
     result = run(CONFIG, host, [{"regions": places}])
     assert [one["fault"] for one in result["runs"]] == [None]
-    assert result["memory"][places["OUTPUT"][0]:][:12] == expected
+    assert result["memory"][places["OUTPUT"][0] :][:12] == expected
 
 
 #: Instruction, and its fields but the count of rows, to what it is for :func:`hw.cycles.row_cycles`.
@@ -60,12 +63,34 @@ _ROWS = [
     (Opcode.LOAD, {"region": Region.INPUT}, {}),
     (Opcode.LOAD_BIAS, {"region": Region.INPUT}, {}),
     (Opcode.STORE, {"region": Region.OUTPUT}, {}),
-    *((Opcode.ACTIVATE, {"lanes": 4, "format": Format(wide), "function": function},
-       {"wide": wide, "table": function is Function.TABLE})
-      for wide in (0, 1) for function in (Function.RELU, Function.TABLE)),
-    *((Opcode.POOL, {"lanes": 4, "format": Format(wide), "function": function, "rows0_stride": 1, "rows1": 1, "window0": across,
-                     "window0_stride": 1, "window1": 1}, {"wide": wide, "table": function is Function.TABLE, "window": across})
-      for wide in (0, 1) for function in (Function.RELU, Function.TABLE) for across in (2, 5)),
+    *(
+        (
+            Opcode.ACTIVATE,
+            {"lanes": 4, "format": Format(wide), "function": function},
+            {"wide": wide, "table": function is Function.TABLE},
+        )
+        for wide in (0, 1)
+        for function in (Function.RELU, Function.TABLE)
+    ),
+    *(
+        (
+            Opcode.POOL,
+            {
+                "lanes": 4,
+                "format": Format(wide),
+                "function": function,
+                "rows0_stride": 1,
+                "rows1": 1,
+                "window0": across,
+                "window0_stride": 1,
+                "window1": 1,
+            },
+            {"wide": wide, "table": function is Function.TABLE, "window": across},
+        )
+        for wide in (0, 1)
+        for function in (Function.RELU, Function.TABLE)
+        for across in (2, 5)
+    ),
     (Opcode.MULTIPLY, {"lanes": 4, "operand": 64}, {}),
     (Opcode.LOAD_TABLE, {}, {}),
 ]

@@ -26,15 +26,29 @@ from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
 
 SMALL = dict(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=8)
-CONFIGS = [Config(**SMALL, **PLAIN), Config(n=16, bus_width=64, table_lanes=0),
-           Config(n=128, cell_stages=1, table_lanes=128, pooling=False, softmax=False),
-           Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, table_lanes=1, softmax=False),
-           Config(**SMALL, pooling=False, table_lanes=0), Config(**SMALL)]
+CONFIGS = [
+    Config(**SMALL, **PLAIN),
+    Config(n=16, bus_width=64, table_lanes=0),
+    Config(n=128, cell_stages=1, table_lanes=128, pooling=False, softmax=False),
+    Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, table_lanes=1, softmax=False),
+    Config(**SMALL, pooling=False, table_lanes=0),
+    Config(**SMALL),
+]
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
-UNITS = {Opcode.HALT: Unit.CONTROL, Opcode.SYNC: Unit.CONTROL, Opcode.LOAD: Unit.LOAD, Opcode.LOAD_BIAS: Unit.LOAD,
-         Opcode.LOAD_WEIGHTS: Unit.WEIGHTS, Opcode.STORE: Unit.STORE, Opcode.MATMUL: Unit.MATMUL,
-         Opcode.ACTIVATE: Unit.ACTIVATE, Opcode.POOL: Unit.ACTIVATE, Opcode.SOFTMAX: Unit.ACTIVATE,
-         Opcode.MULTIPLY: Unit.ACTIVATE, Opcode.LOAD_TABLE: Unit.ACTIVATE}
+UNITS = {
+    Opcode.HALT: Unit.CONTROL,
+    Opcode.SYNC: Unit.CONTROL,
+    Opcode.LOAD: Unit.LOAD,
+    Opcode.LOAD_BIAS: Unit.LOAD,
+    Opcode.LOAD_WEIGHTS: Unit.WEIGHTS,
+    Opcode.STORE: Unit.STORE,
+    Opcode.MATMUL: Unit.MATMUL,
+    Opcode.ACTIVATE: Unit.ACTIVATE,
+    Opcode.POOL: Unit.ACTIVATE,
+    Opcode.SOFTMAX: Unit.ACTIVATE,
+    Opcode.MULTIPLY: Unit.ACTIVATE,
+    Opcode.LOAD_TABLE: Unit.ACTIVATE,
+}
 
 
 def random_word(rng, config, sizes):
@@ -42,8 +56,12 @@ def random_word(rng, config, sizes):
     if rng.random() < 0.05:
         return rng.getrandbits(256)
     opcode, values = rng.choice(list(Opcode)), {}
-    depths = {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth,
-              "operand": config.unified_buffer_depth}
+    depths = {
+        "buffer": config.unified_buffer_depth,
+        "acc": config.accumulator_depth,
+        "bias": config.bias_depth,
+        "operand": config.unified_buffer_depth,
+    }
     for name, width in INSTRUCTIONS[opcode].widths.items():
         if name in depths:
             depth = depths[name]
@@ -76,21 +94,41 @@ def touched(opcode, fields, config):
         size = rows * {Opcode.LOAD_BIAS: 4, Opcode.LOAD_WEIGHTS: 2 * config.n}.get(opcode, 2) * config.n
         spans["host"] = ("w" if opcode is Opcode.STORE else "r", fields["offset"], fields["offset"] + size - 1)
     if opcode is Opcode.MATMUL:
+
         def last(start, **loops):
             return start + sum((fields[count] - 1) * fields[stride] for count, stride in loops.items())
-        spans["buffer"] = ("r", fields["buffer"], last(
-            fields["buffer"], rows0="rows0_stride", rows1="rows1_stride", tiles0="tiles0_stride", tiles1="tiles1_stride"))
-        spans["acc"] = ("w", fields["acc"], last(fields["acc"], tiles0="tiles0_acc_stride", tiles1="tiles1_acc_stride")
-                        + fields["rows0"] * fields["rows1"] - 1)
+
+        spans["buffer"] = (
+            "r",
+            fields["buffer"],
+            last(fields["buffer"], rows0="rows0_stride", rows1="rows1_stride", tiles0="tiles0_stride", tiles1="tiles1_stride"),
+        )
+        spans["acc"] = (
+            "w",
+            fields["acc"],
+            last(fields["acc"], tiles0="tiles0_acc_stride", tiles1="tiles1_acc_stride") + fields["rows0"] * fields["rows1"] - 1,
+        )
         if fields["start"]:
             spans["bias"] = ("r", fields["bias"], fields["bias"] + fields["tiles0"] - 1)
     elif opcode is Opcode.POOL:
-        places = [row for r1 in (0, fields["rows1"] - 1) for r0 in (0, fields["rows0"] - 1)
-                  for row in [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (1 + fields["format"].value)]]
+        places = [
+            row
+            for r1 in (0, fields["rows1"] - 1)
+            for r0 in (0, fields["rows0"] - 1)
+            for row in [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (1 + fields["format"].value)]
+        ]
         spans["buffer"] = ("w", min(places), max(places) + fields["format"].value)
-        places = [fields["acc"] + r1 * fields["rows1_stride"] + r0 * fields["rows0_stride"] + w1 * fields["window1_stride"]
-                  + w0 * fields["window0_stride"] for r1 in (0, fields["rows1"] - 1) for r0 in (0, fields["rows0"] - 1)
-                  for w1 in (0, fields["window1"] - 1) for w0 in (0, fields["window0"] - 1)]
+        places = [
+            fields["acc"]
+            + r1 * fields["rows1_stride"]
+            + r0 * fields["rows0_stride"]
+            + w1 * fields["window1_stride"]
+            + w0 * fields["window0_stride"]
+            for r1 in (0, fields["rows1"] - 1)
+            for r0 in (0, fields["rows0"] - 1)
+            for w1 in (0, fields["window1"] - 1)
+            for w0 in (0, fields["window0"] - 1)
+        ]
         spans["acc"] = ("r", min(places), max(places))
     elif opcode is Opcode.SOFTMAX:
         height, last = 1 + fields["format"].value, fields["tiles"] - 1
@@ -121,10 +159,19 @@ def operation(opcode, fields, config, pc):
             found["function"] = fields.get("function", Function.NONE).value
         if config.pooling:
             counts = (rows, *(fields.get(name, 1) for name in ("rows1", "window0", "window1")))
-            found |= {"rows1": counts[1], "window0": counts[2], "window1": counts[3],
-                      "single": sum((count == 1) << bit for bit, count in enumerate(counts))}
-            strides = {"rows0_stride": rows, "rows1_stride": counts[1], "buffer_stride": counts[1], "window0_stride": counts[2],
-                       "window1_stride": counts[3]}
+            found |= {
+                "rows1": counts[1],
+                "window0": counts[2],
+                "window1": counts[3],
+                "single": sum((count == 1) << bit for bit, count in enumerate(counts)),
+            }
+            strides = {
+                "rows0_stride": rows,
+                "rows1_stride": counts[1],
+                "buffer_stride": counts[1],
+                "window0_stride": counts[2],
+                "window1_stride": counts[3],
+            }
             found |= {name: fields.get(name, 1) for name, count in strides.items() if count > 1}
         if config.softmax:
             found |= {"softmax": int(opcode is Opcode.SOFTMAX)}
@@ -144,8 +191,12 @@ def operation(opcode, fields, config, pc):
     if "region" not in fields:
         return None, {}
     bias = opcode is Opcode.LOAD_BIAS
-    found = {"tag": tag, "address": BASES[fields["region"].value] + fields["offset"], "bias": int(bias),
-             "vectors": fields["rows"] * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1)}
+    found = {
+        "tag": tag,
+        "address": BASES[fields["region"].value] + fields["offset"],
+        "bias": int(bias),
+        "vectors": fields["rows"] * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1),
+    }
     if opcode is not Opcode.LOAD_WEIGHTS:
         found["row"] = 2 * fields["bias"] if bias else fields["buffer"]
     return "transfer", found
@@ -174,8 +225,11 @@ async def words(ports, rng, *, config, count, kinds):
             cause = Fault.ADDRESS
         name = cause.name if cause is not Fault.NONE else opcode.name
         seen[name] = seen.get(name, 0) + 1
-        ports.set(i__valid=1, i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun), failed=int(failed)),
-                  o__ready=0)
+        ports.set(
+            i__valid=1,
+            i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun), failed=int(failed)),
+            o__ready=0,
+        )
         await ports.settle()
         while not ports.get("i__ready"):
             await ports.tick()
@@ -191,7 +245,11 @@ async def words(ports, rng, *, config, count, kinds):
         if cause is not Fault.NONE:
             for _ in range(3):
                 assert (ports.get("fault"), ports.get("cause"), ports.get("pc"), ports.get("o__valid")) == (
-                    1, cause.value, pc, 0), f"{word:#x}: {cause}"
+                    1,
+                    cause.value,
+                    pc,
+                    0,
+                ), f"{word:#x}: {cause}"
                 ports.set(o__ready=rng.getrandbits(1), i__valid=1)
                 await ports.tick()
                 await ports.settle()
@@ -217,11 +275,18 @@ async def words(ports, rng, *, config, count, kinds):
             got = unpack(layouts[kind], found[kind])
             widths = {field: layouts[kind][field].width for field, _ in layouts[kind]}
             # A stride that is too large for the chip belongs to a loop of one: it is never used.
-            always = {field: value for field, value in right.items()
-                      if kind != "matmul" or "stride" not in field and field != "bias"}
+            always = {
+                field: value for field, value in right.items() if kind != "matmul" or "stride" not in field and field != "bias"
+            }
             assert {field: got[field] for field in always} == always
-            for count_, stride in (("rows0", "rows0_stride"), ("rows1", "rows1_stride"), ("tiles0", "tiles0_stride"),
-                                   ("tiles1", "tiles1_stride"), ("tiles0", "tiles0_acc_stride"), ("tiles1", "tiles1_acc_stride")):
+            for count_, stride in (
+                ("rows0", "rows0_stride"),
+                ("rows1", "rows1_stride"),
+                ("tiles0", "tiles0_stride"),
+                ("tiles1", "tiles1_stride"),
+                ("tiles0", "tiles0_acc_stride"),
+                ("tiles1", "tiles1_acc_stride"),
+            ):
                 if kind == "matmul" and right[count_] > 1:
                     assert got[stride] == right[stride] < 1 << widths[stride]
             if kind == "matmul" and right["start"]:
@@ -238,8 +303,9 @@ async def words(ports, rng, *, config, count, kinds):
     return seen
 
 
-@pytest.mark.parametrize("config", CONFIGS,
-                         ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}")
+@pytest.mark.parametrize(
+    "config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}"
+)
 def test_random(config):
     kinds = sum(exists(config, opcode) for opcode in Opcode) + 4
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=1600, kinds=kinds)

@@ -15,12 +15,14 @@ SPACES = ("host", "buffer", "acc", "bias")
 
 def conflict(a, b):
     """Whether two instructions touch the same place, and one of them writes it."""
+
     def shares(space):
         if space == "host" and a["region"] != b["region"]:
             return False
         x, y = a[space], b[space]
         uses = (x["writes"] and (y["reads"] or y["writes"])) or (x["reads"] and y["writes"])
         return uses and set(range(x["first"], x["last"] + 1)) & set(range(y["first"], y["last"] + 1))
+
     return any(map(shares, SPACES))
 
 
@@ -32,8 +34,11 @@ def random_footprint(rng, space, density):
 
 def random_instruction(rng, number, config, *, space, density, control):
     unit = Unit.CONTROL if rng.random() < control else Unit(rng.randrange(5))
-    footprint = {"unit": unit.value, "region": rng.randrange(2), **{
-        name: random_footprint(rng, space, density if unit is not Unit.CONTROL else 0) for name in SPACES}}
+    footprint = {
+        "unit": unit.value,
+        "region": rng.randrange(2),
+        **{name: random_footprint(rng, space, density if unit is not Unit.CONTROL else 0) for name in SPACES},
+    }
     operations = Dispatcher(config=config).layouts
     tag = {"slot": 0, "pc": number}
     word = {"halt": 0, "footprint": footprint}
@@ -48,22 +53,28 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     layouts = Dispatcher(config=config).layouts
     todo.append({**random_instruction(rng, count, config, space=space, density=0, control=1), "halt": 1})
     footprints = [word["footprint"] for word in todo]
-    given, running, ended = 0, {}, set()        # instructions handed in; slot -> (number, unit) in the units; numbers ended
+    given, running, ended = 0, {}, set()  # instructions handed in; slot -> (number, unit) in the units; numbers ended
     expected, together = {unit: [] for unit in UNITS}, 0
     for number, footprint in enumerate(footprints):
         if footprint["unit"] != Unit.CONTROL.value:
             expected[list(UNITS)[footprint["unit"]]].append(number)
-    handed = {}                                 # slot -> number of MATMULs that their unit has, and that may be blocked
+    handed = {}  # slot -> number of MATMULs that their unit has, and that may be blocked
 
-    waits_for = [{earlier for earlier in range(number) if footprints[earlier]["unit"] != footprint["unit"]
-                  and conflict(footprint, footprints[earlier])} for number, footprint in enumerate(footprints)]
-    queued = {unit: [] for unit in UNITS}       # accepted, and not handed over
+    waits_for = [
+        {
+            earlier
+            for earlier in range(number)
+            if footprints[earlier]["unit"] != footprint["unit"] and conflict(footprint, footprints[earlier])
+        }
+        for number, footprint in enumerate(footprints)
+    ]
+    queued = {unit: [] for unit in UNITS}  # accepted, and not handed over
     # Cycles since the next instruction came, less one for each that it is compared with; and since there is room for it.
     compared = room = 0
     # The first in each queue, and of the MATMULs that are handed over, and the cycles since what it waits for has ended.
     free = dict.fromkeys([*UNITS, "handed"], ([], 0))
     accepted_at = {}
-    known, on_bus = set(), set()                # numbers ended, those of what ends on the bus a cycle later
+    known, on_bus = set(), set()  # numbers ended, those of what ends on the bus a cycle later
 
     def begins(slot, number, unit):
         assert waits_for[number] <= ended, f"{number} begins before {waits_for[number] - ended} have ended"
@@ -81,8 +92,13 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             mine = [slot for slot, (number, owner) in sorted(running.items(), key=lambda entry: entry[1][0]) if owner == unit]
             if mine and (together >= least or idle > 50) and rng.random() < ends:
                 done[unit] = mine[0]
-            ports.set(**{f"{unit}__done": unit in done, f"{unit}__done_slot": done.get(unit, rng.randrange(config.in_flight)),
-                         f"{unit}__op__ready": rng.random() < ready})
+            ports.set(
+                **{
+                    f"{unit}__done": unit in done,
+                    f"{unit}__done_slot": done.get(unit, rng.randrange(config.in_flight)),
+                    f"{unit}__op__ready": rng.random() < ready,
+                }
+            )
         await ports.settle()
         in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
         assert in_flight <= config.in_flight
@@ -133,8 +149,12 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
                 assert in_flight == 0, f"SYNC {given} passes with {in_flight} in flight"
             given, moved = given + 1, True
             unit = footprints[min(given, count)]["unit"]
-            room, compared = 0, -sum(footprints[number]["unit"] not in (unit, Unit.CONTROL.value)
-                                     for number in range(given) if number not in ended)
+            room, compared = (
+                0,
+                -sum(
+                    footprints[number]["unit"] not in (unit, Unit.CONTROL.value) for number in range(given) if number not in ended
+                ),
+            )
         known |= on_bus
         on_bus = {running[slot][0] for unit, slot in done.items() if unit in ("load", "weights", "store")}
         for slot in done.values():
@@ -149,10 +169,15 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
 
 
 @pytest.mark.parametrize("in_flight", [4, 16, 32])
-@pytest.mark.parametrize("case", [
-    dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02),     # dense
-    dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0),    # hardly ever in each other's way
-    dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)], ids=lambda case: f"space{case['space']}")
+@pytest.mark.parametrize(
+    "case",
+    [
+        dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02),  # dense
+        dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0),  # hardly ever in each other's way
+        dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1),
+    ],
+    ids=lambda case: f"space{case['space']}",
+)
 def test_random(in_flight, case):
     config = Config(n=4, in_flight=in_flight, **PLAIN)
     least = 4 if case["space"] == 200 and in_flight > 4 else 0

@@ -35,20 +35,37 @@ def everything():
 
 def test_icarus(verilog, tmp_path):
     (tmp_path / "tpu.v").write_text(verilog)
-    done = subprocess.run(["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tpu", "-o", "tpu.vvp", "tpu.v"],
-                          cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tpu", "-o", "tpu.vvp", "tpu.v"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("sizes", [{"n": 2, "cell_stages": 9, "bus_width": 32, "address_width": 40} | PLAIN, EVERYTHING,
-                                   *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in (
-                                       {}, {"n": 32}, {"n": 8, "table_lanes": 8}))], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"n": 2, "cell_stages": 9, "bus_width": 32, "address_width": 40} | PLAIN,
+        EVERYTHING,
+        *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in ({}, {"n": 32}, {"n": 8, "table_lanes": 8})),
+    ],
+    ids=str,
+)
 def test_verilator_lint(sizes, tmp_path):
     """All warnings, but those that the file itself waives."""
     (tmp_path / "tpu.v").write_text(to_verilog(Config(**sizes)))
     tool = find_verilator()
-    done = subprocess.run([tool.program, "--lint-only", "-Wall", "--top-module", "tpu", "tpu.v"], cwd=tmp_path,
-                          capture_output=True, text=True, timeout=300, env=os.environ | tool.environment)
+    done = subprocess.run(
+        [tool.program, "--lint-only", "-Wall", "--top-module", "tpu", "tpu.v"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | tool.environment,
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
@@ -87,8 +104,14 @@ def test_verilator_lint_of_the_largest(largest, tmp_path):
     (tmp_path / "tpu.v").write_text(largest)
     (tmp_path / "rows.vlt").write_text('`verilator_config\nhier_block -module "tpu_row"\n')
     tool = find_verilator()
-    done = subprocess.run([tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"],
-                          cwd=tmp_path, capture_output=True, text=True, timeout=300, env=os.environ | tool.environment)
+    done = subprocess.run(
+        [tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | tool.environment,
+    )
     assert done.returncode == 0 and "%" not in done.stdout + done.stderr, done.stderr
 
 
@@ -116,11 +139,19 @@ def test_module_names(everything):
 def written_by(python, seed):
     """The text of a core, by another interpreter with this one's packages, whose hashes differ."""
     root = Path(__file__).parents[2]
-    code = ("import sys; from amaranth_tpu.hw.config import Config; from amaranth_tpu.hw.verilog.export import to_verilog; "
-            f"sys.stdout.write(to_verilog(Config(**{EVERYTHING})))")
+    code = (
+        "import sys; from amaranth_tpu.hw.config import Config; from amaranth_tpu.hw.verilog.export import to_verilog; "
+        f"sys.stdout.write(to_verilog(Config(**{EVERYTHING})))"
+    )
     paths = os.pathsep.join([str(root), sysconfig.get_path("purelib")])
-    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": paths}).stdout
+    return subprocess.run(
+        [python, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": paths},
+    ).stdout
 
 
 def test_deterministic(everything):
@@ -133,8 +164,9 @@ def _other_pythons():
     for minor in range(11, 20):
         program = shutil.which(f"python3.{minor}")
         if program and minor != sys.version_info.minor:
-            done = subprocess.run([program, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True,
-                                  timeout=60)
+            done = subprocess.run(
+                [program, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, timeout=60
+            )
             found += [program] if done.stdout.strip() == str(minor) else []
     return found
 
@@ -162,17 +194,23 @@ def test_names_from_source():
     with names_from_source():
         place = Place()
         plain = Signal(3)
-        second = plain      # 3.13 stores and loads in one instruction
-        place.attribute = Signal(
-            4,
-        )
+        second = plain  # 3.13 stores and loads in one instruction
+        place.attribute = Signal(4)
         one, (two, three) = Signal(), (Signal.like(plain), Signal())
         annotated: Signal = Signal()
         assert (walrus := Signal()).name == "walrus"
         first = same = Signal()
         several = [Signal() for _ in range(2)]
     assert [second.name, place.attribute.name, one.name, two.name, three.name, annotated.name, same.name, walrus.name] == [
-        "plain", "attribute", "one", "two", "three", "annotated", "first", "walrus"]
+        "plain",
+        "attribute",
+        "one",
+        "two",
+        "three",
+        "annotated",
+        "first",
+        "walrus",
+    ]
     assert [signal.name for signal in (*several, first)] == ["$signal", "$signal", "first"]
     theirs = Signal()
     assert theirs.name == "theirs"
@@ -209,8 +247,18 @@ def test_port_list(verilog):
     assert seen == sorted(seen, key=seen.index)
 
 
-@pytest.mark.parametrize("module", ["tpu_cell", "tpu_row", "tpu_unified_buffer_lane", "tpu_weight_fifo_lane",
-                                    "tpu_accumulator_column", "tpu_activation_lane", "tpu_band"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "tpu_cell",
+        "tpu_row",
+        "tpu_unified_buffer_lane",
+        "tpu_weight_fifo_lane",
+        "tpu_accumulator_column",
+        "tpu_activation_lane",
+        "tpu_band",
+    ],
+)
 def test_repeated_modules_are_written_once(verilog, module):
     assert verilog.count(f"\nmodule {module} (") == 1
 
@@ -223,8 +271,10 @@ def test_memories_are_synchronous(verilog):
 
 
 def test_hardware_needs_neither_numpy_nor_cocotb():
-    code = ("import sys; sys.modules['numpy'] = sys.modules['cocotb'] = None; "
-            "import amaranth_tpu.hw.verilog.export, amaranth_tpu.hw.tpu")
+    code = (
+        "import sys; sys.modules['numpy'] = sys.modules['cocotb'] = None; "
+        "import amaranth_tpu.hw.verilog.export, amaranth_tpu.hw.tpu"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
 
 

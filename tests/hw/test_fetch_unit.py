@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.operations import instruction_layout
 from amaranth_tpu.sim.rtl.ports import simulate, unpack
 from seeds import seed
 
-BASE = 0x1F80       # a page's end is near
+BASE = 0x1F80  # a page's end is near
 
 
 async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=None, base=BASE):
@@ -23,10 +23,13 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
     while overruns < 5:
         ready, accepts = rng.random() < takes, rng.random() < 0.7
         beat = due.pop(0) if due and rng.random() < answers else None
-        ports.set(o__ready=ready, host__request__ready=accepts, host__answer__valid=beat is not None and beat != fail,
-                  host__answer__error=beat is not None and beat == fail,
-                  host__answer__data=rng.getrandbits(32) if beat is None else
-                  sum(memory[beat + i] << 8 * i for i in range(bus_bytes)))
+        ports.set(
+            o__ready=ready,
+            host__request__ready=accepts,
+            host__answer__valid=beat is not None and beat != fail,
+            host__answer__error=beat is not None and beat == fail,
+            host__answer__data=rng.getrandbits(32) if beat is None else sum(memory[beat + i] << 8 * i for i in range(bus_bytes)),
+        )
         await ports.settle()
         if ports.get("host__request__valid") and accepts:
             request = unpack(burst_request(32), ports.get("host__request__payload"))
@@ -54,11 +57,16 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
 @pytest.mark.parametrize("bus_bytes, step", [(4, 32), (8, 32), (32, 32), (64, 64)])
 @pytest.mark.parametrize("takes, answers", [(1, 1), (0.1, 0.9), (1, 0.1)])
 def test_random(bus_bytes, step, takes, answers):
-    for size, pc in ((40 * step, 0), (7 * step + step // 2, 2 * step), (3 * step, 3 * step), (step - 1, 0), (0, 0),
-                     (2 * step, 1 << 20)):
+    for size, pc in (
+        (40 * step, 0),
+        (7 * step + step // 2, 2 * step),
+        (3 * step, 3 * step),
+        (step - 1, 0),
+        (0, 0),
+        (2 * step, 1 << 20),
+    ):
         unit = FetchUnit(address_width=32, bus_width=8 * bus_bytes, instruction_bytes=step)
-        count = simulate(unit, fetch, seed=seed(), size=size, pc=pc, bus_bytes=bus_bytes, step=step, takes=takes,
-                         answers=answers)
+        count = simulate(unit, fetch, seed=seed(), size=size, pc=pc, bus_bytes=bus_bytes, step=step, takes=takes, answers=answers)
         assert count == (max(0, size - pc) // step, [])
 
 
@@ -71,5 +79,7 @@ def test_what_is_not_aligned_is_the_end(base, pc):
 def test_error():
     """An instruction with a beat that could not be read is marked; those around it are not."""
     unit = FetchUnit(address_width=32, bus_width=64, instruction_bytes=32)
-    assert simulate(unit, fetch, seed=seed(), size=640, pc=32, bus_bytes=8, step=32, takes=0.5, answers=0.5,
-                    fail=136) == (19, [128])
+    assert simulate(unit, fetch, seed=seed(), size=640, pc=32, bus_bytes=8, step=32, takes=0.5, answers=0.5, fail=136) == (
+        19,
+        [128],
+    )

@@ -41,13 +41,20 @@ def stream(run, table, x, w=None, keep=3):
     columns = {"x": packed(x >> 16, 16), "between": packed(x >> 4 & 0xFFF, 12)} | ({} if w is None else {"w": packed(w, 16)})
     inputs = {name: np.zeros(cycles, np.uint32) for name in columns}
     for name, column in columns.items():
-        inputs[name][loads:loads + count] = column
+        inputs[name][loads : loads + count] = column
     constant = {
-        "enable": 1, "first": first, "linear_low": linear_low, "linear_high": linear_high, "keep": keep,
-        "multiply": w is not None, "write": np.arange(cycles) < loads, "word": np.arange(cycles) % TABLE_WORDS,
-        "data": np.concatenate([words[:loads], np.zeros(cycles - loads, np.uint16)])}
+        "enable": 1,
+        "first": first,
+        "linear_low": linear_low,
+        "linear_high": linear_high,
+        "keep": keep,
+        "multiply": w is not None,
+        "write": np.arange(cycles) < loads,
+        "word": np.arange(cycles) % TABLE_WORDS,
+        "data": np.concatenate([words[:loads], np.zeros(cycles - loads, np.uint16)]),
+    }
     inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), cycles) for name, column in constant.items()}
-    found = run(**inputs)["o"][loads + LATENCY:]
+    found = run(**inputs)["o"][loads + LATENCY :]
     return np.stack([found & 0xFFFF, found >> 16], axis=1)
 
 
@@ -71,8 +78,12 @@ def test_functions(function):
 
 def random_table(rng):
     """Of any bits: infinities, NaNs and subnormals too."""
-    return Table(int(rng.integers(0, 241)), int(rng.integers(0, 4)), int(rng.integers(0, 4)),
-                 rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16))
+    return Table(
+        int(rng.integers(0, 241)),
+        int(rng.integers(0, 4)),
+        int(rng.integers(0, 4)),
+        rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16),
+    )
 
 
 def test_random_tables():
@@ -113,8 +124,11 @@ def test_waits():
     # Inputs that read these entries.
     x = [place >> 11 << 15 | ((place >> 7 & 15) + table.first << 7 | place & 127) for place in places]
     between, w, products = ([rng.getrandbits(bits) for _ in x] for bits in (12, 16, 1))
-    steps = [*((*load, 0, 0, 0, 0) for load in loads),
-             *((0, 0, 0, *given) for given in zip(x, between, w, products)), *[(0,) * 7] * LATENCY]
+    steps = [
+        *((*load, 0, 0, 0, 0) for load in loads),
+        *((0, 0, 0, *given) for given in zip(x, between, w, products)),
+        *[(0,) * 7] * LATENCY,
+    ]
     enable, index = [], []
     for step in range(len(steps)):
         while rng.random() < 0.4:
@@ -126,7 +140,7 @@ def test_waits():
     inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(names)}
     constant = {"keep": [1] * len(enable), "first": [table.first] * len(enable)}
     found = simulate_columns(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]
-    moved = np.flatnonzero(enable)[len(loads) + LATENCY:]
+    moved = np.flatnonzero(enable)[len(loads) + LATENCY :]
     sums = np.array(x, np.uint32) << np.uint32(16) | np.array(between, np.uint32) << np.uint32(4)
     expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(sums, Table(table.first, 0, 0, table.words)))
     assert (found[moved] == expected).all()

@@ -22,12 +22,36 @@ SOC = "amaranth-tpu:example:soc"
 
 def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environment=None):
     """Runs fusesoc in `place`; what it said, and its status."""
-    here = Path(sys.executable).parent      # generators are run by the first python3 on PATH
-    env = os.environ | {"PATH": os.pathsep.join([*path, str(here), os.environ["PATH"]]), "XDG_CONFIG_HOME": str(place),
-                        "XDG_DATA_HOME": str(place)} | (environment or {})
-    done = subprocess.run([here / "fusesoc", "--cores-root", ROOT / "hw", "--cores-root", ROOT / "sim", "run",
-                           *(f"--flag={flag}" for flag in flags), f"--target={target}", core, *words], cwd=place, env=env,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)
+    here = Path(sys.executable).parent  # generators are run by the first python3 on PATH
+    env = (
+        os.environ
+        | {
+            "PATH": os.pathsep.join([*path, str(here), os.environ["PATH"]]),
+            "XDG_CONFIG_HOME": str(place),
+            "XDG_DATA_HOME": str(place),
+        }
+        | (environment or {})
+    )
+    done = subprocess.run(
+        [
+            here / "fusesoc",
+            "--cores-root",
+            ROOT / "hw",
+            "--cores-root",
+            ROOT / "sim",
+            "run",
+            *(f"--flag={flag}" for flag in flags),
+            f"--target={target}",
+            core,
+            *words,
+        ],
+        cwd=place,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+    )
     return done.stdout, done.returncode
 
 
@@ -48,7 +72,7 @@ def check_that_it_fails(place, lines, step):
     """When one bit of what the host expects in this step is changed."""
     index = next(index for index, line in enumerate(lines) if line.endswith(step) and line[0] in "23")
     _, address, data = lines[index].split()[0].split("_")
-    changed = [*lines[:index], f"2_{address}_{int(data, 16) ^ 1 << 12:08x}", *lines[index + 1:]]
+    changed = [*lines[:index], f"2_{address}_{int(data, 16) ^ 1 << 12:08x}", *lines[index + 1 :]]
     (place / "changed.hex").write_text("\n".join(changed) + "\n")
     said, status = fusesoc(place, "--script", place / "changed.hex")
     assert status != 0 and "passed" not in said, said
@@ -97,17 +121,21 @@ def test_other_sizes(tmp_path):
 @pytest.mark.parametrize("core", [SOC, pytest.param("amaranth-tpu:ip:tpu", marks=pytest.mark.slow)])
 def test_lint(core, tmp_path):
     tool = find_verilator()
-    said, status = fusesoc(tmp_path, target="lint", core=core, path=[str(Path(tool.program).parent)],
-                           environment=tool.environment)
+    said, status = fusesoc(
+        tmp_path, target="lint", core=core, path=[str(Path(tool.program).parent)], environment=tool.environment
+    )
     assert status == 0 and "%Warning" not in said, said
 
 
-@pytest.mark.parametrize("script, parameters, message", [
-    ("hw/fusesoc_generator.py", "{n: 5}", "n must be a power of two"),
-    ("hw/fusesoc_generator.py", "{m: 4}", "unexpected keyword argument 'm'"),
-    ("hw/examples/soc/program.py", "{core: {n: 4}}", "needs the parameter 'seed'"),
-    ("hw/examples/soc/program.py", "{core: {n: 4}, widths: [4, 4], batch: 0, runs: 1, seed: 1}", "batch must be an integer"),
-])
+@pytest.mark.parametrize(
+    "script, parameters, message",
+    [
+        ("hw/fusesoc_generator.py", "{n: 5}", "n must be a power of two"),
+        ("hw/fusesoc_generator.py", "{m: 4}", "unexpected keyword argument 'm'"),
+        ("hw/examples/soc/program.py", "{core: {n: 4}}", "needs the parameter 'seed'"),
+        ("hw/examples/soc/program.py", "{core: {n: 4}, widths: [4, 4], batch: 0, runs: 1, seed: 1}", "batch must be an integer"),
+    ],
+)
 def test_bad_parameters(script, parameters, message, tmp_path):
     (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {parameters}}}\n")
     done = subprocess.run([sys.executable, ROOT / script, "input.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60)

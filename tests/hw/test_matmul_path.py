@@ -30,19 +30,37 @@ class MatmulPath(wiring.Component):
     def __init__(self, config):
         self.config = config
         n = config.n
-        self.unit = MatmulUnit(n=n, lead=config.lead, latency=config.latency, read_latency=config.read_latency,
-                               matmul=matmul_layout(config), pass_=pass_layout(config))
+        self.unit = MatmulUnit(
+            n=n,
+            lead=config.lead,
+            latency=config.latency,
+            read_latency=config.read_latency,
+            matmul=matmul_layout(config),
+            pass_=pass_layout(config),
+        )
         self.fifo = WeightFifo(n=n, tiles=config.weight_fifo_depth, skew=config.latency)
         self.buffer = UnifiedBuffer(n=n, depth=config.unified_buffer_depth, skew=config.latency)
         self.array = SystolicArray(n=n, stages=config.cell_stages)
-        self.accumulators = Accumulators(n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth,
-                                         latency=config.read_latency)
-        self.taken = {"fifo": ("write", "write_data", "freed"), "buffer": ("port_address", "port_write", "port_i"),
-                      "unit": ("issued", "write", "write_row"), "array": ("sums_o",),
-                      "accumulators": ("out_row", "out_read", "out", "bias_write", "bias_write_row", "bias_data")}
-        super().__init__({"port": In(unit_port(matmul_layout(config))),
-                          **{f"{block}_{port}": getattr(self, block).signature.members[port]
-                             for block, ports in self.taken.items() for port in ports}})
+        self.accumulators = Accumulators(
+            n=n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency
+        )
+        self.taken = {
+            "fifo": ("write", "write_data", "freed"),
+            "buffer": ("port_address", "port_write", "port_i"),
+            "unit": ("issued", "write", "write_row"),
+            "array": ("sums_o",),
+            "accumulators": ("out_row", "out_read", "out", "bias_write", "bias_write_row", "bias_data"),
+        }
+        super().__init__(
+            {
+                "port": In(unit_port(matmul_layout(config))),
+                **{
+                    f"{block}_{port}": getattr(self, block).signature.members[port]
+                    for block, ports in self.taken.items()
+                    for port in ports
+                },
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -51,10 +69,18 @@ class MatmulPath(wiring.Component):
             m.submodules[name] = getattr(self, name)
         connect(m, flipped(self.port), unit.port)
         m.d.comb += [buffer.address.eq(unit.address), fifo.switch.eq(unit.switch), unit.coming.eq(fifo.coming)]
-        m.d.comb += [getattr(accumulators, name).eq(getattr(unit, name))
-                     for name in ("read_row", "start", "bias_row", "write", "write_row")]
-        pairs = ((array.x_i, buffer.x), (array.w_i, fifo.w), (array.mark_i, fifo.marks), (array.switch_i, fifo.switches),
-                 (array.sums_i, accumulators.top), (accumulators.bottom, array.sums_o))
+        m.d.comb += [
+            getattr(accumulators, name).eq(getattr(unit, name))
+            for name in ("read_row", "start", "bias_row", "write", "write_row")
+        ]
+        pairs = (
+            (array.x_i, buffer.x),
+            (array.w_i, fifo.w),
+            (array.mark_i, fifo.marks),
+            (array.switch_i, fifo.switches),
+            (array.sums_i, accumulators.top),
+            (accumulators.bottom, array.sums_o),
+        )
         m.d.comb += [to.eq(what) for to, what in pairs]
         for block, ports in self.taken.items():
             for port in ports:
@@ -83,8 +109,12 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
     n = config.n
     buffer = [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(config.unified_buffer_depth)]
     biases = [[binary32_bits(rng, wild) for _ in range(n)] for _ in range(config.bias_depth)]
-    tiles = [[[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(n)]       # [tile][row][column]
-             for operation in matmuls for pass_ in passes(operation) if not pass_["keep"]]
+    tiles = [
+        [[bfloat16_bits(rng, wild) for _ in range(n)] for _ in range(n)]  # [tile][row][column]
+        for operation in matmuls
+        for pass_ in passes(operation)
+        if not pass_["keep"]
+    ]
     for row in range(max(len(buffer), len(biases))):
         if row < len(buffer):
             ports.set(buffer_port_write=1, buffer_port_address=row, buffer_port_i=joined(buffer[row], 16))
@@ -95,7 +125,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 
     # The golden model
     sums = np.zeros((config.accumulator_depth, n), np.float32)
-    tile, next_tile, results = None, iter(tiles), []        # results: (row, sums), in order
+    tile, next_tile, results = None, iter(tiles), []  # results: (row, sums), in order
     for operation in matmuls:
         for pass_ in passes(operation):
             tile = tile if pass_["keep"] else values(next(next_tile), 16)
@@ -106,10 +136,13 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 
     written = freed = done = 0
     slots = [operation["tag"]["slot"] for operation in matmuls]
-    todo, offered, issued, returned = list(matmuls), None, [], []      # returned: sums, by the cycle of their column 0
+    todo, offered, issued, returned = list(matmuls), None, [], []  # returned: sums, by the cycle of their column 0
     while True:
-        write = written < n * len(tiles) and (written % n or written // n - freed < config.weight_fifo_depth) \
+        write = (
+            written < n * len(tiles)
+            and (written % n or written // n - freed < config.weight_fifo_depth)
             and rng.random() < weights_pace
+        )
         if write:
             tile, column = divmod(written, n)
             ports.set(fifo_write_data=joined([tiles[tile][r][column] for r in range(n)], 16))
@@ -126,7 +159,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
             assert results, f"cycle {ports.cycle}: a row too many"
             row, returned[-1] = results.pop(0)
             assert ports.get("unit_write_row") == row, f"cycle {ports.cycle}: writes row {ports.get('unit_write_row')}, not {row}"
-        for column, found in enumerate(ports.lanes("array_sums_o", n)[:len(returned)]):
+        for column, found in enumerate(ports.lanes("array_sums_o", n)[: len(returned)]):
             right = found if returned[-1 - column] is None else returned[-1 - column][column]
             assert found == right, f"cycle {ports.cycle}: column {column} is {found:08x}, not {right:08x}"
         if offered is not None and ports.get("port__op__ready"):
@@ -152,9 +185,19 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
     return issued
 
 
-@pytest.mark.parametrize("n, stages, count, wild, weights_pace", [
-    (2, 1, 8, 0, 1), (2, 2, 8, 0.02, 0.4), (2, 3, 8, 0, 1), (2, 3, 8, 0.02, 0.4), (2, 4, 8, 0, 0.4), (2, 8, 8, 0, 1),
-    (4, 3, 3, 0.003, 1), (4, 5, 2, 0, 0.4)])
+@pytest.mark.parametrize(
+    "n, stages, count, wild, weights_pace",
+    [
+        (2, 1, 8, 0, 1),
+        (2, 2, 8, 0.02, 0.4),
+        (2, 3, 8, 0, 1),
+        (2, 3, 8, 0.02, 0.4),
+        (2, 4, 8, 0, 0.4),
+        (2, 8, 8, 0, 1),
+        (4, 3, 3, 0.003, 1),
+        (4, 5, 2, 0, 0.4),
+    ],
+)
 def test_random(n, stages, count, wild, weights_pace):
     config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=16, bias_depth=8, weight_fifo_depth=4)
     rng = random.Random(seed())
@@ -179,7 +222,19 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
     length = max(1, n * factor // 2)
     way = 1 + config.lead + n * config.latency
     matmul = random_matmul(random.Random(seed()), config, keep=0)
-    matmul.update(start=int(length < way + 3), rows=length, rows0=length, rows0_stride=1, rows1_stride=0, tiles0=6,
-                  tiles0_stride=3, tiles0_acc_stride=0, tiles1=1, buffer=0, acc=0, bias=0)
+    matmul.update(
+        start=int(length < way + 3),
+        rows=length,
+        rows0=length,
+        rows0_stride=1,
+        rows1_stride=0,
+        tiles0=6,
+        tiles0_stride=3,
+        tiles0_acc_stride=0,
+        tiles1=1,
+        buffer=0,
+        acc=0,
+        bias=0,
+    )
     issued = simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=[matmul], wild=0, weights_pace=1)
     assert issued == [issued[0] + tile * max(length, n) + row for tile in range(6) for row in range(length)]

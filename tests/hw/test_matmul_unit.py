@@ -23,7 +23,7 @@ async def operations(ports, rng, *, config, todo, offers, tile):
     read_after = 1 + lead - config.read_latency
     way = 1 + lead + n * config.latency
     layout, todo = matmul_layout(config), list(todo)
-    due = []                    # rows to come: (buffer, acc, bias or None, operation to end or None, needs a new tile)
+    due = []  # rows to come: (buffer, acc, bias or None, operation to end or None, needs a new tile)
     reads, writes, written, ends = {}, {}, {}, []
     offered, loaded_at, switched, quiet = None, 0, False, 0
     issued = []
@@ -45,7 +45,8 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             reads[now + read_after] = acc, bias
             writes[now + way] = acc
             assert bias is not None or written.get(acc, -1) < now + read_after, (
-                f"cycle {now}: row {acc} is read, and still under way")
+                f"cycle {now}: row {acc} is read, and still under way"
+            )
             written[acc] = now + way
             if ending is not None:
                 ends.append((now + way + n - 1, ending))
@@ -81,8 +82,15 @@ async def operations(ports, rng, *, config, todo, offers, tile):
             for pass_ in passes(offered):
                 for index, (buffer, acc) in enumerate(rows(pass_)):
                     ending = pass_["last"] and index == pass_["rows"] - 1
-                    due.append((buffer, acc, pass_.get("bias"), offered["tag"]["slot"] if ending else None,
-                                not pass_["keep"] if index == 0 else None))
+                    due.append(
+                        (
+                            buffer,
+                            acc,
+                            pass_.get("bias"),
+                            offered["tag"]["slot"] if ending else None,
+                            not pass_["keep"] if index == 0 else None,
+                        )
+                    )
         busy = offered or todo or due or writes
         if accepted:
             offered = None
@@ -107,8 +115,14 @@ async def runs(ports, rng, *, config, todo, offers, tile):
 
 
 def unit(config):
-    return MatmulUnit(n=config.n, lead=config.lead, latency=config.latency, read_latency=config.read_latency,
-                      matmul=matmul_layout(config), pass_=pass_layout(config))
+    return MatmulUnit(
+        n=config.n,
+        lead=config.lead,
+        latency=config.latency,
+        read_latency=config.read_latency,
+        matmul=matmul_layout(config),
+        pass_=pass_layout(config),
+    )
 
 
 @pytest.mark.parametrize("n, stages", [(2, 1), (2, 3), (2, 8), (4, 2), (4, 3), (4, 4), (8, 3), (8, 5)])
@@ -117,8 +131,9 @@ def test_random(n, stages, offers, slowest):
     config = configuration(n, stages)
     rng = random.Random(seed())
     todo = [random_matmul(rng, config, keep=0 if index == 0 else rng.getrandbits(1)) for index in range(15)]
-    simulate(unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers,
-             tile=lambda rng: rng.randrange(2, slowest + 2))
+    simulate(
+        unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers, tile=lambda rng: rng.randrange(2, slowest + 2)
+    )
 
 
 def test_idle():
@@ -136,7 +151,20 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, length):
     config = configuration(n, stages)
     rng = random.Random(seed())
     matmul = random_matmul(rng, config, start=1, keep=0)
-    matmul.update(rows=length, rows0=length, rows0_stride=1, rows1_stride=0, tiles0=3, tiles0_stride=1, tiles0_acc_stride=0,
-                  tiles1=2, tiles1_stride=3, tiles1_acc_stride=length, bias=2, buffer=0, acc=0)
+    matmul.update(
+        rows=length,
+        rows0=length,
+        rows0_stride=1,
+        rows1_stride=0,
+        tiles0=3,
+        tiles0_stride=1,
+        tiles0_acc_stride=0,
+        tiles1=2,
+        tiles1_stride=3,
+        tiles1_acc_stride=length,
+        bias=2,
+        buffer=0,
+        acc=0,
+    )
     issued = simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul] * 2, offers=1, tile=lambda rng: n)
     assert issued == [issued[0] + tile * max(length, n) + row for tile in range(12) for row in range(length)]

@@ -12,13 +12,38 @@ from amaranth_tpu.sim.rtl.streams import Block, SideBySide, compile_block, simul
 from seeds import seed
 
 SPECIALS = [
-    0x0000, 0x0001, 0x0040, 0x007F,             # zero, subnormals
-    0x0080, 0x0081, 0x00FF, 0x0100,             # least normals
-    0x1F80, 0x1FFF, 0x2000, 0x2001, 0x207F,     # about 2^-63: products about the least normal
-    0x3F00, 0x3F7F, 0x3F80, 0x3F81, 0x3FB5, 0x3FFF, 0x4000,
-    0x5F00, 0x5F7F, 0x5F80, 0x5FB5, 0x5FFF,     # about 2^64: products about the largest
-    0x7F00, 0x7F7F, 0x7F80,                     # largest, infinity
-    0x7F81, 0x7FC0, 0x7FC1, 0x7FFF,             # NaNs
+    0x0000,
+    0x0001,
+    0x0040,
+    0x007F,  # zero, subnormals
+    0x0080,
+    0x0081,
+    0x00FF,
+    0x0100,  # least normals
+    0x1F80,
+    0x1FFF,
+    0x2000,
+    0x2001,
+    0x207F,  # about 2^-63: products about the least normal
+    0x3F00,
+    0x3F7F,
+    0x3F80,
+    0x3F81,
+    0x3FB5,
+    0x3FFF,
+    0x4000,
+    0x5F00,
+    0x5F7F,
+    0x5F80,
+    0x5FB5,
+    0x5FFF,  # about 2^64: products about the largest
+    0x7F00,
+    0x7F7F,
+    0x7F80,  # largest, infinity
+    0x7F81,
+    0x7FC0,
+    0x7FC1,
+    0x7FFF,  # NaNs
 ]
 
 
@@ -32,11 +57,12 @@ def check(run, x, w, leads=LEADS):
     outputs = run(x=np.concatenate([x, last]), w=np.concatenate([w, last]))
     expected = golden.multiply(x, w)
     for lead in leads:
-        found = outputs[f"o_{lead}"][lead:lead + len(x)]
+        found = outputs[f"o_{lead}"][lead : lead + len(x)]
         wrong = np.flatnonzero(found != expected)
         assert not len(wrong), (
             f"lead {lead}: {len(wrong)} of {len(x)} wrong, first {x[wrong[0]]:04x} * {w[wrong[0]]:04x} = "
-            f"{found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}")
+            f"{found[wrong[0]]:08x}, not {expected[wrong[0]]:08x}"
+        )
 
 
 def simulated(leads=LEADS):
@@ -63,15 +89,15 @@ def test_by_hand():
     """Numbers worked out by hand, to be sure of the golden model's side too."""
     table = [
         # x       w       x * w
-        (0x3FC0, 0x3FC0, 0x40100000),       # 1.5 * 1.5
+        (0x3FC0, 0x3FC0, 0x40100000),  # 1.5 * 1.5
         (0x3FC0, 0xC000, 0xC0400000),
-        (0x3F81, 0x3F81, 0x3F820200),       # the product keeps all of its 16 significant bits
+        (0x3F81, 0x3F81, 0x3F820200),  # the product keeps all of its 16 significant bits
         (0xBF80, 0x0000, 0x80000000),
         (0x7F80, 0xC000, 0xFF800000),
-        (0x7F80, 0x0001, 0x7FC00000),       # a subnormal operand is zero, and infinity times zero is no number
+        (0x7F80, 0x0001, 0x7FC00000),  # a subnormal operand is zero, and infinity times zero is no number
         (0x0001, 0xFF7F, 0x80000000),
-        (0x2000, 0x2000, 0x00800000),       # 2^-63 * 2^-63: the least normal
-        (0x2000, 0x9FFF, 0x80000000),       # just below it
+        (0x2000, 0x2000, 0x00800000),  # 2^-63 * 2^-63: the least normal
+        (0x2000, 0x9FFF, 0x80000000),  # just below it
         (0x7F7F, 0xC000, 0xFF800000),
         (0xFF81, 0x3F80, 0x7FC00000),
     ]

@@ -8,20 +8,42 @@ from amaranth_tpu.hw.fpga.multiplier_registers import move_registers
 
 
 def register(d, q, **parameters):
-    return {"type": "TRELLIS_FF", "parameters": {"CEMUX": "1 ", "CLKMUX": "CLK", **parameters},
-            "port_directions": {"CLK": "input", "LSR": "input", "DI": "input", "Q": "output"},
-            "connections": {"CLK": [2], "LSR": ["0"], "DI": [d], "Q": [q]}}
+    return {
+        "type": "TRELLIS_FF",
+        "parameters": {"CEMUX": "1 ", "CLKMUX": "CLK", **parameters},
+        "port_directions": {"CLK": "input", "LSR": "input", "DI": "input", "Q": "output"},
+        "connections": {"CLK": [2], "LSR": ["0"], "DI": [d], "Q": [q]},
+    }
 
 
 def design():
     """A product of two times one bit, registers around it; the register of A0 is read by a LUT too."""
     pins = {"A0": [11], "A1": ["1"], "B0": [12], "P0": [13], "P1": [14], "P2": [99]}
-    return {"modules": {"top": {"ports": {"q": {"bits": [23, 24, 25]}}, "cells": {
-        "a": register(3, 11), "b": register(4, 12), "p": register(13, 23), "q": register(14, 24),
-        "lut": {"type": "LUT4", "parameters": {}, "port_directions": {"A": "input", "Z": "output"},
-                "connections": {"A": [11], "Z": [25]}},
-        "multiplier": {"type": "MULT18X18D", "parameters": {}, "connections": pins,
-                       "port_directions": {pin: "output" if pin[0] == "P" else "input" for pin in pins}}}}}}
+    return {
+        "modules": {
+            "top": {
+                "ports": {"q": {"bits": [23, 24, 25]}},
+                "cells": {
+                    "a": register(3, 11),
+                    "b": register(4, 12),
+                    "p": register(13, 23),
+                    "q": register(14, 24),
+                    "lut": {
+                        "type": "LUT4",
+                        "parameters": {},
+                        "port_directions": {"A": "input", "Z": "output"},
+                        "connections": {"A": [11], "Z": [25]},
+                    },
+                    "multiplier": {
+                        "type": "MULT18X18D",
+                        "parameters": {},
+                        "connections": pins,
+                        "port_directions": {pin: "output" if pin[0] == "P" else "input" for pin in pins},
+                    },
+                },
+            }
+        }
+    }
 
 
 def test_moves():
@@ -30,17 +52,29 @@ def test_moves():
     cells = netlist["modules"]["top"]["cells"]
     multiplier = cells["multiplier"]
     assert set(cells) == {"a", "lut", "multiplier"}
-    assert multiplier["connections"] == {"A0": [3], "A1": ["1"], "B0": [4], "P0": [23], "P1": [24], "P2": [99],
-                                         "CLK0": [2], "CE0": ["1"], "RST0": ["0"]}
+    assert multiplier["connections"] == {
+        "A0": [3],
+        "A1": ["1"],
+        "B0": [4],
+        "P0": [23],
+        "P1": [24],
+        "P2": [99],
+        "CLK0": [2],
+        "CE0": ["1"],
+        "RST0": ["0"],
+    }
     assert multiplier["parameters"] == dict.fromkeys(("REG_INPUTA_CLK", "REG_INPUTB_CLK", "REG_OUTPUT_CLK"), "CLK0")
 
 
-@pytest.mark.parametrize("change, left, moved", [
-    (lambda cells: cells["b"]["parameters"].update(CEMUX="CE"), "ab", 1),
-    (lambda cells: cells["b"]["connections"].update(LSR=[7]), "ab", 1),
-    (lambda cells: cells["p"]["parameters"].update(CLKMUX="INV"), "p", 2),
-    (lambda cells: cells["lut"]["connections"].update(A=[13]), "p", 2),
-])
+@pytest.mark.parametrize(
+    "change, left, moved",
+    [
+        (lambda cells: cells["b"]["parameters"].update(CEMUX="CE"), "ab", 1),
+        (lambda cells: cells["b"]["connections"].update(LSR=[7]), "ab", 1),
+        (lambda cells: cells["p"]["parameters"].update(CLKMUX="INV"), "p", 2),
+        (lambda cells: cells["lut"]["connections"].update(A=[13]), "p", 2),
+    ],
+)
 def test_stays(change, left, moved):
     netlist = design()
     change(netlist["modules"]["top"]["cells"])

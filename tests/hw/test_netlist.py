@@ -17,8 +17,17 @@ from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
 from amaranth_tpu.sim.rtl.runner import Simulation
 
 #: Small, but with block memories (unified buffer, weight FIFO), distributed ones, and a multiplier block in each cell.
-CONFIG = Config(n=2, cell_stages=3, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, weight_fifo_depth=8,
-                bus_width=32, in_flight=4, **PLAIN)
+CONFIG = Config(
+    n=2,
+    cell_stages=3,
+    unified_buffer_depth=256,
+    accumulator_depth=64,
+    bias_depth=16,
+    weight_fifo_depth=8,
+    bus_width=32,
+    in_flight=4,
+    **PLAIN,
+)
 #: Bits of a cell's outputs: x, w, sum, mark and switch.
 OUTPUT_BITS = 16 + 16 + 32 + 2
 
@@ -29,8 +38,9 @@ def small_network():
     def weights(inputs, outputs):
         return rng.standard_normal((inputs, outputs), np.float32).astype(bfloat16)
 
-    network = dense_chain("small", (("first", weights(5, 7), rng.standard_normal(7, np.float32), "relu"),
-                                  ("second", weights(7, 3), None, "none")))
+    network = dense_chain(
+        "small", (("first", weights(5, 7), rng.standard_normal(7, np.float32), "relu"), ("second", weights(7, 3), None, "none"))
+    )
     return network, weights(4, 5)
 
 

@@ -49,12 +49,19 @@ async def traffic(ports, rng, *, offers, takes, count):
 
 @pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.1, 1), (1, 0.1)])
 def test_random(offers, takes):
-    simulate(PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)), traffic, seed=seed(),
-             offers=offers, takes=takes, count=80)
+    simulate(
+        PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)),
+        traffic,
+        seed=seed(),
+        offers=offers,
+        takes=takes,
+        count=80,
+    )
 
 
 def test_one_pass_a_cycle():
     """Also from one operation to the next."""
-    cycles, taken = simulate(PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)), traffic, seed=seed(),
-                             offers=1, takes=1, count=80)
+    cycles, taken = simulate(
+        PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)), traffic, seed=seed(), offers=1, takes=1, count=80
+    )
     assert cycles == taken

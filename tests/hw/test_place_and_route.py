@@ -22,6 +22,7 @@ from netlists import VERILOG
 
 # --- Place and route ----------------------------------------------------------------------------------------------
 
+
 def _step(kind, start, end, delay, net=None):
     start, end = ({"cell": cell, "port": port} for cell, port in (start, end))
     return {"type": kind, "from": start, "to": end, "delay": delay} | ({"net": net} if net else {})
@@ -29,8 +30,13 @@ def _step(kind, start, end, delay, net=None):
 
 PATH = [
     _step("clk-to-q", ("system.core.array.row_0.x_TRELLIS_FF_Q_3", "Q"), ("system.core.array.row_0.x_TRELLIS_FF_Q_3", "Q"), 0.5),
-    _step("routing", ("system.core.array.row_0.x_TRELLIS_FF_Q_3", "Q"), ("$nextpnr_CCU2C_7$CCU2_COMB0", "A"), 1.0,
-          "system.core.array.row_0.x[3]"),
+    _step(
+        "routing",
+        ("system.core.array.row_0.x_TRELLIS_FF_Q_3", "Q"),
+        ("$nextpnr_CCU2C_7$CCU2_COMB0", "A"),
+        1.0,
+        "system.core.array.row_0.x[3]",
+    ),
     _step("logic", ("$nextpnr_CCU2C_7$CCU2_COMB0", "A"), ("$nextpnr_CCU2C_7$CCU2_COMB0", "F"), 0.25),
     _step("setup", ("system.bridge.left_LUT4_Z_1_D_LUT4_Z", "F"), ("system.bridge.left_TRELLIS_FF_Q", "DI"), 0.25),
 ]
@@ -39,9 +45,14 @@ PATH = [
 def test_critical_path():
     short = [_step("clk-to-q", ("a", "Q"), ("a", "Q"), 0.5)]
     slow = [_step("routing", ("pin", "O"), ("x", "D"), 9.0)]
-    report = {"critical_paths": [
-        {"from": "posedge clk", "to": "posedge clk", "path": PATH}, {"from": "negedge clk", "to": "posedge clk", "path": short},
-        {"from": "posedge io", "to": "posedge io", "path": slow}, {"from": "<async>", "to": "posedge clk", "path": slow}]}
+    report = {
+        "critical_paths": [
+            {"from": "posedge clk", "to": "posedge clk", "path": PATH},
+            {"from": "negedge clk", "to": "posedge clk", "path": short},
+            {"from": "posedge io", "to": "posedge io", "path": slow},
+            {"from": "<async>", "to": "posedge clk", "path": slow},
+        ]
+    }
     steps = critical_path(report, "clk", Layout(VERILOG, "top"))
     assert [step["block"] for step in steps] == ["array", "array", "array", "bridge"]
     assert sum(step["delay_ns"] for step in steps) == 2
@@ -68,20 +79,35 @@ def test_phase():
     assert phase(yosys) == "ABC9_EXE"
     assert phase("Info: Packing LUTs...\n") == "packing"
     assert phase("Info: Running main analytical placer, max\nInfo:     at iteration #12, type ALL\n") == "placing, iteration 12"
-    routing = ("Info: Routing..\nInfo:    IterCnt |  w/ripup   wo/ripup |  w/r\n"
-               "Info:       1000 |       22        977 |   22   977 |     52518|       0.83       0.83|\n")
+    routing = (
+        "Info: Routing..\nInfo:    IterCnt |  w/ripup   wo/ripup |  w/r\n"
+        "Info:       1000 |       22        977 |   22   977 |     52518|       0.83       0.83|\n"
+    )
     assert phase(routing) == "routing, 52,518 arcs to go"
 
 
 # --- Reports ------------------------------------------------------------------------------------------------------
 
+
 def _report(**changes):
     config = Config(n=2, unified_buffer_depth=1024, accumulator_depth=256)
     block = dict.fromkeys(RESOURCES, 0)
-    blocks = {"array": block | {"lut": 2000, "dsp": 4}, "unified_buffer": block | {"bram": 2},
-              "accumulators": block | {"lut": 50, "bram": 4}}
-    report = {"target": "ecp5-25", "n": 2, "blocks": blocks, "total": {"lut": 2050, "ff": 0, "dsp": 4, "bram": 6}, "met": None,
-              "available": PARTS["ecp5-25"].available, "fmax_mhz": None, "clock_mhz": 80.0, "registers_for_memories": {}}
+    blocks = {
+        "array": block | {"lut": 2000, "dsp": 4},
+        "unified_buffer": block | {"bram": 2},
+        "accumulators": block | {"lut": 50, "bram": 4},
+    }
+    report = {
+        "target": "ecp5-25",
+        "n": 2,
+        "blocks": blocks,
+        "total": {"lut": 2050, "ff": 0, "dsp": 4, "bram": 6},
+        "met": None,
+        "available": PARTS["ecp5-25"].available,
+        "fmax_mhz": None,
+        "clock_mhz": 80.0,
+        "registers_for_memories": {},
+    }
     return report | changes, config, find_target("ecp5-25")
 
 
@@ -89,11 +115,16 @@ def test_nothing_is_wrong():
     assert shortcomings(*_report()) == []
 
 
-@pytest.mark.parametrize("change, said", [
-    ({"total": {"lut": 30_000, "ff": 0, "dsp": 4, "bram": 57}},
-     "n = 2 does not fit ecp5-25: it takes 30,000 LUT of 24,288, 57 BRAM of 56$"),
-    ({"met": False, "fmax_mhz": 71.26}, "missed: 71.3 MHz < 80.0 MHz"),
-])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (
+            {"total": {"lut": 30_000, "ff": 0, "dsp": 4, "bram": 57}},
+            "n = 2 does not fit ecp5-25: it takes 30,000 LUT of 24,288, 57 BRAM of 56$",
+        ),
+        ({"met": False, "fmax_mhz": 71.26}, "missed: 71.3 MHz < 80.0 MHz"),
+    ],
+)
 def test_what_is_wrong(change, said):
     found = shortcomings(*_report(**change))
     assert len(found) == 1
@@ -101,15 +132,26 @@ def test_what_is_wrong(change, said):
         raise AssertionError(found[0])
 
 
-@pytest.mark.parametrize("changes, total, said", [
-    ({}, {"lut": 25_000}, ["try fewer functions (--no-pooling, --no-softmax, --table-lanes 0)", "try a larger part (--target)"]),
-    ({}, {"lut": 30_000}, ["try a larger part (--target): no core is small enough for this one"]),
-    (PLAIN, {"lut": 25_000}, ["try a larger part (--target): no core is small enough for this one"]),
-    ({"n": 4} | PLAIN, {"lut": 30_000}, ["try a smaller --n", "try a larger part (--target)"]),
-    (PLAIN, {"bram": 57}, ["try smaller buffers (--unified-buffer-depth, --accumulator-depth)", "try a larger part (--target)"]),
-    ({}, {"bram": 57, "lut": 30_000}, ["try a larger part (--target): no core is small enough for this one"]),
-    ({}, {}, []),
-])
+@pytest.mark.parametrize(
+    "changes, total, said",
+    [
+        (
+            {},
+            {"lut": 25_000},
+            ["try fewer functions (--no-pooling, --no-softmax, --table-lanes 0)", "try a larger part (--target)"],
+        ),
+        ({}, {"lut": 30_000}, ["try a larger part (--target): no core is small enough for this one"]),
+        (PLAIN, {"lut": 25_000}, ["try a larger part (--target): no core is small enough for this one"]),
+        ({"n": 4} | PLAIN, {"lut": 30_000}, ["try a smaller --n", "try a larger part (--target)"]),
+        (
+            PLAIN,
+            {"bram": 57},
+            ["try smaller buffers (--unified-buffer-depth, --accumulator-depth)", "try a larger part (--target)"],
+        ),
+        ({}, {"bram": 57, "lut": 30_000}, ["try a larger part (--target): no core is small enough for this one"]),
+        ({}, {}, []),
+    ],
+)
 def test_advice_on_size(changes, total, said):
     """Only what can be enough: functions take 2,000 LUTs here, buffers 6 block RAMs."""
     report, config, target = _report()
@@ -122,16 +164,20 @@ def test_advice_on_speed():
     """On a part alone, where no clock is missed, too."""
     report, _, target = _report(fmax_mhz=39.6, clock_mhz=100.0)
     assert advice(report, Config(n=2), target) == [
-        "39.6 MHz reached, 100.0 MHz aimed at: a cell of more stages is faster (--cell-stages, now 3, at most 9)"]
+        "39.6 MHz reached, 100.0 MHz aimed at: a cell of more stages is faster (--cell-stages, now 3, at most 9)"
+    ]
     assert "--seed" in advice(report, Config(n=2, cell_stages=9), target)[0]
     assert advice(report | {"fmax_mhz": 101.0}, Config(n=2), target) == []
 
 
-@pytest.mark.parametrize("block, resource, said", [
-    ("array", "dsp", "3 DSPs for the 4 multipliers"),
-    ("unified_buffer", "bram", "1 block RAMs for the 2 memories of unified_buffer"),
-    ("accumulators", "bram", "of accumulators"),
-])
+@pytest.mark.parametrize(
+    "block, resource, said",
+    [
+        ("array", "dsp", "3 DSPs for the 4 multipliers"),
+        ("unified_buffer", "bram", "1 block RAMs for the 2 memories of unified_buffer"),
+        ("accumulators", "bram", "of accumulators"),
+    ],
+)
 def test_not_where_it_should_be(block, resource, said):
     report, config, target = _report()
     report["blocks"][block][resource] = {"dsp": 3, "bram": 1}[resource]
@@ -140,20 +186,43 @@ def test_not_where_it_should_be(block, resource, said):
 
 
 def test_report_for_people():
-    steps = critical_path({"critical_paths": [{"from": "posedge clk", "to": "posedge clk", "path": PATH}]}, "clk",
-                          Layout(VERILOG, "top"))
-    report, _, _ = _report(placed=True, part="ecp5-25", lut=2050, ff=0, dsp=4, bram=6, fmax_mhz=71.26, met=False,
-                           critical_path=steps,
-                           bitstream="x/top.bit", picture="x/area.svg", registers_for_memories={"tpu_store.queue": None})
+    steps = critical_path(
+        {"critical_paths": [{"from": "posedge clk", "to": "posedge clk", "path": PATH}]}, "clk", Layout(VERILOG, "top")
+    )
+    report, _, _ = _report(
+        placed=True,
+        part="ecp5-25",
+        lut=2050,
+        ff=0,
+        dsp=4,
+        bram=6,
+        fmax_mhz=71.26,
+        met=False,
+        critical_path=steps,
+        bitstream="x/top.bit",
+        picture="x/area.svg",
+        registers_for_memories={"tpu_store.queue": None},
+    )
     report["blocks"]["placement"] = dict.fromkeys(RESOURCES, 0)
     console = Console(file=io.StringIO(), width=120)
     show_synthesis(console, report)
     said = console.file.getvalue()
-    for text in ("n = 2 on ecp5-25, placed by nextpnr", "97.6%", "24,288", "71.3 MHz, 80.0 MHz missed", "tpu_store.queue",
-                 "x/top.bit", "\nplacement: added by", "2.00 ns, from array.row_0.x to system.bridge.left"):
+    for text in (
+        "n = 2 on ecp5-25, placed by nextpnr",
+        "97.6%",
+        "24,288",
+        "71.3 MHz, 80.0 MHz missed",
+        "tpu_store.queue",
+        "x/top.bit",
+        "\nplacement: added by",
+        "2.00 ns, from array.row_0.x to system.bridge.left",
+    ):
         assert text in said, said
-    rows = {cells[1].strip(): [cell.strip() for cell in cells[2:-1]] for cells in (line.split("│") for line in said.splitlines())
-            if len(cells) == 7}
+    rows = {
+        cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
+        for cells in (line.split("│") for line in said.splitlines())
+        if len(cells) == 7
+    }
     assert rows["array"][1:] == ["1", "0.75", "1.00"] and rows["bridge"][1:] == ["0", "0.25", "0.00"]
 
 
@@ -164,8 +233,9 @@ def test_no_place_and_route_for_the_family(tmp_path):
 
 
 def test_missing_tools_are_found_out_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("amaranth_tpu.hw.tools.run_tool.importlib.util.find_spec",
-                        lambda name: None if name == "apycula" else True)
+    monkeypatch.setattr(
+        "amaranth_tpu.hw.tools.run_tool.importlib.util.find_spec", lambda name: None if name == "apycula" else True
+    )
     with pytest.raises(ToolError, match="gowin_pack not found; install it with: .*pip install Apycula"):
         implement(Config(n=2), find_target("gw2a-18"), tmp_path / "x", pnr=True)
     assert not list(tmp_path.iterdir())
@@ -178,7 +248,7 @@ def test_squarify():
     for x, y, wide, high in places:
         assert x >= 10 - 1e-9 and y >= 20 - 1e-9 and x + wide <= 310 + 1e-6 and y + high <= 220 + 1e-6
     for index, (x, y, wide, high) in enumerate(places):
-        for u, v, wider, higher in places[index + 1:]:
+        for u, v, wider, higher in places[index + 1 :]:
             assert x + wide <= u + 1e-6 or u + wider <= x + 1e-6 or y + high <= v + 1e-6 or v + higher <= y + 1e-6
     assert squarify([], 0, 0, 1, 1) == []
 
@@ -193,9 +263,12 @@ def test_picture():
 
 # --- With the tools -----------------------------------------------------------------------------------------------
 
+
 def test_scan_chain_takes_every_port():
-    core = ("module tpu (\n  input  wire aclk,\n  input  wire aresetn,\n  input  wire [3:0] a,\n  output reg  [2:0] b = 3'h0,\n"
-            "  output wire irq\n);\nendmodule\n")
+    core = (
+        "module tpu (\n  input  wire aclk,\n  input  wire aresetn,\n  input  wire [3:0] a,\n  output reg  [2:0] b = 3'h0,\n"
+        "  output wire irq\n);\nendmodule\n"
+    )
     text = on_scan_chain(core)
     for connection in (".aclk(clk)", ".aresetn(drive[0:0])", ".a(drive[4:1])", ".b(outputs[2:0])", ".irq(outputs[3:3])"):
         assert connection in text

@@ -67,22 +67,26 @@ def test_solver_errors():
 
 
 def command(*words):
-    return subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.prove", *words], capture_output=True, text=True,
-                          timeout=120)
+    return subprocess.run(
+        [sys.executable, "-m", "amaranth_tpu.scripts.prove", *words], capture_output=True, text=True, timeout=120
+    )
 
 
 def test_command():
     done = command("multiplier", "--leads", "0", "--json")
-    proof, = json.loads(done.stdout)["proofs"]
+    (proof,) = json.loads(done.stdout)["proofs"]
     assert done.returncode == 0 and proof["result"] == "proven" and proof["block"] == "multiplier"
 
 
-@pytest.mark.parametrize("words, status, message", [
-    (["divider"], 2, "no part 'divider'"),
-    (["adder", "--latencies", "7"], 2, "--latencies takes numbers from 1 to 6"),
-    (["adder", "--write"], 2, "--write takes no choice"),
-    (["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown"),
-])
+@pytest.mark.parametrize(
+    "words, status, message",
+    [
+        (["divider"], 2, "no part 'divider'"),
+        (["adder", "--latencies", "7"], 2, "--latencies takes numbers from 1 to 6"),
+        (["adder", "--write"], 2, "--write takes no choice"),
+        (["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown"),
+    ],
+)
 def test_command_fails(words, status, message):
     done = command(*words)
     assert done.returncode == status and message in done.stderr and "Traceback" not in done.stderr

@@ -14,18 +14,26 @@ LAYOUT = transfer_layout(Config(n=4))
 
 
 async def traffic(ports, rng, *, ratio, count, answers, failing=False):
-    todo = [{"tag": {"slot": rng.randrange(16), "pc": rng.getrandbits(32)}, "address": rng.randrange(1 << 16) * 8,
-             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))), "row": rng.randrange(1 << 15),
-             "bias": rng.getrandbits(1)}
-            for _ in range(count)]
+    todo = [
+        {
+            "tag": {"slot": rng.randrange(16), "pc": rng.getrandbits(32)},
+            "address": rng.randrange(1 << 16) * 8,
+            "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
+            "row": rng.randrange(1 << 15),
+            "bias": rng.getrandbits(1),
+        }
+        for _ in range(count)
+    ]
     asked = [entry["address"] + 8 * beat for entry in todo for beat in range(entry["vectors"] * ratio)]
     vectors = [(entry, v) for entry in todo for v in range(entry["vectors"])]
     given, owed, beats, ahead = 0, 0, [], 0
     while vectors:
         accepts = rng.random() < 0.8
-        ports.set(port__op__valid=given < count and rng.random() < 0.8,
-                  port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
-                  host__request__ready=accepts)
+        ports.set(
+            port__op__valid=given < count and rng.random() < 0.8,
+            port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+            host__request__ready=accepts,
+        )
         arrives = owed and rng.random() < answers
         fails = arrives and failing and len(vectors) < 20
         word = rng.getrandbits(64)
@@ -70,5 +78,12 @@ def test_random(ratio, answers):
 
 
 def test_error():
-    simulate(ReadUnit(transfer=LAYOUT, bus_width=64, vector_width=64), traffic, seed=seed(), ratio=1, count=10, answers=0.7,
-             failing=True)
+    simulate(
+        ReadUnit(transfer=LAYOUT, bus_width=64, vector_width=64),
+        traffic,
+        seed=seed(),
+        ratio=1,
+        count=10,
+        answers=0.7,
+        failing=True,
+    )

@@ -17,8 +17,19 @@ LAYOUT = pass_layout(CONFIG)
 
 
 def make_pass(**values):
-    fields = {"start": 1, "keep": 0, "buffer": 0, "acc": 0, "bias": 0, "rows": 4, "rows0": 4, "rows0_stride": 1,
-              "rows1_stride": 0, "last": 0, "slot": 3}
+    fields = {
+        "start": 1,
+        "keep": 0,
+        "buffer": 0,
+        "acc": 0,
+        "bias": 0,
+        "rows": 4,
+        "rows0": 4,
+        "rows0_stride": 1,
+        "rows1_stride": 0,
+        "last": 0,
+        "slot": 3,
+    }
     fields.update(values)
     return {**fields, "end": fields["acc"] + fields["rows"]}
 
@@ -27,10 +38,18 @@ def random_pass(rng, longest):
     rows0 = rng.choice((1, rng.randrange(1, longest + 1)))
     rows1 = rng.randrange(1, longest // rows0 + 1)
     return make_pass(
-        start=int(rng.random() < 0.2), keep=int(rng.random() < 0.3), buffer=rng.randrange(64),
+        start=int(rng.random() < 0.2),
+        keep=int(rng.random() < 0.3),
+        buffer=rng.randrange(64),
         acc=rng.randrange(33 - rows0 * rows1),
-        bias=rng.randrange(16), rows=rows0 * rows1, rows0=rows0, rows0_stride=rng.randrange(5),
-        rows1_stride=rng.randrange(8), last=rng.getrandbits(1), slot=rng.randrange(16))
+        bias=rng.randrange(16),
+        rows=rows0 * rows1,
+        rows0=rows0,
+        rows0_stride=rng.randrange(5),
+        rows1_stride=rng.randrange(8),
+        last=rng.getrandbits(1),
+        slot=rng.randrange(16),
+    )
 
 
 async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
@@ -41,10 +60,10 @@ async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
     """
     row_layout = RowIssuer(pass_=LAYOUT).row_layout
     todo = list(todo)
-    offered, loaded_at = None, 1 + rng.randrange(8)     # a tile that is there now was coming a cycle ago
-    due = {}                    # by cycle: what the row must be
-    written = {}                # by accumulator row: when its newest sum is written
-    flight = []                 # passes under way: (acc, end, first row written, last row written)
+    offered, loaded_at = None, 1 + rng.randrange(8)  # a tile that is there now was coming a cycle ago
+    due = {}  # by cycle: what the row must be
+    written = {}  # by accumulator row: when its newest sum is written
+    flight = []  # passes under way: (acc, end, first row written, last row written)
     begun = patience = free_at = 0
     issued = []
     while offered or todo or any(at > ports.cycle for at in written.values()):
@@ -68,7 +87,8 @@ async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
             found, right = unpack(row_layout, ports.get("row")), due[now]
             assert {name: found[name] for name in right} == right, f"cycle {now}: {found}, not {right}"
             assert right["start"] or written.get(right["acc"], -1) < now, (
-                f"cycle {now}: accumulator row {right['acc']} is read, and written only in cycle {written[right['acc']]}")
+                f"cycle {now}: accumulator row {right['acc']} is read, and written only in cycle {written[right['acc']]}"
+            )
             written[right["acc"]] = now + delay
 
         # A pass begins only after the one before it, with its tile, and is not kept waiting for nothing.
@@ -97,9 +117,14 @@ async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
             assert between, f"cycle {now}: a pass begins inside another"
             for index, (buffer, acc) in enumerate(rows(offered)):
                 due[now + 1 + index] = {
-                    "buffer": buffer, "acc": acc, "start": offered["start"],
+                    "buffer": buffer,
+                    "acc": acc,
+                    "start": offered["start"],
                     **({"bias": offered["bias"]} if offered["start"] else {}),
-                    "first": int(index == 0), "last": int(index == offered["rows"] - 1), "last_pass": offered["last"]}
+                    "first": int(index == 0),
+                    "last": int(index == offered["rows"] - 1),
+                    "last_pass": offered["last"],
+                }
             flight.append((offered["acc"], offered["acc"] + offered["rows"], now + 1 + delay, now + offered["rows"] + delay))
             if switch:
                 loaded_at = now + tile(rng)

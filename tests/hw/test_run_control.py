@@ -22,14 +22,26 @@ async def life(ports, rng, *, cycles, timeout, least):
     while ports.cycle < cycles or not least <= seen:
         cycle = ports.cycle
         if cycle % 40 == 0:
-            calm = rng.random() < 0.3       # nothing moves for a while
-        e = {"start": rng.random() < 0.1, "reset": rng.random() < 0.01, "acknowledge": rng.random() < 0.1,
-             "enable_written": rng.random() < 0.05, "enable": rng.getrandbits(1), "writer_quiet": rng.random() < 0.9,
-             "reader_quiet": rng.random() < (0.02 if calm else 0.3), "progress": not calm and rng.random() < 0.5,
-             "halted": rng.random() < 0.01,
-             "fault__valid": rng.random() < 0.01, "busy": rng.getrandbits(1), "stall": rng.getrandbits(len(STALLS)) or 1,
-             "read_beat": rng.getrandbits(1), "write_beat": rng.getrandbits(1), "fault__cause": rng.randrange(1, 6),
-             "fault__pc": rng.getrandbits(32), "present_pc": rng.getrandbits(32)}
+            calm = rng.random() < 0.3  # nothing moves for a while
+        e = {
+            "start": rng.random() < 0.1,
+            "reset": rng.random() < 0.01,
+            "acknowledge": rng.random() < 0.1,
+            "enable_written": rng.random() < 0.05,
+            "enable": rng.getrandbits(1),
+            "writer_quiet": rng.random() < 0.9,
+            "reader_quiet": rng.random() < (0.02 if calm else 0.3),
+            "progress": not calm and rng.random() < 0.5,
+            "halted": rng.random() < 0.01,
+            "fault__valid": rng.random() < 0.01,
+            "busy": rng.getrandbits(1),
+            "stall": rng.getrandbits(len(STALLS)) or 1,
+            "read_beat": rng.getrandbits(1),
+            "write_beat": rng.getrandbits(1),
+            "fault__cause": rng.randrange(1, 6),
+            "fault__pc": rng.getrandbits(32),
+            "present_pc": rng.getrandbits(32),
+        }
         ports.set(timeout=timeout, **e)
         await ports.settle()
         active = state != "IDLE"
@@ -75,8 +87,14 @@ async def life(ports, rng, *, cycles, timeout, least):
 
 @pytest.mark.parametrize("timeout", [1, 7, 25])
 def test_random(timeout):
-    simulate(RunControl(), life, seed=seed(), cycles=3000, timeout=timeout,
-             least={("IDLE", "QUIET", False), ("RUN", "IDLE", True), ("QUIET", "IDLE", True)})
+    simulate(
+        RunControl(),
+        life,
+        seed=seed(),
+        cycles=3000,
+        timeout=timeout,
+        least={("IDLE", "QUIET", False), ("RUN", "IDLE", True), ("QUIET", "IDLE", True)},
+    )
 
 
 async def silence(ports, rng, *, timeout, quiet):

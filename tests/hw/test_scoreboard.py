@@ -9,15 +9,20 @@ from seeds import seed
 
 
 async def traffic(ports, rng, *, slots, ends):
-    waiting, unclear = {}, None      # `unclear`: the slot that was allocated in the last cycle without `clear`
+    waiting, unclear = {}, None  # `unclear`: the slot that was allocated in the last cycle without `clear`
     for _ in range(1500):
         free = [slot for slot in range(slots) if slot not in waiting]
         ended = {slot for slot in waiting if not waiting[slot] and rng.random() < ends}
         slot = rng.choice(free) if free and rng.random() < 0.7 else None
         others = {other for other in waiting if rng.random() < 0.4}
         clear = not others and rng.random() < 0.7
-        ports.set(allocate=slot is not None, slot=slot or 0, waits_for=sum(1 << other for other in others), clear=clear,
-                  ended=sum(1 << other for other in ended))
+        ports.set(
+            allocate=slot is not None,
+            slot=slot or 0,
+            waits_for=sum(1 << other for other in others),
+            clear=clear,
+            ended=sum(1 << other for other in ended),
+        )
         await ports.settle()
         assert ports.get("occupied") == sum(1 << s for s in waiting)
         for s in waiting:

@@ -44,7 +44,7 @@ class Bus:
             if channel == "r":
                 self.ports.set(bus__rdata=self.words.get(address, 0))
             elif not error:
-                self.words[address], = data
+                (self.words[address],) = data
             self.log.append((channel, address))
             self._answer = None
         for channel, payload in (("aw", "awaddr"), ("w", "wdata"), ("ar", "araddr")):
@@ -65,6 +65,7 @@ class Bus:
 
 def bench(test):
     """A test that gets the line, the link and the bus of a bridge."""
+
     async def run(ports, rng):
         ports.limit = 1_000_000
         bus = Bus(ports, rng)
@@ -73,8 +74,14 @@ def bench(test):
         await test(line, link, bus, rng)
 
     def wrapper():
-        simulate(SerialBridge(step=bit_step(CLOCK, CLOCK // PERIOD), silence=SILENCE, patience=PATIENCE, words=WORDS,
-                              identity=IDENTITY), run, seed=seed())
+        simulate(
+            SerialBridge(
+                step=bit_step(CLOCK, CLOCK // PERIOD), silence=SILENCE, patience=PATIENCE, words=WORDS, identity=IDENTITY
+            ),
+            run,
+            seed=seed(),
+        )
+
     wrapper.__name__, wrapper.__doc__ = test.__name__, test.__doc__
     return wrapper
 
@@ -111,7 +118,8 @@ async def test_transfers(line, link, bus, rng):
         await link.write(address, data, lambda done, total, seen=seen: seen.append((done, total)))
         assert seen == [(32, 76), (64, 76), (76, 76)]
         assert [bus.words[address + k] for k in range(0, len(data), 4)] == [
-            int.from_bytes(data[k:k + 4], "little") for k in range(0, len(data), 4)]
+            int.from_bytes(data[k : k + 4], "little") for k in range(0, len(data), 4)
+        ]
         assert await link.read(address, len(data)) == data
     await link.registers.write(0x24, 0x89ABCDEF)
     assert bus.log[-1] == ("b", 0x80000024) and await link.registers.read(0x24) == 0x89ABCDEF
@@ -125,12 +133,12 @@ async def test_damaged_requests(line, link, bus, rng):
     for position in [0, len(good) - 1, *rng.sample(range(1, len(good) - 1), 4)]:
         flipped = bytearray(good)
         flipped[position] ^= 1 << rng.randrange(8)
-        lost = good[:position] + good[position + 1:]
+        lost = good[:position] + good[position + 1 :]
         for name, sent in (("flipped", flipped), ("lost", lost)):
             status, cycles = await status_of(line, bytes(sent))
             assert status in NOT_RECEIVED and not bus.log, f"{name} {position}: {status}"
             assert cycles < SILENCE + 20 * 10 * PERIOD
-        line.sending = lambda data, position=position: data[:position] + [None] + data[position + 1:]
+        line.sending = lambda data, position=position: data[:position] + [None] + data[position + 1 :]
         status, _ = await status_of(line, good)
         line.sending = list
         assert status is Status.LINE and not bus.log
@@ -142,11 +150,17 @@ async def test_statuses(line, link, bus, rng):
     await link.identify()
     short = frame(Operation.READ, 4, count=1)
     for sent, expected in (
-            (short[:-1], Status.INCOMPLETE), (short[:1], Status.INCOMPLETE), (b"\x00" + short, Status.LINE),
-            (frame(Operation.READ, 4, count=WORDS + 1), Status.LENGTH), (frame(Operation.READ, 4, count=0xFFFF), Status.LENGTH),
-            (short[:-1] + bytes([short[-1] ^ 1]), Status.CHECKSUM), (frame(Operation.READ, 4, count=0), Status.REFUSED),
-            (frame(Operation.READ, 6, count=1), Status.REFUSED), (frame(Operation.WRITE, 4), Status.REFUSED),
-            (frame(Status.CHECKSUM, 4, count=1), Status.REFUSED)):
+        (short[:-1], Status.INCOMPLETE),
+        (short[:1], Status.INCOMPLETE),
+        (b"\x00" + short, Status.LINE),
+        (frame(Operation.READ, 4, count=WORDS + 1), Status.LENGTH),
+        (frame(Operation.READ, 4, count=0xFFFF), Status.LENGTH),
+        (short[:-1] + bytes([short[-1] ^ 1]), Status.CHECKSUM),
+        (frame(Operation.READ, 4, count=0), Status.REFUSED),
+        (frame(Operation.READ, 6, count=1), Status.REFUSED),
+        (frame(Operation.WRITE, 4), Status.REFUSED),
+        (frame(Status.CHECKSUM, 4, count=1), Status.REFUSED),
+    ):
         assert (await status_of(line, sent))[0] is expected, sent.hex()
         assert line.ports.get("failed")
     assert not bus.log
@@ -159,8 +173,11 @@ async def test_noise_is_no_request(line, link, bus, rng):
     """A good request inside of a broken one is not executed: the line has to be silent first."""
     await link.identify()
     good = frame(Operation.WRITE, 4, bytes(4))
-    for broken, expected in ((b"\x11", Status.LINE), (good[:-1] + bytes([good[-1] ^ 1]), Status.CHECKSUM),
-                             (frame(Operation.READ, 4, count=WORDS + 1)[:9], Status.LENGTH)):
+    for broken, expected in (
+        (b"\x11", Status.LINE),
+        (good[:-1] + bytes([good[-1] ^ 1]), Status.CHECKSUM),
+        (frame(Operation.READ, 4, count=WORDS + 1)[:9], Status.LENGTH),
+    ):
         assert (await status_of(line, broken + good * 3))[0] is expected
         assert not bus.log and await line.receive(1, 0.003) == b"", expected
     await link.write(4, bytes(4))
@@ -173,9 +190,7 @@ async def test_silent_and_broken_lines(line, link, bus, rng):
     await link.identify()
     limit = 3 * (0.002 + 0.0003 * 3 + 100 * 10 * PERIOD / CLOCK) * CLOCK
     for direction in ("sending", "receiving"):
-        for change, said in (
-                (lambda data: [], "no answer within 0.002 s"),
-                (lambda data: [data[0] ^ 0x10, *data[1:]], None)):
+        for change, said in ((lambda data: [], "no answer within 0.002 s"), (lambda data: [data[0] ^ 0x10, *data[1:]], None)):
             start = line.ports.cycle
             setattr(line, direction, change)
             with pytest.raises(LinkError, match=r"write of 8 bytes at 0x40: .* \(3 attempts\)$") as caught:
@@ -254,8 +269,14 @@ async def test_bus_without_an_answer(line, link, bus, rng):
         bus.words[0x20] = 1
 
 
-@pytest.mark.parametrize("changes, said", [({"words": 0}, "words must be 1 to 512, not 0"), ({"words": 513}, "words"),
-                                           ({"silence": 63}, "silence must be at least patience")])
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"words": 0}, "words must be 1 to 512, not 0"),
+        ({"words": 513}, "words"),
+        ({"silence": 63}, "silence must be at least patience"),
+    ],
+)
 def test_impossible(changes, said):
     with pytest.raises(ValueError, match=said):
         SerialBridge(**{"step": 1000, "silence": SILENCE, "patience": PATIENCE, "identity": IDENTITY} | changes)

@@ -13,8 +13,11 @@ async def traffic(ports, rng, *, offers, takes):
     for cycle in range(600):
         if offered is None and rng.random() < offers:
             offered = rng.getrandbits(8)
-        ports.set(i__valid=offered is not None, i__payload=rng.getrandbits(8) if offered is None else offered,
-                  o__ready=rng.random() < takes)
+        ports.set(
+            i__valid=offered is not None,
+            i__payload=rng.getrandbits(8) if offered is None else offered,
+            o__ready=rng.random() < takes,
+        )
         await ports.settle()
         assert ports.get("i__ready") == (len(queue) < 2), f"cycle {cycle}"
         assert ports.get("o__valid") == bool(queue), f"cycle {cycle}"

@@ -23,8 +23,14 @@ from seeds import seed
 
 
 def sizes(n, in_flight=16):
-    return PLAIN | {"n": n, "softmax": True, "unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2,
-                    "in_flight": in_flight}
+    return PLAIN | {
+        "n": n,
+        "softmax": True,
+        "unified_buffer_depth": 64 * n,
+        "accumulator_depth": 16 * n,
+        "bias_depth": 2,
+        "in_flight": in_flight,
+    }
 
 
 def unit(**values):
@@ -45,17 +51,30 @@ def verilog():
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
-    result = simulation.run("amaranth_tpu.sim.benches.bench_softmax_unit", testcase="random_operations", seed=seed(), timeout=120,
-                            arguments={**sizes(4), "widest": 12, "count": 40})
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_softmax_unit",
+        testcase="random_operations",
+        seed=seed(),
+        timeout=120,
+        arguments={**sizes(4), "widest": 12, "count": 40},
+    )
     assert result["elements"] >= 120
 
 
 @pytest.mark.parametrize("n, lanes, tiles", [(4, 4, 1), (8, 2, 1), (8, 8, 1), (8, 5, 4)])
 def test_pace(n, lanes, tiles):
     """The cycles of an operation of one row, whose maximum is below 8,192 and whose sum is below 2."""
+
     async def row(ports, rng, *, config):
-        operation = {**idle(config), "softmax": 1, "tag": {"slot": 0, "pc": 0}, "rows1": tiles, "rows1_stride": 1,
-                     "buffer_stride": 1, "lanes": lanes}
+        operation = {
+            **idle(config),
+            "softmax": 1,
+            "tag": {"slot": 0, "pc": 0},
+            "rows1": tiles,
+            "rows1_stride": 1,
+            "buffer_stride": 1,
+            "lanes": lanes,
+        }
         ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), grant=1)
         while not ports.get("port__done"):
             ports.set(sums=[0x3F800000 if index == 0 and not ports.get("acc_row") else 0xC2C80000 for index in range(n)])
@@ -73,7 +92,7 @@ def test_exponential():
     d = np.concatenate([np.arange(64), 1 << np.arange(19), rng.integers(0, 1 << 19, 3000), np.zeros(8, int)])
     found = stream(Exponential(), d=d, beyond=np.zeros_like(d))
     for name, expected in zip(("power", "halvings"), exponential(d)):
-        assert (found[name][Exponential.latency:] == expected[:-Exponential.latency]).all()
+        assert (found[name][Exponential.latency :] == expected[: -Exponential.latency]).all()
 
 
 @pytest.mark.slow
@@ -81,13 +100,13 @@ def test_exponential_all():
     """Every distance, bits and error: of a power less than 0.1 units in the last place of bfloat16."""
     d = np.arange((1 << 19) + 8) % (1 << 19)
     found = Block(Exponential()).run(d=d)
-    power, halvings = (found[name][Exponential.latency:] for name in ("power", "halvings"))
+    power, halvings = (found[name][Exponential.latency :] for name in ("power", "halvings"))
     for values, expected in zip((power, halvings), exponential(d)):
-        assert (values == expected[:-Exponential.latency]).all()
-    true = np.exp(-d[:1 << 19] / 4096)
-    error = np.abs(power[:1 << 19] * 2.0 ** -(16.0 + halvings[:1 << 19]) / true - 1).max()
+        assert (values == expected[: -Exponential.latency]).all()
+    true = np.exp(-d[: 1 << 19] / 4096)
+    error = np.abs(power[: 1 << 19] * 2.0 ** -(16.0 + halvings[: 1 << 19]) / true - 1).max()
     print(f"largest relative error of exp(-d): 2**{np.log2(error):.2f}")
-    assert error < 2.0 ** -12
+    assert error < 2.0**-12
 
 
 @pytest.mark.parametrize("width", [16, 36, 64])

@@ -27,7 +27,7 @@ def reason(waits, flags):
 async def combinations(ports, rng):
     counts = dict.fromkeys(STALLS, 0)
     for bits in product((0, 1), repeat=len(FLAGS) + len(UNITS)):
-        flags, waits = dict(zip(FLAGS, bits)), bits[len(FLAGS):]
+        flags, waits = dict(zip(FLAGS, bits)), bits[len(FLAGS) :]
         ports.set(**flags, waits=sum(bit << index for index, bit in enumerate(waits)))
         await ports.settle()
         stall = ports.get("stall")

@@ -15,8 +15,13 @@ LAYOUT = transfer_layout(Config(n=4))
 
 async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
     def entry(number):
-        return {"tag": {"slot": number % 16, "pc": 32 * number}, "address": rng.randrange(1 << 16) * 8, "bias": 0,
-                "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))), "row": rng.randrange(1 << 14)}
+        return {
+            "tag": {"slot": number % 16, "pc": 32 * number},
+            "address": rng.randrange(1 << 16) * 8,
+            "bias": 0,
+            "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
+            "row": rng.randrange(1 << 14),
+        }
 
     todo = [entry(number) for number in range(count)]
     contents = {row: rng.getrandbits(64 * ratio) for e in todo for row in range(e["row"], e["row"] + e["vectors"])}
@@ -24,17 +29,25 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
     beats = [contents[row] >> 64 * i & (1 << 64) - 1 for row in rows for i in range(ratio)]
     addresses = [e["address"] + 8 * i for e in todo for i in range(e["vectors"] * ratio)]
     owners = [number for number, e in enumerate(todo) for i in range(e["vectors"] * ratio)]
-    bursts = []                 # [owner, ends its transfer, beats that its data lack, when it was taken]
+    bursts = []  # [owner, ends its transfer, beats that its data lack, when it was taken]
     given, coming, vector = 0, None, 0
-    early = 0                   # beats that are out before the address of their burst
+    early = 0  # beats that are out before the address of their burst
     while rows or beats or addresses or bursts:
         grant, ready, accepts = rng.random() < grants, rng.random() < takes, rng.random() < takes
         # The manager's registers and the memory are on the way of an answer.
         answer = bool(bursts) and bursts[0][2] == 0 and ports.cycle > bursts[0][3] + 1 and rng.random() < answers
         fails = answer and rng.random() < 0.2
-        vector = contents[coming] if coming is not None else vector       # stays until the next read
-        ports.set(port__op__valid=given < count, port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
-                  grant=grant, vector=vector, burst__ready=accepts, data__ready=ready, answered=answer, failed=fails)
+        vector = contents[coming] if coming is not None else vector  # stays until the next read
+        ports.set(
+            port__op__valid=given < count,
+            port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+            grant=grant,
+            vector=vector,
+            burst__ready=accepts,
+            data__ready=ready,
+            answered=answer,
+            failed=fails,
+        )
         await ports.settle()
         coming = None
         if ports.get("read"):
@@ -69,8 +82,11 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
 
 
 @pytest.mark.parametrize("ratio", [1, 2, 8])
-@pytest.mark.parametrize("rates", [dict(grants=1, takes=1, answers=1), dict(grants=0.3, takes=0.8, answers=0.5),
-                                   dict(grants=0.9, takes=0.2, answers=0.1)], ids=str)
+@pytest.mark.parametrize(
+    "rates",
+    [dict(grants=1, takes=1, answers=1), dict(grants=0.3, takes=0.8, answers=0.5), dict(grants=0.9, takes=0.2, answers=0.1)],
+    ids=str,
+)
 def test_random(ratio, rates):
     unit = StoreUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio, outstanding=4)
     simulate(unit, traffic, seed=seed(), ratio=ratio, count=25, **rates)

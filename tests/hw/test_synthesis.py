@@ -21,6 +21,7 @@ CELLS = FAMILIES["ecp5"].cells
 
 # --- Targets ------------------------------------------------------------------------------------------------------
 
+
 def test_every_target_can_be_found():
     assert {"ulx3s-85f", "ecp5-85", "ice40-up5k", "gw2a-18", "xc7a100t", "ecp5"} <= set(target_names())
     for name in target_names():
@@ -34,7 +35,8 @@ def test_boards_have_parts_and_presets():
         target = find_target(name)
         assert target.board is board and target.clock_mhz == board.clock_mhz and board.preset in PRESETS
         assert {f"--package={board.package}", f"--speed={board.speed}"} <= {
-            f"{option}={value}" for option, value in zip(target.part.options, target.part.options[1:])}
+            f"{option}={value}" for option, value in zip(target.part.options, target.part.options[1:])
+        }
 
 
 def test_unknown_target():
@@ -44,12 +46,16 @@ def test_unknown_target():
 
 # --- Netlists -----------------------------------------------------------------------------------------------------
 
+
 def test_layout():
     layout = Layout(VERILOG, "top")
     assert layout.chain == {"top": "", "system": "system", "tpu": "system.core"}
     assert layout.blocks == {
-        "system.bridge": ("bridge", "bridge"), "system.memory": ("memory", "ram"),
-        "system.core.array": ("array", "tpu_array"), "system.core.memory": ("system.core.memory", "tpu_memory")}
+        "system.bridge": ("bridge", "bridge"),
+        "system.memory": ("memory", "ram"),
+        "system.core.array": ("array", "tpu_array"),
+        "system.core.memory": ("system.core.memory", "tpu_memory"),
+    }
     assert layout.block_of("system.core.array.row_0.x_TRELLIS_FF_Q") == "array"
     assert layout.block_of("system.core.array_LUT4_Z") == "tpu"
     assert layout.block_of("system.core.memory.0.0") == "system.core.memory"
@@ -59,10 +65,16 @@ def test_layout():
 
 
 def test_both_ways_of_counting_agree():
-    modules = {"top": {"system": 1, "EHXPLLL": 1, "LUT4": 1}, "system": {"bridge": 1, "ram": 1, "tpu": 1, "TRELLIS_FF": 1},
-               "bridge": {"LUT4": 5}, "ram": {"DP16KD": 4}, "tpu": {"tpu_array": 1, "tpu_memory": 1, "LUT4": 2},
-               "tpu_array": {"tpu_array_row": 2}, "tpu_array_row": {"MULT18X18D": 1, "CCU2C": 3},
-               "tpu_memory": {"TRELLIS_DPR16X4": 1}}
+    modules = {
+        "top": {"system": 1, "EHXPLLL": 1, "LUT4": 1},
+        "system": {"bridge": 1, "ram": 1, "tpu": 1, "TRELLIS_FF": 1},
+        "bridge": {"LUT4": 5},
+        "ram": {"DP16KD": 4},
+        "tpu": {"tpu_array": 1, "tpu_memory": 1, "LUT4": 2},
+        "tpu_array": {"tpu_array_row": 2},
+        "tpu_array_row": {"MULT18X18D": 1, "CCU2C": 3},
+        "tpu_memory": {"TRELLIS_DPR16X4": 1},
+    }
     layout, cells = Layout(VERILOG, "top"), {}
 
     def flatten(module, path):
@@ -76,14 +88,20 @@ def test_both_ways_of_counting_agree():
     counts = layout.count_modules(modules, CELLS)
     assert counts == layout.count_flat(cells, CELLS)
     assert counts == {
-        "array": {"lut": 12, "ff": 0, "dsp": 2, "bram": 0}, "bridge": {"lut": 5, "ff": 0, "dsp": 0, "bram": 0},
-        "memory": {"lut": 0, "ff": 0, "dsp": 0, "bram": 4}, "system.core.memory": {"lut": 6, "ff": 0, "dsp": 0, "bram": 0},
-        "top": {"lut": 1, "ff": 1, "dsp": 0, "bram": 0}, "tpu": {"lut": 2, "ff": 0, "dsp": 0, "bram": 0}}
+        "array": {"lut": 12, "ff": 0, "dsp": 2, "bram": 0},
+        "bridge": {"lut": 5, "ff": 0, "dsp": 0, "bram": 0},
+        "memory": {"lut": 0, "ff": 0, "dsp": 0, "bram": 4},
+        "system.core.memory": {"lut": 6, "ff": 0, "dsp": 0, "bram": 0},
+        "top": {"lut": 1, "ff": 1, "dsp": 0, "bram": 0},
+        "tpu": {"lut": 2, "ff": 0, "dsp": 0, "bram": 0},
+    }
 
 
 def test_memories_that_became_registers():
-    verilog = ("module a;\n  reg [7:0] storage [0:0];\n  always\n    storage[0] <= 1;\nendmodule\n"
-               "module b;\n  reg [7:0] storage [3:0];\n  always\n    storage[0] <= 1;\nendmodule\n")
+    verilog = (
+        "module a;\n  reg [7:0] storage [0:0];\n  always\n    storage[0] <= 1;\nendmodule\n"
+        "module b;\n  reg [7:0] storage [3:0];\n  always\n    storage[0] <= 1;\nendmodule\n"
+    )
     log = "Warning: Replacing memory \\storage with list of registers. See design.v:{}\n"
     assert registers_for_memories(log.format(4), verilog) == {}
     assert registers_for_memories(log.format(9), verilog) == {"storage": 32}
@@ -99,6 +117,7 @@ def test_text_of_a_core():
 
 # --- Running tools ------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
     """Makes a package with one program out of a few lines of Python, and runs it."""
@@ -111,8 +130,15 @@ def tool(tmp_path, monkeypatch):
 
     def run(code, timeout=30, **options):
         (package / "__init__.py").write_text(f"import time\ndef run_fake(arguments):\n    {code}\n")
-        run_tool("fake", ["x"], folder=folder, makes="made", timeout=timeout,
-                  programs={"fake": ("yowasp-fake", "yowasp_fake", "run_fake")}, **options)
+        run_tool(
+            "fake",
+            ["x"],
+            folder=folder,
+            makes="made",
+            timeout=timeout,
+            programs={"fake": ("yowasp-fake", "yowasp_fake", "run_fake")},
+            **options,
+        )
         return folder
 
     return run
@@ -143,18 +169,28 @@ def test_tool_that_does_not_end(tool):
 
 def test_tool_that_is_missing(tmp_path):
     with pytest.raises(ToolError, match="icepack not found; install it with: .*pip install yowasp-none"):
-        run_tool("icepack", [], folder=tmp_path, makes="x", timeout=1,
-                  programs={"icepack": ("yowasp-none", "yowasp_none", "run_icepack")})
+        run_tool(
+            "icepack",
+            [],
+            folder=tmp_path,
+            makes="x",
+            timeout=1,
+            programs={"icepack": ("yowasp-none", "yowasp_none", "run_icepack")},
+        )
     assert not list(tmp_path.iterdir())
 
 
 # --- Sizes --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("part, n, said", [
-    ("ecp5-25", 8, "n = 8 does not fit ecp5-25: its cells take at least 64 DSP of 28; try --n 4 or less, or a larger part"),
-    ("ice40-hx8k", 4, "at least 8,000 LUT of 7,680; try --n 2 or less"),
-    ("xc7k325t", 128, "at least 16,384 DSP of 840; try --n 16 or less"),
-])
+
+@pytest.mark.parametrize(
+    "part, n, said",
+    [
+        ("ecp5-25", 8, "n = 8 does not fit ecp5-25: its cells take at least 64 DSP of 28; try --n 4 or less, or a larger part"),
+        ("ice40-hx8k", 4, "at least 8,000 LUT of 7,680; try --n 2 or less"),
+        ("xc7k325t", 128, "at least 16,384 DSP of 840; try --n 16 or less"),
+    ],
+)
 def test_too_many_cells_are_refused_before_the_work(tmp_path, part, n, said):
     with pytest.raises(SynthesisError, match=re.escape(said)):
         implement(Config(n=n), find_target(part), tmp_path / "x")
@@ -167,28 +203,33 @@ def test_largest_cores(tmp_path):
 
     def measure(config, target, folder, progress):
         tried.append((target.name, config.n))
-        return {"lut": 10_000 + 400 * config.n ** 2, "ff": 100, "dsp": config.n ** 2 + 1, "bram": 4 * config.n}
+        return {"lut": 10_000 + 400 * config.n**2, "ff": 100, "dsp": config.n**2 + 1, "bram": 4 * config.n}
 
     names = ["ecp5-85", "ecp5-25", "ice40-up5k", "xc7a200t", "xc7k325t"]
     found = largest_cores(names, tmp_path, implement=measure)
     assert [figure["n"] for figure in found] == [8, 4, None, 16, 16]
     assert tried == [("ecp5-85", 8), ("ecp5-25", 4), ("ice40-up5k", 2), ("xc7a200t", 16)]
     assert found[0]["next"] == {"dsp": 256} and found[2]["next"] == found[2]["used"] and found[2]["used"]["lut"] == 11_600
-    [figure] = largest_cores(["ecp5-45"], tmp_path,
-                             implement=lambda config, *_, progress: dict.fromkeys(RESOURCES, 10 * config.n ** 2))
+    [figure] = largest_cores(
+        ["ecp5-45"], tmp_path, implement=lambda config, *_, progress: dict.fromkeys(RESOURCES, 10 * config.n**2)
+    )
     assert figure["n"] == 2 and figure["used"]["bram"] == 40 and figure["next"]["bram"] == 160 > figure["available"]["bram"]
 
 
 # --- With the tools -----------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("flat, across_blocks", [(False, False), (True, False), (True, True)])
 def test_board_with_a_pll(tmp_path, flat, across_blocks):
     """What is not in the Verilog, but in the family."""
     core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
-    top = ("module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n"
-           "  tpu core (.clk(clk), .q(q));\nendmodule\n")
-    blocks, _, layout = synthesize(core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat,
-                                   across_blocks=across_blocks)
+    top = (
+        "module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n"
+        "  tpu core (.clk(clk), .q(q));\nendmodule\n"
+    )
+    blocks, _, layout = synthesize(
+        core + top, find_target("ulx3s-25f"), tmp_path, top="top", flat=flat, across_blocks=across_blocks
+    )
     assert sum(block["ff"] for block in blocks.values()) == 1
     assert across_blocks or blocks["tpu"]["ff"] == 1 and layout.chain == {"top": "", "tpu": "core"}
 

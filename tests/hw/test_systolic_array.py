@@ -13,8 +13,9 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
 
-@pytest.mark.parametrize("n, stages, count",
-                         [(2, 1, 8), (2, 2, 8), (2, 3, 8), (2, 4, 8), (2, 5, 8), (2, 8, 8), (4, 3, 5), (4, 5, 5)])
+@pytest.mark.parametrize(
+    "n, stages, count", [(2, 1, 8), (2, 2, 8), (2, 3, 8), (2, 4, 8), (2, 5, 8), (2, 8, 8), (4, 3, 5), (4, 5, 5)]
+)
 def test_amaranth(n, stages, count):
     assert simulate(SystolicArray(n=n, stages=stages), tiles, seed=seed(), n=n, stages=stages, count=count) >= count
 
@@ -25,10 +26,16 @@ def verilog(n, stages):
 
 
 def run(simulator, n, stages, count, **options):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(n, stages), top="systolic_array", no_inline=("tpu_cell",),
-                                   **options)
-    return simulation.run("amaranth_tpu.sim.benches.bench_systolic_array", testcase="random_tiles", seed=seed(), timeout=300,
-                          arguments={"n": n, "stages": stages, "count": count})
+    simulation = runner.Simulation(
+        simulator=simulator, verilog=verilog(n, stages), top="systolic_array", no_inline=("tpu_cell",), **options
+    )
+    return simulation.run(
+        "amaranth_tpu.sim.benches.bench_systolic_array",
+        testcase="random_tiles",
+        seed=seed(),
+        timeout=300,
+        arguments={"n": n, "stages": stages, "count": count},
+    )
 
 
 @pytest.mark.parametrize("simulator", runner.Simulators)

@@ -11,7 +11,7 @@ SETTLES = 3
 
 async def resets(ports, rng, *, count):
     """Resets of any length, of which every third comes before the ID has settled, and every third before anything is asked."""
-    used, ids = None, set()         # the ID of what was asked last
+    used, ids = None, set()  # the ID of what was asked last
     for number in range(count):
         ports.set(asked=0)
         for _ in range(rng.choice((1, 2, 9))):

@@ -24,8 +24,9 @@ async def receive(ports, rng, *, levels, period):
     return got, ports.get("idle")
 
 
-@pytest.mark.parametrize("clock, baud, off",
-                         [(4, 1, 0), (8, 1, 0.03), (8, 1, -0.03), (95, 3, 0.03), (95, 3, -0.03), (100, 12, 0)])
+@pytest.mark.parametrize(
+    "clock, baud, off", [(4, 1, 0), (8, 1, 0.03), (8, 1, -0.03), (95, 3, 0.03), (95, 3, -0.03), (100, 12, 0)]
+)
 def test_receive(clock, baud, off):
     data = [0x00, 0xFF, 0xA5, 0x01, 0x80, *range(0, 256, 7)]
     levels = [1, 1, *(level for byte in data for level in frame(byte)), 1]
@@ -35,8 +36,21 @@ def test_receive(clock, baud, off):
 
 
 def test_damage():
-    levels = [1, *frame(0x12), *frame(0x34, stop=0), 0, 0, 0, 1, *frame(0x56), *frame(0x78, stop=0), *[0] * 40, 1, *frame(0x9A),
-              1]
+    levels = [
+        1,
+        *frame(0x12),
+        *frame(0x34, stop=0),
+        0,
+        0,
+        0,
+        1,
+        *frame(0x56),
+        *frame(0x78, stop=0),
+        *[0] * 40,
+        1,
+        *frame(0x9A),
+        1,
+    ]
     receiver = UartReceiver(step=bit_step(8, 1))
     got, idle = simulate(receiver, receive, seed=seed(), levels=levels, period=8)
     assert got == [0x12, None, 0x56, None, 0x9A] and idle

@@ -30,6 +30,11 @@ def verilog():
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="unified_buffer", quick=True)
-    result = simulation.run("amaranth_tpu.sim.benches.bench_unified_buffer", testcase="random_traffic", seed=seed(), timeout=120,
-                            arguments={**SIZES, "cycles": 1500})
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_unified_buffer",
+        testcase="random_traffic",
+        seed=seed(),
+        timeout=120,
+        arguments={**SIZES, "cycles": 1500},
+    )
     assert result["compared"] > 3000

@@ -13,22 +13,31 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
     """Bursts that fill and empty the FIFO; a tile that was asked for is freed with probability `frees`."""
     capacity, layout = tiles * tile_beats, burst_request(32)
     asked = freed = passed = waited = before = 0
-    burst, found, ample = None, False, False    # it has room, or any three have, as seen a cycle before
-    uncounted = 0                               # beats that went through in the cycle before
+    burst, found, ample = None, False, False  # it has room, or any three have, as seen a cycle before
+    uncounted = 0  # beats that went through in the cycle before
     urgent = []
     for cycle in range(1500):
         if burst is None and rng.random() < 0.8:
-            burst = {"address": rng.getrandbits(32), "beats": rng.choice((1, MAX_BURST, rng.randrange(1, MAX_BURST + 1))),
-                     "last": rng.getrandbits(1)}
+            burst = {
+                "address": rng.getrandbits(32),
+                "beats": rng.choice((1, MAX_BURST, rng.randrange(1, MAX_BURST + 1))),
+                "last": rng.getrandbits(1),
+            }
         eager = rng.random() < (1 if cycle % 300 > 270 else frees)
         free = int(asked - freed >= tile_beats and eager)
         ready = int(rng.random() < takes)
-        ports.set(i__valid=burst is not None, i__payload=pack(layout, **burst) if burst else rng.getrandbits(32),
-                  o__ready=ready, freed=free)
+        ports.set(
+            i__valid=burst is not None,
+            i__payload=pack(layout, **burst) if burst else rng.getrandbits(32),
+            o__ready=ready,
+            freed=free,
+        )
         await ports.settle()
         stored = asked - freed
-        fits, found = burst is not None and (found or ample), (
-            burst is not None and not uncounted and burst["beats"] <= capacity - stored)
+        fits, found = (
+            burst is not None and (found or ample),
+            (burst is not None and not uncounted and burst["beats"] <= capacity - stored),
+        )
         ample = capacity - stored + uncounted >= 3 * MAX_BURST
         urgent.append((before, ports.get("urgent")))
         before, uncounted = stored - uncounted, 0

@@ -44,6 +44,11 @@ def verilog():
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="weight_fifo", quick=True)
-    result = simulation.run("amaranth_tpu.sim.benches.bench_weight_fifo", testcase="random_tiles", seed=seed(), timeout=120,
-                            arguments={**SIZES, "count": 30})
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_weight_fifo",
+        testcase="random_tiles",
+        seed=seed(),
+        timeout=120,
+        arguments={**SIZES, "count": 30},
+    )
     assert len(result["distances"]) == 29 and min(result["distances"]) >= 4

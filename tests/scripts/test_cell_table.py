@@ -77,8 +77,9 @@ def test_size():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [
-    pytest.param(1, marks=pytest.mark.xfail(strict=True, reason="564 LUT, four more than asked")), *STAGES[1:]])
+@pytest.mark.parametrize(
+    "stages", [pytest.param(1, marks=pytest.mark.xfail(strict=True, reason="564 LUT, four more than asked")), *STAGES[1:]]
+)
 def test_sizes(stages):
     check_sizes(stages)
 
@@ -86,13 +87,24 @@ def test_sizes(stages):
 @pytest.mark.slow
 @pytest.mark.parametrize("stages", LEAST_MHZ)
 def test_clock(stages):
-    figure, = cell_table.measure([stages], range(1, 6))
+    (figure,) = cell_table.measure([stages], range(1, 6))
     assert max(figure["fmax_mhz"], figure["fmax_moved_mhz"] or 0) >= LEAST_MHZ[stages]
 
 
 def test_rows():
-    figure = {"stages": 5, "lead": 1, "latency": 4, "lut": 516, "ff": 289, "dsp": 1, "fmax_mhz": 118.06,
-              "fmax_of_seeds": [118.06], "fmax_moved_mhz": 121.6, "lut_without_dsp": 650, "fmax_without_dsp_mhz": 99.6}
+    figure = {
+        "stages": 5,
+        "lead": 1,
+        "latency": 4,
+        "lut": 516,
+        "ff": 289,
+        "dsp": 1,
+        "fmax_mhz": 118.06,
+        "fmax_of_seeds": [118.06],
+        "fmax_moved_mhz": 121.6,
+        "lut_without_dsp": 650,
+        "fmax_without_dsp_mhz": 99.6,
+    }
     assert "\n| 5 | 1 | 4 | 516 | 289 | 1 | 118 | 122 | 650 | 100 |\n" in rows([figure])
 
 
@@ -101,12 +113,15 @@ def test_nextpnr_fails():
         fmax("not a netlist", 1)
 
 
-@pytest.mark.parametrize("options, words", [
-    (["--stages", "0"], "0 is not one of"),
-    (["--stages", "three"], "not a list of numbers"),
-    (["--seeds", "0"], "0 is not one of"),
-    (["--write", "--stages", "5"], "--write needs all"),
-])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--stages", "0"], "0 is not one of"),
+        (["--stages", "three"], "not a list of numbers"),
+        (["--seeds", "0"], "0 is not one of"),
+        (["--write", "--stages", "5"], "--write needs all"),
+    ],
+)
 def test_rejects(options, words):
     command = cell_table.typer.Typer()
     command.command()(cell_table.main)
@@ -117,6 +132,7 @@ def test_rejects(options, words):
 def test_a_tool_that_fails_is_one_line(monkeypatch):
     def stopped(*_):
         raise ToolError("nextpnr-ecp5 did not end within 600 s")
+
     monkeypatch.setattr(cell_table, "measure", stopped)
     command = cell_table.typer.Typer()
     command.command()(cell_table.main)

@@ -29,6 +29,7 @@ def command(*words):
 
 # --- Help and version ---------------------------------------------------------------------------------------------
 
+
 def test_alone():
     done = command()
     assert done.exit_code == 2 and "Usage: " in done.output and "synth" in done.output
@@ -37,7 +38,7 @@ def test_alone():
 @pytest.mark.parametrize("name", ["generate", "run", "synth"])
 def test_help(name):
     said = command(name, "--help").output
-    assert "─ Core ─" in said and f"\n tpu {name} " in said, said      # options in groups, and an example
+    assert "─ Core ─" in said and f"\n tpu {name} " in said, said  # options in groups, and an example
 
 
 def test_version(monkeypatch):
@@ -48,19 +49,28 @@ def test_version(monkeypatch):
 
 @pytest.mark.parametrize("words, found", [("generate --preset pl", "plain"), ("synth --target gw", "gw2a-18")])
 def test_completion(words, found):
-    environment = os.environ | {"_TPU_COMPLETE": "complete_bash", "COMP_WORDS": f"tpu {words}",
-                                "COMP_CWORD": str(len(words.split()))}
-    done = subprocess.run([sys.executable, "-c",
-                           "import sys; sys.argv = ['tpu']; from amaranth_tpu.scripts.tpu import main; main()"],
-                          capture_output=True, text=True, env=environment, timeout=60)
+    environment = os.environ | {
+        "_TPU_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"tpu {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv = ['tpu']; from amaranth_tpu.scripts.tpu import main; main()"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+    )
     assert done.stdout.split() == [found], done.stderr
 
 
 # --- Paths --------------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture
 def no_work(monkeypatch):
     """Work that is begun is an error."""
+
     def begun(*_, **__):
         raise AssertionError("the work was begun")
 
@@ -81,12 +91,13 @@ def read_only(tmp_path, monkeypatch):
 def test_places_are_checked_first(tmp_path, no_work, read_only):
     (tmp_path / "file").touch()
     for words, said in (
-            (("generate", "-o", tmp_path / "none" / "x.v"), f"{tmp_path / 'none' / 'x.v'}: there is no folder"),
-            (("generate", "-o", tmp_path), f"{tmp_path} is a folder; name a file"),
-            (("generate", "-o", read_only / "x.v"), f"no permission to write into the folder {read_only}"),
-            (("synth", "-o", tmp_path / "file"), "is a file; name a folder"),
-            (("synth", "-o", tmp_path / "file" / "below"), "is a file; name a folder"),
-            (("synth", "-o", read_only / "new" / "newer"), f"no permission to write into the folder {read_only}")):
+        (("generate", "-o", tmp_path / "none" / "x.v"), f"{tmp_path / 'none' / 'x.v'}: there is no folder"),
+        (("generate", "-o", tmp_path), f"{tmp_path} is a folder; name a file"),
+        (("generate", "-o", read_only / "x.v"), f"no permission to write into the folder {read_only}"),
+        (("synth", "-o", tmp_path / "file"), "is a file; name a folder"),
+        (("synth", "-o", tmp_path / "file" / "below"), "is a file; name a folder"),
+        (("synth", "-o", read_only / "new" / "newer"), f"no permission to write into the folder {read_only}"),
+    ):
         done = command(*words)
         assert done.exit_code == 2 and said in re.sub(r"\s*│\s*\n│ ", " ", done.output).replace("\n", ""), (words, done.output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "locked"]
@@ -134,19 +145,31 @@ def test_build_directory(tmp_path, monkeypatch, read_only):
 
 # --- The standard output ------------------------------------------------------------------------------------------
 
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
 @pytest.mark.parametrize("words, unbuffered", [("run --operators --json", ""), ("run --operators", "1"), ("--help", "")])
 def test_full_disk(words, unbuffered):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words.split()], stdout=full,
-                              stderr=subprocess.PIPE, text=True,
-                              cwd=ROOT, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            timeout=60,
+        )
     assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device: 'standard output'\n")
 
 
 def test_closed_output():
-    done = subprocess.run(["sh", "-c", f"{sys.executable} -m amaranth_tpu.scripts.tpu --version >&-"], stderr=subprocess.PIPE,
-                          text=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m amaranth_tpu.scripts.tpu --version >&-"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -159,20 +182,28 @@ FIGURES = ["1,437,385", "100.0%", "213,133", "12,333", "0.00123"]
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_figure_is_cut(width, terminal):
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
-    table = figure_table("A title that is about as long as a title is", ("layer", "word"), ("cycles", "figure"),
-                         ("utilisation", "figure"),
-                         ("bound by", "word"), ("words read", "figure"), ("words written", "figure"), ("largest error", "figure"))
+    table = figure_table(
+        "A title that is about as long as a title is",
+        ("layer", "word"),
+        ("cycles", "figure"),
+        ("utilisation", "figure"),
+        ("bound by", "word"),
+        ("words read", "figure"),
+        ("words written", "figure"),
+        ("largest error", "figure"),
+    )
     table.add_row("a_name_that_is_longer_than_most", *FIGURES[:2], "array or bus, as it comes", *FIGURES[2:])
     print_table(console, table)
     lines = console.file.getvalue().splitlines()
     assert sum(all(figure in line for figure in FIGURES) for line in lines) == 1, "\n".join(lines)
     if terminal and width >= 80:
         assert max(map(len, lines)) <= width
-    if not terminal:        # every row is a line
+    if not terminal:  # every row is a line
         assert sum("a_name_that_is_longer_than_most" in line and "array or bus, as it comes" in line for line in lines) == 1
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------------------------
+
 
 def test_interrupted(tmp_path):
     """In the middle of a design, which Amaranth would otherwise name, part by part."""
@@ -186,8 +217,13 @@ def interrupted(self, platform):
 FetchUnit.elaborate = interrupted
 tpu.main()
 """
-    done = subprocess.run([sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"], capture_output=True, text=True,
-                          timeout=50, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env=os.environ,
+    )
     assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
     assert not list(tmp_path.iterdir())
 
@@ -197,8 +233,13 @@ def test_interrupted_at_once(tmp_path):
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["tpu"]
     (tmp_path / "typer.py").write_text(f"import os, time\nos.kill(os.getpid(), {int(signal.SIGINT)})\ntime.sleep(60)\n")
     code = "import sys; from {} import {} as main; sys.exit(main())".format(*entry.split(":"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50,
-                          env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+    )
     assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
 
 

@@ -10,8 +10,20 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.scripts.cli.core_options import CoreChoice, takes_core
 
 #: A value of each field that no preset has.
-CHANGES = dict(n=8, cell_stages=4, unified_buffer_depth=512, accumulator_depth=128, bias_depth=16, weight_fifo_depth=2,
-               bus_width=64, address_width=40, in_flight=8, pooling=False, table_lanes=2, softmax=False)
+CHANGES = dict(
+    n=8,
+    cell_stages=4,
+    unified_buffer_depth=512,
+    accumulator_depth=128,
+    bias_depth=16,
+    weight_fifo_depth=2,
+    bus_width=64,
+    address_width=40,
+    in_flight=8,
+    pooling=False,
+    table_lanes=2,
+    softmax=False,
+)
 
 
 def chosen(*words):
@@ -31,9 +43,13 @@ def chosen(*words):
 
 def words_of(changes):
     flags = {name: f"--{name.replace('_', '-')}" for name in changes}
-    return [word for name, value in changes.items()
-            for word in ([flags[name].replace("--", "--" if value else "--no-", 1)] if isinstance(value, bool)
-                         else [flags[name], str(value)])]
+    return [
+        word
+        for name, value in changes.items()
+        for word in (
+            [flags[name].replace("--", "--" if value else "--no-", 1)] if isinstance(value, bool) else [flags[name], str(value)]
+        )
+    ]
 
 
 def test_every_field():

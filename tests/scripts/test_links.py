@@ -11,8 +11,11 @@ PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "hw").rglob("*.md"
 
 def headings(path):
     """The anchors of a page, as the usual forge makes them."""
-    return {re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-") for line in path.read_text().splitlines()
-            if line.startswith("#")}
+    return {
+        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
+        for line in path.read_text().splitlines()
+        if line.startswith("#")
+    }
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -19,8 +19,9 @@ _BUILD = "import setuptools; setuptools.setup(script_args=['-q', 'egg_info', '-e
 def installed(tmp_path_factory):
     """A folder with what an installation puts beside other packages."""
     folder = tmp_path_factory.mktemp("installed")
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT, capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -36,9 +37,14 @@ def test_runs_from_an_empty_folder(installed, tmp_path):
     """Nothing is taken from the sources: a shipped network runs."""
     command = (installed / "amaranth_tpu.egg-info" / "entry_points.txt").read_text().partition("tpu = ")[2].split(":")[0]
     code = f"import amaranth_tpu.hw.config as module; from {command} import main; print(module.__file__, flush=True); main()"
-    done = subprocess.run([sys.executable, "-c", code, "run", "--model", "d", "--simulator", "golden", "--images", "2", "--json"],
-                          cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(installed)}, capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--model", "d", "--simulator", "golden", "--images", "2", "--json"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     module, figures = done.stdout.splitlines()
     assert Path(module).is_relative_to(installed) and json.loads(figures)["images"] == 2
@@ -46,7 +52,10 @@ def test_runs_from_an_empty_folder(installed, tmp_path):
 
 def test_every_file_is_installed(installed):
     for folder in ("hw", "sim", "scripts"):
-        expected = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*")
-                    if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".sh"}
+        expected = {
+            path.relative_to(ROOT)
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".sh"
+        }
         missing = sorted(str(path) for path in expected if not (installed / "amaranth_tpu" / path).exists())
         assert not missing, missing

@@ -34,11 +34,17 @@ def command(name, row):
     before = README.read_text().partition(f"<!-- begin {name} -->")[0].rpartition("\n\n")[0].rpartition("\n\n")[2]
     [text] = re.findall(r"A row(?:'s cycles are those of| is)\s+`tpu ([^`]*)`", before)
     size = row.get("n") or row.get("largest n")
-    values = {"N": "2" if size == "none" else size, "B": row.get("batch"), "NAME": row.get("network"), "BOARD": row.get("board"),
-              "PART": row.get("part"), "DIR": None}
+    values = {
+        "N": "2" if size == "none" else size,
+        "B": row.get("batch"),
+        "NAME": row.get("network"),
+        "BOARD": row.get("board"),
+        "PART": row.get("part"),
+        "DIR": None,
+    }
     words = [values.get(word, word) for word in shlex.split(text)]
-    while None in words:        # the folder with MNIST: without it, other digits, and the same cycles
-        del words[words.index(None) - 1:words.index(None) + 1]
+    while None in words:  # the folder with MNIST: without it, other digits, and the same cycles
+        del words[words.index(None) - 1 : words.index(None) + 1]
     return words
 
 

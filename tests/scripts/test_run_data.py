@@ -46,6 +46,7 @@ def command(monkeypatch, capsys):
             tpu.main()
         said = capsys.readouterr()
         return SimpleNamespace(status=ended.value.code or 0, out=said.out, err=said.err)
+
     return call
 
 
@@ -83,16 +84,21 @@ def refused(done, *said):
 @pytest.mark.parametrize("simulator", ["golden", "model"])
 def test_input_and_output(command, model, x, tmp_path, simulator):
     """What is written is what onnxruntime has, Softmax and shape included; and the same for every way to give the samples."""
-    files = {"whole.npy": x, "flat.npy": x.reshape(6, -1), "double.npy": x.astype(np.float64),
-             "fortran.npy": np.asfortranarray(x)}
+    files = {
+        "whole.npy": x,
+        "flat.npy": x.reshape(6, -1),
+        "double.npy": x.astype(np.float64),
+        "fortran.npy": np.asfortranarray(x),
+    }
     for name, array in files.items():
         np.save(tmp_path / name, array)
     np.savez(tmp_path / "several.npz", other=np.zeros(3), x=x)
     np.savez_compressed(tmp_path / "packed.npz", x=x)
     wanted, found = reference(model, x), []
     for name in (*files, "several.npz", "packed.npz"):
-        figures = run(command, model, "--input", tmp_path / name, "--output", tmp_path / "y.npy", "--batch", 4,
-                      simulator=simulator)
+        figures = run(
+            command, model, "--input", tmp_path / name, "--output", tmp_path / "y.npy", "--batch", 4, simulator=simulator
+        )
         assert figures["images"] == 6 and figures["data"]["kind"] == "file" and figures["accuracy"] is None
         assert figures["output"]["shape"] == [6, 4] and figures["against_model"]["error"] is None
         found.append(np.load(tmp_path / "y.npy"))
@@ -111,13 +117,17 @@ def test_images_and_labels(command, model, x, tmp_path):
     np.save(tmp_path / "labels.npy", answers.astype(np.uint8))
     given = ("--input", tmp_path / "x.npy", "--labels", tmp_path / "labels.npy")
     top = np.sort(reference(model, x), axis=1)
-    if (top[:, -1] - top[:, -2]).min() > 0.03:          # else bfloat16 may choose the other one
+    if (top[:, -1] - top[:, -2]).min() > 0.03:  # else bfloat16 may choose the other one
         assert run(command, model, *given)["accuracy"] == pytest.approx(5 / 6)
         assert run(command, model, *given, "--images", 2)["accuracy"] == 0.5
     assert run(command, model, *given, "--images", 2)["images"] == 2
     refused(command("run", "--model", model, *given, "--images", 7), "--images", "6")
-    for wrong, said in ((answers[:5], "(6,)"), (answers.astype(float), "float64"), (answers + 4, "0 to 3"),
-                        (answers[:, None], "(6, 1)")):
+    for wrong, said in (
+        (answers[:5], "(6,)"),
+        (answers.astype(float), "float64"),
+        (answers + 4, "0 to 3"),
+        (answers[:, None], "(6, 1)"),
+    ):
         np.save(tmp_path / "labels.npy", wrong)
         refused(command("run", "--model", model, *given), "labels.npy", said)
 
@@ -126,8 +136,16 @@ def test_for_people(command, model, x, tmp_path):
     np.save(tmp_path / "x.npy", x)
     done = command("run", *SMALL, "--model", model, "--input", tmp_path / "x.npy", "--simulator", "model")
     assert done.status == 0, done.err
-    for text in ("4 x 4 cells", "instruction-level model", "6 in batches of 6", "x.npy", "0 bits different", "against onnx",
-                 "top answer the same", "estimated cycles"):
+    for text in (
+        "4 x 4 cells",
+        "instruction-level model",
+        "6 in batches of 6",
+        "x.npy",
+        "0 bits different",
+        "against onnx",
+        "top answer the same",
+        "estimated cycles",
+    ):
         assert text in done.out, done.out
     assert "accuracy" not in done.out and "stall" not in done.out
 
@@ -166,7 +184,7 @@ def test_a_model_without_a_batch(command, tmp_path):
         figures = run(command, path, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
         assert figures["output"]["shape"] == shape and figures["against_model"]["samples"] == np.prod(shape) // 3
         written = np.load(tmp_path / "y.npy").reshape(-1, 3)
-        assert np.abs(written - [reference(path, sample) for sample in x[:len(written)]]).max() < 0.1
+        assert np.abs(written - [reference(path, sample) for sample in x[: len(written)]]).max() < 0.1
 
 
 def test_integers(command, tmp_path):
@@ -210,15 +228,29 @@ def test_damaged_files(command, model, x, tmp_path):
     np.savez(tmp_path / "y.npz", x=x)
     archive = (tmp_path / "y.npz").read_bytes()
     huge = content.replace(b"(6, 2, 3, 3)", b"(99999999,3)")
-    cases = [b"", b"nonsense", content[:50], content[:-4], content[:6] + b"\x09" + content[7:], content.replace(b"<f4", b"<q9"),
-             huge, (tmp_path / "pickled.npy").read_bytes(), archive[:-30], archive[:60], b"PK" + content,
-             archive[:200] + bytes(40) + archive[240:]]
+    cases = [
+        b"",
+        b"nonsense",
+        content[:50],
+        content[:-4],
+        content[:6] + b"\x09" + content[7:],
+        content.replace(b"<f4", b"<q9"),
+        huge,
+        (tmp_path / "pickled.npy").read_bytes(),
+        archive[:-30],
+        archive[:60],
+        b"PK" + content,
+        archive[:200] + bytes(40) + archive[240:],
+    ]
     for damaged in cases:
         path.write_bytes(damaged)
         refused(command("run", "--model", model, "--simulator", "golden", "--input", path), "x.npy")
     np.savez(path.with_suffix(".npz"), other=x, third=x)
-    for place, *said in ((path.with_suffix(".npz"), "'x'", "'other', 'third'"), (tmp_path, str(tmp_path)),
-                         (tmp_path / "none.npy", "none.npy")):
+    for place, *said in (
+        (path.with_suffix(".npz"), "'x'", "'other', 'third'"),
+        (tmp_path, str(tmp_path)),
+        (tmp_path / "none.npy", "none.npy"),
+    ):
         refused(command("run", "--model", model, "--simulator", "golden", "--input", place), *said)
 
 
@@ -292,19 +324,25 @@ def test_places_are_checked_first(command, model, tmp_path):
 
 
 def test_options_that_do_not_go_together(command, model):
-    for arguments, said in ((("--simulator", "golden", "--waves"), "--waves"),
-                            (("--simulator", "model", "--layers"), "--explain"),
-                            (("--simulator", "model", "--pauses", 5), "--pauses"),
-                            (("--simulator", "golden", "--latency", 5), "--latency"),
-                            (("--labels", "y.npy"), "--input"), (("--input", "x.npy", "--preprocess", "unit"), "--preprocess"),
-                            (("--input", "x.npy", "--data", "d"), "--data"), (("--board", "/dev/null", "--layers"), "--board"),
-                            (("--board", "/dev/null", "--explain"), "--board"), (("--simulator", "vcs"), "--simulator")):
+    for arguments, said in (
+        (("--simulator", "golden", "--waves"), "--waves"),
+        (("--simulator", "model", "--layers"), "--explain"),
+        (("--simulator", "model", "--pauses", 5), "--pauses"),
+        (("--simulator", "golden", "--latency", 5), "--latency"),
+        (("--labels", "y.npy"), "--input"),
+        (("--input", "x.npy", "--preprocess", "unit"), "--preprocess"),
+        (("--input", "x.npy", "--data", "d"), "--data"),
+        (("--board", "/dev/null", "--layers"), "--board"),
+        (("--board", "/dev/null", "--explain"), "--board"),
+        (("--simulator", "vcs"), "--simulator"),
+    ):
         refused(command("run", "--model", model, *arguments), said)
 
 
 def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
     """A model that was read wrongly: status 1, the figures all the same, and no results."""
     from amaranth_tpu.sim.frontend import load
+
     np.save(tmp_path / "x.npy", x)
     changed = onnx.load(model)
     for node in changed.graph.node:
@@ -344,8 +382,11 @@ def test_operators(command):
 
 def test_explain_needs_no_data(command, model):
     """A chain of dense layers has expected cycles too, and they add up."""
-    for path, macs, batch in ((model, 32 * (4 * 8 * 3 + 12 * 4), ()), ("d", 128 * 7840, ()),
-                              ("default", 8 * (784 * 128 + 1280), ("--batch", 8))):
+    for path, macs, batch in (
+        (model, 32 * (4 * 8 * 3 + 12 * 4), ()),
+        ("d", 128 * 7840, ()),
+        ("default", 8 * (784 * 128 + 1280), ("--batch", 8)),
+    ):
         plan = json.loads(command("run", "--model", path, "--explain", "--json", *batch).out)
         assert sum(layer["macs"] for layer in plan["layers"]) == macs
         assert sum(layer["cycles"] for layer in plan["layers"]) == plan["cycles"]
@@ -353,6 +394,7 @@ def test_explain_needs_no_data(command, model):
 
 
 # From Python
+
 
 def test_from_python(model, x):
     """The same bits for every shape and type of samples, and a clear error for others."""
@@ -364,9 +406,12 @@ def test_from_python(model, x):
         for simulator in ("model", "golden"):
             assert (run_samples(network, config, samples, batch=4, simulator=simulator).logits == wanted.logits).all()
     for shape in ((6, 17), (18,), (2, 3, 3), (0, 18)):
-        for function in (lambda array: run_network(network, array), lambda array: as_rows(network, array),
-                         lambda array: run_samples(network, config, array, batch=2, simulator="model"),
-                         lambda array: as_samples(network, array)):
+        for function in (
+            lambda array: run_network(network, array),
+            lambda array: as_rows(network, array),
+            lambda array: run_samples(network, config, array, batch=2, simulator="model"),
+            lambda array: as_samples(network, array),
+        ):
             with pytest.raises(ValueError, match=r"\(count, 2, 3, 3\) or \(count, 18\)"):
                 function(np.ones(shape, np.float32))
     with pytest.raises(ValueError, match="verilator, icarus, model, golden"):
@@ -379,13 +424,20 @@ def test_latency_without_a_word(model, x, monkeypatch):
 
     from amaranth_tpu.sim.compiler.compile import compile_network
     from amaranth_tpu.sim.compiler.timing import HOST_LATENCY, simulate
+
     asked = []
 
     def captured(simulation, image, batches, *, outputs, memory, **_):
         asked.append(memory)
-        return {"output": np.zeros(outputs[1], np.uint8), "fault": None, "cycles_per_second": 1, "seconds": 1,
-                "protocol_errors": 0,
-                "batches": [{"cycles": 1, "busy": 0} | dict.fromkeys((f"stall_{name}" for name in STALLS), 0)]}
+        return {
+            "output": np.zeros(outputs[1], np.uint8),
+            "fault": None,
+            "cycles_per_second": 1,
+            "seconds": 1,
+            "protocol_errors": 0,
+            "batches": [{"cycles": 1, "busy": 0} | dict.fromkeys((f"stall_{name}" for name in STALLS), 0)],
+        }
+
     monkeypatch.setattr(inference, "core_simulation", lambda *_, **__: None)
     monkeypatch.setattr(inference, "run_batches", captured)
     network, config = load_network(model), Config(n=4)
@@ -405,9 +457,10 @@ def test_example():
 def test_fault_of_the_instruction_level_model(model, x):
     """A program that the core refuses ends the run, with cause and place."""
     from amaranth_tpu.sim.compiler.compile import compile_network
+
     network, config = load_network(model), Config(n=4)
     program = compile_network(network, config, 3)
     step = config.instruction_bytes
-    broken = replace(program, model=program.model[:step] + b"\xff" * step + program.model[2 * step:])
+    broken = replace(program, model=program.model[:step] + b"\xff" * step + program.model[2 * step :])
     result = run_samples(network, config, x, batch=3, simulator="model", program=broken)
     assert result.fault == {"cause": "ILLEGAL", "pc": step, "batch": 0} and result.mismatched_bits > 0

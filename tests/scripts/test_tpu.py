@@ -21,8 +21,18 @@ def test_run(digits, model):
     done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", "all", "--batch", 4, "--json")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
-    assert {"simulator", "n", "images", "accuracy", "mismatched_bits", "cycles", "utilisation", "stalls", "cycles_per_second",
-            "seconds"} <= set(figures)
+    assert {
+        "simulator",
+        "n",
+        "images",
+        "accuracy",
+        "mismatched_bits",
+        "cycles",
+        "utilisation",
+        "stalls",
+        "cycles_per_second",
+        "seconds",
+    } <= set(figures)
     assert figures["simulator"] == "icarus" and figures["n"] == 4 and figures["images"] == 10
     assert figures["mismatched_bits"] == 0 and set(figures["stalls"]) == set(STALLS)
     assert figures["busy"] + sum(figures["stalls"].values()) == figures["cycles"]
@@ -37,8 +47,12 @@ def test_run_for_people(digits, model):
 
 
 def test_preprocess_matters(digits, model):
-    cycles = [json.loads(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 2, "--preprocess", kind,
-                             "--json").stdout)["mismatched_bits"] for kind in ("raw", "symmetric")]
+    cycles = [
+        json.loads(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 2, "--preprocess", kind, "--json").stdout)[
+            "mismatched_bits"
+        ]
+        for kind in ("raw", "symmetric")
+    ]
     assert cycles == [0, 0]
 
 
@@ -59,8 +73,12 @@ def test_generate(tmp_path):
     done = tpu(*words, "-o", tmp_path / "y.v")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "y.v").read_text() == text
-    for part in ("//   pooling = 0\n//   table_lanes = 2\n//   softmax = 1\n", "module tpu_function_pair (",
-                 "module tpu_activation_softmax (", f"By amaranth-tpu {package_version()}{source() and ', ' + source()}, "):
+    for part in (
+        "//   pooling = 0\n//   table_lanes = 2\n//   softmax = 1\n",
+        "module tpu_function_pair (",
+        "module tpu_activation_softmax (",
+        f"By amaranth-tpu {package_version()}{source() and ', ' + source()}, ",
+    ):
         assert part in text
 
 

@@ -71,5 +71,6 @@ def test_explain_a_dense_network():
 
 
 def test_a_core_without_pooling(convolutional, digits):
-    refused(tpu("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits), "needs a core with pooling",
-            "--pooling")
+    refused(
+        tpu("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits), "needs a core with pooling", "--pooling"
+    )

@@ -29,7 +29,7 @@ def _pixels(images):
 def _infer(model, images):
     """By onnxruntime, from a path or bytes."""
     session = pytest.importorskip("onnxruntime").InferenceSession(model)
-    return np.concatenate([session.run(None, {"image": _pixels(images[at:at + 500])})[0] for at in range(0, len(images), 500)])
+    return np.concatenate([session.run(None, {"image": _pixels(images[at : at + 500])})[0] for at in range(0, len(images), 500)])
 
 
 def _share(model, images, labels):
@@ -68,7 +68,7 @@ def _bars(random, count):
     labels = random.integers(0, 10, count).astype(np.uint8)
     images = random.integers(0, 40, (count, 28, 28)).astype(np.uint8)
     for image, label in zip(images, labels):
-        image[2 + 5 * (label // 2):5 + 5 * (label // 2), 14 * (label % 2) + 2:14 * (label % 2) + 12] = 250
+        image[2 + 5 * (label // 2) : 5 + 5 * (label // 2), 14 * (label % 2) + 2 : 14 * (label % 2) + 12] = 250
     return images, labels
 
 
@@ -76,9 +76,21 @@ def test_training_is_repeatable():
     """Bars are learnt; the same seed gives the same bytes; what is exported, folded and rounded, is what was trained."""
     torch = pytest.importorskip("torch")
     from amaranth_tpu.scripts.train.cnn import Recipe, _convolution, _dense, accuracy, export, multiply_accumulates, train
+
     images, labels = _bars(np.random.default_rng(0), 1_000)
-    recipe = Recipe(lambda: [*_convolution(1, 16, 3, "same"), *_convolution(16, 16, 3, "valid"), torch.nn.Flatten(),
-                             *_dense(576, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 10)], epochs=8, strength=0.2, rate=4e-2)
+    recipe = Recipe(
+        lambda: [
+            *_convolution(1, 16, 3, "same"),
+            *_convolution(16, 16, 3, "valid"),
+            torch.nn.Flatten(),
+            *_dense(576, 16),
+            torch.nn.Dropout(0.2),
+            torch.nn.Linear(16, 10),
+        ],
+        epochs=8,
+        strength=0.2,
+        rate=4e-2,
+    )
 
     def trained(seed, epochs=None):
         network = train(recipe, images[:800], labels[:800], seed=seed, epochs=epochs)

@@ -23,8 +23,9 @@ def integers():
 
 # A second definition, on integers
 
+
 def unpack(bits):
-    """"nan", "inf" or an exact Fraction, and the sign, of flushed binary32 bits."""
+    """ "nan", "inf" or an exact Fraction, and the sign, of flushed binary32 bits."""
     sign, exponent, fraction = bits >> 31, bits >> 23 & 255, bits & 0x7FFFFF
     if exponent == 255:
         return ("nan" if fraction else "inf"), sign
@@ -88,81 +89,138 @@ def draw(rng, width, near=None):
     if near is not None and rng.random() < 0.7:
         exponent = min(255, max(0, (near >> width - 9 & 255) + rng.randrange(-26, 27)))
     bits = width - 9
-    fraction = rng.choice([0, 1, (1 << bits) - 1, (1 << bits) - 2, 1 << bits - 1, rng.randrange(1 << bits),
-                           rng.randrange(1 << bits), rng.randrange(1 << bits) & rng.randrange(1 << bits)])
+    fraction = rng.choice(
+        [
+            0,
+            1,
+            (1 << bits) - 1,
+            (1 << bits) - 2,
+            1 << bits - 1,
+            rng.randrange(1 << bits),
+            rng.randrange(1 << bits),
+            rng.randrange(1 << bits) & rng.randrange(1 << bits),
+        ]
+    )
     return rng.randrange(2) << width - 1 | exponent << bits | fraction
 
 
 # Directed: worked out by hand
 
-@pytest.mark.parametrize("x, w, product", [
-    (0x3F80, 0x3F80, ONE),
-    (0x3FC0, 0xBFC0, 0xC0100000),               # 1.5 * -1.5 = -2.25
-    (0x3FFF, 0x3FFF, 0x407E0100),               # 1.9921875 squared, exactly
-    (0x0000, 0x8000, MINUS),                    # zeros: the signs' xor
-    (0x8000, 0x8000, 0x00000000),
-    (0x7F80, 0x0000, NAN), (0x8000, 0xFF80, NAN),
-    (0x7F80, 0xBF80, 0xFF800000),               # inf * -1
-    (0xFF80, 0xFF80, INF),
-    (0x7FC0, 0x0000, NAN), (0xFF81, 0x3F80, NAN), (0x3F80, 0x7FFF, NAN),
-    (0x7F7F, 0x7F7F, INF), (0x7F7F, 0xC000, 0xFF800000),    # overflow
-    (0x0080, 0x3F00, 0x00000000),               # 2^-126 / 2 is subnormal
-    (0x8080, 0x3F00, MINUS),
-    (0x0080, 0x3F80, 0x00800000),               # the least normal number stays
-    (0x0100, 0x3F00, 0x00800000),
-    (0x00FF, 0x3F7F, 0x00FE0100),               # 255/128 * 255/256 = 65025/32768 of 2^-126, exactly
-    (0x007F, 0x7F00, 0x00000000),               # subnormal operand, large one: still zero
-    (0x807F, 0x7F00, MINUS),
-    (0x007F, 0x7F80, NAN),                      # flushed to 0, times inf
-    (0x2000, 0x1F80, 0x00000000),               # 2^-63 * 2^-64 = 2^-127: below
-    (0x2000, 0x2000, 0x00800000),               # 2^-63 * 2^-63 = 2^-126: just not
-])
+
+@pytest.mark.parametrize(
+    "x, w, product",
+    [
+        (0x3F80, 0x3F80, ONE),
+        (0x3FC0, 0xBFC0, 0xC0100000),  # 1.5 * -1.5 = -2.25
+        (0x3FFF, 0x3FFF, 0x407E0100),  # 1.9921875 squared, exactly
+        (0x0000, 0x8000, MINUS),  # zeros: the signs' xor
+        (0x8000, 0x8000, 0x00000000),
+        (0x7F80, 0x0000, NAN),
+        (0x8000, 0xFF80, NAN),
+        (0x7F80, 0xBF80, 0xFF800000),  # inf * -1
+        (0xFF80, 0xFF80, INF),
+        (0x7FC0, 0x0000, NAN),
+        (0xFF81, 0x3F80, NAN),
+        (0x3F80, 0x7FFF, NAN),
+        (0x7F7F, 0x7F7F, INF),
+        (0x7F7F, 0xC000, 0xFF800000),  # overflow
+        (0x0080, 0x3F00, 0x00000000),  # 2^-126 / 2 is subnormal
+        (0x8080, 0x3F00, MINUS),
+        (0x0080, 0x3F80, 0x00800000),  # the least normal number stays
+        (0x0100, 0x3F00, 0x00800000),
+        (0x00FF, 0x3F7F, 0x00FE0100),  # 255/128 * 255/256 = 65025/32768 of 2^-126, exactly
+        (0x007F, 0x7F00, 0x00000000),  # subnormal operand, large one: still zero
+        (0x807F, 0x7F00, MINUS),
+        (0x007F, 0x7F80, NAN),  # flushed to 0, times inf
+        (0x2000, 0x1F80, 0x00000000),  # 2^-63 * 2^-64 = 2^-127: below
+        (0x2000, 0x2000, 0x00800000),  # 2^-63 * 2^-63 = 2^-126: just not
+    ],
+)
 def test_multiply_directed(x, w, product):
     assert golden.multiply(x, w) == golden.multiply(w, x) == product
 
 
-@pytest.mark.parametrize("a, b, total", [
-    (ONE, ONE, TWO),
-    (ONE, 0x33800000, ONE),                     # 1 + 2^-24: a tie, to even: down
-    (0x3F800001, 0x33800000, 0x3F800002),       # odd + half: a tie, to even: up
-    (ONE, 0x33800001, 0x3F800001),              # a little over the tie
-    (ONE, 0xB3000000, ONE),                     # 1 - 2^-25: a tie below a power of two, to even
-    (ONE, 0xB3000001, 0x3F7FFFFF),
-    (ONE, 0xB3800000, 0x3F7FFFFF),              # 1 - 2^-24, exact
-    (ONE, 0x00800000, ONE),                     # far away: only sticky
-    (0x3FFFFFFF, 0x33800000, TWO),              # the carry runs through all bits
-    (ONE, 0xBF800000, 0x00000000),              # x - x = +0
-    (0x00000000, MINUS, 0x00000000), (MINUS, MINUS, MINUS),
-    (0x00800001, 0x80800000, 0x00000000),       # cancels to a subnormal: flushed,
-    (0x00800000, 0x80800001, MINUS),            # with its sign
-    (0x00000001, 0x00000001, 0x00000000),       # subnormal operands
-    (0x007FFFFF, 0x00800000, 0x00800000), (0x807FFFFF, MINUS, MINUS), (0x80000001, 0x00000000, 0x00000000),
-    (0x7F7FFFFF, 0x73000000, INF),              # largest + half an ulp: a tie, to even: infinite
-    (0x7F7FFFFF, 0x72FFFFFF, 0x7F7FFFFF),
-    (0xFF7FFFFF, 0xFF7FFFFF, 0xFF800000),
-    (INF, 0xFF800000, NAN), (INF, INF, INF), (INF, 0xFF7FFFFF, INF),
-    (0x7F800001, ONE, NAN), (0xFFC00000, 0x7FC00000, NAN), (ONE, 0xFFFFFFFF, NAN),
-])
+@pytest.mark.parametrize(
+    "a, b, total",
+    [
+        (ONE, ONE, TWO),
+        (ONE, 0x33800000, ONE),  # 1 + 2^-24: a tie, to even: down
+        (0x3F800001, 0x33800000, 0x3F800002),  # odd + half: a tie, to even: up
+        (ONE, 0x33800001, 0x3F800001),  # a little over the tie
+        (ONE, 0xB3000000, ONE),  # 1 - 2^-25: a tie below a power of two, to even
+        (ONE, 0xB3000001, 0x3F7FFFFF),
+        (ONE, 0xB3800000, 0x3F7FFFFF),  # 1 - 2^-24, exact
+        (ONE, 0x00800000, ONE),  # far away: only sticky
+        (0x3FFFFFFF, 0x33800000, TWO),  # the carry runs through all bits
+        (ONE, 0xBF800000, 0x00000000),  # x - x = +0
+        (0x00000000, MINUS, 0x00000000),
+        (MINUS, MINUS, MINUS),
+        (0x00800001, 0x80800000, 0x00000000),  # cancels to a subnormal: flushed,
+        (0x00800000, 0x80800001, MINUS),  # with its sign
+        (0x00000001, 0x00000001, 0x00000000),  # subnormal operands
+        (0x007FFFFF, 0x00800000, 0x00800000),
+        (0x807FFFFF, MINUS, MINUS),
+        (0x80000001, 0x00000000, 0x00000000),
+        (0x7F7FFFFF, 0x73000000, INF),  # largest + half an ulp: a tie, to even: infinite
+        (0x7F7FFFFF, 0x72FFFFFF, 0x7F7FFFFF),
+        (0xFF7FFFFF, 0xFF7FFFFF, 0xFF800000),
+        (INF, 0xFF800000, NAN),
+        (INF, INF, INF),
+        (INF, 0xFF7FFFFF, INF),
+        (0x7F800001, ONE, NAN),
+        (0xFFC00000, 0x7FC00000, NAN),
+        (ONE, 0xFFFFFFFF, NAN),
+    ],
+)
 def test_add_directed(a, b, total):
     assert golden.add(a, b) == golden.add(b, a) == total
 
 
-@pytest.mark.parametrize("value, rounded", [
-    (ONE, 0x3F80), (0x3F808000, 0x3F80), (0x3F818000, 0x3F82), (0x3F808001, 0x3F81), (0x3F807FFF, 0x3F80),
-    (0x3FFF8000, 0x4000),                       # carry into the exponent
-    (0x7F7F8000, 0x7F80), (0x7F7F7FFF, 0x7F7F), (0xFF7FFFFF, 0xFF80),
-    (INF, 0x7F80), (0xFF800000, 0xFF80), (0x7F800001, 0x7FC0), (0xFFFFFFFF, 0x7FC0), (0xFFC00000, 0x7FC0),
-    (MINUS, 0x8000), (0x00000001, 0x0000), (0x807FFFFF, 0x8000), (0x007FFFFF, 0x0000), (0x00800000, 0x0080),
-    (0x00808000, 0x0080),
-])
+@pytest.mark.parametrize(
+    "value, rounded",
+    [
+        (ONE, 0x3F80),
+        (0x3F808000, 0x3F80),
+        (0x3F818000, 0x3F82),
+        (0x3F808001, 0x3F81),
+        (0x3F807FFF, 0x3F80),
+        (0x3FFF8000, 0x4000),  # carry into the exponent
+        (0x7F7F8000, 0x7F80),
+        (0x7F7F7FFF, 0x7F7F),
+        (0xFF7FFFFF, 0xFF80),
+        (INF, 0x7F80),
+        (0xFF800000, 0xFF80),
+        (0x7F800001, 0x7FC0),
+        (0xFFFFFFFF, 0x7FC0),
+        (0xFFC00000, 0x7FC0),
+        (MINUS, 0x8000),
+        (0x00000001, 0x0000),
+        (0x807FFFFF, 0x8000),
+        (0x007FFFFF, 0x0000),
+        (0x00800000, 0x0080),
+        (0x00808000, 0x0080),
+    ],
+)
 def test_to_bfloat16_directed(value, rounded):
     assert golden.to_bfloat16(value) == rounded == exact_bfloat16(value)
 
 
-@pytest.mark.parametrize("value, result", [
-    (ONE, ONE), (0xBF800000, 0), (MINUS, 0), (0, 0), (INF, INF), (0xFF800000, 0), (0x7F800001, NAN), (0xFFC00000, NAN),
-    (0xFFFFFFFF, NAN), (0x00800000, 0x00800000), (0x80800000, 0),
-])
+@pytest.mark.parametrize(
+    "value, result",
+    [
+        (ONE, ONE),
+        (0xBF800000, 0),
+        (MINUS, 0),
+        (0, 0),
+        (INF, INF),
+        (0xFF800000, 0),
+        (0x7F800001, NAN),
+        (0xFFC00000, NAN),
+        (0xFFFFFFFF, NAN),
+        (0x00800000, 0x00800000),
+        (0x80800000, 0),
+    ],
+)
 def test_relu_directed(value, result):
     assert golden.relu(value) == result
 
@@ -176,13 +234,16 @@ def test_multiply_accumulate_rounds_twice():
 
 # Random, against the second definition
 
+
 def test_multiply_random(integers):
-    pairs = [(x := draw(integers, 16), draw(integers, 16, near=0x3F80 * 2 - x & 0x7FFF if integers.random() < 0.5 else None))
-             for _ in range(20_000)]
+    pairs = [
+        (x := draw(integers, 16), draw(integers, 16, near=0x3F80 * 2 - x & 0x7FFF if integers.random() < 0.5 else None))
+        for _ in range(20_000)
+    ]
     x, w = np.array(pairs).T
     wanted = [exact_multiply(*pair) for pair in pairs]
     assert [hex(v) for v in golden.multiply(x, w)] == [hex(v) for v in wanted]
-    assert 0x00800000 <= min(v & 0x7FFFFFFF for v in wanted if v & 0x7FFFFFFF) < 0x02000000    # reaches the edge
+    assert 0x00800000 <= min(v & 0x7FFFFFFF for v in wanted if v & 0x7FFFFFFF) < 0x02000000  # reaches the edge
 
 
 def test_add_random(integers):
@@ -207,10 +268,16 @@ def test_every_bfloat16_survives():
 
 # Matrices
 
+
 def random_patterns(integers, shape, width, wild):
-    return np.array([draw(integers, width) if integers.random() < wild else
-                     golden.to_bfloat16(np.float32(integers.gauss(0, 1)).view(np.uint32)) << (width - 16)
-                     for _ in range(int(np.prod(shape)))]).reshape(shape)
+    return np.array(
+        [
+            draw(integers, width)
+            if integers.random() < wild
+            else golden.to_bfloat16(np.float32(integers.gauss(0, 1)).view(np.uint32)) << (width - 16)
+            for _ in range(int(np.prod(shape)))
+        ]
+    ).reshape(shape)
 
 
 @pytest.mark.parametrize("batch, inner, width", [(1, 1, 1), (3, 17, 5), (5, 9, 3), (2, 12, 31), (1, 40, 2), (37, 6, 1)])
@@ -218,8 +285,9 @@ def random_patterns(integers, shape, width, wild):
 def test_matmul_is_the_chain_of_cells(integers, batch, inner, width, wild):
     x, w = random_patterns(integers, (batch, inner), 16, wild), random_patterns(integers, (inner, width), 16, wild)
     bias = random_patterns(integers, (width,), 32, wild)
-    result = golden.matmul(x.astype(np.uint16).view(bfloat16), w.astype(np.uint16).view(bfloat16),
-                           bias.astype(np.uint32).view(np.float32))
+    result = golden.matmul(
+        x.astype(np.uint16).view(bfloat16), w.astype(np.uint16).view(bfloat16), bias.astype(np.uint32).view(np.float32)
+    )
     for b in range(batch):
         for n in range(width):
             acc = int(bias[n])
@@ -230,10 +298,12 @@ def test_matmul_is_the_chain_of_cells(integers, batch, inner, width, wild):
 
 def test_matmul_flushes_at_the_edge(integers):
     """Operands that make subnormal products and sums, all of them finite."""
-    x = np.array([[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(30)]
-                  for _ in range(8)])
-    w = np.array([[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(4)]
-                  for _ in range(30)])
+    x = np.array(
+        [[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(30)] for _ in range(8)]
+    )
+    w = np.array(
+        [[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(4)] for _ in range(30)]
+    )
     acc = np.zeros((8, 4), np.uint32)
     for k in range(30):
         acc = golden.multiply_accumulate(acc, x[:, k, None], w[None, k])
@@ -242,11 +312,11 @@ def test_matmul_flushes_at_the_edge(integers):
     assert (acc & 0x7FFFFFFF != 0).any()
 
 
-@pytest.mark.parametrize("exponent, total", [(-112, 2.0 ** -126), (-113, 0), (-120, 0)])
+@pytest.mark.parametrize("exponent, total", [(-112, 2.0**-126), (-113, 0), (-120, 0)])
 def test_matmul_cancels_to_the_edge(exponent, total):
     """(1 + 2^-7)^2 - (1 + 2^-6) = 2^-14, at a scale where that is just normal, or just not."""
-    x = np.array([[1 + 2 ** -7, 1 + 2 ** -6]]).astype(bfloat16)
-    w = (np.array([[1 + 2 ** -7], [-1]]) * 2.0 ** exponent).astype(bfloat16)
+    x = np.array([[1 + 2**-7, 1 + 2**-6]]).astype(bfloat16)
+    w = (np.array([[1 + 2**-7], [-1]]) * 2.0**exponent).astype(bfloat16)
     assert golden.matmul(x, w) == total
     scale = np.array(2.0 ** (exponent // 2)).astype(bfloat16)
     assert golden.matmul(x * scale, (w.astype(float) / float(scale)).astype(bfloat16)) == total
@@ -257,8 +327,7 @@ def test_matmul_order_and_blocks(rng):
     x = golden.round_bfloat16(rng.normal(size=(2_100, 50)))
     w = golden.round_bfloat16(rng.normal(size=(50, 40)))
     whole = golden.matmul(x, w)
-    assert (golden.matmul(x[:, 13:], w[13:], golden.matmul(x[:, :13], w[:13])).view(np.uint32)
-            == whole.view(np.uint32)).all()
+    assert (golden.matmul(x[:, 13:], w[13:], golden.matmul(x[:, :13], w[:13])).view(np.uint32) == whole.view(np.uint32)).all()
     assert (golden.matmul(x[2_050:2_060], w) == whole[2_050:2_060]).all()
     assert (golden.matmul(x[:, ::-1], w[::-1]) != whole).any()
     assert np.allclose(whole, x.astype(np.float64) @ w.astype(np.float64), atol=1e-3)
@@ -267,11 +336,16 @@ def test_matmul_order_and_blocks(rng):
 @pytest.mark.parametrize("edge", [False, True])
 def test_matmuls(integers, edge):
     """Groups together are groups one by one, bit for bit; at the edge, subnormal products and sums are flushed."""
+
     def patterns(*shape):
         bits = random_patterns(integers, shape, 16, 0.05)
-        bits = bits & 0x807F | np.array([integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(bits.size)]).reshape(shape) \
-            if edge else bits
+        bits = (
+            bits & 0x807F | np.array([integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(bits.size)]).reshape(shape)
+            if edge
+            else bits
+        )
         return bits.astype(np.uint16).view(bfloat16)
+
     x, w = patterns(7, 3, 5, 2), patterns(3, 2, 5, 4)
     start = np.zeros((7, 5, 4), np.uint32) if edge else random_patterns(integers, (7, 5, 4), 32, 0.05).astype(np.uint32)
     start = start.view(np.float32)
@@ -283,9 +357,9 @@ def test_matmuls(integers, edge):
 
 def test_matmul_zero_signs():
     zero, minus = np.zeros((1, 1), bfloat16), -np.ones((1, 1), bfloat16)
-    assert golden.matmul(zero, minus).view(np.uint32) == 0                                  # +0 + -0
+    assert golden.matmul(zero, minus).view(np.uint32) == 0  # +0 + -0
     assert golden.matmul(zero, minus, np.array([-0.0], np.float32)).view(np.uint32) == MINUS
-    assert golden.matmul(zero, zero, np.array([-1e-40], np.float32)).view(np.uint32) == 0   # bias flushed, then -0 + +0
+    assert golden.matmul(zero, zero, np.array([-1e-40], np.float32)).view(np.uint32) == 0  # bias flushed, then -0 + +0
 
 
 def test_matmul_refuses():
@@ -304,15 +378,15 @@ def test_run_network():
     def layer(weights, bias, function):
         return "", np.array(weights, bfloat16), bias, function
 
-    first = layer([[1, 1], [2 ** -9, -1]], np.array([0, -5], np.float32), "relu")
+    first = layer([[1, 1], [2**-9, -1]], np.array([0, -5], np.float32), "relu")
     last = layer([[3], [7]], None, "none")
     network = dense_chain("two", (first, last))
     # First layer: 1 + 2^-9 rounds to 1 between the layers; 1 - 1 - 5 is cut by the ReLU.
     assert run_network(network, np.array([[1, 1]], np.float32)) == 3
     # A last layer keeps binary32, and the input is rounded.
     network = dense_chain("one", (first,))
-    result = run_network(network, np.array([[1 + 2 ** -9, 1]], np.float32))
-    assert result.dtype == np.float32 and result.tolist() == [[1 + 2 ** -9, 0]]
+    result = run_network(network, np.array([[1 + 2**-9, 1]], np.float32))
+    assert result.dtype == np.float32 and result.tolist() == [[1 + 2**-9, 0]]
 
 
 def test_matmul_leaves_its_arguments_alone():

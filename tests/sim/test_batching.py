@@ -24,8 +24,12 @@ def _tensors(**sizes):
 def test_only_dense_stages_are_flat(rng):
     """A convolution's result is not; that of a dense layer over all of it is; what a padded kernel or a pool reads is not."""
     tensors = _tensors(x=(4, 4), h=(4, 4), a=(1, 1), b=(1, 1), y=(1, 1))
-    stages = (_stage(rng, "c", "x", "h", size=(4, 4)), _stage(rng, "d", "h", "a", kernel=(4, 4)), _stage(rng, "e", "a", "b"),
-              _stage(rng, "f", "b", "y"))
+    stages = (
+        _stage(rng, "c", "x", "h", size=(4, 4)),
+        _stage(rng, "d", "h", "a", kernel=(4, 4)),
+        _stage(rng, "e", "a", "b"),
+        _stage(rng, "f", "b", "y"),
+    )
     assert flat_tensors(stages, tensors) == {"a", "b", "y"}
     for kernel in ((1, 1), (3, 3)):
         padded = _stage(rng, "e", "a", "b", kernel=kernel, term={"padding": (1, 1)})
@@ -51,8 +55,13 @@ def test_without_flat_results(rng):
 
 def test_runs_are_neighbours_with_flat_results(rng):
     tensors = _tensors(x=(2, 2), a=(1, 1), b=(1, 1), h=(2, 2), c=(1, 1), y=(1, 1))
-    stages = (_stage(rng, "a", "x", "a", kernel=(2, 2)), _stage(rng, "b", "a", "b"), _stage(rng, "h", "x", "h", size=(2, 2)),
-              _stage(rng, "c", "h", "c", kernel=(2, 2)), _stage(rng, "y", "c", "y"))
+    stages = (
+        _stage(rng, "a", "x", "a", kernel=(2, 2)),
+        _stage(rng, "b", "a", "b"),
+        _stage(rng, "h", "x", "h", size=(2, 2)),
+        _stage(rng, "c", "h", "c", kernel=(2, 2)),
+        _stage(rng, "y", "c", "y"),
+    )
     graph = Graph("g", tensors, "x", "y", stages)
     batched = lay_along_x(graph, stages, (), 7, 3)
     assert [list(run) for run in batched.runs()] == [[0, 1], [2], [3, 4]]
@@ -68,9 +77,18 @@ def test_flat_residual_sums_and_products(rng, batch):
     def term(source, output):
         return Term(source, random_values(rng, (1, 1, sizes[source], sizes[output]), 0.3))
 
-    graph = Graph("g", tensors, "x", "y", (
-        Stage("a", "a", (term("x", "a"),), function=RELU), Stage("b", "b", (term("a", "b"), term("x", "b"))),
-        Stage("c", "c", (term("b", "c"), term("a", "c")), times="a"), Stage("y", "y", (term("c", "y"), term("a", "y")))))
+    graph = Graph(
+        "g",
+        tensors,
+        "x",
+        "y",
+        (
+            Stage("a", "a", (term("x", "a"),), function=RELU),
+            Stage("b", "b", (term("a", "b"), term("x", "b"))),
+            Stage("c", "c", (term("b", "c"), term("a", "c")), times="a"),
+            Stage("y", "y", (term("c", "y"), term("a", "y"))),
+        ),
+    )
     for depth in (32, 128, 2048):
         check(graph, Config(n=4, unified_buffer_depth=depth, accumulator_depth=64, table_lanes=2), batch, rng)
 
@@ -98,8 +116,14 @@ def test_offsets_of_results(rng):
     """Of flat results, in chunks, and of others; in any order."""
     chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
     tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
-    conv = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(rng, (1, 1, 3, 6))),), (4, 2)),),
-                 output_order=rng.permutation(48))
+    conv = Graph(
+        "g",
+        tensors,
+        "x",
+        "y",
+        (Stage("c", "y", (Term("x", random_values(rng, (1, 1, 3, 6))),), (4, 2)),),
+        output_order=rng.permutation(48),
+    )
     for graph, batch in ((chain, 37), (conv, 3)):
         program = compile_network(graph, Config(n=4, accumulator_depth=16), batch)
         samples = random_values(rng, (batch, graph.input_size))
@@ -109,4 +133,4 @@ def test_offsets_of_results(rng):
         assert np.array_equal(results.view(np.uint32), run_network(graph, samples).view(np.uint32))
         for sample, value in np.ndindex(results.shape):
             place = program.memory.output_offset(sample, value)
-            assert np.frombuffer(images[0][place:place + 4], "<f4")[0] == results[sample, value]
+            assert np.frombuffer(images[0][place : place + 4], "<f4")[0] == results[sample, value]

@@ -46,6 +46,7 @@ def test_run_for_people(digits, model):
 
 def test_wrong_results(digits, model):
     """A core that computes something else is found out."""
+
     class Wrong(StandInBoard):
         def _run(self):
             super()._run()
@@ -75,15 +76,20 @@ def test_batch_for_the_memory(digits, model):
         refused(run(board, digits, model), "the board's memory is too small: batches of 1 need", "8,192", "a smaller model")
 
 
-@pytest.mark.parametrize("damage", [
-    lambda answer: answer[:-1],
-    lambda answer: answer[:4] + bytes([answer[4] ^ 1]) + answer[5:],
-    lambda answer: answer[:-1] + bytes([answer[-1] ^ 0x80]),
-    lambda answer: answer + b"\x5A",
-    lambda answer: b"",
-], ids=["lost byte", "longer", "checksum", "one more byte", "silence"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda answer: answer[:-1],
+        lambda answer: answer[:4] + bytes([answer[4] ^ 1]) + answer[5:],
+        lambda answer: answer[:-1] + bytes([answer[-1] ^ 0x80]),
+        lambda answer: answer + b"\x5a",
+        lambda answer: b"",
+    ],
+    ids=["lost byte", "longer", "checksum", "one more byte", "silence"],
+)
 def test_retries(damage):
     """Accesses to the memory survive damaged answers."""
+
     async def session(transport):
         link = SerialLink(transport, baud=3_000_000, timeout=0.1, silence=0.02)
         await link.identify()
@@ -91,8 +97,10 @@ def test_retries(damage):
         await link.write(0x100, data)
         return data == await link.read(0x100, len(data))
 
-    with (StandInBoard(CONFIG, damage=lambda answer, index: damage(answer) if index % 5 == 3 else answer, words=64) as board,
-          SerialPort(board.name, 3_000_000) as port):
+    with (
+        StandInBoard(CONFIG, damage=lambda answer, index: damage(answer) if index % 5 == 3 else answer, words=64) as board,
+        SerialPort(board.name, 3_000_000) as port,
+    ):
         assert asyncio.run(session(port))
         assert board.answers > 33
 
@@ -110,19 +118,24 @@ def test_nothing_there(digits, model, tmp_path):
     refused(tpu("run", "--board", "/dev/null", "--model", model, "--data", digits), "serial port", "/dev/null")
     end, other = os.openpty()
     tty.setraw(other)
-    refused(tpu("run", "--board", os.ttyname(other), "--model", model, "--data", digits),
-            "identification: no answer within 1 s (3 attempts)")
+    refused(
+        tpu("run", "--board", os.ttyname(other), "--model", model, "--data", digits),
+        "identification: no answer within 1 s (3 attempts)",
+    )
     os.close(end)
     os.close(other)
 
 
-@pytest.mark.parametrize("different, said", [
-    ({"identifier": 0x12345678}, "no amaranth-tpu there: it says that it is 0x12345678"),
-    ({"version": 7}, "version 7 of the serial protocol"),
-    ({"registers": {"id": 5}}, "no core here: the identification register reads 0x00000005"),
-    ({"registers": {"config": 0x10040F04}}, "15 lead stages"),
-    ({"registers": {"accumulator_depth": 100}}, "accumulator_depth must be a power of two"),
-])
+@pytest.mark.parametrize(
+    "different, said",
+    [
+        ({"identifier": 0x12345678}, "no amaranth-tpu there: it says that it is 0x12345678"),
+        ({"version": 7}, "version 7 of the serial protocol"),
+        ({"registers": {"id": 5}}, "no core here: the identification register reads 0x00000005"),
+        ({"registers": {"config": 0x10040F04}}, "15 lead stages"),
+        ({"registers": {"accumulator_depth": 100}}, "accumulator_depth must be a power of two"),
+    ],
+)
 def test_something_else_there(digits, model, different, said):
     with StandInBoard(CONFIG, **different) as board:
         refused(run(board, digits, model), said)

@@ -21,14 +21,24 @@ def network(rng, widths, bias=True, specials=False):
         weights = (rng.normal(size=(inputs, outputs)) / np.sqrt(inputs)).astype(np.float32).astype(bfloat16)
         if specials:
             weights.view(np.uint16)[rng.random(weights.shape) < 0.02] = rng.choice([0x8000, 0x0001, 0x7F00, 0x7F80])
-        layers.append((f"layer{number}", weights, rng.normal(size=outputs).astype(np.float32) if bias else None,
-                       "relu" if number < len(widths) - 2 else "none"))
+        layers.append(
+            (
+                f"layer{number}",
+                weights,
+                rng.normal(size=outputs).astype(np.float32) if bias else None,
+                "relu" if number < len(widths) - 2 else "none",
+            )
+        )
     return dense_chain("random", layers)
 
 
 def run(program, config, x):
-    regions = {Region.MODEL: program.model, Region.INPUT: program.pack_input(x),
-               Region.OUTPUT: bytearray(program.output_bytes), Region.SCRATCH: bytearray(program.scratch_bytes)}
+    regions = {
+        Region.MODEL: program.model,
+        Region.INPUT: program.pack_input(x),
+        Region.OUTPUT: bytearray(program.output_bytes),
+        Region.SCRATCH: bytearray(program.scratch_bytes),
+    }
     Machine(config, regions).run()
     return program.unpack_output(regions[Region.OUTPUT])
 
@@ -48,8 +58,8 @@ def check(net, config, batch, rng, samples=None, varied=True):
     program = compile_network(net, config, batch)
     result, expected = run(program, config, x), by_layers(net, x)
     assert result.shape == (batch, net.output_size)
-    assert np.array_equal(result[:len(x)].view(np.uint32), expected.view(np.uint32))
-    if varied and min(net.input_size, *(stage.channels for stage in net.stages)) >= 30:     # not all of them zero by RELU
+    assert np.array_equal(result[: len(x)].view(np.uint32), expected.view(np.uint32))
+    if varied and min(net.input_size, *(stage.channels for stage in net.stages)) >= 30:  # not all of them zero by RELU
         assert len(np.unique(expected)) > 1, "a test that any constant would pass"
     return program
 
@@ -60,12 +70,17 @@ def test_random_networks(case):
     second."""
     choice, rng = random.Random(f"{seed()}.{case}"), np.random.default_rng([seed(), case])
     n = choice.choice([2, 4, 4, 8, 16])
-    widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)]))
-              for _ in range(choice.randint(2, 6))]
+    widths = [min(30 * n, choice.choice([1, choice.randint(1, 20), choice.randint(1, 100)])) for _ in range(choice.randint(2, 6))]
     config = Config(
-        n=n, cell_stages=choice.choice([1, 3, 8]), unified_buffer_depth=choice.choice([2 * n, 4 * n, 1024]),
-        accumulator_depth=choice.choice([n, 4 * n, 256]), bias_depth=choice.choice([2, 4, 64]),
-        weight_fifo_depth=choice.choice([2, 16]), bus_width=choice.choice([32, None]), in_flight=choice.choice([4, 16]))
+        n=n,
+        cell_stages=choice.choice([1, 3, 8]),
+        unified_buffer_depth=choice.choice([2 * n, 4 * n, 1024]),
+        accumulator_depth=choice.choice([n, 4 * n, 256]),
+        bias_depth=choice.choice([2, 4, 64]),
+        weight_fifo_depth=choice.choice([2, 16]),
+        bus_width=choice.choice([32, None]),
+        in_flight=choice.choice([4, 16]),
+    )
     batch = choice.choice([1, 2, n, choice.randint(1, 60)])
     if case < 12:
         batch = min(batch, max(2, 60_000 // sum(a * b for a, b in zip(widths, widths[1:]))))
@@ -82,8 +97,7 @@ def test_default_network(n, batch):
 @pytest.mark.parametrize("widths", [[1100, 1, 1100], [1, 1], [1100, 7], [3, 1100, 2]])
 def test_wide_and_narrow_in_small_buffers(widths):
     rng = np.random.default_rng(seed())
-    program = check(network(rng, widths), Config(n=4, unified_buffer_depth=256, accumulator_depth=32, bias_depth=4),
-                    9, rng)
+    program = check(network(rng, widths), Config(n=4, unified_buffer_depth=256, accumulator_depth=32, bias_depth=4), 9, rng)
     assert program.passes >= sum(-(-a // 4) * -(-b // 4) for a, b in zip(widths, widths[1:]))
 
 
@@ -119,7 +133,7 @@ def test_weights_come_before_their_use_and_program_is_listed():
     tiles = 0
     for number in range(program.instructions):
         pc = number * config.instruction_bytes
-        opcode, fields = decode(int.from_bytes(program.model[pc:pc + 32], "little"))
+        opcode, fields = decode(int.from_bytes(program.model[pc : pc + 32], "little"))
         if opcode is Opcode.LOAD_WEIGHTS:
             tiles += fields["rows"]
         elif opcode is Opcode.MATMUL and not fields["keep"]:
@@ -157,7 +171,7 @@ def unfit_loads(program, config):
     """The most LOAD_WEIGHTS that stand in front of the MATMUL that makes room for them; see the datasheet, Programs."""
     loaded, taken, ends, most = 0, 0, [], 0
     for pc in range(0, program.instructions * config.instruction_bytes, config.instruction_bytes):
-        opcode, fields = decode(int.from_bytes(program.model[pc:pc + 32], "little"))
+        opcode, fields = decode(int.from_bytes(program.model[pc : pc + 32], "little"))
         if opcode is Opcode.LOAD_WEIGHTS:
             loaded += fields["rows"]
             ends.append(loaded)

@@ -34,19 +34,28 @@ _QUICK = {(8, 1), (8, 8), (16, 1), (16, 16), (16, 64)}
 def _points():
     for (name, n), limits in LIMITS.items():
         for batch, limit in zip(_BATCHES, limits):
-            yield pytest.param(name, n, batch, limit, id=f"{name}, n {n}, batch {batch}",
-                               marks=() if (n, batch) in _QUICK else pytest.mark.slow)
+            yield pytest.param(
+                name, n, batch, limit, id=f"{name}, n {n}, batch {batch}", marks=() if (n, batch) in _QUICK else pytest.mark.slow
+            )
 
 
 @pytest.mark.parametrize("name, n, batch, limit", list(_points()))
 def test_dense_layers(rng, name, n, batch, limit):
     widths = _WIDTHS[name]
-    layers = [(f"layer{index}", rng.normal(size=sizes).astype(bfloat16), rng.normal(size=sizes[1]).astype(np.float32),
-               "relu" if index + 2 < len(widths) else "none") for index, sizes in enumerate(zip(widths, widths[1:]))]
+    layers = [
+        (
+            f"layer{index}",
+            rng.normal(size=sizes).astype(bfloat16),
+            rng.normal(size=sizes[1]).astype(np.float32),
+            "relu" if index + 2 < len(widths) else "none",
+        )
+        for index, sizes in enumerate(zip(widths, widths[1:]))
+    ]
     assert compile_network(dense_chain(name, layers), Config(n=n), batch).predicted_cycles <= 1.003 * limit
 
 
-@pytest.mark.parametrize("name, limit", [pytest.param(*entry, marks=() if entry[0] in "cd" else pytest.mark.slow)
-                                         for entry in SHIPPED_LIMITS.items()])
+@pytest.mark.parametrize(
+    "name, limit", [pytest.param(*entry, marks=() if entry[0] in "cd" else pytest.mark.slow) for entry in SHIPPED_LIMITS.items()]
+)
 def test_shipped_networks(name, limit):
     assert compile_network(load_network(SHIPPED[name]), Config(), 32).predicted_cycles <= limit

@@ -23,8 +23,10 @@ from graphs import random_graph, random_values
 
 
 def _chain(rng, *widths):
-    return dense_chain("g", [(f"layer{index}", random_values(rng, sizes, 0.1), None, "none")
-                             for index, sizes in enumerate(zip(widths, widths[1:]))])
+    return dense_chain(
+        "g",
+        [(f"layer{index}", random_values(rng, sizes, 0.1), None, "none") for index, sizes in enumerate(zip(widths, widths[1:]))],
+    )
 
 
 def _batched(graph, batch):
@@ -32,6 +34,7 @@ def _batched(graph, batch):
 
 
 # --- Search
+
 
 def test_the_best_of_all_that_is_tried_is_kept(rng, monkeypatch):
     """Schedules that are given up before their end would not have been better."""
@@ -71,6 +74,7 @@ def test_simulations_stay_within_the_budget(rng, monkeypatch):
 
 # --- Tiling
 
+
 @pytest.mark.parametrize("depth", [64, 256, 2048])
 def test_what_is_not_sized_would_cost_more(rng, depth, monkeypatch):
     """The cheapest tiling of every stage is the one that is found if all are sized."""
@@ -86,6 +90,7 @@ def test_what_is_not_sized_would_cost_more(rng, depth, monkeypatch):
 
 
 # --- Instructions of a stage
+
 
 def _places(first, *loops):
     """Rows that nested loops, (count, stride) each and the outermost first, walk over."""
@@ -103,8 +108,9 @@ def test_every_position_goes_from_the_input_to_its_place(rng, height, width, bat
     stage = Stage("c", "y", (Term("x", random_values(rng, (1, 1, 4, 4))),), (height, width))
     program = compile_network(Graph("g", tensors, "x", "y", (stage,)), config, batch)
     buffer, sums, stored = {}, {}, {}
-    choice, schedule = search_pass.search(program.memory.graph, program.memory.batched.graph.stages,
-                                          program.memory.batched.gathers, config, batch)
+    choice, schedule = search_pass.search(
+        program.memory.graph, program.memory.batched.graph.stages, program.memory.batched.gathers, config, batch
+    )
     assert [op.fields for op in schedule.ops] == [op.fields for op in program.ops]
     for op in generate(choice.batched, choice.host, choice.runs, config).ops:
         f = op.fields
@@ -125,8 +131,7 @@ def test_every_position_goes_from_the_input_to_its_place(rng, height, width, bat
 
 def test_accesses_are_the_spans_of_the_record():
     product = {"rows": 3, "lanes": 4, "buffer": 10, "acc": 5, "operand": 40}
-    assert set(accesses(Opcode.MULTIPLY, product, 8)) == {
-        ("buffer", 10, 3, True), ("buffer", 40, 3, False), ("acc", 5, 3, False)}
+    assert set(accesses(Opcode.MULTIPLY, product, 8)) == {("buffer", 10, 3, True), ("buffer", 40, 3, False), ("acc", 5, 3, False)}
     store = {"region": Region.SCRATCH, "offset": 48, "rows": 2, "buffer": 7}
     assert set(accesses(Opcode.STORE, store, 8)) == {("buffer", 7, 2, False), ("scratch", 6, 2, True)}
     assert set(accesses(Opcode.LOAD, store, 8)) == {("buffer", 7, 2, True), ("scratch", 6, 2, False)}
@@ -135,12 +140,16 @@ def test_accesses_are_the_spans_of_the_record():
 
 # --- MATMULs of a group
 
+
 @pytest.mark.parametrize("count, parts, passes", [(1, 1, 7), (3, 1, 7), (1, 2, 7), (3, 2, 7), (3, 2, 2)])
 def test_a_group_sums_every_pass_once(rng, count, parts, passes):
     """Each column tile of each pass, with the weights that are next, from its bias on; the last passes in parts."""
     sums, stride, acc, made = 6, 2, 20, []
-    emitter = SimpleNamespace(stage=0, bias=lambda column, count: 30 + column,
-                              emit=lambda opcode, fields, tiles, group_tiles: made.append((fields, tiles, group_tiles)))
+    emitter = SimpleNamespace(
+        stage=0,
+        bias=lambda column, count: 30 + column,
+        emit=lambda opcode, fields, tiles, group_tiles: made.append((fields, tiles, group_tiles)),
+    )
     cut = [(begin, sums // parts) for begin in range(0, sums, sums // parts)]
     whole = passes if parts == 1 else passes - 2
     group = Group(emitter, 5, count, acc, sums, passes, cut, whole)
@@ -161,11 +170,18 @@ def test_a_group_sums_every_pass_once(rng, count, parts, passes):
             bias = f["bias"] + index if f["start"] else None
             walked += [(tile, row + r * f["rows0_stride"], total + r, bias) for r in range(f["rows0"])]
     assert group.done == passes and sorted(walked, key=lambda one: one[:3]) == sorted(
-        [(index * count + c, place + r * stride, acc + c * sums + r, 35 + c if index == 0 else None)
-         for index, place in enumerate(operands) for c in range(count) for r in range(sums)], key=lambda one: one[:3])
+        [
+            (index * count + c, place + r * stride, acc + c * sums + r, 35 + c if index == 0 else None)
+            for index, place in enumerate(operands)
+            for c in range(count)
+            for r in range(sums)
+        ],
+        key=lambda one: one[:3],
+    )
 
 
 # --- Images
+
 
 def test_weights_are_where_instructions_look_for_them(rng):
     """Of all tiles, the bytes at the offset that LOAD_WEIGHTS has in the image; -0 beyond the matrix."""
@@ -176,11 +192,12 @@ def test_weights_are_where_instructions_look_for_them(rng):
     step, found = config.instruction_bytes, set()
     for number, op in enumerate(program.ops):
         if op.opcode is Opcode.LOAD_WEIGHTS:
-            word = int.from_bytes(program.model[number * step:(number + 1) * step], "little")
-            offset = next(offset for offset in range(0, len(program.model), 32)
-                          if encode(op.opcode, offset=offset, rows=op.rows) == word)
-            found |= {program.model[offset + 32 * tile:][:32] for tile in range(op.rows)}
-    assert found == {padded[k:k + 4, c:c + 4].T.tobytes() for k in range(0, 12, 4) for c in (0, 4)}
+            word = int.from_bytes(program.model[number * step : (number + 1) * step], "little")
+            offset = next(
+                offset for offset in range(0, len(program.model), 32) if encode(op.opcode, offset=offset, rows=op.rows) == word
+            )
+            found |= {program.model[offset + 32 * tile :][:32] for tile in range(op.rows)}
+    assert found == {padded[k : k + 4, c : c + 4].T.tobytes() for k in range(0, 12, 4) for c in (0, 4)}
 
 
 def test_weights_of_groups_are_apart(rng):
@@ -188,7 +205,7 @@ def test_weights_of_groups_are_apart(rng):
     weights = random_values(rng, (2, 2, 1, 6))
     tensors = {"x": Tensor("x", 6, 5, 5), "y": Tensor("y", 6, 4, 4)}
     graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", weights, groups=6),), (4, 4)),))
-    tiles = compile_network(graph, Config(n=4), 1).memory.weights(0, 0, 1)      # [pass, column tile, column, row]
+    tiles = compile_network(graph, Config(n=4), 1).memory.weights(0, 0, 1)  # [pass, column tile, column, row]
     expected = np.full((4, 1, 4, 4), 0x8000, "<u2")
     for one in range(4):
         for channel in range(4):

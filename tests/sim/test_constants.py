@@ -12,7 +12,7 @@ from onnx_models import Builder, refused, values_of
 
 SIZES = np.array([0, 1e-38, 1e-30, 1e-10, 1e-6, 1e-3, 0.4, 0.5, 1, 2.5, 89, 255, 1e4, 1.3e7, 1e15, 1e30, 1e36, 1e38, 3e38])
 X = round_bfloat16(np.concatenate([SIZES, -SIZES]).astype(np.float32)).astype(np.float32)
-ROUND = 12582912        # added to a small number, it rounds that to an integer
+ROUND = 12582912  # added to a small number, it rounds that to an integer
 
 
 def constant(value):
@@ -34,26 +34,33 @@ def check(path, x, stages):
     made = getattr(network, "stages", None) or network.layers
     assert len(made) == stages, [stage.name for stage in made]
     steps = values_of(path, x, [name for node in onnx.load(path).graph.node for name in node.output])
-    subnormal = np.any([((value != 0) & (np.abs(value) < 2.0 ** -126)).any(axis=1) for value in steps.values()], axis=0)
+    subnormal = np.any([((value != 0) & (np.abs(value) < 2.0**-126)).any(axis=1) for value in steps.values()], axis=0)
     assert subnormal.mean() < 0.75
     x, want = x[~subnormal], list(steps.values())[-1][~subnormal]
     got = run_network(network, x).astype(np.float32)
     with np.errstate(all="ignore"):
-        near = np.abs(got - want) <= (stages + 1) * 2.0 ** -9 * np.abs(want) + 2.0 ** -124
+        near = np.abs(got - want) <= (stages + 1) * 2.0**-9 * np.abs(want) + 2.0**-124
     same = near | (got == want) | np.isnan(got) & np.isnan(want)
     assert same.all(), [(x[row], want[row, column], got[row, column]) for row, column in np.argwhere(~same)[:5]]
 
 
-@pytest.mark.parametrize("nodes, stages", [
-    ([("Div", 255), ("Sub", 0.5), ("Div", 0.5)], 1),                        # as always
-    ([("Add", 3), ("Sub", 3), ("Add", 5)], 1),                              # something is left
-    ([("Mul", 1e30), ("Mul", 1e-30)], 2),                                   # overflows
-    ([("Mul", 1e-20), ("Mul", 1e-20), ("Mul", 1e20)], 3),                   # underflows
-    ([("Mul", 1e-30), ("Mul", 1e30), ("Relu",)], 2),
-    ([("Mul", 2.0 ** 32), ("Mul", 2.0 ** 32), ("Mul", 2.0 ** -32), ("Mul", 2.0 ** -32)], 2),
-    ([("Gemm", [[1e36]]), ("Mul", 1e5)], 2), ([("Gemm", [[1e-36]]), ("Mul", 1e-5)], 2), ([("Mul", 1e-5), ("Gemm", [[1e-36]])], 2),
-    ([("Mul", 1.39e-38)], 1), ([("Mul", 7.77e-37)], 1),                     # next to the least number
-    ([("BatchNormalization", [1], [0], [0], [1e-37], {"epsilon": 0.0})], 1)])
+@pytest.mark.parametrize(
+    "nodes, stages",
+    [
+        ([("Div", 255), ("Sub", 0.5), ("Div", 0.5)], 1),  # as always
+        ([("Add", 3), ("Sub", 3), ("Add", 5)], 1),  # something is left
+        ([("Mul", 1e30), ("Mul", 1e-30)], 2),  # overflows
+        ([("Mul", 1e-20), ("Mul", 1e-20), ("Mul", 1e20)], 3),  # underflows
+        ([("Mul", 1e-30), ("Mul", 1e30), ("Relu",)], 2),
+        ([("Mul", 2.0**32), ("Mul", 2.0**32), ("Mul", 2.0**-32), ("Mul", 2.0**-32)], 2),
+        ([("Gemm", [[1e36]]), ("Mul", 1e5)], 2),
+        ([("Gemm", [[1e-36]]), ("Mul", 1e-5)], 2),
+        ([("Mul", 1e-5), ("Gemm", [[1e-36]])], 2),
+        ([("Mul", 1.39e-38)], 1),
+        ([("Mul", 7.77e-37)], 1),  # next to the least number
+        ([("BatchNormalization", [1], [0], [0], [1e-37], {"epsilon": 0.0})], 1),
+    ],
+)
 def test_chains(tmp_path, nodes, stages):
     check(chain(*nodes).save(tmp_path), X[:, None], stages)
 
@@ -67,7 +74,7 @@ def test_large_scale_of_a_difference(tmp_path, scaled):
 
 def test_small_scales_beside_others(tmp_path):
     """One that two bfloat16 hold stands beside one of which the second part would be subnormal."""
-    check(chain(("Mul", [1.0075 * 2.0 ** -126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
+    check(chain(("Mul", [1.0075 * 2.0**-126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
 
 
 def test_infinite_values(tmp_path):
@@ -91,23 +98,31 @@ def test_infinite_product_is_no_weight(tmp_path):
     check(b.save(tmp_path), round_bfloat16(x).astype(np.float32), stages=2)
 
 
-@pytest.mark.parametrize("nodes, words", [
-    ([("Add", ROUND), ("Sub", ROUND)], ("node1", "1.258e+07")), ([("Add", 3e38), ("Sub", 3e38)], ("node1", "3e+38")),
-    ([("Add", 0.5), ("Sub", 0.5), ("Relu",)], ("node1", "0.5")),
-    ([("Add", ROUND), ("Mul", 0.5), ("Sub", ROUND / 2), ("Mul", 2)], ("node3", "cancels out")),
-    ([("Gemm", [[1, 2]], [ROUND, 1]), ("Sub", ROUND)], ("node1", "cancels out")),
-    ([("Add", ROUND), ("Gemm", [[1, 2]], [-ROUND, -2 * ROUND])], ("node1", "cancels out")),
-    ([("Add", 1000), ("Gemm", [[1, 1], [1, -1]])], ("node0", "cancels out")),
-    ([("Add", 3e38), ("Add", 3e38)], ("node1", "infinite in binary32")),
-    ([("Mul", 1e-40)], ("node0", "subnormal")), ([("Div", 3e38)], ("node0", "subnormal")),
-    ([("Mul", np.inf)], ("node0", "infinite")), ([("Add", np.nan)], ("node0", "no number")),
-    ([("Div", 0)], ("node0", "infinite")),
-    ([("PRelu", np.inf)], ("node0", "slope")), ([("LeakyRelu", {"alpha": np.inf})], ("node0", "alpha")),
-    ([("HardSigmoid", {"beta": np.nan})], ("node0", "beta")),
-    ([("Gemm", [[1]], {"alpha": np.inf})], ("node0", "infinite")),
-    ([("Gemm", [[1]], [0], {"beta": np.inf})], ("node0", "no number")),
-    ([("BatchNormalization", [1], [0], [0], [0], {"epsilon": 0.0})], ("node0", "infinite")),
-    ([("BatchNormalization", [1e20], [0], [1e20], [1e-37], {"epsilon": 0.0})], ("node0", "infinite in binary32"))])
+@pytest.mark.parametrize(
+    "nodes, words",
+    [
+        ([("Add", ROUND), ("Sub", ROUND)], ("node1", "1.258e+07")),
+        ([("Add", 3e38), ("Sub", 3e38)], ("node1", "3e+38")),
+        ([("Add", 0.5), ("Sub", 0.5), ("Relu",)], ("node1", "0.5")),
+        ([("Add", ROUND), ("Mul", 0.5), ("Sub", ROUND / 2), ("Mul", 2)], ("node3", "cancels out")),
+        ([("Gemm", [[1, 2]], [ROUND, 1]), ("Sub", ROUND)], ("node1", "cancels out")),
+        ([("Add", ROUND), ("Gemm", [[1, 2]], [-ROUND, -2 * ROUND])], ("node1", "cancels out")),
+        ([("Add", 1000), ("Gemm", [[1, 1], [1, -1]])], ("node0", "cancels out")),
+        ([("Add", 3e38), ("Add", 3e38)], ("node1", "infinite in binary32")),
+        ([("Mul", 1e-40)], ("node0", "subnormal")),
+        ([("Div", 3e38)], ("node0", "subnormal")),
+        ([("Mul", np.inf)], ("node0", "infinite")),
+        ([("Add", np.nan)], ("node0", "no number")),
+        ([("Div", 0)], ("node0", "infinite")),
+        ([("PRelu", np.inf)], ("node0", "slope")),
+        ([("LeakyRelu", {"alpha": np.inf})], ("node0", "alpha")),
+        ([("HardSigmoid", {"beta": np.nan})], ("node0", "beta")),
+        ([("Gemm", [[1]], {"alpha": np.inf})], ("node0", "infinite")),
+        ([("Gemm", [[1]], [0], {"beta": np.inf})], ("node0", "no number")),
+        ([("BatchNormalization", [1], [0], [0], [0], {"epsilon": 0.0})], ("node0", "infinite")),
+        ([("BatchNormalization", [1e20], [0], [1e20], [1e-37], {"epsilon": 0.0})], ("node0", "infinite in binary32")),
+    ],
+)
 def test_refused(tmp_path, nodes, words):
     weights = next((values[0] for operator, *values in nodes if operator == "Gemm"), [[1]])
     refused(chain(*nodes, width=len(weights)).save(tmp_path), *words)

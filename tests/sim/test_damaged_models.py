@@ -20,7 +20,7 @@ from damage import HOSTILE, damaged, originals
 from onnx_models import Builder, refused, weights
 from seeds import seed
 
-_MOST_SECONDS, _MOST_MEMORY = 10, 2e6       # of the processor; kB
+_MOST_SECONDS, _MOST_MEMORY = 10, 2e6  # of the processor; kB
 
 
 def _safe(text):
@@ -52,6 +52,7 @@ def test_damaged(tmp_path, trials):
 
 def _everywhere(name):
     """A model that a node makes invalid, with this name in every place that a message may show."""
+
     def build(where):
         b = Builder(["n", 12])
         b("MatMul", np.ones((12, 12), np.float32))
@@ -100,11 +101,28 @@ def _everywhere(name):
             node.input.append("c0")
             node.attribute.append(helper.make_attribute("equation", name))
         return model
+
     return build
 
 
-_PLACES = ("operator", "node", "unnamed", "domain", "domain without a version", "attribute", "word", "input", "graph input",
-           "second input", "size", "output", "initialiser", "external", "external key", "equation")
+_PLACES = (
+    "operator",
+    "node",
+    "unnamed",
+    "domain",
+    "domain without a version",
+    "attribute",
+    "word",
+    "input",
+    "graph input",
+    "second input",
+    "size",
+    "output",
+    "initialiser",
+    "external",
+    "external key",
+    "equation",
+)
 
 
 @pytest.mark.parametrize("place", _PLACES)

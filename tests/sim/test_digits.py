@@ -30,13 +30,16 @@ def write(folder, images=IMAGES_FILE, labels=LABELS_FILE, names=("t10k-images-id
 
 
 @pytest.mark.parametrize("place", [".", "raw", "MNIST/raw"])
-@pytest.mark.parametrize("names, packed", [
-    (("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"), False),
-    (("t10k-images.idx3-ubyte", "t10k-labels.idx1-ubyte"), False),
-    (("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"), True),
-    (("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"), False),        # unpacked by the browser
-    (("emnist-digits-test-images-idx3-ubyte.gz", "emnist-digits-test-labels-idx1-ubyte.gz"), True),
-])
+@pytest.mark.parametrize(
+    "names, packed",
+    [
+        (("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"), False),
+        (("t10k-images.idx3-ubyte", "t10k-labels.idx1-ubyte"), False),
+        (("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"), True),
+        (("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"), False),  # unpacked by the browser
+        (("emnist-digits-test-images-idx3-ubyte.gz", "emnist-digits-test-labels-idx1-ubyte.gz"), True),
+    ],
+)
 def test_files(tmp_path, place, names, packed):
     pack = gzip.compress if packed else bytes
     write(tmp_path / place, pack(idx(IMAGES)), pack(idx(LABELS)), names)
@@ -64,27 +67,34 @@ def test_prefers_the_plain_names(tmp_path):
     assert len(load_digits(tmp_path)[0]) == 7
 
 
-@pytest.mark.parametrize("images, labels, message", [
-    pytest.param(idx(LABELS), idx(IMAGES), "holds labels, where images belong; are the two files swapped", id="swapped"),
-    pytest.param(idx(IMAGES), idx(IMAGES), "holds images, where labels belong", id="labels are images"),
-    pytest.param(idx(IMAGES)[:-1], idx(LABELS), "truncated: 7 x 28 x 28 = 5488 bytes in the header, 5487 in the file",
-                 id="images shortened"),
-    pytest.param(idx(IMAGES) + b"x", idx(LABELS), "longer than it says", id="images lengthened"),
-    pytest.param(idx(IMAGES)[:11], idx(LABELS), "truncated inside its header", id="header shortened"),
-    pytest.param(idx(IMAGES), idx(LABELS)[:-1], "labels-idx1-ubyte: truncated", id="labels shortened"),
-    pytest.param(b"", idx(LABELS), "is too short", id="empty"),
-    pytest.param(b"<!DOCTYPE html>", idx(LABELS), "starts with 0x3c21444f, must start with 0x00000803", id="web page"),
-    pytest.param(idx(IMAGES), b"<!DOCTYPE html>", "must start with 0x00000801", id="labels web page"),
-    pytest.param(idx(IMAGES), idx(LABELS[:5]), "holds 7 images, t10k-labels-idx1-ubyte 5 labels", id="fewer labels"),
-    pytest.param(idx(IMAGES[:0]), idx(LABELS[:0]), "which is nothing", id="no images"),
-    # No memory is asked for:
-    pytest.param(struct.pack(">4I", 0x803, *[(1 << 32) - 1] * 3), idx(LABELS), "truncated: 4294967295 x", id="4 GiB claimed"),
-    pytest.param(gzip.compress(idx(IMAGES))[:-20], idx(LABELS), "gzip", id="gzip shortened"),
-    pytest.param(gzip.compress(idx(IMAGES))[:14], idx(LABELS), "gzip", id="gzip header only"),
-    pytest.param(b"\x1f\x8b" + bytes(100), idx(LABELS), "gzip", id="gzip of zeros"),
-    pytest.param(gzip.compress(idx(IMAGES))[:30] + b"\xff" * 60, idx(LABELS), "gzip", id="gzip damaged"),
-    pytest.param(gzip.compress(idx(IMAGES)[:-3]), idx(LABELS), "truncated: 7 x 28 x 28", id="gzip of shortened"),
-])
+@pytest.mark.parametrize(
+    "images, labels, message",
+    [
+        pytest.param(idx(LABELS), idx(IMAGES), "holds labels, where images belong; are the two files swapped", id="swapped"),
+        pytest.param(idx(IMAGES), idx(IMAGES), "holds images, where labels belong", id="labels are images"),
+        pytest.param(
+            idx(IMAGES)[:-1],
+            idx(LABELS),
+            "truncated: 7 x 28 x 28 = 5488 bytes in the header, 5487 in the file",
+            id="images shortened",
+        ),
+        pytest.param(idx(IMAGES) + b"x", idx(LABELS), "longer than it says", id="images lengthened"),
+        pytest.param(idx(IMAGES)[:11], idx(LABELS), "truncated inside its header", id="header shortened"),
+        pytest.param(idx(IMAGES), idx(LABELS)[:-1], "labels-idx1-ubyte: truncated", id="labels shortened"),
+        pytest.param(b"", idx(LABELS), "is too short", id="empty"),
+        pytest.param(b"<!DOCTYPE html>", idx(LABELS), "starts with 0x3c21444f, must start with 0x00000803", id="web page"),
+        pytest.param(idx(IMAGES), b"<!DOCTYPE html>", "must start with 0x00000801", id="labels web page"),
+        pytest.param(idx(IMAGES), idx(LABELS[:5]), "holds 7 images, t10k-labels-idx1-ubyte 5 labels", id="fewer labels"),
+        pytest.param(idx(IMAGES[:0]), idx(LABELS[:0]), "which is nothing", id="no images"),
+        # No memory is asked for:
+        pytest.param(struct.pack(">4I", 0x803, *[(1 << 32) - 1] * 3), idx(LABELS), "truncated: 4294967295 x", id="4 GiB claimed"),
+        pytest.param(gzip.compress(idx(IMAGES))[:-20], idx(LABELS), "gzip", id="gzip shortened"),
+        pytest.param(gzip.compress(idx(IMAGES))[:14], idx(LABELS), "gzip", id="gzip header only"),
+        pytest.param(b"\x1f\x8b" + bytes(100), idx(LABELS), "gzip", id="gzip of zeros"),
+        pytest.param(gzip.compress(idx(IMAGES))[:30] + b"\xff" * 60, idx(LABELS), "gzip", id="gzip damaged"),
+        pytest.param(gzip.compress(idx(IMAGES)[:-3]), idx(LABELS), "truncated: 7 x 28 x 28", id="gzip of shortened"),
+    ],
+)
 def test_bad_files(tmp_path, images, labels, message):
     write(tmp_path, images, labels)
     with pytest.raises(DataError) as caught:
@@ -147,6 +157,7 @@ def test_shipped_network():
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.golden.arithmetic import bfloat16
     from amaranth_tpu.sim.golden.network import run_network
+
     path = Path(__file__).parents[2] / "sim" / "models" / "mnist_mlp.onnx"
     for tensor in load(path).graph.initializer:
         array = numpy_helper.to_array(tensor)
@@ -165,11 +176,12 @@ def test_training_is_repeatable(tmp_path):
     from amaranth_tpu.scripts.train.recipe import without
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.golden.network import run_network
+
     random = np.random.default_rng(0)
     labels = random.integers(0, 10, 1_000).astype(np.uint8)
     images = random.integers(0, 40, (1_000, 28, 28)).astype(np.uint8)
     for image, label in zip(images, labels):
-        image[2 + 5 * (label // 2):5 + 5 * (label // 2), 14 * (label % 2) + 2:14 * (label % 2) + 12] = 250
+        image[2 + 5 * (label // 2) : 5 + 5 * (label // 2), 14 * (label % 2) + 2 : 14 * (label % 2) + 12] = 250
     kept, kept_labels = without(images, labels, images[100:300])
     assert len(kept) == 800 and (kept[100] == images[300]).all() and kept_labels[100] == labels[300]
 
@@ -192,6 +204,7 @@ def test_shipped_network_on_the_test_images():
     from amaranth_tpu.scripts.train.recipe import without
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.golden.network import run_network
+
     folder = os.environ["TPU_DATA"]
     images, labels = load_digits(folder)
     assert images.shape == (10_000, 28, 28)

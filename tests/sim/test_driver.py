@@ -52,8 +52,14 @@ def test_nothing_there(name, value):
 def test_regions():
     port = Port()
     asyncio.run(Driver(port).configure_regions({"INPUT": (0x1_2345_6780, 100), Region.OUTPUT: (64, 32)}))
-    assert port.log == writes(("input_base_low", 0x23456780), ("input_base_high", 1), ("input_size", 100),
-                              ("output_base_low", 64), ("output_base_high", 0), ("output_size", 32))
+    assert port.log == writes(
+        ("input_base_low", 0x23456780),
+        ("input_base_high", 1),
+        ("input_size", 100),
+        ("output_base_low", 64),
+        ("output_base_high", 0),
+        ("output_size", 32),
+    )
 
 
 def test_start_clears_the_interrupt_first():
@@ -73,6 +79,7 @@ def test_wait_for_the_interrupt():
         async def interrupt(self, cycles):
             self.asked, self.reads = cycles, 1
             return True
+
     port = Interrupted(reads=1000)
     asyncio.run(Driver(port).wait(77))
     assert port.asked == 77

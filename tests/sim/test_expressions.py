@@ -41,7 +41,7 @@ def formula_of(e):
 @pytest.mark.parametrize("name", FORMS)
 def test_written_out(rng, tmp_path, name):
     for e in FORMS[name]:
-        lossy = (name, e[0]) in (("clip", "Sub"), ("hard_sigmoid", "Min"))      # what binary32 loses there is too much
+        lossy = (name, e[0]) in (("clip", "Sub"), ("hard_sigmoid", "Min"))  # what binary32 loses there is too much
         found = check(e, rng, tmp_path, every=32, strict=not lossy)
         assert found is not None
         if not lossy:
@@ -75,11 +75,14 @@ def _bump(width, low=127.1, inside=5.0):
 
 #: Next to ReLU or another function, but for a few numbers, or for a little everywhere.
 NEAR = {
-    "bump between bfloat16": ("relu", _bump(0.1)), "bump of a few binary32": ("relu", _bump(2.0 ** -15)),
-    "bump at 3e20": ("relu", _bump(1e17, 3.0001e20, 1e18)), "bump at 1e-30": ("relu", _bump(1e-33, 1.0004e-30, 2e-30)),
+    "bump between bfloat16": ("relu", _bump(0.1)),
+    "bump of a few binary32": ("relu", _bump(2.0**-15)),
+    "bump at 3e20": ("relu", _bump(1e17, 3.0001e20, 1e18)),
+    "bump at 1e-30": ("relu", _bump(1e-33, 1.0004e-30, 2e-30)),
     "smooth bump": ("relu", ("Add", RELU, ("Exp", ("Mul", -1e6, ("Pow", ("Sub", "x", 127.15), 2.0))))),
     "one number": ("relu", ("Where", ("GreaterOrEqual", "x", 127.0), ("Where", ("LessOrEqual", "x", 127.0), 5.0, RELU), RELU)),
-    "plateau of 1e-30": ("relu", ("Max", "x", 1e-30)), "plateau of 3e20": ("relu", ("Min", RELU, 3e20)),
+    "plateau of 1e-30": ("relu", ("Max", "x", 1e-30)),
+    "plateau of 3e20": ("relu", ("Min", RELU, 3e20)),
     "bend at 1e-30": ("relu", ("Add", RELU, ("Relu", ("Sub", "x", 1e-30)))),
     "bend at 1e30": ("none", ("Sub", "x", ("Relu", ("Sub", "x", 1e30)))),
     "jump below -1e30": ("silu", ("Where", ("Less", "x", -1e30), -1.0, ("Mul", "x", ("Sigmoid", "x")))),
@@ -88,12 +91,18 @@ NEAR = {
     "tanh of another slope": ("tanh", ("Sub", ("Div", 2.0, ("Add", 1.0, ("Exp", ("Mul", -2.01, "x")))), 1.0)),
     "slope of 1.002": ("relu", ("Mul", 1.002, RELU)),
     "rounding by a large number": ("none", ("Sub", ("Add", "x", 12582912.0), 12582912.0)),
-    "less than what is lost": (Function("clip", (1e-9, 1e-9)), ("Where", ("Greater", "x", -3.0), 1e-9, (
-        "Sub", ("Exp", ("Tanh", "x")), ("Exp", ("Tanh", "x"))))),
-    "bump beyond what saturates": ("gelu", ("Where", ("Greater", "x", -3.76e33), (
-        "Where", ("Less", "x", -3.759e33), 35.0, FORMS["gelu"][0]), FORMS["gelu"][0])),
-    "bump where a square does not overflow": ("tanh", ("Add", ("Tanh", "x"), (
-        "Exp", ("Mul", -7.8e-44, ("Pow", ("Sub", "x", 7.90358474e+24), 2.0))))),
+    "less than what is lost": (
+        Function("clip", (1e-9, 1e-9)),
+        ("Where", ("Greater", "x", -3.0), 1e-9, ("Sub", ("Exp", ("Tanh", "x")), ("Exp", ("Tanh", "x")))),
+    ),
+    "bump beyond what saturates": (
+        "gelu",
+        ("Where", ("Greater", "x", -3.76e33), ("Where", ("Less", "x", -3.759e33), 35.0, FORMS["gelu"][0]), FORMS["gelu"][0]),
+    ),
+    "bump where a square does not overflow": (
+        "tanh",
+        ("Add", ("Tanh", "x"), ("Exp", ("Mul", -7.8e-44, ("Pow", ("Sub", "x", 7.90358474e24), 2.0)))),
+    ),
     "logarithm that overflows": ("none", ("Log", ("Exp", "x"))),
 }
 
@@ -109,7 +118,7 @@ def test_near(name):
 def test_tolerance():
     """A constant that is written with ten digits does; one that is a hundredth off does not."""
     for change, right in ((1, True), (1 + 1e-7, True), (1.01, False)):
-        e = ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", 2 ** -0.5 * change))))
+        e = ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", 2**-0.5 * change))))
         assert proves(formula_of(e), Function("gelu")) == right
 
 
@@ -120,15 +129,27 @@ def _one(operation, *arguments, **options):
 SQUARE, HALF = _one("power", parameter=2), constant(0.5)
 #: Each operation, also of what does not rise, and the same in numpy.
 OPERATIONS = [
-    (_one("add", SQUARE), lambda x: x + x * x), (_one("multiply", SQUARE), lambda x: x ** 3), (SQUARE, np.square),
-    (_one("multiply", VARIABLE), np.square), (_one("power", parameter=3), lambda x: x ** 3), (_one("negative"), np.negative),
+    (_one("add", SQUARE), lambda x: x + x * x),
+    (_one("multiply", SQUARE), lambda x: x**3),
+    (SQUARE, np.square),
+    (_one("multiply", VARIABLE), np.square),
+    (_one("power", parameter=3), lambda x: x**3),
+    (_one("negative"), np.negative),
     (_one("divide", formula("add", SQUARE, HALF)), lambda x: x / (x * x + 0.5)),
     (formula("divide", HALF, VARIABLE), lambda x: 0.5 / x),
-    (_one("absolute"), np.abs), (_one("largest", SQUARE), lambda x: np.maximum(x, x * x)),
-    (_one("least", HALF), lambda x: np.minimum(x, 0.5)), (_one("exp"), np.exp), (_one("expm1"), np.expm1), (_one("log"), np.log),
-    (_one("sqrt"), np.sqrt), (formula("log", formula("add", SQUARE, HALF)), lambda x: np.log(x * x + 0.5)),
-    (_one("erf"), np.vectorize(math.erf, otypes=[float])), (_one("normal"), lambda x: np.vectorize(math.erfc)(-x / 2 ** 0.5) / 2),
-    (_one("tanh"), np.tanh), (_one("sigmoid"), lambda x: 1 / (1 + np.exp(-x))), (_one("softplus"), lambda x: np.logaddexp(0, x)),
+    (_one("absolute"), np.abs),
+    (_one("largest", SQUARE), lambda x: np.maximum(x, x * x)),
+    (_one("least", HALF), lambda x: np.minimum(x, 0.5)),
+    (_one("exp"), np.exp),
+    (_one("expm1"), np.expm1),
+    (_one("log"), np.log),
+    (_one("sqrt"), np.sqrt),
+    (formula("log", formula("add", SQUARE, HALF)), lambda x: np.log(x * x + 0.5)),
+    (_one("erf"), np.vectorize(math.erf, otypes=[float])),
+    (_one("normal"), lambda x: np.vectorize(math.erfc)(-x / 2**0.5) / 2),
+    (_one("tanh"), np.tanh),
+    (_one("sigmoid"), lambda x: 1 / (1 + np.exp(-x))),
+    (_one("softplus"), lambda x: np.logaddexp(0, x)),
     (_one("softsign"), lambda x: x / (1 + np.abs(x))),
     (formula("where", _one("greater", HALF), SQUARE, VARIABLE), lambda x: np.where(x > 0.5, x * x, x)),
     (formula("where", formula("not", _one("at_least", HALF)), HALF, SQUARE), lambda x: np.where(x >= 0.5, x * x, 0.5)),
@@ -150,7 +171,7 @@ def test_bounds(rng, one, exact):
         assert (np.isnan(slope) | (slope >= found.slope[0] - lost) & (slope <= found.slope[1] + lost)).all()
     point = evaluate(one, inner[0], inner[0])
     there = ~np.isnan(value[0])
-    assert (point.high - point.low <= 2.0 ** -18 * (np.abs(value[0]) + np.abs(inner[0])))[there].all()
+    assert (point.high - point.low <= 2.0**-18 * (np.abs(value[0]) + np.abs(inner[0])))[there].all()
     assert (point.high > point.low)[there].any() == (one.operation not in ("negative", "absolute", "least"))
 
 
@@ -177,6 +198,7 @@ def test_many_random(tmp_path, part):
 
 # What is no function of one number
 
+
 def _softmax(b, x, *, largest=True, log=False, axis=1, most=1, keep=1, more=None, scale=None, by_logsumexp=False):
     top = b.node("ReduceMax", [x, np.array([most])], keepdims=keep)
     shifted = b.node("Sub", [x, top]) if largest else x
@@ -189,10 +211,22 @@ def _softmax(b, x, *, largest=True, log=False, axis=1, most=1, keep=1, more=None
     return b.node("Sub", [shifted, b.node("Log", [total])]) if log else b.node("Div", [exponential, total])
 
 
-@pytest.mark.parametrize("case, right", [
-    ({}, True), ({"log": True}, True), ({"more": 1e-6}, True), ({"by_logsumexp": True}, True),
-    ({"by_logsumexp": True, "largest": False}, True), ({"more": 0.1}, False), ({"largest": False}, False),
-    ({"largest": False, "log": True}, False), ({"scale": 0.5}, False), ({"scale": 1.001}, False)], ids=str)
+@pytest.mark.parametrize(
+    "case, right",
+    [
+        ({}, True),
+        ({"log": True}, True),
+        ({"more": 1e-6}, True),
+        ({"by_logsumexp": True}, True),
+        ({"by_logsumexp": True, "largest": False}, True),
+        ({"more": 0.1}, False),
+        ({"largest": False}, False),
+        ({"largest": False, "log": True}, False),
+        ({"scale": 0.5}, False),
+        ({"scale": 1.001}, False),
+    ],
+    ids=str,
+)
 def test_softmax(rng, tmp_path, case, right):
     b = Builder(["n", 7], opset=18)
     _softmax(b, b("Gemm", np.eye(7, 5, dtype=np.float32)), **case)
@@ -256,8 +290,11 @@ def test_constants_that_differ(rng, tmp_path):
 
 # Time
 
-@pytest.mark.parametrize("operators, function", [
-    (("Sigmoid", "Mul"), "silu"), (("Mul",), "none"), (("Add",), "none"), (("Softplus", "Tanh", "Mul"), "mish")])
+
+@pytest.mark.parametrize(
+    "operators, function",
+    [(("Sigmoid", "Mul"), "silu"), (("Mul",), "none"), (("Add",), "none"), (("Softplus", "Tanh", "Mul"), "mish")],
+)
 def test_long_chains(tmp_path, operators, function):
     """The same formula is looked at once, so a chain of 100 needs no more proofs and trials than the formulas of one depth."""
     b = Builder(["n", 16], opset=18)
@@ -275,6 +312,7 @@ def test_long_chains(tmp_path, operators, function):
 
 # Functions in a row, and before pooling
 
+
 def test_clips_in_a_row(rng):
     x = np.concatenate([rng.normal(size=200) * 5, [np.inf, -np.inf]])
     ends = [-np.inf, -3, -1, 0, 0.5, 2, 4, np.inf]
@@ -288,9 +326,17 @@ def test_clips_in_a_row(rng):
     assert _compose(Function("sigmoid"), specs[1]) is None
 
 
-@pytest.mark.parametrize("operator, attributes", [
-    ("LeakyRelu", {"alpha": -0.5}), ("Elu", {"alpha": -1.5}), ("HardSigmoid", {"alpha": -0.25}),
-    ("HardSigmoid", {"alpha": 7.0, "beta": -2.0}), ("Selu", {"alpha": 2.0, "gamma": -1.0})], ids=str)
+@pytest.mark.parametrize(
+    "operator, attributes",
+    [
+        ("LeakyRelu", {"alpha": -0.5}),
+        ("Elu", {"alpha": -1.5}),
+        ("HardSigmoid", {"alpha": -0.25}),
+        ("HardSigmoid", {"alpha": 7.0, "beta": -2.0}),
+        ("Selu", {"alpha": 2.0, "gamma": -1.0}),
+    ],
+    ids=str,
+)
 def test_odd_parameters(rng, tmp_path, operator, attributes):
     """Where a function falls, the largest of a window is not the function of the largest."""
     b = Builder(["n", 1, 6, 6], opset=18)
@@ -304,7 +350,7 @@ def test_infinity_times_a_constant(tmp_path):
     """A constant in two parts of different sign would make infinity no number."""
     b = Builder(["n", 1], opset=18)
     b("Relu")
-    b("Mul", number(0.3))       # bfloat16's nearest is larger
+    b("Mul", number(0.3))  # bfloat16's nearest is larger
     path = b.save(tmp_path)
     x = np.array([[np.inf], [3e38], [1], [-np.inf]], np.float32)
     got = run_network(load_network(path), x)

@@ -31,13 +31,21 @@ def _one(stage, tensors, b, y, x, o):
     return acc
 
 
-@pytest.mark.parametrize("kernel,stride,dilation,padding,groups", [
-    ((3, 3), (1, 1), (1, 1), (1, 1), 1), ((2, 3), (2, 1), (1, 2), (0, 2), 2), ((1, 1), (2, 2), (1, 1), (0, 0), 4),
-    ((3, 2), (1, 2), (2, 1), (3, 0), 1)])
+@pytest.mark.parametrize(
+    "kernel,stride,dilation,padding,groups",
+    [
+        ((3, 3), (1, 1), (1, 1), (1, 1), 1),
+        ((2, 3), (2, 1), (1, 2), (0, 2), 2),
+        ((1, 1), (2, 2), (1, 1), (0, 0), 4),
+        ((3, 2), (1, 2), (2, 1), (3, 0), 1),
+    ],
+)
 def test_convolution(kernel, stride, dilation, padding, groups, rng):
     tensors = {"a": _random(rng, (2, 6, 7, 4)), "b": _random(rng, (2, 3, 4, 3))}
-    terms = (Term("a", _random(rng, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
-             Term("b", _random(rng, (1, 1, 3, 8))))
+    terms = (
+        Term("a", _random(rng, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
+        Term("b", _random(rng, (1, 1, 3, 8))),
+    )
     stage = Stage("s", "o", terms, (3, 4), bias=rng.normal(size=8).astype(np.float32))
     got = run_stage(stage, tensors, binary32=True)
     assert got.shape == (2, 3, 4, 8)
@@ -45,17 +53,23 @@ def test_convolution(kernel, stride, dilation, padding, groups, rng):
         assert got[index].view(np.uint32) == _one(stage, tensors, *index)
 
 
-@pytest.mark.parametrize("window,stride,dilation,padding", [
-    ((2, 2), (2, 2), (1, 1), (0, 0)), ((3, 2), (1, 2), (2, 1), (2, 1)), ((3, 3), (2, 2), (1, 1), (1, 1))])
+@pytest.mark.parametrize(
+    "window,stride,dilation,padding",
+    [((2, 2), (2, 2), (1, 1), (0, 0)), ((3, 2), (1, 2), (2, 1), (2, 1)), ((3, 3), (2, 2), (1, 1), (1, 1))],
+)
 def test_pool(window, stride, dilation, padding, rng):
     sums = rng.normal(size=(2, 7, 6, 3)).astype(np.float32)
     sums[0, 2, 3] = [np.nan, np.inf, -0.0]
     pool = Pool(window, (3, 3), stride, dilation, padding)
     got = pool_max(sums, pool)
     for b, y, x, c in np.ndindex(got.shape):
-        inside = [sums[b, sy, sx, c]
-                  for sy in (y * stride[0] - padding[0] + w * dilation[0] for w in range(window[0])) if 0 <= sy < 7
-                  for sx in (x * stride[1] - padding[1] + w * dilation[1] for w in range(window[1])) if 0 <= sx < 6]
+        inside = [
+            sums[b, sy, sx, c]
+            for sy in (y * stride[0] - padding[0] + w * dilation[0] for w in range(window[0]))
+            if 0 <= sy < 7
+            for sx in (x * stride[1] - padding[1] + w * dilation[1] for w in range(window[1]))
+            if 0 <= sx < 6
+        ]
         assert np.array_equal(got[b, y, x, c], np.max(inside), equal_nan=True)
 
 
@@ -70,11 +84,19 @@ def test_graph_joins_parts_and_orders(rng):
     weights = [_random(rng, (1, 1, 2, 3)) for _ in range(2)]
     tensors = {t.name: t for t in (Tensor("x", 2, 1, 2), Tensor("y", 3, 1, 2), Tensor("z", 3, 1, 2))}
     one = np.eye(3, dtype=np.float32).astype(bfloat16).reshape(1, 1, 3, 3)
-    graph = Graph("g", tensors, "x", "z", (
-        Stage("left", "y", (Term("x", weights[0]),), (1, 1), function=RELU),
-        Stage("right", "y", (Term("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
-        Stage("all", "z", (Term("y", one),), (1, 2))),
-        input_order=np.array([0, 2, 1, 3]), output_order=np.arange(6)[::-1])
+    graph = Graph(
+        "g",
+        tensors,
+        "x",
+        "z",
+        (
+            Stage("left", "y", (Term("x", weights[0]),), (1, 1), function=RELU),
+            Stage("right", "y", (Term("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
+            Stage("all", "z", (Term("y", one),), (1, 2)),
+        ),
+        input_order=np.array([0, 2, 1, 3]),
+        output_order=np.arange(6)[::-1],
+    )
     samples = _random(rng, (5, 4))
     got, kept = run_graph(graph, samples, keep=True)
     channels = samples[:, [0, 2, 1, 3]].astype(np.float32).reshape(5, 2, 2)

@@ -17,12 +17,29 @@ def images(rng, count=3, channels=1, size=28):
 def test_pytorch(rng, tmp_path):
     """torch.onnx: pads written out, Flatten, Gemm with transB."""
     b = Builder(["batch", 1, 28, 28], opset=17)
-    b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1],
-      strides=[1, 1], name="/conv1/Conv")
+    b(
+        "Conv",
+        weights(rng, 8, 1, 3, 3),
+        weights(rng, 8),
+        dilations=[1, 1],
+        group=1,
+        kernel_shape=[3, 3],
+        pads=[1, 1, 1, 1],
+        strides=[1, 1],
+        name="/conv1/Conv",
+    )
     b("Relu")
     b("MaxPool", ceil_mode=0, dilations=[1, 1], kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
-    b("Conv", weights(rng, 12, 8, 3, 3), weights(rng, 12), dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[0, 0, 0, 0],
-      strides=[2, 2])
+    b(
+        "Conv",
+        weights(rng, 12, 8, 3, 3),
+        weights(rng, 12),
+        dilations=[1, 1],
+        group=1,
+        kernel_shape=[3, 3],
+        pads=[0, 0, 0, 0],
+        strides=[2, 2],
+    )
     b("Relu")
     b("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
     b("Flatten", axis=1)
@@ -34,7 +51,11 @@ def test_pytorch(rng, tmp_path):
     path = b.save(tmp_path)
     graph = load_network(path)
     assert [(stage.name, stage.value, str(stage.function)) for stage in graph.stages] == [
-        ("/conv1/Conv", "t2", "relu"), ("Conv_3", "t5", "relu"), ("Gemm_7", "t8", "relu"), ("Gemm_10", "t10", "none")]
+        ("/conv1/Conv", "t2", "relu"),
+        ("Conv_3", "t5", "relu"),
+        ("Gemm_7", "t8", "relu"),
+        ("Gemm_10", "t10", "none"),
+    ]
     assert graph.input_shape == (1, 28, 28) and graph.softmax and graph.input_order is None and graph.output_order is None
     assert graph.stages[0].pool.size == (14, 14) and graph.stages[2].terms[0].kernel == (3, 3)
 
@@ -109,9 +130,18 @@ def test_pytorch_view(rng, tmp_path):
 
 def test_mxnet(rng, tmp_path):
     """BatchNormalization on the input and behind convolutions, where gamma is 1; Flatten, and Gemm with a bias."""
+
     def normalised(channels):
-        b("BatchNormalization", np.ones(channels, np.float32), weights(rng, channels), weights(rng, channels),
-          1 + rng.random(channels, dtype=np.float32), epsilon=0.001, momentum=0.9)
+        b(
+            "BatchNormalization",
+            np.ones(channels, np.float32),
+            weights(rng, channels),
+            weights(rng, channels),
+            1 + rng.random(channels, dtype=np.float32),
+            epsilon=0.001,
+            momentum=0.9,
+        )
+
     b = Builder([1, 1, 20, 20], opset=9)
     normalised(1)
     b("Conv", weights(rng, 8, 1, 5, 5), weights(rng, 8), kernel_shape=[5, 5], pads=[0, 0, 0, 0], strides=[1, 1])
@@ -134,6 +164,7 @@ def test_paddle(rng, tmp_path):
 
     def constant(array):
         return b.node("Constant", [], value=numpy_helper.from_array(array))
+
     kernel = constant(weights(rng, 6, 1, 3, 3))
     b.node("Conv", ["x", kernel], kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group=1)
     values = b.last
@@ -220,6 +251,7 @@ def test_bytes_as_input(rng, tmp_path):
 
 
 # Structures
+
 
 def test_residual_block(rng, tmp_path):
     """The addition joins the second convolution; the shortcut's convolution joins it too."""
@@ -308,7 +340,7 @@ def test_slope_of_each_channel(rng, tmp_path):
     b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
     b("PRelu", rng.uniform(-1, 1, (4, 1, 1)).astype(np.float32))
     graph = check_graph(b.save(tmp_path), images(rng, size=6)[..., :5].copy(), stages=3)
-    assert [term.source for term in graph.stages[-1].terms].count("t0") == 2        # a slope that bfloat16 can't hold is two
+    assert [term.source for term in graph.stages[-1].terms].count("t0") == 2  # a slope that bfloat16 can't hold is two
 
 
 def test_wide_concat(rng, tmp_path, monkeypatch):
@@ -397,4 +429,4 @@ def test_steep_slopes(tmp_path, steepest):
     path = b.save(tmp_path)
     x = np.repeat(np.float32([[1000], [-0.5], [0.0078125], [0]]), 4, axis=1)
     got, want = run_graph(load_network(path), x), np.where(x > 0, x, x * slopes)
-    assert (np.abs(got - want) <= 2.0 ** -8 * np.abs(want)).all(), (got, want)
+    assert (np.abs(got - want) <= 2.0**-8 * np.abs(want)).all(), (got, want)

@@ -19,45 +19,81 @@ def operator(*arguments, **attributes):
 def chain(*steps):
     """Steps `(operator, inputs...)`; among the inputs, "x" is what all is made of, "." what was made last, "#0" what was
     first."""
+
     def build(b, x):
         names = []
         for kind, *inputs in steps:
-            inputs = [number(i) if not isinstance(i, str) else {"x": x, ".": names and names[-1]}.get(i) or names[int(i[1:])]
-                      for i in inputs]
+            inputs = [
+                number(i) if not isinstance(i, str) else {"x": x, ".": names and names[-1]}.get(i) or names[int(i[1:])]
+                for i in inputs
+            ]
             names.append(b.node(kind, inputs))
         return names[-1]
+
     return build
 
 
 FUNCTIONS = {
     # Those that are one operator, with its defaults
-    **{f"{one.operator} as {one.name}": (str(Function(one.name)), operator(one.operator, **one.choice))
-       for one in DEFINITIONS.values() if one.operator},
-    "LeakyRelu": ("leaky_relu(0.2)", operator("LeakyRelu", alpha=0.2)), "Elu": ("elu(0.5)", operator("Elu", alpha=0.5)),
+    **{
+        f"{one.operator} as {one.name}": (str(Function(one.name)), operator(one.operator, **one.choice))
+        for one in DEFINITIONS.values()
+        if one.operator
+    },
+    "LeakyRelu": ("leaky_relu(0.2)", operator("LeakyRelu", alpha=0.2)),
+    "Elu": ("elu(0.5)", operator("Elu", alpha=0.5)),
     "PRelu": ("leaky_relu(0.25)", operator("PRelu", np.full((3, 1, 1), 0.25, np.float32))),
     "Clip": ("clip(0, 6)", operator("Clip", number(0), number(6))),
     "Clip above": ("clip(-inf, 1)", operator("Clip", "", number(1))),
-    "Max": ("clip(0.5, inf)", operator("Max", number(0.5))), "Min": ("clip(-inf, 0.5)", operator("Min", number(0.5))),
+    "Max": ("clip(0.5, inf)", operator("Max", number(0.5))),
+    "Min": ("clip(-inf, 0.5)", operator("Min", number(0.5))),
     "HardSigmoid of another slope": ("hard_sigmoid(0.125, 0.25)", operator("HardSigmoid", alpha=0.125, beta=0.25)),
     # PyTorch before opset 20
-    "gelu, x / sqrt 2 * (erf + 1) * 0.5": ("gelu", chain(
-        ("Div", "x", 2 ** 0.5), ("Erf", "."), ("Add", ".", 1), ("Mul", "x", "."), ("Mul", ".", 0.5))),
-    "gelu, half first": ("gelu", chain(
-        ("Mul", "x", 0.5), ("Mul", "x", 0.5 ** 0.5), ("Erf", "."), ("Add", 1, "."), ("Mul", "#0", "."))),
+    "gelu, x / sqrt 2 * (erf + 1) * 0.5": (
+        "gelu",
+        chain(("Div", "x", 2**0.5), ("Erf", "."), ("Add", ".", 1), ("Mul", "x", "."), ("Mul", ".", 0.5)),
+    ),
+    "gelu, half first": (
+        "gelu",
+        chain(("Mul", "x", 0.5), ("Mul", "x", 0.5**0.5), ("Erf", "."), ("Add", 1, "."), ("Mul", "#0", ".")),
+    ),
     # Keras, JAX
-    "gelu by tanh": ("gelu_tanh", chain(
-        ("Pow", "x", 3), ("Mul", ".", 0.044715), ("Add", "x", "."), ("Mul", ".", 0.7978845608), ("Tanh", "."), ("Add", ".", 1),
-        ("Mul", ".", 0.5), ("Mul", "x", "."))),
-    "gelu by tanh, cube by products": ("gelu_tanh", chain(
-        ("Mul", "x", "x"), ("Mul", "x", "."), ("Mul", ".", 0.044715), ("Add", ".", "x"), ("Mul", ".", 0.7978845608),
-        ("Tanh", "."), ("Add", ".", 1), ("Mul", "x", 0.5), ("Mul", ".", "#6"))),
+    "gelu by tanh": (
+        "gelu_tanh",
+        chain(
+            ("Pow", "x", 3),
+            ("Mul", ".", 0.044715),
+            ("Add", "x", "."),
+            ("Mul", ".", 0.7978845608),
+            ("Tanh", "."),
+            ("Add", ".", 1),
+            ("Mul", ".", 0.5),
+            ("Mul", "x", "."),
+        ),
+    ),
+    "gelu by tanh, cube by products": (
+        "gelu_tanh",
+        chain(
+            ("Mul", "x", "x"),
+            ("Mul", "x", "."),
+            ("Mul", ".", 0.044715),
+            ("Add", ".", "x"),
+            ("Mul", ".", 0.7978845608),
+            ("Tanh", "."),
+            ("Add", ".", 1),
+            ("Mul", "x", 0.5),
+            ("Mul", ".", "#6"),
+        ),
+    ),
     "silu": ("silu", chain(("Sigmoid", "x"), ("Mul", "x", "."))),
     "silu by exp": ("silu", chain(("Neg", "x"), ("Exp", "."), ("Add", 1, "."), ("Div", "x", "."))),
     "sigmoid by exp": ("sigmoid", chain(("Neg", "x"), ("Exp", "."), ("Add", 1, "."), ("Reciprocal", "."))),
     "sigmoid by division": ("sigmoid", chain(("Neg", "x"), ("Exp", "."), ("Add", 1, "."), ("Div", 1, "."))),
     "hard swish": ("hard_swish", chain(("Add", "x", 3), ("Clip", ".", 0, 6), ("Mul", "x", "."), ("Div", ".", 6))),
-    "hard swish by hard sigmoid": ("hard_swish", chain(
-        ("Div", "x", 6), ("Add", ".", 0.5), ("Clip", ".", 0, 1), ("Mul", ".", "x"))),
+    "hard swish by hard sigmoid": (
+        "hard_swish",
+        chain(("Div", "x", 6), ("Add", ".", 0.5), ("Clip", ".", 0, 1), ("Mul", ".", "x")),
+    ),
     "mish": ("mish", chain(("Softplus", "x"), ("Tanh", "."), ("Mul", "x", "."))),
     "leaky by max": ("leaky_relu(0.1)", chain(("Mul", "x", 0.1), ("Max", "x", "."))),
     "leaky by where": ("leaky_relu(0.1)", chain(("Greater", "x", 0), ("Mul", "x", 0.1), ("Where", "#0", "x", "."))),
@@ -81,8 +117,11 @@ def test_functions(rng, tmp_path, name, pooled):
     b.last = build(b, x)
     if pooled:
         b("MaxPool", kernel_shape=[2, 2])
-    graph = check_graph(b.save(tmp_path, ir_version=10), rng.normal(size=(4, 2, 6, 5)).astype(np.float32),
-                        tolerance=0.05 if name == "Exp as exp" else 0.02)
+    graph = check_graph(
+        b.save(tmp_path, ir_version=10),
+        rng.normal(size=(4, 2, 6, 5)).astype(np.float32),
+        tolerance=0.05 if name == "Exp as exp" else 0.02,
+    )
     function = str(graph.stages[0].function)
     if wanted is None:
         return

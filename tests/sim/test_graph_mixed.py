@@ -12,6 +12,7 @@ pytest.importorskip("onnxruntime")
 def test_mixed(tmp_path, wanted):
     """Until so many are accepted, which is every other one."""
     from mixed_graphs import check
+
     accepted = 0
     for trial in range(10 * wanted):
         accepted += check(np.random.default_rng([seed(), trial]), tmp_path) == "accepted"

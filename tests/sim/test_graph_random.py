@@ -26,7 +26,7 @@ def _windows(rng, sizes, dilated=True, smaller=False):
             most = [min(m, k - 1) for m, k in zip(most, kernel)]
         attributes["pads"] = [int(rng.integers(0, m + 1)) for m in (*most, *most)]
     elif mode != "VALID" and (max(dilation) > 1 or smaller and any(s > k for s, k in zip(stride, kernel))):
-        return _windows(rng, sizes, dilated, smaller)           # onnxruntime has its own idea of that for pools, or refuses it
+        return _windows(rng, sizes, dilated, smaller)  # onnxruntime has its own idea of that for pools, or refuses it
     else:
         attributes["auto_pad"] = mode
     return attributes
@@ -95,9 +95,30 @@ class _Network:
         return names[self.rng.integers(len(names))] if names else None
 
     def grow(self):
-        step = getattr(self, str(self.rng.choice([
-            "convolution", "convolution", "pool", "normalise", "scale", "function", "function", "residual", "residual", "concat",
-            "turn", "pad", "cut", "shuffle", "product"])))
+        step = getattr(
+            self,
+            str(
+                self.rng.choice(
+                    [
+                        "convolution",
+                        "convolution",
+                        "pool",
+                        "normalise",
+                        "scale",
+                        "function",
+                        "function",
+                        "residual",
+                        "residual",
+                        "concat",
+                        "turn",
+                        "pad",
+                        "cut",
+                        "shuffle",
+                        "product",
+                    ]
+                )
+            ),
+        )
         step()
 
     def convolution(self, outputs=None):
@@ -109,21 +130,38 @@ class _Network:
         if min(h, w) + 2 * p < k:
             return
         bias = [weights(self.rng, outputs)] if self.rng.random() < 0.5 else []
-        self.add("Conv", weights(self.rng, outputs, c // groups, k, k), *bias, pads=[p] * 4, strides=[s, s], group=groups,
-                 shape=(outputs, (h + 2 * p - k) // s + 1, (w + 2 * p - k) // s + 1))
+        self.add(
+            "Conv",
+            weights(self.rng, outputs, c // groups, k, k),
+            *bias,
+            pads=[p] * 4,
+            strides=[s, s],
+            group=groups,
+            shape=(outputs, (h + 2 * p - k) // s + 1, (w + 2 * p - k) // s + 1),
+        )
 
     def pool(self):
         c, h, w = self.shape
         k, p, s = int(self.rng.integers(2, 4)), int(self.rng.integers(2)), int(self.rng.integers(1, 3))
         if min(h, w) + 2 * p < k:
             return
-        self.add(str(self.rng.choice(["MaxPool", "MaxPool", "AveragePool"])), kernel_shape=[k, k], strides=[s, s], pads=[p] * 4,
-                 shape=(c, (h + 2 * p - k) // s + 1, (w + 2 * p - k) // s + 1))
+        self.add(
+            str(self.rng.choice(["MaxPool", "MaxPool", "AveragePool"])),
+            kernel_shape=[k, k],
+            strides=[s, s],
+            pads=[p] * 4,
+            shape=(c, (h + 2 * p - k) // s + 1, (w + 2 * p - k) // s + 1),
+        )
 
     def normalise(self):
         c = self.shape[0]
-        self.add("BatchNormalization", weights(self.rng, c), weights(self.rng, c), weights(self.rng, c),
-                 1 + self.rng.random(c, dtype=np.float32))
+        self.add(
+            "BatchNormalization",
+            weights(self.rng, c),
+            weights(self.rng, c),
+            weights(self.rng, c),
+            1 + self.rng.random(c, dtype=np.float32),
+        )
 
     def scale(self):
         constant = self.rng.normal(size=(self.shape[0], 1, 1) if self.rng.random() < 0.5 else ()).astype(np.float32)
@@ -165,8 +203,14 @@ class _Network:
         c, h, w = self.shape
         if min(h, w) > 2:
             step = int(self.rng.integers(1, 3))
-            self.add("Slice", np.array([1, 0]), np.array([1 << 40, -1]), np.array([2, 3]), np.array([step, 1]),
-                     shape=(c, -(-(h - 1) // step), w - 1))
+            self.add(
+                "Slice",
+                np.array([1, 0]),
+                np.array([1 << 40, -1]),
+                np.array([2, 3]),
+                np.array([step, 1]),
+                shape=(c, -(-(h - 1) // step), w - 1),
+            )
 
     def shuffle(self):
         c, h, w = self.shape
@@ -202,7 +246,7 @@ def test_networks(tmp_path, trial):
     path = network.b.save(tmp_path)
     if np.abs(reference(path, x)).max() > 1e-3:
         check_graph(path, x)
-    if trial % 5 == 0:                  # and as a program, bit for bit
+    if trial % 5 == 0:  # and as a program, bit for bit
         graph = load_network(path)
         config = Config(n=4, unified_buffer_depth=2048, accumulator_depth=256, table_lanes=2)
         check(graph, config, 2, rng)

@@ -30,8 +30,14 @@ def exact(graph, config, random, batch, count=None, **memory):
 def test_random_graph(rng, number):
     graph = random_graph(rng, functions=FUNCTIONS)
     try:
-        exact(graph, SMALL, rng, batch=int(rng.integers(1, 4)), latency=int(rng.integers(1, 60)),
-              pause_percent=int(rng.choice([0, 40])))
+        exact(
+            graph,
+            SMALL,
+            rng,
+            batch=int(rng.integers(1, 4)),
+            latency=int(rng.integers(1, 60)),
+            pause_percent=int(rng.choice([0, 40])),
+        )
     except CompileError as error:
         assert "smallest tile" in str(error)
 
@@ -44,8 +50,11 @@ def test_product(rng):
     one = np.eye(tensor.channels, dtype=np.float32).astype(bfloat16).reshape(1, 1, tensor.channels, -1)
     size = tensor.height, tensor.width
     tensors = graph.tensors | {name: replace(tensor, name=name) for name in ("gate", "out")}
-    stages = (first, Stage("gate", "gate", (Term(first.output, one),), size, function=Function("sigmoid")),
-              Stage("product", "out", (Term(first.output, one),), size, times="gate"))
+    stages = (
+        first,
+        Stage("gate", "gate", (Term(first.output, one),), size, function=Function("sigmoid")),
+        Stage("product", "out", (Term(first.output, one),), size, times="gate"),
+    )
     exact(Graph("product", tensors, "x", "out", stages), SMALL, rng, batch=2)
 
 
@@ -66,4 +75,4 @@ def _shipped(name, count, config, **options):
     samples = preprocess(pixels[:count], network.preprocess).reshape(count, -1).astype(bfloat16)
     result = run_samples(network, config, samples, batch=count, **options)
     assert result.fault is None and result.mismatched_bits == 0
-    assert (result.logits.argmax(axis=1) == labels[:count]).mean() >= 0.8    # of the first 32, d knows 27
+    assert (result.logits.argmax(axis=1) == labels[:count]).mean() >= 0.8  # of the first 32, d knows 27

@@ -27,7 +27,7 @@ def _random(number, start, folder):
 def test_random_graphs(tmp_path):
     start = seed()
     counts = Counter(_random(number, start, tmp_path) for number in range(200))
-    assert min(counts["accepted"], counts["refused"]) >= 20, counts         # about a half each
+    assert min(counts["accepted"], counts["refused"]) >= 20, counts  # about a half each
 
 
 @pytest.mark.slow
@@ -41,6 +41,7 @@ def test_many_random_graphs(tmp_path, part):
 # Cases: a model is built by steps (operator, inputs..., attributes) on "x", of which "." is what was made last, and "#0" what
 # was made first. Lists of integers are constants, numbers of binary32 otherwise.
 
+
 def number(value):
     return np.array(value, np.float32)
 
@@ -49,17 +50,24 @@ def build(shape, *steps, opset=18):
     b, names = Builder(shape, opset=opset), []
     for operator, *inputs in steps:
         attributes = inputs.pop() if inputs and isinstance(inputs[-1], dict) else {}
-        inputs = [{"x": "x", "": "", ".": names[-1] if names else "x"}.get(i) if isinstance(i, str) and i[:1] != "#" else
-                  names[int(i[1:])] if isinstance(i, str) else np.array(i, np.int64) if isinstance(i, (list, int)) else i
-                  for i in inputs]
+        inputs = [
+            {"x": "x", "": "", ".": names[-1] if names else "x"}.get(i)
+            if isinstance(i, str) and i[:1] != "#"
+            else names[int(i[1:])]
+            if isinstance(i, str)
+            else np.array(i, np.int64)
+            if isinstance(i, (list, int))
+            else i
+            for i in inputs
+        ]
         names.append(b.node(operator, inputs, name=f"{operator}{len(names)}", **attributes))
     return b
 
 
 OPEN, FIXED, ONE = ["n", 3, 3], [3, 3, 3], [1, 3, 3]
 HALF = ("Mul", "x", number(0.5))
-BATCH = (("Shape", "x"), ("Gather", ".", [0]))          # as a vector of one
-COUNT = (("Shape", "x"), ("Gather", ".", 0))            # as a number
+BATCH = (("Shape", "x"), ("Gather", ".", [0]))  # as a vector of one
+COUNT = (("Shape", "x"), ("Gather", ".", 0))  # as a number
 
 
 def ones(*shape):
@@ -73,17 +81,32 @@ def filled(value):
 #: name -> (shape of the input, steps, words of the refusal or None if it is to be computed)
 CASES = {
     # What an open batch's size is made into
-    "divided by the batch": (OPEN, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")],
-                             ["Div4", "size of the batch"]),
-    "divided by twice the batch": (OPEN, [HALF, *COUNT, ("Mul", 2, "."), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")],
-                                   ["Div5", "size of the batch"]),
+    "divided by the batch": (
+        OPEN,
+        [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")],
+        ["Div4", "size of the batch"],
+    ),
+    "divided by twice the batch": (
+        OPEN,
+        [HALF, *COUNT, ("Mul", 2, "."), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")],
+        ["Div5", "size of the batch"],
+    ),
     "divided by all values": (OPEN, [HALF, ("Size", "x"), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], ["Div3"]),
-    "times the values of a sample": (OPEN, [HALF, *COUNT, ("Size", "x"), ("Div", ".", "#2"), ("Cast", ".", {"to": FLOAT}),
-                                            ("Mul", "#0", ".")], None),
-    "the batch at most 100": (OPEN, [HALF, *COUNT, ("Min", ".", 100), ("Cast", ".", {"to": FLOAT}), ("Add", "#0", ".")],
-                               ["Min3"]),
-    "a batch of one": (OPEN, [HALF, *COUNT, ("Equal", ".", 1), ("Cast", ".", {"to": FLOAT}), ("Add", "#0", ".")],
-                       ["Equal3", "compared"]),
+    "times the values of a sample": (
+        OPEN,
+        [HALF, *COUNT, ("Size", "x"), ("Div", ".", "#2"), ("Cast", ".", {"to": FLOAT}), ("Mul", "#0", ".")],
+        None,
+    ),
+    "the batch at most 100": (
+        OPEN,
+        [HALF, *COUNT, ("Min", ".", 100), ("Cast", ".", {"to": FLOAT}), ("Add", "#0", ".")],
+        ["Min3"],
+    ),
+    "a batch of one": (
+        OPEN,
+        [HALF, *COUNT, ("Equal", ".", 1), ("Cast", ".", {"to": FLOAT}), ("Add", "#0", ".")],
+        ["Equal3", "compared"],
+    ),
     "a negative batch": (OPEN, [HALF, *COUNT, ("Equal", ".", -1), ("Cast", ".", {"to": FLOAT}), ("Add", "#0", ".")], None),
     "the root of the batch": (OPEN, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Sqrt", "."), ("Mul", "#0", ".")], ["Sqrt4"]),
     "an index": (OPEN, [HALF, *COUNT, ("Gather", "#0", ".", {"axis": 1})], ["Gather3"]),
@@ -91,59 +114,142 @@ CASES = {
     "an end": (OPEN, [HALF, *BATCH, ("Slice", "#0", [0], ".", [1])], ["Slice3"]),
     "a bound": (OPEN, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Clip", "#0", "", ".")], ["Clip4"]),
     "a condition": (OPEN, [HALF, *COUNT, ("Greater", ".", 2), ("Where", ".", "#0", number(1))], ["Greater3"]),
-    "ones, added up": (OPEN, [HALF, ("Shape", "x"), ("ConstantOfShape", ".", filled(1.0)), ("ReduceSum", ".", {"keepdims": 0}),
-                              ("Div", "#0", ".")], ["ReduceSum3"]),
-    "another axis as long as the batch": (OPEN, [("ReduceMax", "x", [1]), *BATCH, ("Concat", [1], ".", [1], {"axis": 0}),
-                                                 ("Expand", "#0", ".")], ["Expand4", "can't become (1, batch, 1)"]),
+    "ones, added up": (
+        OPEN,
+        [HALF, ("Shape", "x"), ("ConstantOfShape", ".", filled(1.0)), ("ReduceSum", ".", {"keepdims": 0}), ("Div", "#0", ".")],
+        ["ReduceSum3"],
+    ),
+    "another axis as long as the batch": (
+        OPEN,
+        [("ReduceMax", "x", [1]), *BATCH, ("Concat", [1], ".", [1], {"axis": 0}), ("Expand", "#0", ".")],
+        ["Expand4", "can't become (1, batch, 1)"],
+    ),
     "a fixed batch as a number": (FIXED, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
     "a batch of one as a number": (ONE, [HALF, ("Size", "x"), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
     # Shapes that it stays in
     "view": (OPEN, [HALF, *BATCH, ("Concat", ".", [-1], {"axis": 0}), ("Reshape", "#0", ".")], None),
-    "twice the batch": (OPEN, [("Concat", "x", "x", {"axis": 2}), *BATCH, ("Mul", ".", 2), ("Concat", ".", [3, 3], {"axis": 0}),
-                               ("Reshape", "#0", "."), ("Neg", ".")], None),
-    "expanded": (OPEN, [("ReduceMax", "x", [2]), *BATCH, ("Concat", ".", [-1, 5], {"axis": 0}), ("Equal", ".", [-1, -1, -1]),
-                        ("Where", ".", [1, 1, 1], "#3"), ("Expand", "#0", ".")], None),
-    "zeros beside": (OPEN, [HALF, *BATCH, ("Concat", ".", [2, 3], {"axis": 0}), ("ConstantOfShape", "."),
-                            ("Concat", "#0", ".", {"axis": 1})], None),
+    "twice the batch": (
+        OPEN,
+        [
+            ("Concat", "x", "x", {"axis": 2}),
+            *BATCH,
+            ("Mul", ".", 2),
+            ("Concat", ".", [3, 3], {"axis": 0}),
+            ("Reshape", "#0", "."),
+            ("Neg", "."),
+        ],
+        None,
+    ),
+    "expanded": (
+        OPEN,
+        [
+            ("ReduceMax", "x", [2]),
+            *BATCH,
+            ("Concat", ".", [-1, 5], {"axis": 0}),
+            ("Equal", ".", [-1, -1, -1]),
+            ("Where", ".", [1, 1, 1], "#3"),
+            ("Expand", "#0", "."),
+        ],
+        None,
+    ),
+    "zeros beside": (
+        OPEN,
+        [HALF, *BATCH, ("Concat", ".", [2, 3], {"axis": 0}), ("ConstantOfShape", "."), ("Concat", "#0", ".", {"axis": 1})],
+        None,
+    ),
     "ones added": (OPEN, [HALF, ("Shape", "."), ("ConstantOfShape", ".", filled(1.0)), ("Add", "#0", ".")], None),
     "zeros of one sample beside": (OPEN, [HALF, ("Concat", ".", 0 * ones(1, 2, 3), {"axis": 1})], ["Concat1", "do not fit"]),
-    "ones for each pair of samples": (OPEN, [("ReduceMax", "x", [1]), *BATCH, ("Concat", [1], ".", [3], {"axis": 0}),
-                                             ("ConstantOfShape", ".", filled(1.0)), ("Add", "#0", ".")],
-                                      ["Add5", "another axis"]),
+    "ones for each pair of samples": (
+        OPEN,
+        [
+            ("ReduceMax", "x", [1]),
+            *BATCH,
+            ("Concat", [1], ".", [3], {"axis": 0}),
+            ("ConstantOfShape", ".", filled(1.0)),
+            ("Add", "#0", "."),
+        ],
+        ["Add5", "another axis"],
+    ),
     # Broadcasting, from the last axis on
-    "maxima across samples": (FIXED, [("GlobalMaxPool", "x"), ("Reshape", ".", [3, 3]), ("Add", ".", "x")],
-                              ["Add2", "(batch of 3, 3) and (batch of 3, 3, 3)", "other samples"]),
-    "maxima across samples, open": (OPEN, [("GlobalMaxPool", "x"), ("Reshape", ".", [-1, 3]), ("Add", ".", "x")],
-                                    ["Add2", "(batch, 3) and (batch, 3, 3)", "other samples"]),
+    "maxima across samples": (
+        FIXED,
+        [("GlobalMaxPool", "x"), ("Reshape", ".", [3, 3]), ("Add", ".", "x")],
+        ["Add2", "(batch of 3, 3) and (batch of 3, 3, 3)", "other samples"],
+    ),
+    "maxima across samples, open": (
+        OPEN,
+        [("GlobalMaxPool", "x"), ("Reshape", ".", [-1, 3]), ("Add", ".", "x")],
+        ["Add2", "(batch, 3) and (batch, 3, 3)", "other samples"],
+    ),
     "maxima in place": (OPEN, [("GlobalMaxPool", "x"), ("Add", ".", "x")], None),
     "maxima of all of it": (ONE, [("GlobalMaxPool", "x"), ("Reshape", ".", [1, 3]), ("Add", ".", "x")], None),
     "a constant of each sample": (OPEN, [HALF, ("Add", ".", ones(3, 1, 1))], ["Add1", "along the batch"]),
-    "a constant of each sample, fixed": (FIXED, [("Conv", "x", ones(2, 3, 1)), ("Add", ".", ones(3, 1, 1))],
-                                         ["Add1", "along the batch"]),
+    "a constant of each sample, fixed": (
+        FIXED,
+        [("Conv", "x", ones(2, 3, 1)), ("Add", ".", ones(3, 1, 1))],
+        ["Add1", "along the batch"],
+    ),
     "a sample that grows": (OPEN, [("ReduceMax", "x", [2]), ("Add", ".", number([1, 2, 3, 4, 5]))], None),
     "an outer sum": (OPEN, [("ReduceMax", "x", [2]), ("ReduceMean", "x", [1]), ("Add", "#0", ".")], None),
     "more axes": (OPEN, [HALF, ("Add", ".", ones(1, 1, 1, 3))], None),
     "sizes that ONNX refuses": (OPEN, [HALF, ("Add", ".", ones(2))], ["Add1", "(batch, 3, 3) and (2) do not fit"]),
     # The batch on its way
-    "away and back": (OPEN, [HALF, ("Transpose", ".", {"perm": [1, 0, 2]}), ("MatMul", ".", ones(3, 2)),
-                             ("Transpose", ".", {"perm": [1, 0, 2]})], None),
+    "away and back": (
+        OPEN,
+        [HALF, ("Transpose", ".", {"perm": [1, 0, 2]}), ("MatMul", ".", ones(3, 2)), ("Transpose", ".", {"perm": [1, 0, 2]})],
+        None,
+    ),
     "away": (OPEN, [HALF, ("Transpose", ".", {"perm": [1, 0, 2]})], ["Transpose1", "(3, batch, 3)"]),
-    "turned, one number for each value": (OPEN, [HALF, ("Transpose", ".", {"perm": [1, 2, 0]}),
-                                                 ("BatchNormalization", ".", *[ones(3)] * 4), ("Add", ".", ones(3, 3, 1)),
-                                                 ("Transpose", ".", {"perm": [2, 0, 1]})], None),
+    "turned, one number for each value": (
+        OPEN,
+        [
+            HALF,
+            ("Transpose", ".", {"perm": [1, 2, 0]}),
+            ("BatchNormalization", ".", *[ones(3)] * 4),
+            ("Add", ".", ones(3, 3, 1)),
+            ("Transpose", ".", {"perm": [2, 0, 1]}),
+        ],
+        None,
+    ),
     "channels that are samples": (OPEN, [HALF, ("Transpose", ".", {"perm": [1, 0, 2]}), ("Conv", ".", ones(3, 3, 1))], ["Conv2"]),
-    "summed up before the batch": (OPEN, [HALF, ("Transpose", ".", {"perm": [1, 0, 2]}), ("ReduceSum", ".", [0], {"keepdims": 0}),
-                                          ("ReduceSum", ".", [1])], None),
-    "picked before the batch": (OPEN, [HALF, ("Transpose", ".", {"perm": [1, 0, 2]}), ("Gather", ".", [[0, 2], [1, 1]]),
-                                       ("Transpose", ".", {"perm": [2, 0, 3, 1]})], None),
-    "in rows": (OPEN, [("Reshape", "x", [-1, 3]), ("MatMul", ".", ones(3, 2)), ("Relu", "."), ("Reshape", ".", [-1, 3, 2]),
-                       ("ReduceMax", ".", [1], {"keepdims": 0})], None),
-    "in one row": (OPEN, [("MatMul", "x", ones(3, 2)), ("Reshape", ".", [1, -1]), ("ReduceSum", ".", [1])],
-                   ["ReduceSum2", "(1, batch * 6)"]),
+    "summed up before the batch": (
+        OPEN,
+        [HALF, ("Transpose", ".", {"perm": [1, 0, 2]}), ("ReduceSum", ".", [0], {"keepdims": 0}), ("ReduceSum", ".", [1])],
+        None,
+    ),
+    "picked before the batch": (
+        OPEN,
+        [
+            HALF,
+            ("Transpose", ".", {"perm": [1, 0, 2]}),
+            ("Gather", ".", [[0, 2], [1, 1]]),
+            ("Transpose", ".", {"perm": [2, 0, 3, 1]}),
+        ],
+        None,
+    ),
+    "in rows": (
+        OPEN,
+        [
+            ("Reshape", "x", [-1, 3]),
+            ("MatMul", ".", ones(3, 2)),
+            ("Relu", "."),
+            ("Reshape", ".", [-1, 3, 2]),
+            ("ReduceMax", ".", [1], {"keepdims": 0}),
+        ],
+        None,
+    ),
+    "in one row": (
+        OPEN,
+        [("MatMul", "x", ones(3, 2)), ("Reshape", ".", [1, -1]), ("ReduceSum", ".", [1])],
+        ["ReduceSum2", "(1, batch * 6)"],
+    ),
     "in three rows": (OPEN, [("MatMul", "x", ones(3, 2)), ("Reshape", ".", [3, -1]), ("ReduceSum", ".", [1])], ["Reshape1"]),
     "flat": (["n", 4], [("Flatten", "x", {"axis": 0}), ("MatMul", ".", ones(4, 2)), ("Add", ".", ones(1, 2))], None),
-    "flat, of several samples": ([3, 4], [("Flatten", "x", {"axis": 0}), ("MatMul", ".", ones(4, 2))],
-                                 ["MatMul1", "do not multiply"]),
+    "flat, of several samples": (
+        [3, 4],
+        [("Flatten", "x", {"axis": 0}), ("MatMul", ".", ones(4, 2))],
+        ["MatMul1", "do not multiply"],
+    ),
     "channels of several samples": (FIXED, [("Reshape", "x", [1, 9, 3]), ("Conv", ".", ones(2, 3, 1))], ["Conv1"]),
     "whole batch": (OPEN, [HALF, ("Slice", ".", [0], [(1 << 31) - 1], [0])], None),
     "a million samples": (OPEN, [HALF, ("Slice", ".", [0], [1_000_003], [0])], ["Slice1", "the batch"]),
@@ -172,32 +278,55 @@ CASES = {
     "picked in two axes": (OPEN, [HALF, ("Gather", ".", [[0, -1], [2, 1]], {"axis": -2})], None),
     "no reduction": (OPEN, [HALF, ("ReduceSum", ".", np.array([], np.int64), {"noop_with_empty_axes": 1})], None),
     "a copied size, or none": (OPEN, [HALF, ("Reshape", ".", [0, 9], {"allowzero": 1})], ["Reshape1", "(0, 9)"]),
-    "a window on one position": (["n", 2, 1, 1], [("Conv", "x", number(np.arange(36).reshape(2, 2, 3, 3)), {"pads": [1] * 4})],
-                                 None),
+    "a window on one position": (
+        ["n", 2, 1, 1],
+        [("Conv", "x", number(np.arange(36).reshape(2, 2, 3, 3)), {"pads": [1] * 4})],
+        None,
+    ),
     # Blocks of pixels
-    "depth to space": (["n", 8, 2, 3], [HALF, ("DepthToSpace", ".", {"blocksize": 2}),
-                                        ("Conv", ".", number(np.arange(24).reshape(3, 2, 2, 2) - 12))], None),
-    "depth to space, channels first": (["n", 8, 2, 3], [("DepthToSpace", "x", {"blocksize": 2, "mode": "CRD"}),
-                                                        ("Conv", ".", number(np.arange(24).reshape(3, 2, 2, 2)))], None),
-    "space to depth": (["n", 2, 4, 6], [HALF, ("SpaceToDepth", ".", {"blocksize": 2}),
-                                        ("Conv", ".", number(np.arange(24).reshape(3, 8, 1, 1)))], None),
+    "depth to space": (
+        ["n", 8, 2, 3],
+        [HALF, ("DepthToSpace", ".", {"blocksize": 2}), ("Conv", ".", number(np.arange(24).reshape(3, 2, 2, 2) - 12))],
+        None,
+    ),
+    "depth to space, channels first": (
+        ["n", 8, 2, 3],
+        [("DepthToSpace", "x", {"blocksize": 2, "mode": "CRD"}), ("Conv", ".", number(np.arange(24).reshape(3, 2, 2, 2)))],
+        None,
+    ),
+    "space to depth": (
+        ["n", 2, 4, 6],
+        [HALF, ("SpaceToDepth", ".", {"blocksize": 2}), ("Conv", ".", number(np.arange(24).reshape(3, 8, 1, 1)))],
+        None,
+    ),
     "space to depth of one sample": ([1, 2, 2, 3], [HALF, ("SpaceToDepth", ".", {"blocksize": 1})], None),
-    "channels for no whole block": (["n", 6, 2, 3], [HALF, ("DepthToSpace", ".", {"blocksize": 2})],
-                                    ["DepthToSpace1", "squared"]),
-    "rows for no whole block": (["n", 2, 3, 4], [HALF, ("SpaceToDepth", ".", {"blocksize": 2})],
-                                ["SpaceToDepth1", "multiples"]),
+    "channels for no whole block": (
+        ["n", 6, 2, 3],
+        [HALF, ("DepthToSpace", ".", {"blocksize": 2})],
+        ["DepthToSpace1", "squared"],
+    ),
+    "rows for no whole block": (["n", 2, 3, 4], [HALF, ("SpaceToDepth", ".", {"blocksize": 2})], ["SpaceToDepth1", "multiples"]),
     "blocks of nothing": (["n", 2, 3, 4], [HALF, ("SpaceToDepth", ".", {"blocksize": 0})], ["SpaceToDepth1", "not positive"]),
     "blocks of three axes": (OPEN, [HALF, ("SpaceToDepth", ".", {"blocksize": 3})], ["SpaceToDepth1", "is not (batch"]),
-    "blocks in no known order": (["n", 8, 2, 3], [HALF, ("DepthToSpace", ".", {"blocksize": 2, "mode": "RCD"})],
-                                 ["DepthToSpace1", "DCR or CRD"]),
+    "blocks in no known order": (
+        ["n", 8, 2, 3],
+        [HALF, ("DepthToSpace", ".", {"blocksize": 2, "mode": "RCD"})],
+        ["DepthToSpace1", "DCR or CRD"],
+    ),
     # Softmax that is left to the host
-    "a part of the shares": (["n", 4], [("MatMul", "x", np.eye(4, 3, dtype=np.float32)), ("Softmax", "."),
-                                        ("Slice", ".", [1], [3], [1])], None),
+    "a part of the shares": (
+        ["n", 4],
+        [("MatMul", "x", np.eye(4, 3, dtype=np.float32)), ("Softmax", "."), ("Slice", ".", [1], [3], [1])],
+        None,
+    ),
     "shares of one": (["n", 4], [HALF, ("Unsqueeze", ".", [1]), ("Softmax", ".", {"axis": 1})], None),
     "shares of each row": (OPEN, [("MatMul", "x", ones(3, 3)), ("Softmax", "."), ("Flatten", ".")], None),
     "shares of all": (OPEN, [("MatMul", "x", ones(3, 3)), ("Flatten", "."), ("Softmax", ".")], None),
-    "shares of all, and more": (OPEN, [("MatMul", "x", ones(3, 3)), ("Flatten", "."), ("Softmax", "."), ("Relu", ".")],
-                                ["Softmax2"]),
+    "shares of all, and more": (
+        OPEN,
+        [("MatMul", "x", ones(3, 3)), ("Flatten", "."), ("Softmax", "."), ("Relu", ".")],
+        ["Softmax2"],
+    ),
 }
 
 
@@ -208,6 +337,7 @@ def test_case(tmp_path, case):
     if words is not None:
         return refused(path, *words)
     rng = np.random.default_rng(seed())
-    inputs = [rng.integers(-3, 4, (count, *shape[1:])).astype(np.float32)
-              for count in ((3, 1, 2, 5) if shape[0] == "n" else shape[:1])]
+    inputs = [
+        rng.integers(-3, 4, (count, *shape[1:])).astype(np.float32) for count in ((3, 1, 2, 5) if shape[0] == "n" else shape[:1])
+    ]
     assert compare(path, inputs) == "accepted"

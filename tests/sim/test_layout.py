@@ -23,7 +23,7 @@ def test_every_value_is_where_its_position_says(rng):
         for tile in range(2):
             position = layout.position(b, y, tile, x)
             seen[position] = True
-            lanes = values[b, y, x, tile * 4:(tile + 1) * 4].view(np.uint16)
+            lanes = values[b, y, x, tile * 4 : (tile + 1) * 4].view(np.uint16)
             assert np.array_equal(_at(data, 4, position), np.pad(lanes, (0, 4 - len(lanes))))
     assert not np.frombuffer(data, "<u2").reshape(-1, 4)[~seen].any()
 

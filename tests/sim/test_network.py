@@ -17,7 +17,7 @@ def check(path, x, layers, softmax=False):
     network = load_network(path)
     assert len(network.stages) == layers and network.softmax == softmax
     for stage in network.stages:
-        term, = stage.terms
+        (term,) = stage.terms
         assert stage.size == term.kernel == (1, 1) and term.groups == 1 and term.weights.dtype == bfloat16
         assert stage.function.name in ("none", "relu") and not (stage.pool or stage.softmax or stage.times)
         assert stage.bias is None or stage.bias.dtype == np.float32 and stage.bias.shape == (stage.channels,)
@@ -33,6 +33,7 @@ def check(path, x, layers, softmax=False):
 
 
 # How exporters write a multilayer perceptron
+
 
 def test_pytorch(rng, tmp_path):
     b = Builder(["batch", 1, 6, 6])
@@ -150,8 +151,14 @@ def test_cntk(rng, tmp_path):
 def test_relu_by_other_names(rng, tmp_path):
     """torch.clamp and keras.ops.maximum."""
     zero, infinite = np.float32(0), np.float32(np.inf)
-    for opset, relu in ((9, ("Clip", {"min": 0.0})), (13, ("Clip", zero)), (13, ("Clip", zero, infinite)),
-                        (13, ("Max", zero)), (13, ("Max", zero.reshape(1), ...)), (13, ("Max", np.zeros((1, 7), np.float32)))):
+    for opset, relu in (
+        (9, ("Clip", {"min": 0.0})),
+        (13, ("Clip", zero)),
+        (13, ("Clip", zero, infinite)),
+        (13, ("Max", zero)),
+        (13, ("Max", zero.reshape(1), ...)),
+        (13, ("Max", np.zeros((1, 7), np.float32))),
+    ):
         b = Builder(["batch", 12], opset=opset)
         b("Gemm", integers(rng, 12, 7), integers(rng, 7))
         attributes = relu[-1] if isinstance(relu[-1], dict) else {}
@@ -257,9 +264,13 @@ def test_constant_nodes_and_external_data(rng, tmp_path):
 def test_local_functions(rng, tmp_path):
     """What PyTorch's newer exporter writes: layers as functions of the model."""
     function = helper.make_function(
-        "own", "Layer", ["a", "w"], ["c"],
+        "own",
+        "Layer",
+        ["a", "w"],
+        ["c"],
         [helper.make_node("MatMul", ["a", "w"], ["b"]), helper.make_node("Relu", ["b"], ["c"])],
-        [helper.make_opsetid("", 13)])
+        [helper.make_opsetid("", 13)],
+    )
     b = Builder([None, 12])
     b.nodes.append(helper.make_node("Layer", ["x", b.constant(integers(rng, 12, 3))], ["y"], "layer", domain="own"))
     model = b.model(outputs=["y"], functions=[function])
@@ -270,6 +281,7 @@ def test_local_functions(rng, tmp_path):
 
 
 # Folding
+
 
 def test_gemm_alpha_beta(rng, tmp_path):
     b = Builder([None, 12])
@@ -287,7 +299,7 @@ def test_scales_before_between_and_after(rng, tmp_path):
     b("Flatten")
     b("Mul", np.float32(2) ** rng.integers(-1, 2, 12).astype(np.float32), ...)
     b("Sub", integers(rng, 12), ...)
-    b("MatMul", rng.permutation(np.eye(12, dtype=np.float32))[:, :8])       # few bits, so that nothing is rounded
+    b("MatMul", rng.permutation(np.eye(12, dtype=np.float32))[:, :8])  # few bits, so that nothing is rounded
     b("Mul", np.float32(2) ** rng.integers(0, 2, (1, 8)).astype(np.float32))
     b("Add", integers(rng, 8))
     b("Neg")
@@ -341,8 +353,12 @@ def test_random_networks_are_near(rng, tmp_path):
         for index, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
             if index:
                 b("Relu")
-            b("Gemm", rng.normal(0, inputs ** -0.5, (outputs, inputs)).astype(np.float32),
-              rng.normal(0, 0.1, outputs).astype(np.float32), transB=1)
+            b(
+                "Gemm",
+                rng.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32),
+                rng.normal(0, 0.1, outputs).astype(np.float32),
+                transB=1,
+            )
         path, x = b.save(tmp_path), rng.random((7, sizes[0]), dtype=np.float32)
         errors.append(np.abs(run_network(load_network(path), x) - reference(path, x)).max())
     assert 0 < max(errors) < 0.03

@@ -33,6 +33,7 @@ def test_unsupported_names_the_first(rng, tmp_path):
 
 def image_refusals():
     """name -> (what to do to an image of 2 x 6 x 5, words of the message)"""
+
     def operator(*arguments, **attributes):
         return lambda b: b(*arguments, name="odd", **attributes)
 
@@ -72,8 +73,10 @@ def image_refusals():
         "joined shapes": (lambda b: b.node("Concat", ["x", b("MaxPool", kernel_shape=[2, 2])], axis=1, name="odd"), "do not fit"),
         "joined constant": (lambda b: b.node("Concat", ["x", ones(1, 1, 6, 5)], axis=1, name="odd"), "constant that is not 0"),
         "normalised by the batch": (operator("BatchNormalization", *[ones(2)] * 4, training_mode=1), "for inference"),
-        "lowest": (lambda b: [b("Pad", np.array([0] * 6 + [1, 1]), np.array(-np.inf, np.float32)), b("Relu", name="odd")],
-                   "only MaxPool"),
+        "lowest": (
+            lambda b: [b("Pad", np.array([0] * 6 + [1, 1]), np.array(-np.inf, np.float32)), b("Relu", name="odd")],
+            "only MaxPool",
+        ),
     }
 
 
@@ -98,6 +101,7 @@ def test_unnamed_node(rng, tmp_path):
 
 def refusals():
     """name -> (what to do to an MLP, words of the message)"""
+
     def operator(*arguments, **attributes):
         return lambda b: b(*arguments, name="odd", **attributes)
 
@@ -109,6 +113,7 @@ def refusals():
             for key, value in changes.items():
                 position = int(key[1:])
                 getattr(b.nodes[index], {"i": "input", "o": "output"}[key[0]])[position] = value
+
         return apply
 
     def other_domain(b):
@@ -129,6 +134,7 @@ def refusals():
     def shape(dims):
         def apply(b):
             b.inputs[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, dims))
+
         return apply
 
     ones = np.ones
@@ -154,8 +160,11 @@ def refusals():
         "constant over values": (operator("Div", np.array(1, np.float32), ...), "'odd'", "not part of a function"),
         "per-batch constant": (operator("Add", ones((7, 3), np.float32)), "'odd'", "do not fit"),
         "reshape of wrong size": (operator("Reshape", np.array([-1, 5])), "'odd'", "can't become (", "5)"),
-        "reshape across samples": (several(("Reshape", np.array([2, -1])), ("MatMul", ones((6, 2), np.float32))),
-                                   "Reshape", "(batch, 3) can't become (2, "),
+        "reshape across samples": (
+            several(("Reshape", np.array([2, -1])), ("MatMul", ones((6, 2), np.float32))),
+            "Reshape",
+            "(batch, 3) can't become (2, ",
+        ),
         "transposed batch": (operator("Transpose", perm=[1, 0]), "'odd'", "moves the batch"),
         "weights on the left": (operator("MatMul", ones((3, 3), np.float32), ...), "'odd'", "on the left"),
         "transposed operand": (operator("Gemm", ones((3, 3), np.float32), transA=1), "'odd'", "transposed"),
@@ -163,15 +172,20 @@ def refusals():
         "Max of several": (operator("Max", np.arange(3, dtype=np.float32)), "'odd'", "one constant number"),
         "Einsum over the batch": (operator("Einsum", ones((3, 2), np.float32), equation="kb,kn->bn"), "'odd'", "kb,kn->bn"),
         "quantised weights": (lambda b: b("MatMul", b.node(*dequantize, name="odd")), "DequantizeLinear", "'odd'"),
-        "cast to integers": (lambda b: [b("Cast", to=TensorProto.INT64, name="odd"), b("Cast", to=TensorProto.FLOAT)], "'odd'",
-                             "Cast to integers"),
+        "cast to integers": (
+            lambda b: [b("Cast", to=TensorProto.INT64, name="odd"), b("Cast", to=TensorProto.FLOAT)],
+            "'odd'",
+            "Cast to integers",
+        ),
         "no inputs": (lambda b: b.node("Gemm", [], name="odd"), "'odd'"),
         "one operand": (operator("Gemm"), "'odd'", "has 1 input, 2 to 3 are needed"),
         "attribute of wrong type": (operator("Flatten", axis="one"), "'odd'", "attribute axis is of the type STRING, not INT"),
         "random weights": (lambda b: b("Add", b.node("RandomNormal", [], name="odd", shape=[3])), "RandomNormal"),
-        "outer product of constants": (lambda b: b("Add", b.node("Mul", [
-            ones((1 << 13, 1), np.float32), ones((1, 1 << 13), np.float32)], name="odd")),
-                                       "'odd'", "too large"),
+        "outer product of constants": (
+            lambda b: b("Add", b.node("Mul", [ones((1 << 13, 1), np.float32), ones((1, 1 << 13), np.float32)], name="odd")),
+            "'odd'",
+            "too large",
+        ),
         "mask of a dropout": (mask, "'odd'", "not supported"),
     }
 
@@ -196,7 +210,7 @@ def test_several_outputs(rng, tmp_path):
     refused(mlp(rng).save(tmp_path, outputs=["t0", "t2"]), "several outputs")
     b = mlp(rng)
     b("Softmax")
-    assert load_network(b.save(tmp_path, outputs=["t2", "t3"])).softmax     # logits and probabilities: one result
+    assert load_network(b.save(tmp_path, outputs=["t2", "t3"])).softmax  # logits and probabilities: one result
 
 
 def test_integer_arithmetic(rng, tmp_path):
@@ -252,8 +266,9 @@ def test_local_function_in_place_of_an_operator(rng, tmp_path):
 def test_local_function_of_another_opset(tmp_path):
     b = Builder([None, 12])
     b.nodes.append(helper.make_node("Own", ["x"], ["y"], "odd", domain="mine"))
-    own = helper.make_function("mine", "Own", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])],
-                               [helper.make_opsetid("", 17)])
+    own = helper.make_function(
+        "mine", "Own", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
     model = b.model(outputs=["y"], functions=[own])
     model.opset_import.append(helper.make_opsetid("mine", 1))
     path = tmp_path / "model.onnx"
@@ -268,8 +283,11 @@ def test_cast_like_of_no_float(rng, tmp_path, what, like):
     b = Builder([None, 12], opset=18, kind=TensorProto.INT32)
     values = b("Cast", to=TensorProto.FLOAT)
     kind = "x" if like == "integers" else b.node("Greater", [values, np.array(1, np.float32)])
-    b.node("CastLike", [b.node("Mul", [values, np.array(0.25, np.float32)]) if what == "values" else np.array(0.25, np.float32),
-                        kind], name="odd")
+    b.node(
+        "CastLike",
+        [b.node("Mul", [values, np.array(0.25, np.float32)]) if what == "values" else np.array(0.25, np.float32), kind],
+        name="odd",
+    )
     b.node("Add", [values, b.node("Cast", [b.last], to=TensorProto.FLOAT)])
     refused(b.save(tmp_path), "'odd'", "not supported")
 
@@ -285,7 +303,7 @@ def test_claims_of_size(rng, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
     refused(path, "initialiser 'c0' of the shape (1099511627776, 1099511627776) has 384 bytes")
-    path.write_bytes(b"\x3a\xff\xff\xff\xff\x07" + b"x" * 100)        # a graph of 2 GiB
+    path.write_bytes(b"\x3a\xff\xff\xff\xff\x07" + b"x" * 100)  # a graph of 2 GiB
     refused(path, "not an ONNX model")
 
 

@@ -22,12 +22,39 @@ CORES = {
     "n8": Config(n=8, **PLAIN),
     "n16": Config(n=16, **PLAIN),
     # As small as buffers may be, other cells, narrow buses, short windows.
-    "n4-small": Config(n=4, cell_stages=1, unified_buffer_depth=16, accumulator_depth=8, bias_depth=2, weight_fifo_depth=2,
-                       bus_width=32, in_flight=4, **PLAIN),
-    "n8-small": Config(n=8, cell_stages=5, unified_buffer_depth=64, accumulator_depth=8, bias_depth=4, weight_fifo_depth=4,
-                       bus_width=64, in_flight=8, **PLAIN),
-    "n16-small": Config(n=16, cell_stages=8, unified_buffer_depth=128, accumulator_depth=32, bias_depth=8, weight_fifo_depth=2,
-                        bus_width=128, in_flight=32, **PLAIN),
+    "n4-small": Config(
+        n=4,
+        cell_stages=1,
+        unified_buffer_depth=16,
+        accumulator_depth=8,
+        bias_depth=2,
+        weight_fifo_depth=2,
+        bus_width=32,
+        in_flight=4,
+        **PLAIN,
+    ),
+    "n8-small": Config(
+        n=8,
+        cell_stages=5,
+        unified_buffer_depth=64,
+        accumulator_depth=8,
+        bias_depth=4,
+        weight_fifo_depth=4,
+        bus_width=64,
+        in_flight=8,
+        **PLAIN,
+    ),
+    "n16-small": Config(
+        n=16,
+        cell_stages=8,
+        unified_buffer_depth=128,
+        accumulator_depth=32,
+        bias_depth=8,
+        weight_fifo_depth=2,
+        bus_width=128,
+        in_flight=32,
+        **PLAIN,
+    ),
 }
 #: Multiply-accumulates, and values on the bus, that a random case may take: some seconds of simulation.
 BUDGET = {4: (1_500_000, 400_000), 8: (6_000_000, 600_000), 16: (12_000_000, 1_200_000)}
@@ -62,8 +89,13 @@ def make_network(rng, widths, specials):
         if rng.random() < 0.7:
             # Binary32 that no bfloat16 holds; subnormals and NaNs of any sign and content among them.
             bias = rng.standard_normal(outputs, np.float32)
-            bias = np.where(rng.random(outputs) < specials, rng.integers(1 << 32, size=outputs, dtype=np.uint32),
-                            bias.view(np.uint32)).astype(np.uint32).view(np.float32)
+            bias = (
+                np.where(
+                    rng.random(outputs) < specials, rng.integers(1 << 32, size=outputs, dtype=np.uint32), bias.view(np.uint32)
+                )
+                .astype(np.uint32)
+                .view(np.float32)
+            )
         layers.append((f"layer{index}", values(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
     return dense_chain("random", layers)
 
@@ -72,8 +104,9 @@ def draw_sizes(rng, n):
     """1 to 5 layers of 1 to 1500, batch 1 to 300, within the budget. Small and large are drawn equally often."""
     most_macs, most_values = BUDGET[n]
     while True:
-        widths = [int(1500 ** rng.random()) if rng.random() < 0.5 else int(rng.integers(1, 1501))
-                  for _ in range(rng.integers(2, 7))]
+        widths = [
+            int(1500 ** rng.random()) if rng.random() < 0.5 else int(rng.integers(1, 1501)) for _ in range(rng.integers(2, 7))
+        ]
         batch = int(rng.integers(1, 301)) if rng.random() < 0.5 else int(300 ** rng.random())
         weights = sum(a * b for a, b in zip(widths, widths[1:]))
         if weights * max(batch, n) <= most_macs and weights + batch * sum(widths) <= most_values:
@@ -118,6 +151,7 @@ def test_edges(core, widths, batch):
 
 # --- The shipped model --------------------------------------------------------------------------------------------
 
+
 @functools.cache
 def mnist():
     """The network, some digits, and what it makes of them."""
@@ -133,20 +167,32 @@ _seen = set()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("simulator, n, memories", [
-    # Icarus takes a minute or so for each of these.
-    ("icarus", 4, [{"latency": 1}, PAUSES]),
-    ("icarus", 8, [{"latency": 200}, PAUSES]),
-    ("icarus", 16, [{"latency": 32}, PAUSES]),
-    *[("verilator", n, [*LATENCIES, PAUSES]) for n in (4, 8, 16, 32)]], ids=str)
+@pytest.mark.parametrize(
+    "simulator, n, memories",
+    [
+        # Icarus takes a minute or so for each of these.
+        ("icarus", 4, [{"latency": 1}, PAUSES]),
+        ("icarus", 8, [{"latency": 200}, PAUSES]),
+        ("icarus", 16, [{"latency": 32}, PAUSES]),
+        *[("verilator", n, [*LATENCIES, PAUSES]) for n in (4, 8, 16, 32)],
+    ],
+    ids=str,
+)
 def test_same_logits_everywhere(simulator, n, memories):
     """Whatever the array, the simulator, the memory's latency and pauses, and the batch."""
     network, samples, expected = mnist()
     assert np.isfinite(expected).all() and len(set(expected.argmax(1))) > 1
     _seen.add(expected.tobytes())
     for batch, memory in zip((3, 2, 3, 1) if simulator == "verilator" else (3, 3), memories):
-        result = run_samples(network, Config(n=n, **PLAIN), samples, batch=batch, simulator=simulator, timeout=400,
-                             memory={"pause_seed": seed() & 0xFFFFFF, **memory})
+        result = run_samples(
+            network,
+            Config(n=n, **PLAIN),
+            samples,
+            batch=batch,
+            simulator=simulator,
+            timeout=400,
+            memory={"pause_seed": seed() & 0xFFFFFF, **memory},
+        )
         assert result.fault is None and result.protocol_errors == 0
         _seen.add(result.logits.tobytes())
         assert len(_seen) == 1, (batch, memory, result.mismatched_bits)

@@ -22,11 +22,13 @@ def ones(*shape):
 
 def vector(*arguments, opset=13, shape=(12,), **attributes):
     """An operator, of this name, behind a MatMul."""
+
     def build():
         b = Builder(["n", *shape], opset)
         b("MatMul", ones(shape[-1], shape[-1]))
         b(*arguments, name="odd", **attributes)
         return b.model()
+
     return build
 
 
@@ -36,10 +38,12 @@ def image(*arguments, opset=13, **attributes):
 
 def change(edit, *arguments, **options):
     """The same with something done to the model."""
+
     def build():
         model = vector(*(arguments or ("Relu",)), **options)()
         edit(model)
         return model
+
     return build
 
 
@@ -58,6 +62,7 @@ def _tensor(**fields):
                 model.graph.initializer[0].dims[:] = value
             else:
                 setattr(model.graph.initializer[0], name, value)
+
     return edit
 
 
@@ -69,9 +74,10 @@ def _swapped(model):
 
 def _typed(**changes):
     def edit(model):
-        attribute, = model.graph.node[1].attribute
+        (attribute,) = model.graph.node[1].attribute
         for name, value in changes.items():
             setattr(attribute, name, value)
+
     return edit
 
 
@@ -86,15 +92,19 @@ CASES = {
     "negative_slope": (vector("LeakyRelu", negative_slope=0.2), "no attribute 'negative_slope'", "there are: alpha"),
     "stride": (image("Conv", ones(2, 2, 3, 3), stride=[2, 2]), "no attribute 'stride'", "strides"),
     "attribute of another opset": (vector("Clip", min=0.0, opset=11), "no attribute 'min' in opset 11"),
-    "attribute twice": (change(lambda m: m.graph.node[1].attribute.append(m.graph.node[1].attribute[0]), "Elu", alpha=1.0),
-                        "attribute alpha twice"),
+    "attribute twice": (
+        change(lambda m: m.graph.node[1].attribute.append(m.graph.node[1].attribute[0]), "Elu", alpha=1.0),
+        "attribute alpha twice",
+    ),
     "type of an attribute": (vector("LeakyRelu", alpha=1), "attribute alpha is of the type INT, not FLOAT"),
     "two values of an attribute": (change(_typed(f=1.0), "Flatten", axis=1), "attribute axis has no value, or one that is not"),
     "missing attribute": (vector("Concat"), "attribute axis is missing"),
     "auto_pad": (image("Conv", ones(2, 2, 3, 3), auto_pad="SAME"), "auto_pad is 'SAME'", "SAME_UPPER, SAME_LOWER, VALID"),
     "auto_pad and pads": (image("Conv", ones(2, 2, 3, 3), auto_pad="VALID", pads=[1] * 4), "auto_pad and pads"),
-    "mode of Pad": (image("Pad", np.array([0] * 8), mode="wrap", opset=18),
-                    "mode is 'wrap'; it can be one of: constant, reflect"),
+    "mode of Pad": (
+        image("Pad", np.array([0] * 8), mode="wrap", opset=18),
+        "mode is 'wrap'; it can be one of: constant, reflect",
+    ),
     "approximate": (vector("Gelu", approximate="fast", opset=20), "approximate is 'fast'"),
     "no groups": (image("Conv", ones(2, 2, 3, 3), group=0), "group is 0"),
     "storage_order": (image("MaxPool", kernel_shape=[2, 2], storage_order=2), "storage_order is 2"),
@@ -106,35 +116,47 @@ CASES = {
     "output named like an initialiser": (change(_named), "makes 'c0', which is an initialiser"),
     "initialiser twice": (change(_again), "2 initialisers with the name 'c0'"),
     "output twice": (change(lambda m: m.graph.output.append(m.graph.output[0])), "'t1' is named twice"),
-    "order": (change(_swapped), ("operator Relu, node 'odd': comes before operator MatMul, node 'MatMul_0', which makes its "
-                                 "input 't0'")),
+    "order": (
+        change(_swapped),
+        ("operator Relu, node 'odd': comes before operator MatMul, node 'MatMul_0', which makes its input 't0'"),
+    ),
     # Versions
-    **{f"{name} {opset}": (vector(name, opset=opset), f"is only in ONNX from opset {first} on; the model uses {opset}")
-       for name, opset, first in (("Gelu", 13, 20), ("HardSwish", 9, 14), ("Mish", 13, 18))},
+    **{
+        f"{name} {opset}": (vector(name, opset=opset), f"is only in ONNX from opset {first} on; the model uses {opset}")
+        for name, opset, first in (("Gelu", 13, 20), ("HardSwish", 9, 14), ("Mish", 13, 18))
+    },
     "gone": (image("Upsample", np.ones(4, np.float32), opset=10), "not in opset 10 any more"),
     "no such operator": (vector("NoSuchThing"), "no such operator"),
     "opset 99": (vector("Relu", opset=99), "opset 99 of the domain 'ai.onnx' is not one of 1 to"),
-    "opset of another domain": (change(lambda m: setattr(m.opset_import[1], "version", 99)),
-                                "opset 99 of the domain 'ai.onnx.ml'"),
+    "opset of another domain": (
+        change(lambda m: setattr(m.opset_import[1], "version", 99)),
+        "opset 99 of the domain 'ai.onnx.ml'",
+    ),
     "two opsets": (change(lambda m: m.opset_import.add(domain="ai.onnx", version=12)), "two operator sets, 13 and 12"),
     "no opset": (change(lambda m: m.ClearField("opset_import")), "does not say which operator set"),
     "IR 99": (change(lambda m: setattr(m, "ir_version", 99)), "IR version 99"),
     "IR 0": (change(lambda m: m.ClearField("ir_version")), "IR version 0"),
     "IR 3": (change(lambda m: setattr(m, "ir_version", 3)), "initialiser 'c0' is not among the graph's inputs"),
     # Types
-    "bias of integers": (vector("Gemm", ones(12, 12), np.ones(12, np.int32)),
-                         "are of two types, tensor(float) and tensor(int32)"),
+    "bias of integers": (
+        vector("Gemm", ones(12, 12), np.ones(12, np.int32)),
+        "are of two types, tensor(float) and tensor(int32)",
+    ),
     "weights in float64": (vector("MatMul", np.ones((12, 12))), "are of two types, tensor(float) and tensor(double)"),
     "shape in int32": (vector("Reshape", np.array([0, 12], np.int32)), "is a tensor(int32); allowed are tensor(int64)"),
-    "output of another type": (change(lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 7)),
-                               "makes a tensor(float), though the file says that 't1' is a tensor(int64)"),
+    "output of another type": (
+        change(lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 7)),
+        "makes a tensor(float), though the file says that 't1' is a tensor(int64)",
+    ),
     "type of a Cast": (vector("Cast", to=99), "to is 99"),
     # Tensors
     "negative size": (change(_tensor(dims=[-1, 12])), "initialiser 'c0' has a negative size"),
     "too few bytes": (change(_tensor(raw_data=bytes(12))), "initialiser 'c0'", "(12, 12) has 12 bytes, 576 are needed"),
     "no bytes": (change(lambda m: m.graph.initializer[0].ClearField("raw_data")), "has its values in 0 fields"),
-    "other field": (change(lambda m: (m.graph.initializer[0].ClearField("raw_data"),
-                                      m.graph.initializer[0].int64_data.append(1))), "can't be in int64_data"),
+    "other field": (
+        change(lambda m: (m.graph.initializer[0].ClearField("raw_data"), m.graph.initializer[0].int64_data.append(1))),
+        "can't be in int64_data",
+    ),
     "type 77": (change(_tensor(data_type=77)), "has the type 77"),
     # Axes and sizes
     "axis twice": (image("Slice", np.array([0, 1]), np.array([4, 4]), np.array([2, -2])), "name one axis", "twice"),
@@ -145,14 +167,19 @@ CASES = {
     "axis of Flatten": (image("Flatten", axis=5), "axis 5 is out of range"),
     "axis of ReduceMean": (image("ReduceMean", axes=[6]), "axis 6 is out of range"),
     "axis of Unsqueeze": (vector("Unsqueeze", np.array([7])), "axes [7]"),
-    "axis of ArgMax": (change(lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 7), "ArgMax", axis=-3),
-                       "axis -3 is out of range"),
+    "axis of ArgMax": (
+        change(lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 7), "ArgMax", axis=-3),
+        "axis -3 is out of range",
+    ),
     "axis of Concat": (vector("Concat", "t0", axis=2), "axis 2 is out of range"),
     "indices": (vector("Gather", np.array([12]), axis=1), "picks 12 to 12 along axis 1"),
     "parts": (change(lambda m: m.graph.node[1].output.extend(["a", "b", "c", "d"]), "Split", axis=1), "into 5 equal parts"),
     "list of lists": (vector("Reshape", np.array([[0, -1]])), "one of its lists has the shape (1, 2)"),
-    "channels": (image("BatchNormalization", *_parameters(1)), "input scale of the shape (1)",
-                 "each channel of (batch, 2, 6, 6)"),
+    "channels": (
+        image("BatchNormalization", *_parameters(1)),
+        "input scale of the shape (1)",
+        "each channel of (batch, 2, 6, 6)",
+    ),
     "spatial": (image("BatchNormalization", *_parameters(2), spatial=0, opset=8), "spatial = 0 is not supported"),
     "rank of a bias": (vector("Gemm", ones(12, 12), ones(1, 1, 12)), "bias of the shape (1, 1, 12) does not fit 12 outputs"),
     "bound": (vector("Clip", ones(2)), "bound min has the shape (2)"),
@@ -168,8 +195,7 @@ def test_refused(tmp_path, case):
     refused(path, *words)
 
 
-@pytest.mark.parametrize("attribute, why", [
-    ({"activation_alpha": 0.25}, None), ({"slope": 0.25}, "no attribute 'slope'")])
+@pytest.mark.parametrize("attribute, why", [({"activation_alpha": 0.25}, None), ({"slope": 0.25}, "no attribute 'slope'")])
 def test_fused(tmp_path, attribute, why):
     """Operators that only onnxruntime has. The function has its own alpha, which is not the product's."""
     b = Builder(["n", 12])
@@ -208,7 +234,7 @@ class _Checker:
         try:
             self._pool.submit(onnx.checker.check_model, model.SerializeToString(), full_check=True).result(60)
         except BrokenProcessPool:
-            self._pool = None           # no answer: onnxruntime's stands alone
+            self._pool = None  # no answer: onnxruntime's stands alone
 
     def close(self):
         if self._pool is not None:
@@ -230,8 +256,11 @@ def _refusals(model, path, checker):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    for accept in (lambda: load_network(path), lambda: checker(model),
-                   lambda: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])):
+    for accept in (
+        lambda: load_network(path),
+        lambda: checker(model),
+        lambda: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]),
+    ):
         try:
             accept()
             answers.append(None)

@@ -27,8 +27,12 @@ def test_a_job_follows_what_it_reads(rng):
         for stage, own in enumerate(jobs):
             assert [job for step in steps for job in step.get(stage, ())] == list(range(len(own)))
             for job, (first, end) in enumerate(own):
-                assert all(made[other, before] < made[stage, job] for other in sources[stage]
-                           for before, (low, high) in enumerate(jobs[other]) if low < end and first < high)
+                assert all(
+                    made[other, before] < made[stage, job]
+                    for other in sources[stage]
+                    for before, (low, high) in enumerate(jobs[other])
+                    if low < end and first < high
+                )
 
 
 def test_stages_overlap():
@@ -50,7 +54,7 @@ def test_turns_are_even():
     places = [place for place, index in enumerate(order) if index == 0]
     assert len(order) == sum(counts) and len(places) == counts[0]
     assert all(3 <= after - before <= 6 for before, after in zip(places, places[1:]))
-    assert order[-3:] == [1] * 3                    # what the first has made can be stored before the next step
+    assert order[-3:] == [1] * 3  # what the first has made can be stored before the next step
 
 
 def _apart(places, first, end):
@@ -73,16 +77,24 @@ def test_the_longest_has_two_places_first():
 
 def test_vectors_have_places_of_their_own(rng):
     for _ in range(50):
-        plans = [SimpleNamespace(operands=int(rng.integers(1, 200)), slots=int(rng.integers(1, 4)),
-                                 staging=int(rng.integers(1, 100)))
-                 for _ in range(int(rng.integers(2, 5)))]
+        plans = [
+            SimpleNamespace(operands=int(rng.integers(1, 200)), slots=int(rng.integers(1, 4)), staging=int(rng.integers(1, 100)))
+            for _ in range(int(rng.integers(2, 5)))
+        ]
         needed = sum(2 * plan.operands + plan.slots * plan.staging for plan in plans)
         assert vectors_of(plans, 64, 64 + needed - 1, False) is None
         end = 64 + needed + int(rng.integers(0, 100))
         shares = vectors_of(plans, 64, end, bool(rng.integers(0, 2)))
         assert all(operands[1] >= 2 * plan.operands for (operands, _), plan in zip(shares, plans))
-        assert _apart([place for (operands, results), plan in zip(shares, plans)
-                       for place in (operands, (results, plan.slots * plan.staging))], 64, end)
+        assert _apart(
+            [
+                place
+                for (operands, results), plan in zip(shares, plans)
+                for place in (operands, (results, plan.slots * plan.staging))
+            ],
+            64,
+            end,
+        )
 
 
 def test_groups():

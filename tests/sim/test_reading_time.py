@@ -53,35 +53,46 @@ def _constants(b, rng, width):
 
 
 STEPS = {
-    "Relu": lambda b, rng, width: b("Relu"), "Sigmoid": lambda b, rng, width: b("Sigmoid"), "x + x": _self("Add"),
+    "Relu": lambda b, rng, width: b("Relu"),
+    "Sigmoid": lambda b, rng, width: b("Sigmoid"),
+    "x + x": _self("Add"),
     "x x": _self("Mul"),
-    "SiLU": _silu, "residual": _residual, "concat": _joined,
+    "SiLU": _silu,
+    "residual": _residual,
+    "concat": _joined,
     "constants": _constants,
 }
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.slow) if name in ("x x", "SiLU", "residual", "constants") else name for name in STEPS])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in ("x x", "SiLU", "residual", "constants") else name for name in STEPS],
+)
 def test_in_proportion(tmp_path, name):
     """Four times as many nodes take less than six times as many calls of each function in Python, compiled program included."""
     calls = []
     config = Config(n=4, bias_depth=1024, weight_fifo_depth=8)  # few and many alike have all biases there, and fill the FIFO
-    few = 20 if name in ("residual", "concat") else 60          # functions of a few dozen operators are tried at each place
-    for count in (4, few, 4 * few):         # the first takes what is only done once
+    few = 20 if name in ("residual", "concat") else 60  # functions of a few dozen operators are tried at each place
+    for count in (4, few, 4 * few):  # the first takes what is only done once
         path = _repeated(STEPS[name], count, 4).save(tmp_path)
         profile = cProfile.Profile()
         profile.enable()
         compile_network(load_network(path), config, 2)
         profile.disable()
         calls.append({place: called for place, (_, called, *_) in pstats.Stats(profile).stats.items()})
-    grown = {place: (calls[1].get(place, 0), called) for place, called in calls[2].items()
-             if called > 6 * max(calls[1].get(place, 0), 300) and place[0] != "~"}        # min() is called where a beat waits
+    grown = {
+        place: (calls[1].get(place, 0), called)
+        for place, called in calls[2].items()
+        if called > 6 * max(calls[1].get(place, 0), 300) and place[0] != "~"
+    }  # min() is called where a beat waits
     assert not grown
 
 
-@pytest.mark.parametrize("build", [
-    lambda: _repeated(lambda b, rng, width: b("Mul", np.array(1.5, np.float32)), 100, 400),
-    lambda: _wide(150, 64)], ids=["scales", "concat"])
+@pytest.mark.parametrize(
+    "build",
+    [lambda: _repeated(lambda b, rng, width: b("Mul", np.array(1.5, np.float32)), 100, 400), lambda: _wide(150, 64)],
+    ids=["scales", "concat"],
+)
 def test_memory(tmp_path, build):
     """Scales in a row are put together before they go into the weights; choosing channels takes no weights."""
     path = build().save(tmp_path)
@@ -119,8 +130,15 @@ def _functions(bodies):
     model = b.model()
     model.opset_import.append(opsets[1])
     for number, body in enumerate(bodies):
-        nodes = [helper.make_node(one if isinstance(one, str) else f"f{one}", [f"v{at}"], [f"v{at + 1}"],
-                                  domain="" if isinstance(one, str) else "own") for at, one in enumerate(body)]
+        nodes = [
+            helper.make_node(
+                one if isinstance(one, str) else f"f{one}",
+                [f"v{at}"],
+                [f"v{at + 1}"],
+                domain="" if isinstance(one, str) else "own",
+            )
+            for at, one in enumerate(body)
+        ]
         model.functions.append(helper.make_function("own", f"f{number}", ["v0"], [f"v{len(body)}"], nodes, opsets))
     return model
 

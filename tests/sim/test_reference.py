@@ -83,16 +83,20 @@ def test_one_wrong_stage(tmp_path):
     term = network.stages[0].terms[0]
     off = round_bfloat16(term.weights.astype(np.float32) * 1.02)
     function = network.stages[1].function
-    for wrong in (broken(0, terms=(replace(term, weights=off),)), broken(0, function=NONE),
-                  broken(1, function=Function("clip", (0.0, function.parameters[1] + 0.3))),
-                  broken(1, pool=replace(network.stages[1].pool, dilation=(0, 0))),
-                  broken(2, bias=np.full(5, 0.5, np.float32))):
+    for wrong in (
+        broken(0, terms=(replace(term, weights=off),)),
+        broken(0, function=NONE),
+        broken(1, function=Function("clip", (0.0, function.parameters[1] + 0.3))),
+        broken(1, pool=replace(network.stages[1].pool, dilation=(0, 0))),
+        broken(2, bias=np.full(5, 0.5, np.float32)),
+    ):
         assert check_stages(wrong, samples[:3]).share > 1
         assert against_model(wrong, samples, run_network(wrong, samples)).error
 
 
 def test_deep(tmp_path):
     """30 layers: the results of bfloat16 have gone their own way, and still one wrong sign among 30 is found."""
+
     def model(sign):
         rng, build = np.random.default_rng(seed()), Builder(["batch", 16])
         for layer in range(30):
@@ -175,7 +179,7 @@ def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
     path = build.save(tmp_path)
     found = compared(path, np.array([[100.0, -3, 2, 0.5], [1, 2, 3, 4]]))
     assert found.error is None and found.not_finite == 1 and found.reading < 1 and found.largest < 0.1
-    found = compared(path, np.array([[800.0, -3, 2, 0.5], [1, 2, 3, 4]]))          # infinite in binary64, too
+    found = compared(path, np.array([[800.0, -3, 2, 0.5], [1, 2, 3, 4]]))  # infinite in binary64, too
     assert found.error is None and found.not_finite == 1 and found.reading < 1
     assert "overflows in 1 of these samples" in found.note and "'Exp_1'" in found.note and "exact value is 800" in found.note
     found = compared(path, np.array([[800.0, -3, 2, 0.5]]))
@@ -184,6 +188,7 @@ def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
 
 def test_overflow_excuses_nothing_else(tmp_path):
     """Neither what is infinite without an overflow, nor what is wrong in another sample."""
+
     def save(weight, operators, one):
         build = Builder(["batch", 2])
         for operator in operators:

@@ -15,9 +15,18 @@ from seeds import seed
 
 
 def chain(rng, sizes):
-    return dense_chain("chain", [
-        (f"dense{number}", round_bfloat16(rng.normal(0, 1, (inputs, outputs)).astype(np.float32)), np.zeros(outputs, np.float32),
-         "relu") for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]))])
+    return dense_chain(
+        "chain",
+        [
+            (
+                f"dense{number}",
+                round_bfloat16(rng.normal(0, 1, (inputs, outputs)).astype(np.float32)),
+                np.zeros(outputs, np.float32),
+                "relu",
+            )
+            for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]))
+        ],
+    )
 
 
 #: Chunks of the batch and streamed operands: layers' instructions and tiles lie mixed.
@@ -34,9 +43,15 @@ def test_first_stages(program):
     matmuls = []
     for count in range(1, layers + 1):
         part = first_stages(program, count)
-        machine = Machine(program.config, {
-            Region.MODEL: bytearray(part.model), Region.INPUT: bytearray(part.input_bytes),
-            Region.OUTPUT: bytearray(part.output_bytes), Region.SCRATCH: bytearray(part.scratch_bytes)})
+        machine = Machine(
+            program.config,
+            {
+                Region.MODEL: bytearray(part.model),
+                Region.INPUT: bytearray(part.input_bytes),
+                Region.OUTPUT: bytearray(part.output_bytes),
+                Region.SCRATCH: bytearray(part.scratch_bytes),
+            },
+        )
         machine.run()
         tiles = sum(op.rows for op in part.ops if op.opcode.name == "LOAD_WEIGHTS")
         assert tiles == sum(op.passes for op in part.ops if op.opcode.name == "MATMUL" and not op.keep)
@@ -78,4 +93,5 @@ def test_overlap_is_counted_once(program):
 
 def _reasons():
     from amaranth_tpu.hw.spec.registers import STALLS
+
     return STALLS

@@ -25,8 +25,9 @@ IMAGE = numpy.random.default_rng(5).integers(0, 256, SIZE, dtype=numpy.uint8)
 
 
 def core(simulator, body="", **options):
-    return runner.Simulation.of_core(stand_in(CONFIG, body), CONFIG, simulator=simulator, memory_bytes=1 << 16, quick=True,
-                                     **options)
+    return runner.Simulation.of_core(
+        stand_in(CONFIG, body), CONFIG, simulator=simulator, memory_bytes=1 << 16, quick=True, **options
+    )
 
 
 def copies(count):
@@ -43,8 +44,15 @@ def check(result, count):
 @pytest.mark.parametrize("memory", [{}, {"latency": 32}, {"latency": 20, "pause_percent": 40, "pause_seed": 3}])
 def test_whole_run(simulator, memory):
     ticks = []
-    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(3), outputs=(SIZE, 3 * SIZE), memory=memory,
-                                    timeout=100, progress=lambda done, total: ticks.append((done, total)))
+    result = whole_runs.run_batches(
+        core(simulator),
+        IMAGE.tobytes(),
+        copies(3),
+        outputs=(SIZE, 3 * SIZE),
+        memory=memory,
+        timeout=100,
+        progress=lambda done, total: ticks.append((done, total)),
+    )
     check(result, 3)
     assert result["fault"] is None and len(result["batches"]) == 3
     assert ticks[-1] == (3, 3)
@@ -56,8 +64,12 @@ def test_whole_run(simulator, memory):
 
 def test_simulators_agree_on_cycles():
     memory = {"latency": 32, "pause_percent": 25}
-    found = [whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), memory=memory,
-                                    timeout=100)["batches"] for simulator in runner.Simulators]
+    found = [
+        whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), memory=memory, timeout=100)[
+            "batches"
+        ]
+        for simulator in runner.Simulators
+    ]
     assert found[0] == found[1]
 
 
@@ -72,11 +84,13 @@ def test_bare_clock():
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_faults(simulator):
-    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), timeout=100,
-                                    memory={"error_address": "100"})
+    result = whole_runs.run_batches(
+        core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), timeout=100, memory={"error_address": "100"}
+    )
     assert result["fault"] == {"cause": "BUS_READ", "pc": 0, "batch": 0}
-    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100,
-                                    memory={"hang_after": 2}, cycle_limit=2000)
+    result = whole_runs.run_batches(
+        core(simulator), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100, memory={"hang_after": 2}, cycle_limit=2000
+    )
     assert result["fault"]["cause"] == "CYCLE_LIMIT"
 
 
@@ -96,6 +110,7 @@ def test_icarus_leaves_nothing_unknown_to_python():
 
 # --- Images -------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("beat", [1, 4, 32])
 @pytest.mark.parametrize("size", [0, 1, 31, 64, 1000])
 def test_image_round_trip(tmp_path, beat, size):
@@ -114,6 +129,7 @@ def test_image_that_does_not_fit():
 
 
 # --- Builds -------------------------------------------------------------------------------------------------------
+
 
 def test_key_follows_the_content():
     keys = {core("icarus")._key, core("icarus", "// other")._key, core("icarus", waves=True)._key, core("verilator")._key}
@@ -165,12 +181,15 @@ def test_bad_verilog(tmp_path, monkeypatch, simulator):
 
 # --- Missing tools ------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture
 def bare_path(tmp_path, monkeypatch):
     """A PATH with nothing but what the test puts there; the caches of found tools are cleared before and after."""
+
     def clear():
         for cached in (tools.find_verilator, tools.icarus_version, tools._version_line):
             cached.cache_clear()
+
     clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     yield tmp_path
@@ -222,6 +241,7 @@ def test_unknown_simulator():
 
 # --- Limits and failures ------------------------------------------------------------------------------------------
 
+
 def test_bench_that_never_ends():
     started = time.monotonic()
     with pytest.raises(runner.SimulationError, match="did not end within 2 s"):
@@ -237,8 +257,11 @@ def test_no_such_test_or_module():
 
 def test_children_end_with_the_limit(tmp_path):
     """Also what the simulator itself started."""
-    command = [sys.executable, "-c", ("import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
-                                      "print(p.pid, flush=True); time.sleep(60)")]
+    command = [
+        sys.executable,
+        "-c",
+        ("import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); time.sleep(60)"),
+    ]
     with open(tmp_path / "log", "w") as log, pytest.raises(TimeoutError):
         process.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
     child = int((tmp_path / "log").read_text())

@@ -21,14 +21,14 @@ def test_verilog():
 def test_network(rng, tmp_path):
     """Two dense layers, in two batches of which the second is not full."""
     b = Builder(["batch", 5])
-    b("Gemm", weights(rng, 5, 4), np.full(4, 100, np.float32))      # so that the ReLU lets values through
+    b("Gemm", weights(rng, 5, 4), np.full(4, 100, np.float32))  # so that the ReLU lets values through
     b("Relu")
     b("Gemm", weights(rng, 4, 3))
     network = load_network(b.save(tmp_path))
     samples = rng.normal(size=(3, 5)).astype(np.float32)
     logits = []
     for simulator in SIMULATORS:
-        if simulator != "verilator":        # takes too long to build
+        if simulator != "verilator":  # takes too long to build
             result = run_samples(network, CONFIG, samples, batch=2, simulator=simulator)
             assert not result.mismatched_bits
             logits.append(result.logits)

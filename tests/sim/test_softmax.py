@@ -18,8 +18,11 @@ def rows(rng, width, spread, offset, count=200_000):
 @pytest.mark.parametrize("width", [2, 3, 10, 100, 1000, 8000])
 def test_error(width):
     rng = np.random.default_rng([seed(), width])
-    worst = max(errors(rows(rng, width, spread, offset)).max()
-                for spread in (0.03, 0.3, 1, 3, 10, 30, 100) for offset in (0, -3, 50, -8190, 1e4, -1e5))
+    worst = max(
+        errors(rows(rng, width, spread, offset)).max()
+        for spread in (0.03, 0.3, 1, 3, 10, 30, 100)
+        for offset in (0, -3, 50, -8190, 1e4, -1e5)
+    )
     print(f"rows of {width}: largest error {worst:.3f} units in the last place")
     assert worst < 0.6
 
@@ -42,25 +45,26 @@ def test_by_hand():
     """(row, results): halves, thirds, e : 1, what vanishes, infinities, NaN, zeros of either sign, subnormals."""
     one, least = 0x3F800000, 0x00800000
     for row, results in (
-            ([one], [0x3F80]),
-            ([one, one], [0x3F00, 0x3F00]),
-            ([one, one, one], [0x3EAB, 0x3EAB, 0x3EAB]),
-            ([one, 0], [0x3F3B, 0x3E8A]),                                       # 0.73106, 0.26894
-            ([0x42AE0000, 0], [0x3F80, 0x00B3]),                                # 87: 1.6e-38
-            ([0x42B00000, 0], [0x3F80, 0x0000]),                                # 88
-            ([0xFF7FFFFF, 0x7F7FFFFF], [0x0000, 0x3F80]),
-            ([0x7F7FFFFF, 0x7F7FFFFF], [0x3F00, 0x3F00]),
-            ([0xFF7FFFFF, 0xFF7FFFFF], [0x3F00, 0x3F00]),
-            ([MINUS_INFINITY, 0], [0x0000, 0x3F80]),
-            ([0, 0x80000000, least, 0x00000001], [0x3E80] * 4),
-            ([MINUS_INFINITY, MINUS_INFINITY], [0x7FC0, 0x7FC0]),
-            ([INFINITY, 0], [0x7FC0, 0x7FC0]),
-            ([INFINITY, MINUS_INFINITY, one], [0x7FC0] * 3),
-            ([one, NAN, 0], [0x7FC0] * 3),
-            ([one, 0xFF800001], [0x7FC0] * 2),
-            ([0x46000000, 0x45FFFFFF], [0x3F00, 0x3F00]),                       # 8192 and what is next to it
-            ([0x4B800000, 0x4B7FFFFF], [0x3F3B, 0x3E8A]),                       # 2**24 and 2**24 - 1
-            ([0xCB7FFFFF, 0xCB800000], [0x3F3B, 0x3E8A])):
+        ([one], [0x3F80]),
+        ([one, one], [0x3F00, 0x3F00]),
+        ([one, one, one], [0x3EAB, 0x3EAB, 0x3EAB]),
+        ([one, 0], [0x3F3B, 0x3E8A]),  # 0.73106, 0.26894
+        ([0x42AE0000, 0], [0x3F80, 0x00B3]),  # 87: 1.6e-38
+        ([0x42B00000, 0], [0x3F80, 0x0000]),  # 88
+        ([0xFF7FFFFF, 0x7F7FFFFF], [0x0000, 0x3F80]),
+        ([0x7F7FFFFF, 0x7F7FFFFF], [0x3F00, 0x3F00]),
+        ([0xFF7FFFFF, 0xFF7FFFFF], [0x3F00, 0x3F00]),
+        ([MINUS_INFINITY, 0], [0x0000, 0x3F80]),
+        ([0, 0x80000000, least, 0x00000001], [0x3E80] * 4),
+        ([MINUS_INFINITY, MINUS_INFINITY], [0x7FC0, 0x7FC0]),
+        ([INFINITY, 0], [0x7FC0, 0x7FC0]),
+        ([INFINITY, MINUS_INFINITY, one], [0x7FC0] * 3),
+        ([one, NAN, 0], [0x7FC0] * 3),
+        ([one, 0xFF800001], [0x7FC0] * 2),
+        ([0x46000000, 0x45FFFFFF], [0x3F00, 0x3F00]),  # 8192 and what is next to it
+        ([0x4B800000, 0x4B7FFFFF], [0x3F3B, 0x3E8A]),  # 2**24 and 2**24 - 1
+        ([0xCB7FFFFF, 0xCB800000], [0x3F3B, 0x3E8A]),
+    ):
         assert [hex(bits) for bits in softmax(np.array([row], np.uint32))[0]] == [hex(bits) for bits in results], row
 
 

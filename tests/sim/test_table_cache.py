@@ -48,7 +48,7 @@ def test_kept(folder, monkeypatch):
 def test_damaged(folder, monkeypatch, damage):
     function = Function("hard_sigmoid")
     table = fresh(function)
-    path, = folder.iterdir()
+    (path,) = folder.iterdir()
     content = path.read_bytes()
     flipped = bytes([content[0] ^ 1]) + content[1:], content[:-1] + bytes([content[-1] ^ 1])
     path.unlink()
@@ -58,11 +58,14 @@ def test_damaged(folder, monkeypatch, damage):
         fresh(Function("abs"))
         os.rename(*folder.iterdir(), path)
     else:
-        path.write_bytes({"cut": content[:-1], "longer": content + b"\0", "empty": b"", "first byte": flipped[0],
-                          "last byte": flipped[1]}[damage])
+        path.write_bytes(
+            {"cut": content[:-1], "longer": content + b"\0", "empty": b"", "first byte": flipped[0], "last byte": flipped[1]}[
+                damage
+            ]
+        )
     assert same(fresh(function), table)
     if damage != "a folder":
-        assert path.read_bytes() == content         # and written again
+        assert path.read_bytes() == content  # and written again
         assert same(fresh(function, monkeypatch), table)
 
 

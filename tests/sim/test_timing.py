@@ -18,7 +18,7 @@ UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)
 def check(name, config, batch, quick=False):
     network = load_network(SHIPPED[name])
     program = compile_network(network, config, batch)
-    samples = np.zeros((batch, network.input_size), bfloat16)       # time does not depend on them
+    samples = np.zeros((batch, network.input_size), bfloat16)  # time does not depend on them
     cycles = count_batch(program, samples, quick=quick)["cycles"]
     assert abs(program.predicted_cycles / cycles - 1) < 0.01, f"{program.predicted_cycles} cycles expected, {cycles} in the RTL"
 
@@ -43,6 +43,7 @@ def test_networks(name):
 
 # --- The vector port, by hand
 
+
 def ends(port, limit=1000):
     """The cycles in which results and the store end, moved on as the compiler does: to the next cycle in which something may."""
     now = 0
@@ -59,11 +60,11 @@ def test_port_without_loads():
     port = VectorPort(1)
     port.begin_results(20, 20)
     port.begin_store(5)
-    assert ends(port) == (20, 25)       # a result in every cycle leaves none for the store
+    assert ends(port) == (20, 25)  # a result in every cycle leaves none for the store
     port = VectorPort(1)
     port.begin_results(20, 5)
     port.begin_store(15)
-    assert ends(port) == (20, 20)       # one in four does
+    assert ends(port) == (20, 20)  # one in four does
 
 
 def test_port_with_loads():
@@ -74,7 +75,7 @@ def test_port_with_loads():
     assert ends(port) == (50, 55)
     port = VectorPort(1)
     port.load(10, 40)
-    port.begin_results(20, 5)           # three rows, of which no vector comes, are read meanwhile
+    port.begin_results(20, 5)  # three rows, of which no vector comes, are read meanwhile
     assert ends(port)[0] == pytest.approx(48, abs=2)
 
 

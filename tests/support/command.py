@@ -15,8 +15,14 @@ SMALL = ("--simulator", "icarus", "--preset", "tiny")
 
 
 def tpu(*arguments, cwd=None, environment=None, timeout=300):
-    return subprocess.run([sys.executable, "-m", "amaranth_tpu.scripts.tpu", *map(str, arguments)], capture_output=True,
-                          text=True, cwd=cwd, timeout=timeout, env=os.environ | {"COLUMNS": "200"} | (environment or {}))
+    return subprocess.run(
+        [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout,
+        env=os.environ | {"COLUMNS": "200"} | (environment or {}),
+    )
 
 
 def refused(done, *said):
@@ -38,11 +44,18 @@ def write_idx(folder, images, labels, split="t10k"):
 
 def write_model(path, inputs=16, outputs=3, operator="Gemm"):
     rng = np.random.default_rng(5)
-    weights = [numpy_helper.from_array(rng.standard_normal((inputs, outputs)).astype(np.float32), "w"),
-               numpy_helper.from_array(rng.standard_normal(outputs).astype(np.float32), "b")]
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((inputs, outputs)).astype(np.float32), "w"),
+        numpy_helper.from_array(rng.standard_normal(outputs).astype(np.float32), "b"),
+    ]
     nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["h"], name="dense")]
     nodes.append(helper.make_node("Relu" if operator == "Gemm" else operator, ["h"], ["y"], name="last"))
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", inputs])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", outputs])], weights)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", outputs])],
+        weights,
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path

@@ -24,11 +24,11 @@ def random_network(rng, specials, most=40):
         bias = None
         if rng.random() < 0.7:
             bias = (rng.normal(size=outputs)).astype(np.float32)
-            odd = rng.choice(np.array([0x80000000, 0x00000001, 0x7F7FFFFF, 0x7F800000, 0xFFC12345, 0x00800000], np.uint32),
-                             outputs)
+            odd = rng.choice(
+                np.array([0x80000000, 0x00000001, 0x7F7FFFFF, 0x7F800000, 0xFFC12345, 0x00800000], np.uint32), outputs
+            )
             bias = np.where(rng.random(outputs) < specials, odd, bias.view(np.uint32)).astype(np.uint32).view(np.float32)
-        layers.append((f"layer{index}", numbers(rng, (inputs, outputs), specials), bias,
-                            str(rng.choice(["relu", "none"]))))
+        layers.append((f"layer{index}", numbers(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
     return dense_chain("random", layers)
 
 
@@ -40,12 +40,16 @@ def network_runs(rng, config, host, count, most=40, largest=10):
         batch = int(rng.integers(1, largest))
         samples = numbers(rng, (batch, network.input_size), 0.03 if index % 2 else 0.0)
         program = compile_network(network, config, batch)
-        regions = {"MODEL": host.place(program.model), "INPUT": host.place(program.pack_input(samples)),
-                   "OUTPUT": host.place(bytes(program.output_bytes)), "SCRATCH": host.place(bytes(program.scratch_bytes))}
+        regions = {
+            "MODEL": host.place(program.model),
+            "INPUT": host.place(program.pack_input(samples)),
+            "OUTPUT": host.place(bytes(program.output_bytes)),
+            "SCRATCH": host.place(bytes(program.scratch_bytes)),
+        }
         runs.append({"regions": regions, "timeout": 20_000})
         expected = run_network(network, samples)
         checks.append((program, regions["OUTPUT"], expected))
-        images = [host.bytes[base:base + size] for base, size in regions.values()]
+        images = [host.bytes[base : base + size] for base, size in regions.values()]
         machine = Machine(config, dict(zip(map(Region.__getitem__, regions), images)))
         machine.run()
         assert (program.unpack_output(images[2]).view(np.uint32) == expected.view(np.uint32)).all(), "the program is wrong"
@@ -53,6 +57,7 @@ def network_runs(rng, config, host, count, most=40, largest=10):
     def check(result):
         assert [one["fault"] for one in result["runs"]] == [None] * len(runs)
         for program, (base, size), expected in checks:
-            found = program.unpack_output(result["memory"][base:base + size])
+            found = program.unpack_output(result["memory"][base : base + size])
             assert (found.view(np.uint32) == expected.view(np.uint32)).all(), program.plan
+
     return runs, check

@@ -35,7 +35,7 @@ class Case:
         """Puts what the run is to leave behind into an image of the memory."""
         for name, data in self.after.items():
             base, size = self.run["regions"][name]
-            memory[base:base + size] = data
+            memory[base : base + size] = data
 
 
 def least_fields(opcode, rows=1, lanes=1):
@@ -51,10 +51,12 @@ def initialisation(config):
     n, depth = config.n, config.unified_buffer_depth
     rows = min(depth, Case.sizes["INPUT"] // (2 * n))
     assert config.accumulator_depth <= rows == depth
-    return [op(Opcode.LOAD, region=Region.INPUT, rows=rows),
-            op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=config.bias_depth),
-            op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
-            op(Opcode.MATMUL, start=1, rows0=config.accumulator_depth, rows0_stride=1, rows1=1, tiles0=1, tiles1=1)]
+    return [
+        op(Opcode.LOAD, region=Region.INPUT, rows=rows),
+        op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=config.bias_depth),
+        op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+        op(Opcode.MATMUL, start=1, rows0=config.accumulator_depth, rows0_stride=1, rows1=1, tiles0=1, tiles1=1),
+    ]
 
 
 def whole_table(config):
@@ -71,14 +73,16 @@ def revelation(config):
     n, depth, sums = config.n, config.unified_buffer_depth, config.accumulator_depth
     whole = dict(format=Format.BINARY32, lanes=n)
     assert 2 * sums <= depth and 2 * n * (depth + 2 * sums + 2 * config.bias_depth) <= Case.sizes["OUTPUT"]
-    return [op(Opcode.STORE, region=Region.OUTPUT, rows=depth),
-            op(Opcode.ACTIVATE, rows=sums, **whole),
-            op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * depth, rows=2 * sums),
-            op(Opcode.LOAD, region=Region.INPUT, rows=1),
-            op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=config.bias_depth, tiles0_acc_stride=1, tiles1=1),
-            op(Opcode.ACTIVATE, rows=config.bias_depth, **whole),
-            op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * (depth + 2 * sums), rows=2 * config.bias_depth),
-            op(Opcode.HALT)]
+    return [
+        op(Opcode.STORE, region=Region.OUTPUT, rows=depth),
+        op(Opcode.ACTIVATE, rows=sums, **whole),
+        op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * depth, rows=2 * sums),
+        op(Opcode.LOAD, region=Region.INPUT, rows=1),
+        op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=config.bias_depth, tiles0_acc_stride=1, tiles1=1),
+        op(Opcode.ACTIVATE, rows=config.bias_depth, **whole),
+        op(Opcode.STORE, region=Region.OUTPUT, offset=2 * n * (depth + 2 * sums), rows=2 * config.bias_depth),
+        op(Opcode.HALT),
+    ]
 
 
 #: How often instructions of the activation unit come, but for the usual 3.
@@ -136,10 +140,27 @@ class Hazards:
 
     def matmul(self):
         config = self.config
-        f = dict(start=self.below(2), keep=int(self.chance(0.3)), rows0=1 + self.below(4), rows1=1 + self.below(3),
-                 tiles0=1 + self.below(3), tiles1=1 + self.below(2))
-        f.update({name: self.below(3) for name in (
-            "rows0_stride", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles0_acc_stride", "tiles1_acc_stride")})
+        f = dict(
+            start=self.below(2),
+            keep=int(self.chance(0.3)),
+            rows0=1 + self.below(4),
+            rows1=1 + self.below(3),
+            tiles0=1 + self.below(3),
+            tiles1=1 + self.below(2),
+        )
+        f.update(
+            {
+                name: self.below(3)
+                for name in (
+                    "rows0_stride",
+                    "rows1_stride",
+                    "tiles0_stride",
+                    "tiles1_stride",
+                    "tiles0_acc_stride",
+                    "tiles1_acc_stride",
+                )
+            }
+        )
         f["tiles0"] = min(f["tiles0"], config.bias_depth)
         buffer = sum((f[name] - 1) * f[name + "_stride"] for name in ("rows0", "rows1", "tiles0", "tiles1"))
         acc = sum((f[name] - 1) * f[name + "_acc_stride"] for name in ("tiles0", "tiles1")) + f["rows0"] * f["rows1"]
@@ -179,10 +200,18 @@ class Hazards:
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
         offset = self.below((Case.sizes["OUTPUT"] - 4 * config.n * rows) // config.bus_bytes) * config.bus_bytes
         self.program += [
-            op(Opcode.ACTIVATE, function=self.functions[self.below(len(self.functions))], format=Format.BINARY32, rows=rows,
-               lanes=1 + self.below(config.n), acc=self.rows(config.accumulator_depth, rows), buffer=buffer),
+            op(
+                Opcode.ACTIVATE,
+                function=self.functions[self.below(len(self.functions))],
+                format=Format.BINARY32,
+                rows=rows,
+                lanes=1 + self.below(config.n),
+                acc=self.rows(config.accumulator_depth, rows),
+                buffer=buffer,
+            ),
             op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=2 * rows, buffer=buffer),
-            op(Opcode.LOAD, region=Region.INPUT, rows=2 * rows, buffer=buffer)]
+            op(Opcode.LOAD, region=Region.INPUT, rows=2 * rows, buffer=buffer),
+        ]
 
     def sync(self):
         self.program.append(op(Opcode.SYNC))
@@ -217,8 +246,9 @@ def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=
     assert [one["fault"] for one in result["runs"]] == [None] * programs
     for number, case in enumerate(cases):
         for name, (base, size) in case.run["regions"].items():
-            found = np.frombuffer(result["memory"][base:base + size], np.uint8)
+            found = np.frombuffer(result["memory"][base : base + size], np.uint8)
             wrong = np.flatnonzero(found != np.frombuffer(case.after[name], np.uint8))
-            assert not len(wrong), (f"program {number}: {len(wrong)} bytes of {name} differ, from {wrong[0]:#x} on\n"
-                                    + "\n".join(f"{o.name} {f}" for o, f in case.program))
+            assert not len(wrong), f"program {number}: {len(wrong)} bytes of {name} differ, from {wrong[0]:#x} on\n" + "\n".join(
+                f"{o.name} {f}" for o, f in case.program
+            )
     same(expected, result["memory"])

@@ -18,14 +18,21 @@ TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, we
 SMALL = Config(**TINY)
 #: With everything that is optional.
 FULL = Config(**TINY | {"pooling": True, "table_lanes": 2, "softmax": True})
-SIZES = [dict(cell_stages=1, in_flight=4), dict(cell_stages=8, bus_width=32),
-         dict(weight_fifo_depth=2, in_flight=32, cell_stages=5),
-         dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40), dict(n=8, weight_fifo_depth=2),
-         dict(pooling=True, cell_stages=5), dict(n=8, table_lanes=1), dict(n=2, pooling=True, table_lanes=2, bus_width=32),
-         dict(n=8, softmax=True, cell_stages=8), dict(n=2, softmax=True, pooling=True, bus_width=32)]
+SIZES = [
+    dict(cell_stages=1, in_flight=4),
+    dict(cell_stages=8, bus_width=32),
+    dict(weight_fifo_depth=2, in_flight=32, cell_stages=5),
+    dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40),
+    dict(n=8, weight_fifo_depth=2),
+    dict(pooling=True, cell_stages=5),
+    dict(n=8, table_lanes=1),
+    dict(n=2, pooling=True, table_lanes=2, bus_width=32),
+    dict(n=8, softmax=True, cell_stages=8),
+    dict(n=2, softmax=True, pooling=True, bus_width=32),
+]
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
 MEMORY = 1 << 18
-BAD = 0x3F000       # where an erroneous bus has its bad addresses
+BAD = 0x3F000  # where an erroneous bus has its bad addresses
 SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
 
 
@@ -41,7 +48,7 @@ class Host:
         base = -(-self.end // 256) * 256
         self.end = base + len(data) + gap
         assert self.end <= len(self.bytes), "the host memory of the test is too small"
-        self.bytes[base:base + len(data)] = data
+        self.bytes[base : base + len(data)] = data
         return [base, len(data)]
 
 
@@ -51,18 +58,26 @@ def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeou
     Without a `simulator`, in Verilator if the model is one that many tests share, else in Icarus, which is built in no time.
     """
     simulator = simulator or ("verilator" if config in (SMALL, FULL) and verilog is None else "icarus")
-    simulation = Simulation.of_core(verilog or verilog_of(config), config, simulator=simulator,
-                                    memory_bytes=len(host.bytes), quick=len(host.bytes) <= MEMORY)
+    simulation = Simulation.of_core(
+        verilog or verilog_of(config), config, simulator=simulator, memory_bytes=len(host.bytes), quick=len(host.bytes) <= MEMORY
+    )
     place = build_directory() / "runs"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="core-", dir=place) as name:
         folder, beat = Path(name), config.bus_bytes
         write_image(folder / "memory.hex", host.bytes, beat)
         result = simulation.run(
-            "amaranth_tpu.sim.benches.bench_core", timeout=timeout, seed=seed() & 0x7FFFFFFF,
-            plusargs={"memory": folder / "memory.hex", "dump": folder / "dump.hex", "pause_seed": seed() & 0xFFFFFF,
-                      **(memory or {})},
-            arguments={"runs": runs, "window": [0, len(host.bytes) // beat - 1]})
+            "amaranth_tpu.sim.benches.bench_core",
+            timeout=timeout,
+            seed=seed() & 0x7FFFFFFF,
+            plusargs={
+                "memory": folder / "memory.hex",
+                "dump": folder / "dump.hex",
+                "pause_seed": seed() & 0xFFFFFF,
+                **(memory or {}),
+            },
+            arguments={"runs": runs, "window": [0, len(host.bytes) // beat - 1]},
+        )
         lines = (folder / "dump.hex").read_text().splitlines()
         assert not any("x" in line.lower() for line in lines if not line.startswith("//")), "unknown bits were written"
         result["memory"] = read_dump(folder / "dump.hex", beat)

@@ -8,8 +8,20 @@ from onnx_mutations import bases
 __all__ = ["HOSTILE", "originals", "damaged"]
 
 #: Names that would do something to a terminal, hide, or fill it.
-HOSTILE = ("\x1b[31mred\x1b]0;title\x07", "two\nlines\r", "\u202efdp.exe", "zero\u200bwidth\ufeff", "[bold]markup[/]",
-           "e" + "\u0301" * 99, "long" * 9000, "\x00", "\x9b2J", "{0}%s", "../../etc/passwd", "\ud83d")
+HOSTILE = (
+    "\x1b[31mred\x1b]0;title\x07",
+    "two\nlines\r",
+    "\u202efdp.exe",
+    "zero\u200bwidth\ufeff",
+    "[bold]markup[/]",
+    "e" + "\u0301" * 99,
+    "long" * 9000,
+    "\x00",
+    "\x9b2J",
+    "{0}%s",
+    "../../etc/passwd",
+    "\ud83d",
+)
 _NUMBERS = (0, 1, -1, 2, 3, 7, 255, 4097, 1 << 20, (1 << 31) - 1, -(1 << 31), (1 << 62) + 1, -(1 << 63))
 
 
@@ -19,8 +31,9 @@ def originals(rng):
     model = onnx.ModelProto.FromString(models[0].SerializeToString())
     opsets = [helper.make_opsetid("", 13)]
     model.functions.append(helper.make_function("own", "f", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets))
-    model.graph.node[1].CopyFrom(helper.make_node("f", list(model.graph.node[1].input), list(model.graph.node[1].output),
-                                                  "call", domain="own"))
+    model.graph.node[1].CopyFrom(
+        helper.make_node("f", list(model.graph.node[1].input), list(model.graph.node[1].output), "call", domain="own")
+    )
     model.opset_import.add(domain="own", version=1)
     model.metadata_props.add(key="preprocess", value="unit")
     onnx.external_data_helper.set_external_data(model.graph.initializer[0], "weights.bin", 0, 4 * 96)
@@ -41,7 +54,7 @@ def damaged(model, rng):
     if number == 1:
         del content[place:]
     elif number == 2:
-        del content[place:place + int(rng.integers(1, 40))]
+        del content[place : place + int(rng.integers(1, 40))]
     elif number == 3:
         content[place:place] = rng.bytes(int(rng.integers(1, 40)))
     else:
@@ -77,7 +90,7 @@ def _change_field(model, rng):
             message.ClearField(field.name)
         return
     if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
-        new = HOSTILE[rng.integers(len(HOSTILE) - 1)]           # half a pair can't be in a message
+        new = HOSTILE[rng.integers(len(HOSTILE) - 1)]  # half a pair can't be in a message
         new = new.encode() if field.type == field.TYPE_BYTES else new
     elif field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE):
         new = (0.0, -1.0, float("nan"), float("inf"), 1e30)[rng.integers(5)]

@@ -16,7 +16,7 @@ from onnx_models import Builder, reference
 
 __all__ = ["FORMS", "draw", "check", "show"]
 
-ROOT, CUBE = 2 ** -0.5, 0.044715
+ROOT, CUBE = 2**-0.5, 0.044715
 
 
 def _sigmoid(e):
@@ -29,45 +29,90 @@ def _hard(*bounds):
 
 #: name of a function -> ways to write it; None: none of them.
 FORMS = {
-    "gelu": [("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", ROOT)))),
-             ("Mul", ("Mul", "x", ("Add", ("Erf", ("Div", "x", 2 ** 0.5)), 1.0)), 0.5)],
-    "gelu_tanh": [("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Tanh", ("Mul", 0.7978845608, ("Add", "x", (
-        "Mul", CUBE, ("Pow", "x", 3.0))))))),
-        ("Mul", "x", ("Sigmoid", ("Mul", 1.5957691216, ("Add", "x", ("Mul", ("Mul", ("Mul", "x", "x"), "x"), CUBE)))))],
-    "silu": [("Mul", "x", ("Sigmoid", "x")), ("Div", "x", ("Add", 1.0, ("Exp", ("Neg", "x")))),
-             ("Div", ("Mul", "x", ("Exp", "x")), ("Add", 1.0, ("Exp", "x"))),
-             ("Mul", "x", ("Mul", 0.5, ("Add", 1.0, ("Tanh", ("Mul", 0.5, "x")))))],
-    "sigmoid": [_sigmoid("x"), ("Reciprocal", ("Add", 1.0, ("Exp", ("Neg", "x")))),
-                ("Div", ("Exp", "x"), ("Add", ("Exp", "x"), 1.0))],
-    "tanh": [("Div", ("Sub", ("Exp", "x"), ("Exp", ("Neg", "x"))), ("Add", ("Exp", "x"), ("Exp", ("Neg", "x")))),
-             ("Sub", ("Div", 2.0, ("Add", 1.0, ("Exp", ("Mul", -2.0, "x")))), 1.0)],
+    "gelu": [
+        ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", ROOT)))),
+        ("Mul", ("Mul", "x", ("Add", ("Erf", ("Div", "x", 2**0.5)), 1.0)), 0.5),
+    ],
+    "gelu_tanh": [
+        ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Tanh", ("Mul", 0.7978845608, ("Add", "x", ("Mul", CUBE, ("Pow", "x", 3.0))))))),
+        ("Mul", "x", ("Sigmoid", ("Mul", 1.5957691216, ("Add", "x", ("Mul", ("Mul", ("Mul", "x", "x"), "x"), CUBE))))),
+    ],
+    "silu": [
+        ("Mul", "x", ("Sigmoid", "x")),
+        ("Div", "x", ("Add", 1.0, ("Exp", ("Neg", "x")))),
+        ("Div", ("Mul", "x", ("Exp", "x")), ("Add", 1.0, ("Exp", "x"))),
+        ("Mul", "x", ("Mul", 0.5, ("Add", 1.0, ("Tanh", ("Mul", 0.5, "x"))))),
+    ],
+    "sigmoid": [
+        _sigmoid("x"),
+        ("Reciprocal", ("Add", 1.0, ("Exp", ("Neg", "x")))),
+        ("Div", ("Exp", "x"), ("Add", ("Exp", "x"), 1.0)),
+    ],
+    "tanh": [
+        ("Div", ("Sub", ("Exp", "x"), ("Exp", ("Neg", "x"))), ("Add", ("Exp", "x"), ("Exp", ("Neg", "x")))),
+        ("Sub", ("Div", 2.0, ("Add", 1.0, ("Exp", ("Mul", -2.0, "x")))), 1.0),
+    ],
     "mish": [("Mul", "x", ("Tanh", ("Softplus", "x"))), ("Mul", "x", ("Tanh", ("Log", ("Add", 1.0, ("Exp", "x")))))],
-    "softplus": [("Log", ("Add", 1.0, ("Exp", "x"))),
-                 ("Add", ("Relu", "x"), ("Log", ("Add", 1.0, ("Exp", ("Neg", ("Abs", "x"))))))],
+    "softplus": [
+        ("Log", ("Add", 1.0, ("Exp", "x"))),
+        ("Add", ("Relu", "x"), ("Log", ("Add", 1.0, ("Exp", ("Neg", ("Abs", "x")))))),
+    ],
     "softsign": [("Div", "x", ("Add", 1.0, ("Abs", "x")))],
-    "hard_swish": [("Div", ("Mul", "x", _hard(0.0, 6.0)), 6.0), ("Mul", "x", ("HardSigmoid", "x", 1 / 6, 0.5)),
-                   ("Mul", "x", ("Clip", ("Add", ("Div", "x", 6.0), 0.5), 0.0, 1.0))],
+    "hard_swish": [
+        ("Div", ("Mul", "x", _hard(0.0, 6.0)), 6.0),
+        ("Mul", "x", ("HardSigmoid", "x", 1 / 6, 0.5)),
+        ("Mul", "x", ("Clip", ("Add", ("Div", "x", 6.0), 0.5), 0.0, 1.0)),
+    ],
     "hard_sigmoid": [("Min", ("Max", ("Div", ("Add", ("Abs", ("Add", "x", 3.0)), ("Add", "x", 3.0)), 12.0), 0.0), 1.0)],
-    "elu": [("Where", ("Greater", "x", 0.0), "x", ("Sub", ("Exp", "x"), 1.0)),
-            ("Add", ("Relu", "x"), ("Mul", 0.5, ("Sub", ("Exp", ("Min", "x", 0.0)), 1.0)))],
-    "leaky_relu": [("Max", "x", ("Mul", 0.1, "x")), ("Where", ("Less", "x", 0.0), ("Mul", 0.2, "x"), "x"),
-                   ("Sub", ("Relu", "x"), ("Mul", 0.25, ("Relu", ("Neg", "x"))))],
-    "clip": [("Where", ("Greater", "x", 200.0), 200.0, "x"), ("Sub", "x", ("Relu", ("Sub", "x", 6.0))),
-             ("Where", ("LessOrEqual", "x", 0.3), 0.3, ("Min", 127.3, "x"))],
+    "elu": [
+        ("Where", ("Greater", "x", 0.0), "x", ("Sub", ("Exp", "x"), 1.0)),
+        ("Add", ("Relu", "x"), ("Mul", 0.5, ("Sub", ("Exp", ("Min", "x", 0.0)), 1.0))),
+    ],
+    "leaky_relu": [
+        ("Max", "x", ("Mul", 0.1, "x")),
+        ("Where", ("Less", "x", 0.0), ("Mul", 0.2, "x"), "x"),
+        ("Sub", ("Relu", "x"), ("Mul", 0.25, ("Relu", ("Neg", "x")))),
+    ],
+    "clip": [
+        ("Where", ("Greater", "x", 200.0), 200.0, "x"),
+        ("Sub", "x", ("Relu", ("Sub", "x", 6.0))),
+        ("Where", ("LessOrEqual", "x", 0.3), 0.3, ("Min", 127.3, "x")),
+    ],
     "abs": [("Max", "x", ("Neg", "x")), ("Sqrt", ("Mul", "x", "x")), ("Add", ("Relu", "x"), ("Relu", ("Neg", "x")))],
     "relu": [("Where", ("Less", "x", 0.0), 0.0, "x"), ("Mul", ("Add", "x", ("Abs", "x")), 0.5)],
     "none": [("Add", ("Div", "x", 3.0), ("Div", ("Mul", "x", 2.0), 3.0)), ("Sub", ("Relu", "x"), ("Relu", ("Neg", "x")))],
 }
 
 _VALUES = {
-    "Neg": np.negative, "Abs": np.abs, "Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal,
-    "Tanh": np.tanh, "Erf": np.vectorize(math.erf, otypes=[float]), "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "Relu": lambda x: np.maximum(x, 0), "Softplus": lambda x: np.logaddexp(0, x), "Softsign": lambda x: x / (1 + np.abs(x)),
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum,
-    "Pow": np.power, "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal,
-    "LessOrEqual": np.less_equal, "Where": np.where, "Clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
-    "LeakyRelu": lambda x, a: np.where(x < 0, a * x, x), "Elu": lambda x, a: np.where(x < 0, a * np.expm1(x), x),
-    "HardSigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1)}
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Exp": np.exp,
+    "Log": np.log,
+    "Sqrt": np.sqrt,
+    "Reciprocal": np.reciprocal,
+    "Tanh": np.tanh,
+    "Erf": np.vectorize(math.erf, otypes=[float]),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Relu": lambda x: np.maximum(x, 0),
+    "Softplus": lambda x: np.logaddexp(0, x),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Pow": np.power,
+    "Greater": np.greater,
+    "Less": np.less,
+    "GreaterOrEqual": np.greater_equal,
+    "LessOrEqual": np.less_equal,
+    "Where": np.where,
+    "Clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    "LeakyRelu": lambda x, a: np.where(x < 0, a * x, x),
+    "Elu": lambda x, a: np.where(x < 0, a * np.expm1(x), x),
+    "HardSigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+}
 _ATTRIBUTES = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 _TRUTHS = ("Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 
@@ -99,6 +144,7 @@ def emit(b, e, x, made):
 
 # Drawing
 
+
 def constants(e):
     return [e] if isinstance(e, float) else [c for operand in e[1:] for c in constants(operand)] if isinstance(e, tuple) else []
 
@@ -111,13 +157,21 @@ def _changed(e, count, change):
         if isinstance(e, float):
             return change(e) if next(seen) == count else e
         return (e[0], *map(walk, e[1:])) if isinstance(e, tuple) else e
+
     return walk(e)
 
 
 def _number(rng):
     kind = rng.integers(4)
-    size = 10 ** rng.uniform(-33, 37) if kind == 0 else rng.uniform(0, 300) if kind == 1 else \
-        float(rng.choice([0.1, 0.5, 1, 2, 3, 6, 20, 100, 127, 127.1, 200, 255])) if kind == 2 else abs(rng.normal())
+    size = (
+        10 ** rng.uniform(-33, 37)
+        if kind == 0
+        else rng.uniform(0, 300)
+        if kind == 1
+        else float(rng.choice([0.1, 0.5, 1, 2, 3, 6, 20, 100, 127, 127.1, 200, 255]))
+        if kind == 2
+        else abs(rng.normal())
+    )
     size = float(bfloat16(size)) if rng.random() < 0.3 else float(np.float32(size))
     return -size if rng.random() < 0.4 else size
 
@@ -125,8 +179,31 @@ def _number(rng):
 def _tree(rng, depth):
     if depth == 0 or rng.random() < 0.15:
         return "x" if rng.random() < 0.75 else _number(rng)
-    operator = str(rng.choice(["Add", "Sub", "Mul", "Max", "Min", "Where", "Relu", "Abs", "Neg", "Clip", "LeakyRelu", "Elu",
-                               "Sigmoid", "Tanh", "Exp", "Softplus", "Div", "Pow", "HardSigmoid"]))
+    operator = str(
+        rng.choice(
+            [
+                "Add",
+                "Sub",
+                "Mul",
+                "Max",
+                "Min",
+                "Where",
+                "Relu",
+                "Abs",
+                "Neg",
+                "Clip",
+                "LeakyRelu",
+                "Elu",
+                "Sigmoid",
+                "Tanh",
+                "Exp",
+                "Softplus",
+                "Div",
+                "Pow",
+                "HardSigmoid",
+            ]
+        )
+    )
     one = _tree(rng, depth - 1)
     if operator in ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Softplus"):
         return operator, one
@@ -178,24 +255,25 @@ def draw(rng):
 
 # Comparing
 
+
 def _parts(numbers):
     """Three bfloat16 whose sum, the second / 2^8 and the third / 2^16, is each of these numbers, to 24 bits."""
     first = round_bfloat16(numbers.astype(np.float32))
     rest = numbers - first.astype(float)
-    second = round_bfloat16((rest * 2.0 ** 8).astype(np.float32))
-    third = round_bfloat16(((rest - second.astype(float) / 2.0 ** 8) * 2.0 ** 16).astype(np.float32))
+    second = round_bfloat16((rest * 2.0**8).astype(np.float32))
+    third = round_bfloat16(((rest - second.astype(float) / 2.0**8) * 2.0**16).astype(np.float32))
     return np.stack([first, second, third], axis=1).astype(np.float32)
 
 
 def inputs(rng, e, every=1):
     """Numbers: bfloat16 of every size (or one in `every`), numbers between them, and those around every constant."""
     bits = np.arange(0x0400, 0x7F00, dtype=np.uint32)
-    bits = bits[rng.integers(every)::every] << np.uint32(16)
+    bits = bits[rng.integers(every) :: every] << np.uint32(16)
     between = bits + rng.integers(0, 1 << 16, bits.size, dtype=np.uint32)
     middle = bits[(bits >> 24 > 0x3D) & (bits >> 24 < 0x44)] | 0x8000
     sizes = np.concatenate([bits, between, middle]).view(np.float32).astype(float)
     near = np.array([c for c in constants(e) if 1e-36 < abs(c) < 1e38])
-    around = 1 + np.concatenate([[0], *(sign * np.geomspace(2.0 ** -23, 2.0 ** -5, 60) for sign in (-1, 1))])
+    around = 1 + np.concatenate([[0], *(sign * np.geomspace(2.0**-23, 2.0**-5, 60) for sign in (-1, 1))])
     near = (near[:, None] * around).ravel()
     return np.concatenate([[0.0], sizes, -sizes, near, -near])
 
@@ -204,7 +282,7 @@ def check(e, rng, folder, every=1, dense=True, strict=False):
     """Compiles `e` of a dense layer's sums (or of the input), and compares. The functions of the stages, or None if it is
     refused; AssertionError if it is wrong. `strict`: it must be one function, also where its operators overflow on the way."""
     b = Builder(["n", 3 if dense else 1], opset=18)
-    x = b("MatMul", np.array([[1], [2.0 ** -8], [2.0 ** -16]], np.float32)) if dense else "x"
+    x = b("MatMul", np.array([[1], [2.0**-8], [2.0**-16]], np.float32)) if dense else "x"
     b.last = emit(b, e, x, {})
     if not dense:
         b("MatMul", np.ones((1, 1), np.float32))
@@ -218,7 +296,7 @@ def check(e, rng, folder, every=1, dense=True, strict=False):
     numbers = inputs(rng, e, every)
     numbers = numbers if dense else np.unique(round_bfloat16(numbers.astype(np.float32)).astype(float))
     given = _parts(numbers) if dense else numbers.astype(np.float32)[:, None]
-    x = (given.astype(np.float64) @ [1, 2.0 ** -8, 2.0 ** -16]).astype(np.float32).astype(float) if dense else numbers
+    x = (given.astype(np.float64) @ [1, 2.0**-8, 2.0**-16]).astype(np.float32).astype(float) if dense else numbers
     with np.errstate(all="ignore"):
         got = run_network(network, given)[:, 0].astype(float)
         want = reference(path, given).reshape(len(x), -1)[:, 0].astype(float)
@@ -232,8 +310,10 @@ def check(e, rng, folder, every=1, dense=True, strict=False):
 
 def _lost(e, x, rng):
     """What binary32 may lose at numbers x."""
+
     def lose(values):
-        return values * (1 + 2.0 ** -21 * rng.uniform(-1, 1, np.shape(values)))
+        return values * (1 + 2.0**-21 * rng.uniform(-1, 1, np.shape(values)))
+
     exact = value(e, x)
     return np.fmax.reduce([np.abs(np.broadcast_to(value(e, x, lose) - exact, x.shape)) for _ in range(6)])
 
@@ -244,15 +324,15 @@ def _wrong(e, x, got, want, one_stage, strict, rng):
     bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     ends = [end.view(np.float32).astype(float) for end in (bits, bits + np.uint32(0x10000))]
     noise = np.fmax.reduce([np.abs(want - exact), *(_lost(e, at, rng) for at in (x, *ends))])
-    noise = np.where(noise <= 2.0 ** -11 * np.maximum(1, np.maximum(np.abs(x), np.abs(want))), noise, 0)
+    noise = np.where(noise <= 2.0**-11 * np.maximum(1, np.maximum(np.abs(x), np.abs(want))), noise, 0)
     allowed = noise
     if one_stage:
         # The core's function is a straight line between two bfloat16, or next to one.
         spread = np.abs(np.broadcast_to(value(e, ends[0]) - value(e, ends[1]), x.shape))
-        allowed = 2.0 ** -7 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isfinite(spread), spread, 0) / 2 + noise
+        allowed = 2.0**-7 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isfinite(spread), spread, 0) / 2 + noise
     if not strict:
         # Every result on the way is rounded, or its scale in the weights; what that may do is tried.
-        error, times = (2.0 ** -8, 1) if one_stage else (2.0 ** -7, 3)
+        error, times = (2.0**-8, 1) if one_stage else (2.0**-7, 3)
         largest = np.abs(x)
 
         def disturb(values):
@@ -260,13 +340,14 @@ def _wrong(e, x, got, want, one_stage, strict, rng):
                 values = values * (1 + error * rng.choice([-1, -0.5, 0, 0.5, 1], values.shape))
             np.fmax(largest, np.abs(values), out=largest)
             return values
+
         tried = np.array([np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)])
         spread = times * (tried.max(axis=0) - tried.min(axis=0))
-        allowed = allowed + 2.0 ** -6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
-        scale = max([1, *map(abs, constants(e))])          # it may stand before a sum in the weights
+        allowed = allowed + 2.0**-6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
+        scale = max([1, *map(abs, constants(e))])  # it may stand before a sum in the weights
         allowed = np.where(largest * scale > 1e37, np.inf, allowed)
     # Where binary32 overflows on the way, the exact value counts, if there is one.
     want = np.where(np.isinf(want) & np.isfinite(exact), exact, want)
-    near = (np.abs(got - want) <= allowed + 2.0 ** -115) | np.isinf(allowed)
+    near = (np.abs(got - want) <= allowed + 2.0**-115) | np.isinf(allowed)
     infinite = (np.abs(want) > 3.38e38) & (np.abs(got) > 3.38e38) & (np.sign(got) == np.sign(want))
     return np.flatnonzero(~(near | infinite | np.isnan(want)))

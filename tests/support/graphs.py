@@ -54,9 +54,10 @@ def _pool(random, size):
 
 def _joined(random, source, term, size, channels):
     """Terms with a second convolution of the same size over the same source: of one position, with this stride."""
-    if random.random() < 0.6 or any(span(count, stride, 1, 1) > have for count, stride, have in zip(
-            size, term.stride, (source.height, source.width))):
-        return term,
+    if random.random() < 0.6 or any(
+        span(count, stride, 1, 1) > have for count, stride, have in zip(size, term.stride, (source.height, source.width))
+    ):
+        return (term,)
     return term, Term(source.name, random_values(random, (1, 1, source.channels, channels), 0.3), term.stride)
 
 
@@ -76,8 +77,10 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
             # Two halves, each with its own stage.
             left = area[1] // 2
             for part, (first, count) in enumerate(((0, left), (left, area[1] - left))):
-                moved = tuple(Term(t.source, t.weights, t.stride, t.dilation,
-                                   (t.padding[0], t.padding[1] - first * t.stride[1]), t.groups) for t in terms)
+                moved = tuple(
+                    Term(t.source, t.weights, t.stride, t.dilation, (t.padding[0], t.padding[1] - first * t.stride[1]), t.groups)
+                    for t in terms
+                )
                 made.append(Stage(f"{name}.{part}", terms=moved, size=(area[0], count), origin=(0, first), **common))
         else:
             made.append(Stage(name, terms=terms, size=area, pool=pool, **common))
@@ -92,21 +95,26 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
 
 def execute(program, config, samples, random):
     """Results by the instruction-level model; what the core must not rely on is filled with noise."""
+
     def noise(size):
         return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
 
-    regions = {Region.MODEL: bytearray(program.model), Region.INPUT: bytearray(program.pack_input(samples)),
-               Region.OUTPUT: noise(program.output_bytes), Region.SCRATCH: noise(program.scratch_bytes)}
+    regions = {
+        Region.MODEL: bytearray(program.model),
+        Region.INPUT: bytearray(program.pack_input(samples)),
+        Region.OUTPUT: noise(program.output_bytes),
+        Region.SCRATCH: noise(program.scratch_bytes),
+    }
     machine = Machine(config, regions)
     machine.buffer[:] = random.integers(0, 1 << 16, machine.buffer.shape)
     machine.run()
-    return program.unpack_output(regions[Region.OUTPUT])[:len(samples)]
+    return program.unpack_output(regions[Region.OUTPUT])[: len(samples)]
 
 
 def check(graph, config, batch, random, samples=None):
     x = random_values(random, (samples or batch, graph.input_size))
     program = compile_network(graph, config, batch)
-    for op in program.ops:      # or the program of the first stages alone could not be told from the others'
+    for op in program.ops:  # or the program of the first stages alone could not be told from the others'
         assert op.opcode is not Opcode.LOAD_WEIGHTS or op.parts == sorted(op.parts, key=lambda part: part[0])
     got, want = execute(program, config, x, random), run_network(graph, x)
     assert np.array_equal(got.view(np.uint32), want.view(np.uint32))

@@ -7,9 +7,17 @@ def random_matmul(rng, config, *, loops=None, **fixed):
     """A MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed` other fields."""
     tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
     rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
-    operation = {"tag": {"slot": rng.randrange(config.in_flight), "pc": rng.getrandbits(32)},
-                 "start": rng.getrandbits(1), "keep": rng.getrandbits(1), "rows": rows0 * rows1, "rows0": rows0, "rows1": rows1,
-                 "rows0_stride": rng.randrange(3), "rows1_stride": rng.randrange(5), **fixed}
+    operation = {
+        "tag": {"slot": rng.randrange(config.in_flight), "pc": rng.getrandbits(32)},
+        "start": rng.getrandbits(1),
+        "keep": rng.getrandbits(1),
+        "rows": rows0 * rows1,
+        "rows0": rows0,
+        "rows1": rows1,
+        "rows0_stride": rng.randrange(3),
+        "rows1_stride": rng.randrange(5),
+        **fixed,
+    }
     if loops:
         (tiles0, tiles1), strides = loops, [0] * 4
         operation["start"] = 0
@@ -33,12 +41,17 @@ def passes(operation):
     copied = {name: operation[name] for name in ("start", "keep", "rows", "rows0", "rows0_stride", "rows1_stride")}
     for t1 in range(operation["tiles1"]):
         for t0 in range(operation["tiles0"]):
-            yield {**copied,
-                   "buffer": operation["buffer"] + t1 * operation["tiles1_stride"] + t0 * operation["tiles0_stride"],
-                   "acc": operation["acc"] + t1 * operation["tiles1_acc_stride"] + t0 * operation["tiles0_acc_stride"],
-                   **({"bias": operation["bias"] + t0} if operation["start"] else {}),
-                   "end": operation["acc"] + t1 * operation["tiles1_acc_stride"] + t0 * operation["tiles0_acc_stride"]
-                   + operation["rows"], "last": int(t1 == operation["tiles1"] - 1 and t0 == operation["tiles0"] - 1)}
+            yield {
+                **copied,
+                "buffer": operation["buffer"] + t1 * operation["tiles1_stride"] + t0 * operation["tiles0_stride"],
+                "acc": operation["acc"] + t1 * operation["tiles1_acc_stride"] + t0 * operation["tiles0_acc_stride"],
+                **({"bias": operation["bias"] + t0} if operation["start"] else {}),
+                "end": operation["acc"]
+                + t1 * operation["tiles1_acc_stride"]
+                + t0 * operation["tiles0_acc_stride"]
+                + operation["rows"],
+                "last": int(t1 == operation["tiles1"] - 1 and t0 == operation["tiles0"] - 1),
+            }
 
 
 def rows(pass_):

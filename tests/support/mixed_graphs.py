@@ -19,19 +19,45 @@ from shape_graphs import ShapeGraph
 
 __all__ = ["MixedGraph", "check"]
 
-_NOISE = 2.0 ** -8
+_NOISE = 2.0**-8
 _TRIALS = 18
-_LARGEST = 1e15         # of values on the way
+_LARGEST = 1e15  # of values on the way
 
 
 class MixedGraph(ShapeGraph):
     """As :class:`ShapeGraph`; `safe` keeps most operators away from the first axis, so that more graphs are accepted."""
 
     DRAWS = (
-        "transpose", "reshape", "reshape_computed", "flatten", "unsqueeze", "slice", "gather", "pad", "concat", "reduce",
-        "reduce", "softmax", "two", "two", "constant", "bounded", "slope", "normalise", "matmul", "gemm", "convolve", "pool",
-        "sum", *("dense", "window", "function", "written") * 3, "windowed_pool", "windowed_pool", "gate", "extreme",
-        "choice")
+        "transpose",
+        "reshape",
+        "reshape_computed",
+        "flatten",
+        "unsqueeze",
+        "slice",
+        "gather",
+        "pad",
+        "concat",
+        "reduce",
+        "reduce",
+        "softmax",
+        "two",
+        "two",
+        "constant",
+        "bounded",
+        "slope",
+        "normalise",
+        "matmul",
+        "gemm",
+        "convolve",
+        "pool",
+        "sum",
+        *("dense", "window", "function", "written") * 3,
+        "windowed_pool",
+        "windowed_pool",
+        "gate",
+        "extreme",
+        "choice",
+    )
 
     def __init__(self, rng, samples, first, safe):
         self.safe = safe
@@ -58,7 +84,8 @@ class MixedGraph(ShapeGraph):
 
     def _dense(self, name, value):
         return value.ndim > 1 and self.add(
-            "MatMul", name, weights(self.rng, int(self.rng.integers(1, 7)), value.shape[-1]).T.copy())
+            "MatMul", name, weights(self.rng, int(self.rng.integers(1, 7)), value.shape[-1]).T.copy()
+        )
 
     def _sizes(self, value, smaller):
         kernel = [int(self.rng.integers(1, min(4, size) + 1)) for size in value.shape[2:]]
@@ -72,8 +99,14 @@ class MixedGraph(ShapeGraph):
         groups = int(self.rng.choice([1, 1, channels]))
         outputs = groups * int(self.rng.integers(1, 4))
         bias = [weights(self.rng, outputs)] if self.rng.random() < 0.5 else []
-        return self.add("Conv", name, weights(self.rng, outputs, channels // groups, *attributes["kernel_shape"]), *bias,
-                        group=groups, **attributes)
+        return self.add(
+            "Conv",
+            name,
+            weights(self.rng, outputs, channels // groups, *attributes["kernel_shape"]),
+            *bias,
+            group=groups,
+            **attributes,
+        )
 
     def _windowed_pool(self, name, value):
         if value.ndim not in (3, 4):
@@ -83,8 +116,27 @@ class MixedGraph(ShapeGraph):
         return self.add("AveragePool", name, count_include_pad=int(self.rng.integers(2)), **self._sizes(value, smaller=True))
 
     def _function(self, name, value):
-        return self.add(str(self.rng.choice(["Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Elu", "Softplus", "Softsign",
-                                             "Erf", "Abs", "Selu", "Neg"])), name)
+        return self.add(
+            str(
+                self.rng.choice(
+                    [
+                        "Relu",
+                        "Sigmoid",
+                        "Tanh",
+                        "LeakyRelu",
+                        "HardSigmoid",
+                        "Elu",
+                        "Softplus",
+                        "Softsign",
+                        "Erf",
+                        "Abs",
+                        "Selu",
+                        "Neg",
+                    ]
+                )
+            ),
+            name,
+        )
 
     def _written(self, name, value):
         forms = expressions.FORMS[str(self.rng.choice(list(expressions.FORMS)))]
@@ -140,9 +192,16 @@ def _noisy(model, values, trial):
             if name in values and values[name].dtype == np.float32:
                 node.output[place] = f"{name} exact"
                 nodes += [
-                    helper.make_node("RandomUniformLike", [f"{name} exact"], [f"{name} noise"], low=1 - _NOISE, high=1 + _NOISE,
-                                     seed=float(1000 * trial + len(nodes))),
-                    helper.make_node("Mul", [f"{name} exact", f"{name} noise"], [name])]
+                    helper.make_node(
+                        "RandomUniformLike",
+                        [f"{name} exact"],
+                        [f"{name} noise"],
+                        low=1 - _NOISE,
+                        high=1 + _NOISE,
+                        seed=float(1000 * trial + len(nodes)),
+                    ),
+                    helper.make_node("Mul", [f"{name} exact", f"{name} noise"], [name]),
+                ]
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del noisy.graph.node[:]
     noisy.graph.node.extend(nodes)
@@ -174,7 +233,7 @@ def check(rng, folder):
         x = graph.sample(count)
         try:
             want = exact(x)
-        except Exception as error:      # a batch that some Reshape fixes
+        except Exception as error:  # a batch that some Reshape fixes
             assert "onnxruntime" in type(error).__module__ and count != samples, error
             continue
         got = _golden(network, x).reshape(want.shape)
@@ -182,7 +241,7 @@ def check(rng, folder):
         known = np.isfinite(tried).all(axis=0) & (np.abs(tried) < 1e37).all(axis=0)
         with np.errstate(all="ignore"):
             scale = np.abs(np.where(known, want, 0)).max(initial=0)
-            allowed = 4 * (tried.max(axis=0) - tried.min(axis=0)) + 2.0 ** -6 * np.abs(want) + 1e-5 * scale + 1e-30
+            allowed = 4 * (tried.max(axis=0) - tried.min(axis=0)) + 2.0**-6 * np.abs(want) + 1e-5 * scale + 1e-30
             wrong = known & ~(np.abs(got - want) <= allowed)
         assert not wrong.any(), (path, x[:2], got[wrong][:4], want[wrong][:4], allowed[wrong][:4])
         if network.origin.batch is None:

@@ -47,14 +47,15 @@ class Builder:
     def node(self, operator, inputs, name=None, **attributes):
         self.last = f"t{len(self.nodes)}"
         inputs = [self.constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
-        self.nodes.append(helper.make_node(operator, inputs, [self.last], name or f"{operator}_{len(self.nodes)}",
-                                           **attributes))
+        self.nodes.append(helper.make_node(operator, inputs, [self.last], name or f"{operator}_{len(self.nodes)}", **attributes))
         return self.last
 
     def model(self, outputs=None, ir_version=8, kinds=(), **options):
         """`kinds` are the types of the outputs, float32 where there are none."""
-        outputs = [helper.make_tensor_value_info(o, kind, None)
-                   for o, kind in itertools.zip_longest(outputs or [self.last], kinds, fillvalue=TensorProto.FLOAT)]
+        outputs = [
+            helper.make_tensor_value_info(o, kind, None)
+            for o, kind in itertools.zip_longest(outputs or [self.last], kinds, fillvalue=TensorProto.FLOAT)
+        ]
         graph = helper.make_graph(self.nodes, "g", self.inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, **options)
@@ -69,7 +70,7 @@ def reference(path, x):
     onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = 1        # more wait for each other on a busy machine
+    options.intra_op_num_threads = 1  # more wait for each other on a busy machine
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: x})[0]
@@ -88,9 +89,9 @@ def refused(path, *words):
 def close(got, want, tolerance=0.02, scale=None):
     """Within bfloat16 error: the root mean square of the error, on the scale of the values or of what they were made of."""
     got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
-    scale = max(np.sqrt((want ** 2).mean()), scale or 0) + 1e-6
+    scale = max(np.sqrt((want**2).mean()), scale or 0) + 1e-6
     error = np.abs(got - want)
-    mean, most = np.sqrt((error ** 2).mean()) / scale, error.max() / scale
+    mean, most = np.sqrt((error**2).mean()) / scale, error.max() / scale
     assert got.shape == want.shape and mean < tolerance and most < 10 * tolerance, (got.shape, want.shape, mean, most)
 
 
@@ -135,7 +136,7 @@ def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
         result = run_stage(stage, tensors, binary32=stage.output == graph.output)
         whole = tensors.setdefault(stage.output, np.full((len(x), *graph.tensors[stage.output].shape), np.nan, result.dtype))
         (top, left), (height, width) = stage.origin, stage.result_size
-        whole[:, top:top + height, left:left + width] = result
+        whole[:, top : top + height, left : left + width] = result
         if stage.value:
             value = known[stage.value]
             value = (value if value.ndim == 4 else value.reshape(*value.shape, 1, 1)).transpose(0, 2, 3, 1)

@@ -8,16 +8,64 @@ from onnx_models import Builder, weights
 
 __all__ = ["bases", "mutate", "MUTATIONS"]
 
-_OPERATORS = ("Relu", "Gemm", "Gelu", "HardSwish", "Mish", "Softmax", "Flatten", "MaxPool", "Conv", "Add", "Clip", "ReduceMax",
-              "Squeeze", "Concat", "Pad", "Upsample", "LRN")
-_ATTRIBUTES = ("axis", "alpha", "transB", "strides", "stride", "negative_slope", "keepdims", "spatial", "mode", "to", "group",
-               "kernel_shape", "axes", "pads", "perm", "auto_pad", "training_mode", "bogus")
-_WORDS = ("SAME", "same_upper", "NOTSET", "VALID", "SAME_LOWER", "edge", "wrap", "reflect", "constant", "none", "tanh",
-          "bk,kn->nb")
+_OPERATORS = (
+    "Relu",
+    "Gemm",
+    "Gelu",
+    "HardSwish",
+    "Mish",
+    "Softmax",
+    "Flatten",
+    "MaxPool",
+    "Conv",
+    "Add",
+    "Clip",
+    "ReduceMax",
+    "Squeeze",
+    "Concat",
+    "Pad",
+    "Upsample",
+    "LRN",
+)
+_ATTRIBUTES = (
+    "axis",
+    "alpha",
+    "transB",
+    "strides",
+    "stride",
+    "negative_slope",
+    "keepdims",
+    "spatial",
+    "mode",
+    "to",
+    "group",
+    "kernel_shape",
+    "axes",
+    "pads",
+    "perm",
+    "auto_pad",
+    "training_mode",
+    "bogus",
+)
+_WORDS = (
+    "SAME",
+    "same_upper",
+    "NOTSET",
+    "VALID",
+    "SAME_LOWER",
+    "edge",
+    "wrap",
+    "reflect",
+    "constant",
+    "none",
+    "tanh",
+    "bk,kn->nb",
+)
 
 
 def bases(rng):
     """Models that ONNX, onnxruntime and the reader accept, of most of the operators that are supported."""
+
     def dense():
         b = Builder(["n", 12])
         b("Gemm", weights(rng, 12, 8), weights(rng, 8), alpha=1.0, transB=0)
@@ -30,8 +78,16 @@ def bases(rng):
 
     def image():
         b = Builder(["n", 2, 8, 8], opset=18)
-        b("Conv", weights(rng, 4, 2, 3, 3), weights(rng, 4), pads=[1] * 4, strides=[1, 1], dilations=[1, 1], group=1,
-          kernel_shape=[3, 3])
+        b(
+            "Conv",
+            weights(rng, 4, 2, 3, 3),
+            weights(rng, 4),
+            pads=[1] * 4,
+            strides=[1, 1],
+            dilations=[1, 1],
+            group=1,
+            kernel_shape=[3, 3],
+        )
         b("BatchNormalization", *[np.abs(weights(rng, 4)) + np.float32(0.5) for _ in range(4)], epsilon=1e-5, momentum=0.9)
         same = b("Relu")
         b("Conv", weights(rng, 4, 2, 3, 3), group=2, auto_pad="SAME_UPPER")
@@ -98,8 +154,9 @@ def bases(rng):
         b("ReduceSum", axes=[1], keepdims=1)
         b("Relu")
         return b.model()
+
     models = [make() for make in (dense, image, shapes, functions, parts, computed)]
-    for model in models:        # ONNX wants the output's rank
+    for model in models:  # ONNX wants the output's rank
         output = model.graph.output[0]
         output.CopyFrom(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph.output[0])
         if not output.type.tensor_type.HasField("shape"):
@@ -124,8 +181,11 @@ def _set(node, name, value):
 
 
 def _attribute(model, rng):
-    return _set(_draw(rng, model.graph.node), _draw(rng, _ATTRIBUTES), _draw(rng, (
-        0, 1, -1, 7, 1.5, [1, 1], [2, 2, 2], "SAME", "VALID", "x", [0.5])))
+    return _set(
+        _draw(rng, model.graph.node),
+        _draw(rng, _ATTRIBUTES),
+        _draw(rng, (0, 1, -1, 7, 1.5, [1, 1], [2, 2, 2], "SAME", "VALID", "x", [0.5])),
+    )
 
 
 def _value(model, rng):
@@ -136,8 +196,19 @@ def _value(model, rng):
         value = _draw(rng, (0, 1, -1, 2, 3, -2, 5, -5, 100, 1 << 40))
     elif attribute.type == AttributeProto.INTS:
         place = int(rng.integers(len(old)))
-        value = _draw(rng, ([*old, 1], old[:-1], [*old[:place], _draw(rng, (0, -1, 5, 9, -7, 2)), *old[place + 1:]],
-                            [old[-1], *old[1:]], [one + 1 for one in old])) or None
+        value = (
+            _draw(
+                rng,
+                (
+                    [*old, 1],
+                    old[:-1],
+                    [*old[:place], _draw(rng, (0, -1, 5, 9, -7, 2)), *old[place + 1 :]],
+                    [old[-1], *old[1:]],
+                    [one + 1 for one in old],
+                ),
+            )
+            or None
+        )
     elif attribute.type == AttributeProto.STRING:
         value = _draw(rng, _WORDS)
     elif attribute.type == AttributeProto.FLOAT:
@@ -152,8 +223,13 @@ def _operator(model, rng):
 
 
 def _names(model):
-    return ["x", "", "nothing", *(tensor.name for tensor in model.graph.initializer),
-            *(name for node in model.graph.node for name in node.output)]
+    return [
+        "x",
+        "",
+        "nothing",
+        *(tensor.name for tensor in model.graph.initializer),
+        *(name for node in model.graph.node for name in node.output),
+    ]
 
 
 def _inputs(model, rng):
@@ -224,8 +300,22 @@ def _interface(model, rng):
     return "interface"
 
 
-MUTATIONS = (_attribute, _attribute, _value, _value, _value, _operator, _inputs, _inputs, _output, _versions, _tensor, _tensor,
-             _tensor, _interface)
+MUTATIONS = (
+    _attribute,
+    _attribute,
+    _value,
+    _value,
+    _value,
+    _operator,
+    _inputs,
+    _inputs,
+    _output,
+    _versions,
+    _tensor,
+    _tensor,
+    _tensor,
+    _interface,
+)
 
 
 def mutate(model, rng):

@@ -55,7 +55,7 @@ class Line:
 
     async def send(self, data):
         for byte in self.sending(list(data)):
-            if byte is None:        # a byte that is damaged: no stop bit
+            if byte is None:  # a byte that is damaged: no stop bit
                 for level in (0, *[1] * 8, 0, 1, 1):
                     await self.bit(level)
             else:

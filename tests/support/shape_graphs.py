@@ -40,7 +40,7 @@ def compare(path, inputs, scale=1.0):
     for x in inputs:
         try:
             wanted = reference(path, x)
-        except Exception as error:              # onnxruntime has a class for each kind of refusal
+        except Exception as error:  # onnxruntime has a class for each kind of refusal
             assert "onnxruntime" in type(error).__module__, error
             continue
         taken += 1
@@ -72,7 +72,7 @@ class ShapeGraph:
         self.b = Builder(["n" if first == "open" else samples, *shape[1:]], opset=int(rng.choice([13, 18])))
         self.x = self.sample(samples)
         self.values = {"x": self.x}
-        self.scaled, self.scale = {"x"}, 3.0        # what is made of the input's values, and how large these are
+        self.scaled, self.scale = {"x"}, 3.0  # what is made of the input's values, and how large these are
 
     def sample(self, samples):
         return self.rng.integers(-3, 4, (samples, *self.shape[1:])).astype(np.float32)
@@ -87,11 +87,10 @@ class ShapeGraph:
         known = {c.name: numpy_helper.to_array(c) for c in self.b.constants[constants:]} | self.values
         try:
             with np.errstate(all="ignore"):
-                value = ReferenceEvaluator(node, opsets={"": self.b.opset}).run(
-                    None, {i: known[i] for i in node.input if i})[0]
+                value = ReferenceEvaluator(node, opsets={"": self.b.opset}).run(None, {i: known[i] for i in node.input if i})[0]
             if not 0 < value.size <= 4000 or value.ndim > 5:
                 raise ValueError("too large to go on with, or empty")
-        except Exception:                       # whatever the interpreter says of arguments that do not fit
+        except Exception:  # whatever the interpreter says of arguments that do not fit
             del self.b.nodes[nodes:], self.b.constants[constants:]
             return None
         self.values |= known | {name: value}
@@ -120,16 +119,46 @@ class ShapeGraph:
         return name
 
     DRAWS = (
-        "transpose", "reshape", "reshape", "reshape_computed", "flatten", "squeeze", "unsqueeze", "expand", "slice", "gather",
-        "split", "pad", "concat", "reduce", "reduce", "softmax", "two", "two", "two", "constant", "constant", "bounded", "slope",
-        "normalise", "matmul", "gemm", "convolve", "pool", "size", "size", "zeros", "sum")
+        "transpose",
+        "reshape",
+        "reshape",
+        "reshape_computed",
+        "flatten",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "slice",
+        "gather",
+        "split",
+        "pad",
+        "concat",
+        "reduce",
+        "reduce",
+        "softmax",
+        "two",
+        "two",
+        "two",
+        "constant",
+        "constant",
+        "bounded",
+        "slope",
+        "normalise",
+        "matmul",
+        "gemm",
+        "convolve",
+        "pool",
+        "size",
+        "size",
+        "zeros",
+        "sum",
+    )
 
     def _axis(self, value, beyond=0):
         return int(self.rng.integers(-value.ndim - beyond, value.ndim + beyond))
 
     def _some(self, value):
         """A few axes, some counted from the end."""
-        axes = self.rng.permutation(value.ndim)[:self.rng.integers(1, value.ndim + 1)]
+        axes = self.rng.permutation(value.ndim)[: self.rng.integers(1, value.ndim + 1)]
         return np.array([axis - value.ndim * int(self.rng.random() < 0.3) for axis in axes])
 
     def _like(self, value):
@@ -148,10 +177,10 @@ class ShapeGraph:
         for _ in range(self.rng.integers(1, 3)):
             at = int(self.rng.integers(0, len(shape) + 1))
             if at + 1 < len(shape) and self.rng.random() < 0.5:
-                shape[at:at + 2] = [shape[at] * shape[at + 1]]
+                shape[at : at + 2] = [shape[at] * shape[at + 1]]
             elif at < len(shape):
                 factor = int(self.rng.choice([f for f in (1, 2, 3, 4, shape[at]) if shape[at] % f == 0]))
-                shape[at:at + 1] = [factor, shape[at] // factor]
+                shape[at : at + 1] = [factor, shape[at] // factor]
             else:
                 shape = self.rng.permutation(shape).tolist()
         return shape
@@ -171,7 +200,7 @@ class ShapeGraph:
         other = str(self.rng.choice([name, "x"]))
         read, at = int(self.rng.integers(max(1, self.values[other].ndim))), int(self.rng.integers(len(shape) + 1))
         entry = self.add("Gather", self.add("Shape", other), np.array([read]))
-        parts = [np.array(part, np.int64) for part in (shape[:at], shape[at + 1:])]
+        parts = [np.array(part, np.int64) for part in (shape[:at], shape[at + 1 :])]
         if self.rng.random() < 0.5 and parts[1].size:
             parts[1][-1] = -1
         parts = [self.b.constant(part) for part in parts]
@@ -186,14 +215,15 @@ class ShapeGraph:
         ones = np.flatnonzero(np.array(value.shape) == 1)
         if self.rng.random() < 0.3 or not ones.size:
             return self.add("Squeeze", name)
-        return self.add("Squeeze", name, self.rng.permutation(ones)[:self.rng.integers(1, len(ones) + 1)])
+        return self.add("Squeeze", name, self.rng.permutation(ones)[: self.rng.integers(1, len(ones) + 1)])
 
     def _unsqueeze(self, name, value):
         return self.add("Unsqueeze", name, np.array([self._axis(value, 1)]))
 
     def _expand(self, name, value):
-        shape = [int(size) if size != 1 or self.rng.random() < 0.5 else int(self.rng.choice([2, self.samples]))
-                 for size in value.shape]
+        shape = [
+            int(size) if size != 1 or self.rng.random() < 0.5 else int(self.rng.choice([2, self.samples])) for size in value.shape
+        ]
         shape = [1 if self.rng.random() < 0.4 else size for size in shape]
         return self.add("Expand", name, np.array([*([self.samples] if self.rng.random() < 0.3 else []), *shape], np.int64))
 
@@ -202,7 +232,7 @@ class ShapeGraph:
         size = value.shape[axis]
         start, end = (int(v) for v in self.rng.integers(-size - 1, size + 2, 2))
         if self.rng.random() < 0.3:
-            start, end = 0, int(self.rng.choice([size, 2 ** 31 - 1, 2 ** 63 - 1]))
+            start, end = 0, int(self.rng.choice([size, 2**31 - 1, 2**63 - 1]))
         step = int(self.rng.choice([1, 1, 1, 2, -1, -2]))
         return self.add("Slice", name, *(np.array([number]) for number in (start, end, axis, step)))
 
@@ -219,7 +249,7 @@ class ShapeGraph:
             return None
         cut = int(self.rng.integers(1, size))
         made = self.add("Split", name, np.array([cut, size - cut]), axis=axis)
-        if made:                                # the interpreter wants the second output, too
+        if made:  # the interpreter wants the second output, too
             self.b.nodes[-1].output.append(made + "b")
         return made
 

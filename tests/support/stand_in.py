@@ -113,12 +113,26 @@ endmodule
 
 def stand_in(config, body=""):
     """Verilog of the stand-in; `body` is put into its module."""
+
     def word(name):
         return REGISTER[name].offset // 4
 
     return _TEXT.substitute(
-        address=config.address_width, bus=config.bus_width, body=body,
-        identifier=f"32'h{IDENTIFIER:08x}", version_value=f"32'h{VERSION:08x}",
-        cycles=word("cycles"), busy=word("busy"), stall=word("stall_load"), id=word("id"), version=word("version"),
-        status=word("status"), cause=word("fault_cause"), interrupt=word("interrupt"), control=word("control"),
-        input_size=word("input_size"), input_base=word("input_base_low"), output_base=word("output_base_low"))
+        address=config.address_width,
+        bus=config.bus_width,
+        body=body,
+        identifier=f"32'h{IDENTIFIER:08x}",
+        version_value=f"32'h{VERSION:08x}",
+        cycles=word("cycles"),
+        busy=word("busy"),
+        stall=word("stall_load"),
+        id=word("id"),
+        version=word("version"),
+        status=word("status"),
+        cause=word("fault_cause"),
+        interrupt=word("interrupt"),
+        control=word("control"),
+        input_size=word("input_size"),
+        input_base=word("input_base_low"),
+        output_base=word("output_base_low"),
+    )

@@ -33,14 +33,29 @@ class StandInBoard:
         Values that differ from a right core's.
     """
 
-    def __init__(self, config, *, memory=1 << 18, damage=lambda answer, index: answer, words=256,
-                 identifier=BRIDGE_IDENTIFIER, version=BRIDGE_VERSION, registers=()):
+    def __init__(
+        self,
+        config,
+        *,
+        memory=1 << 18,
+        damage=lambda answer, index: answer,
+        words=256,
+        identifier=BRIDGE_IDENTIFIER,
+        version=BRIDGE_VERSION,
+        registers=(),
+    ):
         self.config, self.memory, self.damage = config, bytearray(memory), damage
         self.identity = struct.pack("<5I", identifier, version, words, memory, 80_000_000)
         self.values = {register.offset: register.reset for register in REGISTERS}
-        self.set(id=IDENTIFIER, version=VERSION, unified_buffer_depth=config.unified_buffer_depth, bias_depth=config.bias_depth,
-                 accumulator_depth=config.accumulator_depth, weight_fifo_depth=config.weight_fifo_depth,
-                 config=config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.in_flight << 24)
+        self.set(
+            id=IDENTIFIER,
+            version=VERSION,
+            unified_buffer_depth=config.unified_buffer_depth,
+            bias_depth=config.bias_depth,
+            accumulator_depth=config.accumulator_depth,
+            weight_fifo_depth=config.weight_fifo_depth,
+            config=config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.in_flight << 24,
+        )
         self.set(**dict(registers))
         self.answers = self.runs = 0
 
@@ -97,9 +112,9 @@ class StandInBoard:
         elif address + 4 * count > len(self.memory):
             return Status.BUS_ERROR, b""
         elif operation is Operation.READ:
-            return Status.OK, bytes(self.memory[address:address + 4 * count])
+            return Status.OK, bytes(self.memory[address : address + 4 * count])
         else:
-            self.memory[address:address + len(data)] = data
+            self.memory[address : address + len(data)] = data
         return Status.OK, b""
 
     def _write_register(self, offset, value):
@@ -113,9 +128,10 @@ class StandInBoard:
 
     def _run(self):
         self.runs += 1
-        spans = {region: (self.get(f"{region.name.lower()}_base_low"), self.get(f"{region.name.lower()}_size"))
-                 for region in Region}
-        regions = {region: self.memory[base:base + size] for region, (base, size) in spans.items()}
+        spans = {
+            region: (self.get(f"{region.name.lower()}_base_low"), self.get(f"{region.name.lower()}_size")) for region in Region
+        }
+        regions = {region: self.memory[base : base + size] for region, (base, size) in spans.items()}
         machine = Machine(self.config, regions)
         self.set(cycles=1000, busy=400, stall_fetch=600)
         try:
@@ -124,4 +140,4 @@ class StandInBoard:
         except MachineFault as fault:
             self.set(status=0b1100, fault_cause=fault.cause.value, fault_pc=fault.pc)
         for region, (base, size) in spans.items():
-            self.memory[base:base + size] = regions[region]
+            self.memory[base : base + size] = regions[region]

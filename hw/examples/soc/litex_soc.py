@@ -10,8 +10,8 @@ import types
 from pathlib import Path
 
 sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
-package.__path__ = [str(Path(__file__).resolve().parents[3])]   # this checkout, installed or not
-del sys.path[0]                                               # where it holds names of Python's own modules
+package.__path__ = [str(Path(__file__).resolve().parents[3])]  # this checkout, installed or not
+del sys.path[0]  # where it holds names of Python's own modules
 
 try:
     from fusesoc.capi2.generator import Generator
@@ -23,8 +23,10 @@ try:
 
     from amaranth_tpu.hw.config import Config, ConfigError
 except ModuleNotFoundError as error:
-    sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH, with "
-             "litex installed: pip install litex")
+    sys.exit(
+        f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH, with "
+        "litex installed: pip install litex"
+    )
 
 CORE_BASE, MEMORY_BASE, MEMORY_BYTES = 0x3000_0000, 0x4000_0000, 1 << 20
 
@@ -39,7 +41,7 @@ def signals(bus):
         names += ["last"] if channel in ("w", "r") and not lite else []
         for name in names:
             if name in ("dest", "user", "region") or (channel, name) == ("w", "id") or lite and name == "prot":
-                continue        # AXI4 has none, or the core needs none
+                continue  # AXI4 has none, or the core needs none
             yield channel + name, getattr(endpoint, name), forward
         yield channel + "valid", endpoint.valid, forward
         yield channel + "ready", endpoint.ready, not forward
@@ -67,8 +69,10 @@ def pins(name, bus):
 
 def connect(bus, pads, manager_inside):
     """Statements that join a bus to pins."""
-    return [getattr(pads, name).eq(signal) if forward == manager_inside else signal.eq(getattr(pads, name))
-            for name, signal, forward in signals(bus)]
+    return [
+        getattr(pads, name).eq(signal) if forward == manager_inside else signal.eq(getattr(pads, name))
+        for name, signal, forward in signals(bus)
+    ]
 
 
 class Clocks(Module):
@@ -81,10 +85,21 @@ class Soc(SoCMini):
     def __init__(self, config):
         host = AXILiteInterface(data_width=32, address_width=32)
         memory = AXIInterface(data_width=config.bus_width, address_width=32, id_width=2)
-        platform = GenericPlatform("", [("clk", 0, Pins(1)), ("rst_n", 0, Pins(1)), ("irq", 0, Pins(1)),
-                                        pins("s_axil", host), pins("m_axi", memory)], name="soc")
-        super().__init__(platform, clk_freq=100e6, bus_standard="axi", bus_data_width=config.bus_width,
-                         with_timer=False, with_uart=False, ident="", ident_version=False)
+        platform = GenericPlatform(
+            "",
+            [("clk", 0, Pins(1)), ("rst_n", 0, Pins(1)), ("irq", 0, Pins(1)), pins("s_axil", host), pins("m_axi", memory)],
+            name="soc",
+        )
+        super().__init__(
+            platform,
+            clk_freq=100e6,
+            bus_standard="axi",
+            bus_data_width=config.bus_width,
+            with_timer=False,
+            with_uart=False,
+            ident="",
+            ident_version=False,
+        )
         self.submodules.crg = Clocks(platform)
         self.comb += platform.request("irq").eq(add_tpu(self, config, CORE_BASE))
         self.bus.add_master("host", host)

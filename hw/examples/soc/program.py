@@ -10,8 +10,8 @@ import types
 from pathlib import Path
 
 sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
-package.__path__ = [str(Path(__file__).resolve().parents[3])]   # this checkout, installed or not
-del sys.path[0]                                               # where it holds names of Python's own modules
+package.__path__ = [str(Path(__file__).resolve().parents[3])]  # this checkout, installed or not
+del sys.path[0]  # where it holds names of Python's own modules
 
 try:
     import numpy as np
@@ -40,9 +40,15 @@ _DONE = 0b0010
 
 def make_network(rng, widths):
     """Layers of normal weights that keep the size of the values, RELU between them."""
-    layers = [(f"layer{index}", (rng.standard_normal((inputs, outputs)) / inputs ** 0.5).astype(bfloat16),
-               rng.standard_normal(outputs, np.float32), "relu" if index + 2 < len(widths) else "none")
-              for index, (inputs, outputs) in enumerate(zip(widths, widths[1:]))]
+    layers = [
+        (
+            f"layer{index}",
+            (rng.standard_normal((inputs, outputs)) / inputs**0.5).astype(bfloat16),
+            rng.standard_normal(outputs, np.float32),
+            "relu" if index + 2 < len(widths) else "none",
+        )
+        for index, (inputs, outputs) in enumerate(zip(widths, widths[1:]))
+    ]
     return dense_chain("random", layers)
 
 
@@ -88,15 +94,20 @@ class HostScript:
 
 def write_script(script, config, program, image, samples, expected):
     """The host's part: all runs, one after the other."""
+
     def batch(run):
-        return samples[run * program.batch:(run + 1) * program.batch]
+        return samples[run * program.batch : (run + 1) * program.batch]
 
     def region(run, name):
         return image.batches[run]["regions"][name][0]
 
     script.check("id", IDENTIFIER)
-    script.check("config", REGISTER["config"].pack(
-        n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight))
+    script.check(
+        "config",
+        REGISTER["config"].pack(
+            n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight
+        ),
+    )
     script.write("control", _RESET)
     script.fill(region(0, "INPUT"), program.pack_input(batch(0)))
     for run in range(len(image.batches)):
@@ -112,7 +123,7 @@ def write_script(script, config, program, image, samples, expected):
         script.wait()
         script.check_ones("status", _DONE)
         script.write("interrupt", _CLEAR)
-        for place, word, comment in results(program, expected[run * program.batch:(run + 1) * program.batch]):
+        for place, word, comment in results(program, expected[run * program.batch : (run + 1) * program.batch]):
             script.compare(region(run, "OUTPUT") + place, word, f"run {run}, {comment}")
     script.end()
 
@@ -142,8 +153,9 @@ def main():
     write_script(script, config, program, image, samples, run_network(network, samples))
     write_image("memory.hex", program.model, config.bus_bytes)
     Path("host.hex").write_text("\n".join(script.lines) + "\n")
-    generator.filesets = {"images": {"files": [{name: {"copyto": name}} for name in ("memory.hex", "host.hex")],
-                                     "file_type": "user"}}
+    generator.filesets = {
+        "images": {"files": [{name: {"copyto": name}} for name in ("memory.hex", "host.hex")], "file_type": "user"}
+    }
     generator.targets = {"default": {"filesets": ["images"]}}
     generator.add_parameter("BUS_WIDTH", {"datatype": "int", "paramtype": "vlogparam", "default": config.bus_width})
     generator.add_parameter("STEPS", {"datatype": "int", "paramtype": "vlogparam", "default": len(script.lines)})
