@@ -5,7 +5,8 @@ from dataclasses import replace
 from amaranth_tpu.hw.spec.isa import Format, Function, Opcode
 
 from ..ir.tiles import tiles_of
-from .tiling import Placed, runs_of_windows
+from .areas import Placed
+from .tiling import runs_of_windows
 
 __all__ = ["Results"]
 

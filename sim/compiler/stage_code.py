@@ -4,9 +4,10 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
+from .areas import Area, Placed
 from .matmuls import Group
 from .results import Results
-from .tiling import Area, Placed, count_passes, passes_of
+from .tiling import count_passes, passes_of
 from .timing import turnaround
 
 __all__ = ["StageCode"]
