@@ -19,6 +19,7 @@ ORDER = """
     sim/fusion
     sim/rtl
     sim/golden
+    sim/autodiff
     sim/ir
     sim/formula
     sim/data

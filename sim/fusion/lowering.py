@@ -66,7 +66,7 @@ def _terms(tap, names, title):
         if (rest != 0).any():  # where there is no rest, two halves: infinity times 0 would be no number
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
-    return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups) for part in weights]
+    return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact) for part in weights]
 
 
 def _unique(wanted, taken):
@@ -115,6 +115,7 @@ def as_graph(name, output, order, **facts):
                     softmax=bool(node.softmax),
                     times=None if node.times is None else names[node.times],
                     value=node.value if part is node.parts[-1] else None,
+                    title=node.title,
                 )
             )
     order = None if np.array_equal(order, np.arange(np.prod(output.shape))) else order

@@ -49,6 +49,9 @@ class Term:
     stride, dilation, padding : (int, int)
         Along y and x; padding above and to the left. Below and to the right there is as much as the stage's size asks for.
     groups : int
+    fixed : bool
+        Whether the weights are what an operation is made of (an average, a scale, a choice of channels), which training leaves
+        as they are.
     """
 
     source: str
@@ -57,6 +60,7 @@ class Term:
     dilation: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     groups: int = 1
+    fixed: bool = False
 
     @property
     def kernel(self):
@@ -103,6 +107,8 @@ class Stage:
         Where in the output the result's position (0, 0) goes.
     value : str or None
         The ONNX value, (batch, channels, height, width) or (batch, channels), that this stage completes, for comparison.
+    title : str
+        How a message names the operator that it was made of; empty: by the stage's name.
     """
 
     name: str
@@ -116,6 +122,7 @@ class Stage:
     times: str | None = None
     origin: tuple[int, int] = (0, 0)
     value: str | None = None
+    title: str = ""
 
     @property
     def result_size(self):

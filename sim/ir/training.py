@@ -98,8 +98,16 @@ class TrainingGraph:
 
     def turned(self, part, weights):
         """The :class:`sim.ir.graph.Term` of a :class:`GradientTerm`, for the weights of its reader: a convolution of stride 1
-        over the gradient of the reader's sums, whose kernel positions come last to first."""
+        over the gradient of the reader's sums, stretched by :meth:`stretch`, whose kernel positions come last to first."""
         term = self.graph.stages[part.stage].terms[part.term]
-        kernel = np.ascontiguousarray(weights[::-1, ::-1].swapaxes(2, 3))
-        padding = tuple(size - 1 - before for size, before in zip(term.kernel, term.padding))
-        return Term(part.source, kernel, padding=padding)
+        height, width, inputs, outputs = weights.shape
+        kernel = weights[::-1, ::-1].reshape(height, width, inputs, term.groups, -1).swapaxes(2, 4)
+        kernel = np.ascontiguousarray(kernel.reshape(height, width, outputs // term.groups, -1))
+        padding = tuple((size - 1) * apart - before for size, apart, before in zip(term.kernel, term.dilation, term.padding))
+        return Term(part.source, kernel, dilation=term.dilation, padding=padding, groups=term.groups, fixed=term.fixed)
+
+    def stretch(self, part):
+        """(along y, along x): the reader's stride. Between two positions of the gradient of its sums, :meth:`turned` reads that
+        many less one of +0; what is +0 changes no sum, so it need not be multiplied."""
+        stage = self.graph.stages[part.stage]
+        return tuple(1 if count == 1 else stride for count, stride in zip(stage.sums_size, stage.terms[part.term].stride))

@@ -1,0 +1,64 @@
+"""What can't be trained, in the words of its refusal."""
+
+from ..ir.errors import ModelError
+from ..ir.functions import NONE, RELU
+
+__all__ = ["check_trainable"]
+
+
+def _refusal(stage, cause):
+    return ModelError(f"{stage.title or f'stage {stage.name!r}'}: {cause}")
+
+
+def check_trainable(graph):
+    """Raises :class:`sim.ir.errors.ModelError`, one line that names the operator and its node, for a graph of logits that can't
+    be trained."""
+    writers = [stage.output for stage in graph.stages]
+    last = graph.stages[-1]
+    for stage in graph.stages:
+        whole = graph.tensors[stage.output]
+        if writers.count(stage.output) > 1 or stage.result_size != (whole.height, whole.width):
+            raise _refusal(stage, "makes its result in several parts, which can't be trained")
+        if stage.times:
+            raise _refusal(stage, "multiplies two results, which can't be trained")
+        if stage.softmax:
+            raise _refusal(stage, "Softmax can only be trained at the end of a model, over its classes")
+        if stage.function not in (NONE, RELU):
+            raise _refusal(stage, f"its function {stage.function.name} can't be trained, only relu; replace it by Relu")
+        _check_pool(stage)
+        for term in stage.terms:
+            _check_term(stage, term)
+    if last.output != graph.output or last.result_size != (1, 1):
+        raise _refusal(last, "the model ends in more than one position; training needs one vector with a number for each class")
+    if last.function != NONE or last.pool:
+        what = "pooling" if last.pool else last.function.name
+        raise _refusal(last, f"the model ends in {what}; training needs the numbers that Softmax takes (logits)")
+    order = graph.output_order
+    if order is not None and sorted(order.tolist()) != list(range(last.channels)):
+        raise _refusal(last, "the model's result leaves some of its numbers out, or has them twice, which can't be trained")
+
+
+def _check_pool(stage):
+    pool = stage.pool
+    if pool is None:
+        return
+    if pool.padding != (0, 0):
+        raise _refusal(stage, "its pooling windows reach into padding, which can't be trained")
+    if pool.dilation != (1, 1):
+        raise _refusal(stage, "its pooling windows are dilated, which can't be trained")
+    if any(stride < window for count, stride, window in zip(pool.size, pool.stride, pool.window) if count > 1):
+        raise _refusal(stage, "its pooling windows overlap, which can't be trained; use strides of the window's size")
+    if any(stride > window for count, stride, window in zip(pool.size, pool.stride, pool.window) if count > 1):
+        raise _refusal(stage, "its pooling windows leave gaps, which can't be trained; use strides of the window's size")
+
+
+def _check_term(stage, term):
+    """Weights that are trained; those that are fixed only pass gradients on, whatever their strides."""
+    if term.fixed:
+        return
+    if any(stride > 1 for count, stride in zip(stage.size, term.stride) if count > 1):
+        raise _refusal(stage, f"its strides {list(term.stride)} can't be trained, only strides of 1")
+    if any(apart > 1 for kernel, apart in zip(term.kernel, term.dilation) if kernel > 1):
+        raise _refusal(stage, f"its dilations {list(term.dilation)} can't be trained, only dilations of 1")
+    if term.groups > 1:
+        raise _refusal(stage, f"its {term.groups} groups can't be trained, only one group")

@@ -1,0 +1,100 @@
+"""Graphs that can be trained, drawn at random: for tests of gradients, of the backward compiler and of the core."""
+
+import numpy as np
+
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.ir.functions import NONE, RELU
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from graphs import random_values
+
+__all__ = ["random_trainable_graph"]
+
+
+def _convolution(random, source, channels, kernel, padding):
+    weights = random_values(random, (*kernel, source.channels, channels), (2 / (source.channels * np.prod(kernel))) ** 0.5)
+    return Term(source.name, weights, padding=padding)
+
+
+def _shape(random, source):
+    """Kernel, padding above and to the left, and size of a convolution of stride 1, each axis by itself."""
+    axes = []
+    for have in (source.height, source.width):
+        kernel = int(random.integers(1, min(3, have) + 1))
+        before, after = (int(random.integers(0, kernel)) for _ in range(2))
+        axes.append((kernel, before, have + before + after - kernel + 1))
+    return zip(*axes)
+
+
+def _pool(random, size):
+    window = tuple(int(random.integers(1, min(3, have) + 1)) for have in size)
+    counts = tuple(int(random.integers(max(1, have // side), have // side + 1)) for have, side in zip(size, window))
+    return Pool(window, counts, window)
+
+
+def _average(name, source, output, window):
+    size = source.height // window[0], source.width // window[1]
+    share = np.full((*window, 1, source.channels), 1 / np.prod(window), np.float32).astype(bfloat16)
+    term = Term(source.name, share, window, groups=source.channels, fixed=True)
+    return Stage(name, output, (term,), size), size
+
+
+def _same(random, source):
+    """A convolution of a tensor that keeps its size and channels."""
+    kernel = tuple(1 if have < 2 else int(random.choice([1, 3])) for have in (source.height, source.width))
+    return _convolution(random, source, source.channels, kernel, tuple(side // 2 for side in kernel))
+
+
+def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None, kinds=("plain", "pool", "average", "residual")):
+    """A network for classification: a chain of convolutions, with pooling, averages and residual sums among them, and dense
+    layers at its end.
+
+    Parameters
+    ----------
+    random : numpy.random.Generator
+    stages : int
+        Before the dense ones.
+    channels, size : int
+        No tensor has as many channels, no side is as long.
+    classes : int or None
+        None: at random.
+    kinds : tuple of str
+        To choose from for each stage: `"plain"` a convolution, `"pool"` one with pooling, `"average"` an average over windows,
+        whose weights are fixed, `"residual"` a convolution and what it reads in one sum, maybe scaled. () for dense layers alone.
+    """
+    draw = random.integers
+    source = Tensor("x", int(draw(1, channels)), *(int(draw(2, size)) if kinds else 1 for _ in range(2)))
+    tensors, made = {source.name: source}, []
+
+    def add(stage):
+        made.append(stage)
+        tensors[stage.output] = Tensor(stage.output, stage.channels, *stage.result_size)
+        return tensors[stage.output]
+
+    for number in range(stages if kinds else 0):
+        kind = str(random.choice(kinds))
+        name, function = f"t{number}", RELU if random.random() < 0.7 else NONE
+        if kind == "average":
+            window = tuple(int(draw(1, min(3, have) + 1)) for have in (source.height, source.width))
+            source = add(_average(f"average{number}", source, name, window)[0])
+        elif kind == "residual":
+            terms = [_same(random, source)]
+            scale = np.ones(source.channels) if random.random() < 0.5 else random.choice([0.5, 1, 2], source.channels)
+            other = scale.astype(np.float32).astype(bfloat16).reshape(1, 1, 1, -1)
+            terms.append(Term(source.name, other, groups=source.channels, fixed=True))
+            bias = random.normal(size=source.channels).astype(np.float32)
+            source = add(Stage(f"residual{number}", name, tuple(terms), (source.height, source.width), bias, function=function))
+        else:
+            kernel, padding, area = _shape(random, source)
+            outputs = int(draw(1, channels))
+            bias = random.normal(size=outputs).astype(np.float32) * np.float32(0.3) if random.random() < 0.8 else None
+            pool = _pool(random, area) if kind == "pool" else None
+            term = _convolution(random, source, outputs, kernel, padding)
+            source = add(Stage(f"conv{number}", name, (term,), area, bias, pool, function))
+    widths = [int(draw(1, 2 * channels)) for _ in range(int(draw(0, 2)) + (0 if kinds else stages))]
+    widths.append(classes or int(draw(2, channels)))
+    for number, width in enumerate(widths):
+        term = _convolution(random, source, width, (source.height, source.width), (0, 0))
+        bias = random.normal(size=width).astype(np.float32) * np.float32(0.3) if random.random() < 0.8 else None
+        last = number == len(widths) - 1
+        source = add(Stage(f"dense{number}", "y" if last else f"d{number}", (term,), bias=bias, function=NONE if last else RELU))
+    return Graph("random", tensors, "x", "y", tuple(made), softmax=True)
