@@ -1,8 +1,6 @@
 """Arrays in files, as numpy writes them: samples and labels to read, results to write."""
 
-import contextlib
 import io
-import os
 import tempfile
 import zipfile
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 from .digits import DataError
 from .printable import printable, quoted
 from .samples import as_samples
+from .whole_files import write_file
 
 __all__ = ["read_samples", "read_labels", "read_array", "write_array"]
 
@@ -109,25 +108,7 @@ def _from_archive(path, name):
 
 
 def write_array(path, array):
-    """Writes a `.npy` file that is either whole or not there; a link, a device or a pipe is written through, never replaced."""
-    path = Path(path)
-    if path.exists() and not path.is_file():
-        try:
-            whole = io.BytesIO()  # numpy asks a file for its position, which a pipe does not have
-            np.save(whole, array, allow_pickle=False)
-            path.write_bytes(whole.getbuffer())
-        except OSError as error:
-            raise DataError(f"{printable(path)}: {error.strerror or error}") from None
-        return
-    target = Path(os.path.realpath(path))
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            np.save(file, array, allow_pickle=False)
-        partial.replace(target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise DataError(f"{printable(path)}: {error.strerror or error}") from None
-        raise
+    """Writes a `.npy` file as :func:`sim.data.whole_files.write_file` does."""
+    whole = io.BytesIO()  # numpy asks a file for its position, which a pipe does not have
+    np.save(whole, array, allow_pickle=False)
+    write_file(path, whole.getbuffer())

@@ -1,0 +1,155 @@
+"""A graph of stages as a plain ONNX model: Conv, Add, MaxPool, Relu and Flatten, whatever it was read from."""
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from ..ir.errors import ModelError
+from ..ir.functions import NONE, RELU
+from ..ir.graph import span
+
+__all__ = ["plain_model"]
+
+_IR, _OPSET = 8, 13  # what files of 2021 have: every reader knows them
+
+
+def plain_model(graph):
+    """The onnx.ModelProto of a graph whose stages are sums, maxima over windows and ReLU.
+
+    Weights are float32 with bfloat16 values. The input has the shape that the graph's model had, if its values stood in the order
+    (channel, y, x), else (height, width, channels).
+
+    Raises
+    ------
+    sim.ir.errors.ModelError
+        If there is another function, or an order of values, in it that these operators don't have; one line.
+    """
+    return _Writer(graph).model()
+
+
+def _edges(have, count, stride, kernel, dilation, before):
+    """Padding before and behind along an axis, so that there are `count` windows; None if what is read is cut off there."""
+    behind = span(count, stride, kernel, dilation) - before - have
+    there = (have + before + max(0, behind) - span(1, stride, kernel, dilation)) // stride + 1
+    return (before, max(0, behind)) if before >= 0 and there == count else None
+
+
+class _Writer:
+    def __init__(self, graph):
+        self.graph, self.nodes, self.tensors = graph, [], []
+        self.values = {}  # tensor of the graph -> name of a value (batch, channels, height, width)
+
+    def model(self):
+        entry = self._input()
+        for number, stage in enumerate(self.graph.stages):
+            self.values[stage.output] = self._stage(stage, f"stage{number}")
+        result = self._output()
+        graph = helper.make_graph(self.nodes, self.graph.name, [entry], [result], self.tensors)
+        model = helper.make_model(
+            graph, producer_name="amaranth-tpu", ir_version=_IR, opset_imports=[helper.make_opsetid("", _OPSET)]
+        )
+        if self.graph.preprocess:
+            helper.set_model_props(model, {"preprocess": self.graph.preprocess})
+        return model
+
+    def _node(self, operator, inputs, name, **attributes):
+        self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))
+        return name
+
+    def _constant(self, array, name):
+        self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def _input(self):
+        graph = self.graph
+        tensor = graph.tensors[graph.input]
+        height, width, channels = tensor.shape
+        channels_first = np.arange(graph.input_size).reshape(channels, height, width).transpose(1, 2, 0).ravel()
+        order = np.arange(graph.input_size) if graph.input_order is None else graph.input_order
+        shape = tuple(graph.input_shape) or (channels, height, width)
+        if np.array_equal(order, channels_first):
+            value, wanted = "input", (channels, height, width)
+            if shape != wanted:
+                sizes = self._constant(np.array([-1, *wanted], np.int64), "input_shape")
+                value = self._node("Reshape", ["input", sizes], "image")
+        elif np.array_equal(order, np.arange(graph.input_size)):
+            value = "input"
+            if shape != (height, width, channels):
+                sizes = self._constant(np.array([-1, height, width, channels], np.int64), "input_shape")
+                value = self._node("Reshape", ["input", sizes], "rows")
+            value = self._node("Transpose", [value], "image", perm=[0, 3, 1, 2])
+        else:
+            raise ModelError(f"{graph.name}: its input's values are in an order that a plain ONNX model can't say")
+        self.values[graph.input] = value
+        return helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", *shape])
+
+    def _output(self):
+        graph = self.graph
+        tensor = graph.tensors[graph.output]
+        if (tensor.height, tensor.width) != (1, 1) or graph.output_order is not None:
+            raise ModelError(f"{graph.name}: its results are not one vector in order, which a plain ONNX model of it needs")
+        self._node("Flatten", [self.values[graph.output]], "logits", axis=1)
+        return helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", tensor.channels])
+
+    def _stage(self, stage, name):
+        whole = self.graph.tensors[stage.output]
+        if stage.function not in (NONE, RELU) or stage.times or stage.softmax or stage.result_size != (whole.height, whole.width):
+            raise ModelError(f"{stage.name}: can't be written as sums, MaxPool and Relu")
+        bias = None if stage.bias is None else self._constant(stage.bias, f"{name}.bias")
+        value = None
+        for number, term in enumerate(stage.terms):
+            part = self._term(stage, term, bias if value is None else None, f"{name}.{number}")
+            value = part if value is None else self._node("Add", [value, part], f"{name}.sum{number}")
+        if stage.pool:
+            value = self._pool(stage, value, f"{name}.pool")
+        return self._node("Relu", [value], f"{name}.relu") if stage.function == RELU else value
+
+    def _term(self, stage, term, bias, name):
+        source = self.graph.tensors[term.source]
+        if bias is None and _is_identity(stage, term, source):
+            return self.values[term.source]
+        edges = [
+            _edges(have, count, stride, kernel, dilation, before)
+            for have, count, stride, kernel, dilation, before in zip(
+                (source.height, source.width), stage.size, term.stride, term.kernel, term.dilation, term.padding
+            )
+        ]
+        if None in edges:
+            raise ModelError(f"{stage.name}: reads a part of what is before it, which can't be written as Conv")
+        weights = self._constant(term.weights.astype(np.float32).transpose(3, 2, 0, 1), f"{name}.weights")
+        return self._node(
+            "Conv",
+            [self.values[term.source], weights, *([bias] if bias else [])],
+            name,
+            kernel_shape=list(term.kernel),
+            strides=list(term.stride),
+            dilations=list(term.dilation),
+            pads=[edge[0] for edge in edges] + [edge[1] for edge in edges],
+            group=term.groups,
+        )
+
+    def _pool(self, stage, value, name):
+        pool = stage.pool
+        edges = [
+            _edges(*axis) for axis in zip(stage.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding)
+        ]
+        if None in edges:
+            raise ModelError(f"{stage.name}: pools a part of its sums, which can't be written as MaxPool")
+        return self._node(
+            "MaxPool",
+            [value],
+            name,
+            kernel_shape=list(pool.window),
+            strides=list(pool.stride),
+            dilations=list(pool.dilation),
+            pads=[edge[0] for edge in edges] + [edge[1] for edge in edges],
+        )
+
+
+def _is_identity(stage, term, source):
+    return (
+        term.groups == source.channels == stage.channels
+        and term.kernel == term.stride == (1, 1)
+        and term.padding == (0, 0)
+        and stage.size == (source.height, source.width)
+        and (term.weights == 1).all()
+    )

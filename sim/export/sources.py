@@ -1,0 +1,125 @@
+"""Where in an ONNX file the parameters of its network come from.
+
+The file is read again with its weights replaced by numbers that say where each of them stands, in as many readings as the numbers
+have digits: what then stands in the network's weights says which value of the file each of them is. No rule about operators,
+layouts or orders is needed, and where a weight is made of several values (a folded BatchNormalization) the digits make no sense.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from ..frontend.load import load_network
+from ..ir.errors import ModelError
+
+__all__ = ["FileWeights", "find_weights"]
+
+_BASE = 128  # digits, written as 1 to 128: every type has them, bfloat16 too
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+
+
+@dataclass(frozen=True, eq=False)
+class FileWeights:
+    """A file whose initializers hold each parameter's values, each value once.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    names : tuple of str
+        Initializers that hold parameters.
+    places : tuple of int array
+        For each parameter, of its shape: where its values stand in these initializers, flattened and put one after the other.
+    """
+
+    model: onnx.ModelProto
+    names: tuple[str, ...]
+    places: tuple[np.ndarray, ...]
+
+    def filled(self, values):
+        """The model with these values, an array for each parameter, in place of its own."""
+        arrays = _arrays(self.model, self.names)
+        flat = np.concatenate([array.ravel().astype(np.float64) for array in arrays.values()])
+        for places, array in zip(self.places, values):
+            flat[places] = array
+        return _with(self.model, arrays, flat)
+
+
+def _arrays(model, names):
+    """{name: array} of initializers, in the order of the file."""
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name in names}
+
+
+def _with(model, arrays, flat):
+    """A copy of a model whose initializers `arrays` get new values, flattened and put one after the other."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    ends = np.cumsum([array.size for array in arrays.values()])
+    new = {
+        name: part.reshape(array.shape).astype(array.dtype)
+        for (name, array), part in zip(arrays.items(), np.split(flat, ends[:-1]))
+    }
+    for tensor in changed.graph.initializer:
+        if tensor.name in new:
+            tensor.CopyFrom(numpy_helper.from_array(new[tensor.name], tensor.name))
+    return changed
+
+
+def parameter_values(graph, parameters):
+    """The arrays that a graph of the same stages has in place of the parameters; a missing bias is None."""
+    stages = [graph.stages[one.stage] for one in parameters]
+    return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
+
+
+def read_model(model):
+    """The :class:`sim.ir.graph.Graph` of a model in memory. Raises ModelError."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        return load_network(path)
+
+
+def find_weights(path, parameters):
+    """The :class:`FileWeights` of a file, or None if its initializers are not the parameters one to one.
+
+    Parameters
+    ----------
+    path : path
+        Of a file that :func:`sim.frontend.load.load_network` takes.
+    parameters : sequence of sim.ir.training.Parameter
+        Of its network.
+    """
+    model = onnx.load(path)
+    sizes = {one.initial.size for one in parameters}
+    names = tuple(
+        tensor.name
+        for tensor in model.graph.initializer
+        if tensor.data_type in _FLOATS and int(np.prod(tensor.dims)) in sizes and int(np.prod(tensor.dims)) > 0
+    )
+    arrays = _arrays(model, names)
+    total = sum(array.size for array in arrays.values())
+    if total < sum(one.initial.size for one in parameters):
+        return None
+    numbers, unit = [np.zeros(one.initial.shape, np.int64) for one in parameters], 1
+    while unit < total:
+        tags = 1 + np.arange(total) // unit % _BASE
+        try:
+            found = parameter_values(read_model(_with(model, arrays, tags.astype(np.float64))), parameters)
+        except (ModelError, IndexError):
+            return None
+        for place, digits in zip(numbers, found):
+            if digits is None or digits.shape != place.shape or not _are_digits(digits.astype(np.float32)):
+                return None
+            place += unit * (digits.astype(np.int64) - 1)
+        unit *= _BASE
+    every = np.concatenate([place.ravel() for place in numbers])
+    if len(np.unique(every)) < len(every) or every.max() >= total:
+        return None
+    return FileWeights(model, names, tuple(numbers))
+
+
+def _are_digits(values):
+    return ((values >= 1) & (values <= _BASE) & (values == np.rint(values))).all()

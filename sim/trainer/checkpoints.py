@@ -1,0 +1,145 @@
+"""Checkpoints: all that a training run needs to go on, in one file that is whole or not there.
+
+The file is in the format safetensors: tensors by name, and a header of JSON. In it are the facts that decide the run's bits, which
+must be those of the run that goes on, and a digest of the tensors.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import safetensors
+from ml_dtypes import bfloat16
+from safetensors.numpy import save
+
+from ..data.digits import DataError
+from ..data.printable import printable
+from ..data.whole_files import remove_partial, write_file
+
+__all__ = ["CheckpointFolder", "CheckpointError", "FILE"]
+
+FILE = "checkpoint.safetensors"
+_FORMAT = "1"
+_TYPES = {"F32": np.float32, "F64": np.float64, "BF16": bfloat16, "I64": np.int64}
+
+
+class CheckpointError(DataError):
+    """A checkpoint that can't be used: one line with its file, the cause, and what to do."""
+
+
+class CheckpointFolder:
+    """A folder with the checkpoint of one run.
+
+    Parameters
+    ----------
+    folder : path
+        Made when the first checkpoint is written.
+    """
+
+    def __init__(self, folder):
+        self.path = Path(folder) / FILE
+
+    def exists(self):
+        return self.path.exists()
+
+    def write(self, facts, progress, tensors):
+        """Puts a checkpoint in place of the one before, which stays if this can't be written.
+
+        Parameters
+        ----------
+        facts : dict of str to str or number
+            What must be the same in the run that goes on.
+        progress : dict
+            Of what JSON has; numbers that are not finite are none of it.
+        tensors : dict of str to array
+            float32, float64, bfloat16 or int64.
+
+        Raises
+        ------
+        sim.data.digits.DataError
+            One line, as of a full disk.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{printable(self.path.parent)}: {error.strerror or error}") from None
+        remove_partial(self.path)
+        tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+        described = {"format": _FORMAT, "facts": json.dumps(facts), "progress": json.dumps(progress, allow_nan=False)}
+        write_file(self.path, save(tensors, described | {"sha256": _digest(tensors)}))
+
+    def read(self, facts, shapes):
+        """`(progress, tensors)` of the checkpoint.
+
+        Parameters
+        ----------
+        facts : dict
+            Those of the run that goes on, as of :meth:`write`.
+        shapes : dict of str to (shape, dtype)
+            The tensors that must be there; there may be others.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        described, tensors = self._parts()
+        try:
+            if described["format"] != _FORMAT:
+                raise self._error(f"is of format {printable(described['format'], 20)}, not {_FORMAT}; train anew")
+            found, progress, digest = json.loads(described["facts"]), json.loads(described["progress"]), described["sha256"]
+            differing = [name for name in facts if found[name] != facts[name]]
+        except (KeyError, TypeError, ValueError):
+            raise self._error("is no checkpoint of tpu train, or a damaged one; name another folder") from None
+        if differing:
+            raise self._error(_difference(differing[0], found[differing[0]], facts[differing[0]]))
+        wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
+        if wrong:
+            raise self._error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network or optimizer")
+        if _digest(tensors) != digest:
+            raise self._error("is damaged: its numbers are not those that were written; train anew")
+        if bad := [name for name, array in tensors.items() if not np.isfinite(array.astype(np.float64)).all()]:
+            raise self._error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower --rate")
+        return progress, tensors
+
+    def _error(self, text):
+        return CheckpointError(f"{printable(self.path)}: {text}")
+
+    def _parts(self):
+        """`(header's strings, tensors)`."""
+        try:
+            content = self.path.read_bytes()
+        except OSError as error:
+            raise self._error(error.strerror or str(error)) from None
+        try:
+            parts = safetensors.deserialize(content)
+            length = int.from_bytes(content[:8], "little")
+            described = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+            tensors = {
+                name: np.frombuffer(part["data"], _TYPES[part["dtype"]]).reshape(part["shape"]) for name, part in parts
+            }
+        except (safetensors.SafetensorError, KeyError, ValueError) as error:
+            raise self._error(
+                f"no checkpoint, or a damaged or truncated one ({printable(error, 100)}); name another folder, or train anew"
+            ) from None
+        return described, tensors
+
+
+def _kind(array):
+    return array.shape, array.dtype
+
+
+def _digest(tensors):
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _difference(name, there, here):
+    if name in ("network", "data"):
+        what = {"network": "network", "data": "data set"}[name]
+        return f"is of another {what}; name the one that it was made with, or another folder"
+    return f"was made with {name} {printable(there, 60)}, not {printable(here, 60)}; give the same options, or name another folder"

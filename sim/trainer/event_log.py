@@ -1,0 +1,63 @@
+"""Logs of training for TensorBoard: event files, written by tensorboardX, without its thread, so that an error is seen at once."""
+
+import os
+import time
+from pathlib import Path
+
+from ..data.digits import DataError
+from ..data.printable import printable
+
+__all__ = ["EventLog"]
+
+
+class EventLog:
+    """An event file in a folder, which is made when it is not there.
+
+    Parameters
+    ----------
+    folder : path
+    first : int
+        Number of the first step that will be logged; what older files of the folder have from there on does not count any more.
+
+    Raises
+    ------
+    sim.data.digits.DataError
+        One line, if the file can't be made, or the package is not there.
+    """
+
+    def __init__(self, folder, first):
+        try:
+            from tensorboardX import event_file_writer, summary
+            from tensorboardX.proto import event_pb2
+        except ImportError as error:
+            raise DataError(f"logs are written by the package tensorboardX, which can't be imported ({error}): "
+                            "pip install tensorboardX, or train without --log") from None
+        self._events, self._scalar = event_pb2, summary.scalar
+        self._folder = Path(folder)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = event_file_writer.EventsWriter(str(self._folder / "events"), f".{os.getpid()}")
+            session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._file.write_event(event_pb2.Event(wall_time=time.time(), step=first, session_log=session))
+            self._file.flush()
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def add(self, step, **values):
+        """Numbers by name, at a step."""
+        for name, value in values.items():
+            summary = self._scalar(name.replace("_", " "), value)
+            try:
+                self._file.write_event(self._events.Event(wall_time=time.time(), step=step, summary=summary))
+            except OSError as error:
+                raise self._failed(error) from None
+
+    def flush(self):
+        """Puts what was added on the disk."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error):
+        return DataError(f"{printable(self._folder)}: {error.strerror or error}")
