@@ -37,7 +37,9 @@ class Config:
     cell_stages: int = _parameter(3, "Pipeline stages of a cell, 1 to 9. More stages give a faster clock.")
     unified_buffer_depth: int = _parameter(4096, "Vectors in the unified buffer: a power of two, 2 n to 32768.")
     accumulator_depth: int = _parameter(512, "Rows of n binary32 sums: a power of two, n to 32768.")
-    bias_depth: int = _parameter(64, "Rows of n binary32 biases: a power of two, 2 to 32768.")
+    bias_depth: int | None = _parameter(
+        None, "Rows of n binary32 biases: a power of two, 2 to 32768. If not given: 64, with `training` 512."
+    )
     weight_fifo_depth: int | None = _parameter(
         None,
         "Tiles of n x n weights in the weight FIFO: a power of two, 2 to 32768 / n. If not given: 256 / n, at least 8, "
@@ -55,6 +57,11 @@ class Config:
         "0: no TABLE, LOAD_TABLE and MULTIPLY. If not given: 4, at most n.",
     )
     softmax: bool = _parameter(True, "SOFTMAX: softmax over rows on the way out of the accumulators.")
+    training: bool = _parameter(
+        False,
+        "What gradients and updates take beyond inference: SELECT, transposed tiles, a bias row for each row of sums, halves of "
+        "binary32, indices of maxima. Needs `pooling` and `softmax`.",
+    )
 
     def __post_init__(self):
         for entry in fields(self):
@@ -64,7 +71,12 @@ class Config:
         if self.cell_stages not in STAGES:
             raise ConfigError(f"cell_stages must be {STAGES[0]} to {STAGES[-1]}, not {self.cell_stages}")
         widest = min(1024, 16 * self.n)
-        for name, value in (("weight_fifo_depth", max(8, 256 // self.n)), ("bus_width", widest), ("table_lanes", min(4, self.n))):
+        for name, value in (
+            ("bias_depth", 512 if self.training else 64),
+            ("weight_fifo_depth", max(8, 256 // self.n)),
+            ("bus_width", widest),
+            ("table_lanes", min(4, self.n)),
+        ):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if not (_is_power_of_two(self.bus_width) and 32 <= self.bus_width <= widest):
@@ -85,6 +97,9 @@ class Config:
                 raise ConfigError(f"{name} must be a power of two from {low} to {high}, not {value}")
         if self.table_lanes != 0 and not (_is_power_of_two(self.table_lanes) and self.table_lanes <= self.n):
             raise ConfigError(f"table_lanes must be 0 or a power of two up to n = {self.n}, not {self.table_lanes}")
+        missing = [name for name in ("pooling", "softmax") if self.training and not getattr(self, name)]
+        if missing:
+            raise ConfigError(f"training needs {' and '.join(missing)}; switch on what is missing, or training off")
 
     def _check_type(self, entry, value):
         if entry.type is bool:
@@ -143,6 +158,7 @@ _CHANGES = {
     "tiny": {"n": 4, "unified_buffer_depth": 1024, "accumulator_depth": 256},
     "default": {},
     "plain": PLAIN,
+    "training": {"training": True},
     "ulx3s-25f": {"n": 2, "cell_stages": 9, "unified_buffer_depth": 1024, "accumulator_depth": 256, **PLAIN},
     "ulx3s-45f": {"n": 4, "cell_stages": 9, "unified_buffer_depth": 1024, **PLAIN},
     "ulx3s-85f": {"n": 8, "cell_stages": 9, "unified_buffer_depth": 2048, **PLAIN},

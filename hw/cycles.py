@@ -13,7 +13,7 @@ _PRODUCT_WAIT = 6
 _ENTRIES_WAIT = 5
 
 
-def row_cycles(config, opcode, *, table=False, wide=False, window=1):
+def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False):
     """Cycles for which one more row, vector, window or tile keeps an instruction's unit, with a bus that gives a beat a cycle.
 
     Not of MATMUL and SOFTMAX, whose rows are not alike.
@@ -23,12 +23,16 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1):
     config : Config
     opcode : Opcode
     table, wide : bool
-        Whether the function is TABLE, and the format BINARY32.
+        Whether the function is TABLE, and the format BINARY32 or PLANES.
     window : int
         Accumulator rows of a window.
+    half : bool
+        Whether LOAD_BIAS brings one half of its rows.
     """
     if INSTRUCTIONS[opcode].transfer:
-        return INSTRUCTIONS[opcode].vectors(config.n) * config.beats_per_vector
+        return INSTRUCTIONS[opcode].vectors(config.n, {"half": int(half)}) * config.beats_per_vector
+    if opcode is Opcode.SELECT:
+        return 2  # at the vector port: its operand, and its result
     if opcode is Opcode.MULTIPLY:
         return config.n // config.table_lanes + FunctionTable.latency + _PRODUCT_WAIT
     if opcode is Opcode.LOAD_TABLE:
@@ -39,7 +43,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1):
 
 def result_cycles(config, opcode, fields):
     """`(cycles, vectors)` of an instruction of the activation unit: how long it takes if nothing is in its way, and how many
-    vectors it writes.
+    vectors it writes, with the operands of SELECT.
 
     Parameters
     ----------
@@ -47,8 +51,10 @@ def result_cycles(config, opcode, fields):
         Of the instruction, by name; those that are missing are 0.
     """
     assert INSTRUCTIONS[opcode].unit is Unit.ACTIVATE
-    wide, table = fields.get("format") is Format.BINARY32, fields.get("function") is Function.TABLE
-    height = 2 if wide else 1
+    height, table = fields.get("format", Format.BFLOAT16).height, fields.get("function") is Function.TABLE
+    if opcode is Opcode.SELECT:
+        cycles = fields["rows0"] * fields["rows1"] * row_cycles(config, opcode)
+        return cycles, cycles
     if opcode is Opcode.SOFTMAX:
         rows, tiles = fields["rows"], fields["tiles"]
         values = (tiles - 1) * config.n + fields["lanes"]
@@ -56,7 +62,7 @@ def result_cycles(config, opcode, fields):
     rows, window = fields.get("rows", 0), 1
     if opcode is Opcode.POOL:
         rows, window = fields["rows0"] * fields["rows1"], fields["window0"] * fields["window1"]
-    cycles = rows * row_cycles(config, opcode, table=table, wide=wide, window=window)
+    cycles = rows * row_cycles(config, opcode, table=table, wide=height == 2, window=window)
     return cycles + (FunctionTable.latency + 1 if table else 0), 0 if opcode is Opcode.LOAD_TABLE else rows * height
 
 
@@ -66,7 +72,7 @@ def cycle_texts(config):
         Opcode.HALT: ("-", "until all before it have ended"),
         Opcode.SYNC: ("-", "until all before it have ended"),
         Opcode.LOAD: ("`b` a vector", "the memory's latency later"),
-        Opcode.LOAD_BIAS: ("2 `b` a row", "the memory's latency later"),
+        Opcode.LOAD_BIAS: ("2 `b` a row; `b` with `half`", "the memory's latency later"),
         Opcode.LOAD_WEIGHTS: ("n `b` a tile", "the memory's latency later; a tile then shifts in within n cycles"),
         Opcode.STORE: ("`b` a vector", "with the answer to its last burst; a cycle more between two bursts"),
         Opcode.MATMUL: (
@@ -77,7 +83,7 @@ def cycle_texts(config):
             ),
         ),
         Opcode.ACTIVATE: (
-            "1 a row, 2 as BINARY32; n / `table_lanes` times that with TABLE",
+            "1 a row, 2 as BINARY32 or PLANES; n / `table_lanes` times that with TABLE",
             f"3 cycles later; {3 + FunctionTable.latency + 1} with TABLE",
         ),
         Opcode.POOL: (
@@ -93,4 +99,5 @@ def cycle_texts(config):
         ),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + _PRODUCT_WAIT} a vector", "with it"),
         Opcode.LOAD_TABLE: (f"n + {_ENTRIES_WAIT} a vector", "with it"),
+        Opcode.SELECT: ("2 a row", "4 cycles later"),
     }

@@ -281,7 +281,9 @@ class Tpu(wiring.Component):
             registers.bias_depth.eq(config.bias_depth),
             registers.weight_fifo_depth.eq(config.weight_fifo_depth),
             registers.features.eq(
-                REGISTER["features"].pack(pooling=config.pooling, softmax=config.softmax, table_lanes=config.table_lanes)
+                REGISTER["features"].pack(
+                    pooling=config.pooling, softmax=config.softmax, training=config.training, table_lanes=config.table_lanes
+                )
             ),
             registers.status.eq(REGISTER["status"].pack(running=run.active, done=run.done, fault=run.faulted, quiet=run.quiet)),
             registers.interrupt.eq(REGISTER["interrupt"].pack(enable=run.enabled, pending=run.pending)),

@@ -23,7 +23,7 @@ def step_layout(activate):
             "row": activate["row"].shape,
             "task": Task,
             "function": Function,
-            "format": Format,
+            "format": activate["format"].shape,
             "lanes": activate["lanes"].shape,
             "slot": activate["tag"].shape["slot"].shape,
         }

@@ -3,7 +3,7 @@
 from amaranth import Cat
 from amaranth.lib import data
 
-from ..spec.isa import INSTRUCTIONS, Opcode, exists, layout
+from ..spec.isa import layout, records
 
 __all__ = ["InstructionWord"]
 
@@ -20,8 +20,8 @@ class InstructionWord:
     def __init__(self, config, word):
         self.config, self.bits, self.opcode = config, word, word[:8]
         #: Opcode to its record, and to its view of the word.
-        self.records = {opcode: INSTRUCTIONS[opcode] for opcode in Opcode if exists(config, opcode)}
-        self._views = {opcode: data.View(layout(opcode), word) for opcode in self.records}
+        self.records = records(config)
+        self._views = {opcode: data.View(layout(record), word) for opcode, record in self.records.items()}
 
     def __getitem__(self, opcode):
         return self._views[opcode]

@@ -32,6 +32,11 @@ class Field:
         Without the full stop.
     count : bool
         Whether a value of 0 is refused (LENGTH).
+    codes : tuple of enum members
+        The values that are not refused (ILLEGAL), of those that the core has; none: all are allowed.
+    needs : str or None
+        Field of :class:`hw.config.Config` without which only the lowest `plain` bits are there; the others are reserved.
+    plain : int
     """
 
     name: str
@@ -39,10 +44,16 @@ class Field:
     width: int
     meaning: str
     count: bool = False
+    codes: tuple = ()
+    needs: str | None = None
+    plain: int = 0
 
     @property
     def text(self):
-        return f"{self.meaning}{'; not 0' if self.count else ''}."
+        text = f"{self.meaning}{'; not 0' if self.count else ''}."
+        if self.needs and self.plain:
+            return f"{text} Without `{self.needs}`, {self.plain} bit."
+        return f"{text} Only in a core with `{self.needs}`." if self.needs else text
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,8 @@ class Span:
     """Rows of one memory on the chip that an instruction touches.
 
     It begins in row `base`. From there, and from all rows that the `loops` lead to from there, it takes the product of `rows`
-    rows, one behind the other. What is checked and interlocked is everything between the first row and the last.
+    rows, one behind the other. What is checked and interlocked is everything between the first row and the last. A field that
+    is missing counts as 0.
 
     Attributes
     ----------
@@ -65,7 +77,11 @@ class Span:
     loops : tuple of (str, str)
         Fields with the rounds of a loop, and with the rows from one round to the next.
     tall : bool
-        Whether `rows` counts results, of which one takes two rows as BINARY32.
+        Whether `rows` counts results, of which one takes as many rows as the format says.
+    step : str or None
+        Field with the rows from one of `rows`, which is one field, to the next; 0: they lie one behind the other.
+    slide : (str, tuple of str) or None
+        Field; where it is 1, the rows are taken once for each of the product of the fields that follow, each time a row later.
     only_if : str or None
         Field that is 0 where nothing of this is touched.
     """
@@ -76,6 +92,8 @@ class Span:
     rows: tuple = ()
     loops: tuple = ()
     tall: bool = False
+    step: str | None = None
+    slide: tuple | None = None
     only_if: str | None = None
 
     def is_touched(self, values):
@@ -84,7 +102,10 @@ class Span:
 
     def length(self, values):
         """Rows from the first to the last, both included."""
-        together = prod(values[name] for name in self.rows) * (2 if self.tall and values["format"].value else 1)
+        height, rows = values["format"].height if self.tall else 1, prod(values[name] for name in self.rows)
+        together = height + (rows - 1) * (values.get(self.step) or height)
+        if self.slide and values.get(self.slide[0]):
+            together += prod(values[name] for name in self.slide[1]) - 1
         return together + sum((values[count] - 1) * values[stride] for count, stride in self.loops)
 
 
@@ -98,10 +119,13 @@ class Transfer:
         Of host memory: `r` read, `w` written.
     vectors : int or None
         None: n of them, a tile.
+    half : str or None
+        Field; where it is not 0, half of them.
     """
 
     use: str
     vectors: int | None
+    half: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +143,8 @@ class Instruction:
     transfer : Transfer or None
     task : Task or None
         What the activation unit does, if not results of sums.
+    excluded : tuple of tuples of (str, enum member)
+        Fields and codes that may not stand together (ILLEGAL).
     needs : str or None
         Field of :class:`hw.config.Config` without which a core does not have the instruction.
     """
@@ -129,6 +155,7 @@ class Instruction:
     spans: tuple = ()
     transfer: Transfer | None = None
     task: enum.Enum | None = None
+    excluded: tuple = ()
     needs: str | None = None
 
     @property
@@ -153,8 +180,11 @@ class Instruction:
     def spans_of(self, space):
         return [span for span in self.spans if span.space == space]
 
-    def vectors(self, n):
-        """Vectors that one of `rows` moves from or to host memory."""
+    def vectors(self, n, values=None):
+        """Vectors that one of `rows` moves from or to host memory. `values` : fields of the instruction, by name; those that are
+        missing are 0."""
         if self.transfer is None:
             return 0
-        return n if self.transfer.vectors is None else self.transfer.vectors
+        vectors = n if self.transfer.vectors is None else self.transfer.vectors
+        half = (values or {}).get(self.transfer.half, 0)
+        return vectors // 2 if getattr(half, "value", half) else vectors

@@ -2,8 +2,12 @@
 instruction-level model and the datasheet.
 """
 
+import functools
+from dataclasses import replace
+
 from amaranth.lib import data, enum
 
+from .codes import REGION_WRITABLE, Condition, Fault, Format, Function, Half, Opcode, Region, Task
 from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Transfer, Unit
 
 __all__ = [
@@ -11,6 +15,8 @@ __all__ = [
     "Task",
     "Function",
     "Format",
+    "Half",
+    "Condition",
     "Region",
     "REGION_WRITABLE",
     "TABLE_ENTRIES",
@@ -22,6 +28,7 @@ __all__ = [
     "space_depth",
     "Fault",
     "exists",
+    "records",
 ]
 
 #: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
@@ -31,87 +38,33 @@ TABLE_ENTRIES = 4096
 TABLE_WORDS = 2 * TABLE_ENTRIES
 
 
-class Opcode(enum.Enum, shape=8):
-    """What an instruction does. 0x00 and 0xFF are illegal, so that empty memory stops the core."""
-
-    HALT = 0x01
-    SYNC = 0x02
-    LOAD = 0x10
-    LOAD_BIAS = 0x11
-    LOAD_WEIGHTS = 0x12
-    STORE = 0x13
-    MATMUL = 0x20
-    ACTIVATE = 0x30
-    POOL = 0x31
-    SOFTMAX = 0x32
-    MULTIPLY = 0x33
-    LOAD_TABLE = 0x34
-
-
-class Task(enum.Enum, shape=2):
-    """What the activation unit does: results of accumulator rows or of windows of them; products; entries of the table."""
-
-    RESULTS = 0
-    MULTIPLY = 1
-    LOAD_TABLE = 2
-
-
-class Function(enum.Enum, shape=4):
-    """Activation function; TABLE: what LOAD_TABLE put into the function table."""
-
-    NONE = 0
-    RELU = 1
-    TABLE = 2
-
-
-class Format(enum.Enum, shape=1):
-    """What ACTIVATE writes: one bfloat16 vector a row, or two vectors that hold `n` binary32, low lanes first."""
-
-    BFLOAT16 = 0
-    BINARY32 = 1
-
-
-class Region(enum.Enum, shape=2):
-    """Window of host memory, placed by the region registers; offsets count bytes from its base."""
-
-    MODEL = 0
-    INPUT = 1
-    OUTPUT = 2
-    SCRATCH = 3
-
-
-#: Whether STORE may write to a region.
-REGION_WRITABLE = {Region.MODEL: False, Region.INPUT: False, Region.OUTPUT: True, Region.SCRATCH: True}
-
-
-class Fault(enum.Enum, shape=4):
-    """Why a run ended early."""
-
-    NONE = 0
-    ILLEGAL = 1
-    ADDRESS = 2
-    LENGTH = 3
-    BUS_READ = 4
-    BUS_WRITE = 5
-    TIMEOUT = 6
-
-
 def _host(rows, region="Region that `offset` counts from"):
     return (
-        Field("region", 8, 2, region),
+        Field("region", 8, 2, region, codes=tuple(Region)),
         Field("rows", 16, 16, rows, count=True),
         Field("offset", 32, 32, "Bytes from the region's base to the first byte; a multiple of the bus beat in bytes"),
     )
 
 
 # The fields that several opcodes share stand at the same place in all of them.
-_FUNCTION = Field("function", 8, 4, "What is done to a sum (Function)")
-_FORMAT = Field("format", 12, 1, "How a result is written (Format)")
+_FUNCTION = Field("function", 8, 4, "What is done to a sum (Function)", codes=tuple(Function))
 _LANES = Field("lanes", 32, 8, "Lanes that keep their value, 1 to n; those above are written as +0")
 _RESULT = Field("buffer", 48, 16, "First row of the unified buffer that is written")
 _SUM = Field("acc", 64, 16, "First accumulator row that is read")
 _LOADED = Field("buffer", 64, 16, "First row of the unified buffer that is written")
 _STORED = Field("buffer", 64, 16, "First row of the unified buffer that is read")
+_STEP = Field(
+    "buffer_step",
+    192,
+    16,
+    "Rows of the unified buffer from one r0's result to the next one's; 0: as many as a result takes",
+    needs="training",
+)
+
+
+def _format(*codes):
+    meaning = f"How a result is written (Format): {', '.join(code.name for code in codes)}"
+    return Field("format", 12, 2, meaning, codes=codes, needs="training", plain=1)
 
 
 def _rows(meaning, name="rows"):
@@ -132,16 +85,30 @@ INSTRUCTIONS = {
     ),
     Opcode.LOAD_BIAS: Instruction(
         unit=Unit.LOAD,
-        effect="Host memory -> bias rows, `rows` rows of n binary32 (4n bytes).",
-        fields=(*_host("Bias rows"), Field("bias", 64, 16, "First bias row that is written")),
-        transfer=Transfer("r", 2),
+        effect="Host memory -> bias rows, `rows` rows of n binary32 (4n bytes), or one half of each of them (2n bytes).",
+        fields=(
+            *_host("Bias rows"),
+            Field(
+                "half",
+                10,
+                2,
+                "What is there of each binary32, and written (Half); the other half stays",
+                codes=tuple(Half),
+                needs="training",
+            ),
+            Field("bias", 64, 16, "First bias row that is written"),
+        ),
+        transfer=Transfer("r", 2, half="half"),
         spans=(Span("bias", "w", "bias", ("rows",)),),
     ),
     Opcode.LOAD_WEIGHTS: Instruction(
         unit=Unit.WEIGHTS,
         effect="Host memory -> weight FIFO, `rows` tiles of 2n*n bytes, n vectors a tile; vector c holds the weights of "
-        "column c, lane r those of row r.",
-        fields=_host("Tiles"),
+        "column c, lane r those of row r; with `transpose` vector r those of row r, lane c those of column c.",
+        fields=(
+            *_host("Tiles"),
+            Field("transpose", 10, 1, "1: the vectors of every tile are its rows. 0: they are its columns", needs="training"),
+        ),
         transfer=Transfer("r", None),
     ),
     Opcode.STORE: Instruction(
@@ -171,6 +138,14 @@ INSTRUCTIONS = {
                 1,
                 "1: every pass uses the weights that are in the array; no tile is taken. 0: every pass takes the next tile",
             ),
+            Field(
+                "bias_rows",
+                10,
+                1,
+                "1: row r = r1*rows0 + r0 of pass (t1, t0) starts from bias[bias + t0 + r]. 0: every row from bias[bias + t0]. "
+                "Without `start` it does not matter",
+                needs="training",
+            ),
             Field("buffer", 16, 16, "Row of the unified buffer of the first vector"),
             Field("rows0", 32, 16, "Vectors in the inner loop of a pass", count=True),
             Field("rows0_stride", 48, 16, "Rows of the unified buffer from one r0 to the next; 0: the same vector again"),
@@ -187,7 +162,8 @@ INSTRUCTIONS = {
                 "bias",
                 208,
                 16,
-                "Bias row of t0 = 0: pass (t1, t0) starts from bias[bias + t0]. Neither used nor checked unless `start`",
+                "Bias row of t0 = 0: pass (t1, t0) starts from bias[bias + t0], or with `bias_rows` from there on. Neither used "
+                "nor checked unless `start`",
             ),
         ),
         spans=(
@@ -203,14 +179,23 @@ INSTRUCTIONS = {
                 ),
             ),
             Span("acc", "w", "acc", ("rows0", "rows1"), (("tiles0", "tiles0_acc_stride"), ("tiles1", "tiles1_acc_stride"))),
-            Span("bias", "r", "bias", ("tiles0",), only_if="start"),
+            Span("bias", "r", "bias", ("tiles0",), slide=("bias_rows", ("rows0", "rows1")), only_if="start"),
         ),
     ),
     Opcode.ACTIVATE: Instruction(
         unit=Unit.ACTIVATE,
         effect="acc[acc + r] -> function -> round -> buffer[buffer + r] (two vectors a row for BINARY32: "
-        "buffer + 2r, buffer + 2r + 1), r < rows.",
-        fields=(_FUNCTION, _FORMAT, _rows("Accumulator rows"), _LANES, _RESULT, _SUM),
+        "buffer + 2r, buffer + 2r + 1), r < rows. As PLANES nothing is rounded: upper halves of binary32 -> buffer[buffer + r], "
+        "lower halves -> buffer[buffer + rows + r]; not with TABLE.",
+        fields=(
+            _FUNCTION,
+            _format(Format.BFLOAT16, Format.BINARY32, Format.PLANES),
+            _rows("Accumulator rows"),
+            _LANES,
+            _RESULT,
+            _SUM,
+        ),
+        excluded=((("function", Function.TABLE), ("format", Format.PLANES)),),
         spans=(Span("buffer", "w", "buffer", ("rows",), tall=True), Span("acc", "r", "acc", ("rows",))),
     ),
     Opcode.POOL: Instruction(
@@ -218,11 +203,12 @@ INSTRUCTIONS = {
         needs="pooling",
         effect="For r1 < rows1, for r0 < rows0: the maximum over w1 < window1, w0 < window0 of acc[acc + r1*rows1_stride + "
         "r0*rows0_stride + w1*window1_stride + w0*window0_stride] -> function -> round -> "
-        "buffer[buffer + r1*buffer_stride + r0] (two vectors for BINARY32: buffer + r1*buffer_stride + 2*r0, and the "
-        "next).",
+        "buffer[buffer + r1*buffer_stride + r0*buffer_step] (two vectors for BINARY32: there, and in the next). As INDEX, what "
+        "is written is the 16-bit number w1*window0 + w0 of the first row of the window that has the maximum, and 255 where RELU "
+        "gives +0; not with TABLE.",
         fields=(
             _FUNCTION,
-            _FORMAT,
+            _format(Format.BFLOAT16, Format.BINARY32, Format.INDEX),
             _rows("Windows of an outer row", "rows0"),
             _LANES,
             _RESULT,
@@ -235,9 +221,11 @@ INSTRUCTIONS = {
             Field("window0_stride", 152, 16, "Accumulator rows from one w0 to the next"),
             Field("window1", 168, 8, "Rows of a window", count=True),
             Field("window1_stride", 176, 16, "Accumulator rows from one w1 to the next"),
+            _STEP,
         ),
+        excluded=((("function", Function.TABLE), ("format", Format.INDEX)),),
         spans=(
-            Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), tall=True),
+            Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), tall=True, step="buffer_step"),
             Span("acc", "r", "acc", loops=tuple((name, f"{name}_stride") for name in ("rows0", "rows1", "window0", "window1"))),
         ),
     ),
@@ -248,7 +236,7 @@ INSTRUCTIONS = {
         "`lanes` and the others n -> buffer[buffer + t*buffer_stride + r] (two vectors for BINARY32: buffer + "
         "t*buffer_stride + 2*r, and the next), in both formats rounded to bfloat16.",
         fields=(
-            _FORMAT,
+            _format(Format.BFLOAT16, Format.BINARY32),
             _rows("Rows of values"),
             Field(
                 "lanes",
@@ -313,7 +301,37 @@ INSTRUCTIONS = {
         ),
         spans=(Span("buffer", "r", "buffer", ("rows",)), Span("table", "w", "word", ("rows",))),
     ),
+    Opcode.SELECT: Instruction(
+        unit=Unit.ACTIVATE,
+        needs="training",
+        effect="For r1 < rows1, for r0 < rows0: round(acc[acc + r1*rows1_stride + r0*rows0_stride]) where `condition` holds for "
+        "buffer[operand + r1*operand_stride + r0], +0 in the other lanes -> buffer[buffer + r1*buffer_stride + "
+        "r0*buffer_step]. POSITIVE holds for bfloat16 above 0, infinity too, but neither NaN nor what counts as 0. A result may "
+        "go to its own operand's place; to that of another one, what comes is undefined.",
+        fields=(
+            Field("condition", 8, 1, "In which lanes a sum is kept (Condition)", codes=tuple(Condition)),
+            _rows("Rounds of the inner loop", "rows0"),
+            Field("number", 32, 8, "What the low byte of an operand is compared with by EQUAL"),
+            _RESULT,
+            _SUM,
+            Field("rows0_stride", 80, 16, "Accumulator rows from one r0 to the next"),
+            Field("rows1", 96, 16, "Rounds of the outer loop", count=True),
+            Field("rows1_stride", 112, 16, "Accumulator rows from one r1 to the next"),
+            Field("buffer_stride", 128, 16, "Rows of the unified buffer from one r1's results to the next one's"),
+            Field("operand", 144, 16, "First row of the unified buffer of the operands"),
+            Field("operand_stride", 160, 16, "Rows of the unified buffer from one r1's operands to the next one's"),
+            _STEP,
+        ),
+        spans=(
+            Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), step="buffer_step"),
+            Span("buffer", "r", "operand", ("rows0",), (("rows1", "operand_stride"),)),
+            Span("acc", "r", "acc", loops=(("rows0", "rows0_stride"), ("rows1", "rows1_stride"))),
+        ),
+    ),
 }
+
+#: What a code needs, a field of :class:`hw.config.Config`; of opcodes their records say it.
+_NEEDS = {Function.TABLE: "table_lanes", Format.PLANES: "training", Format.INDEX: "training"}
 
 
 def space_depth(config, space):
@@ -327,19 +345,33 @@ def space_depth(config, space):
 
 
 def exists(config, code):
-    """Whether a core has this Opcode or Function."""
-    needs = INSTRUCTIONS[code].needs if isinstance(code, Opcode) else "table_lanes" if code is Function.TABLE else None
+    """Whether a core has this code of a field, or Opcode."""
+    needs = INSTRUCTIONS[code].needs if isinstance(code, Opcode) else _NEEDS.get(code)
     return needs is None or bool(getattr(config, needs))
 
 
-def layout(opcode):
-    """Amaranth layout of an instruction word of this opcode."""
+def _narrowed(config, field):
+    width = field.width if field.needs is None or getattr(config, field.needs) else field.plain
+    return replace(field, width=width, codes=tuple(code for code in field.codes if exists(config, code)))
+
+
+@functools.cache
+def records(config):
+    """Opcode to its :class:`Instruction` as a core has it: without the opcodes, fields, bits and codes that it lacks."""
+    return {
+        opcode: replace(
+            record, fields=tuple(field for field in (_narrowed(config, field) for field in record.fields) if field.width)
+        )
+        for opcode, record in INSTRUCTIONS.items()
+        if exists(config, opcode)
+    }
+
+
+def layout(record):
+    """Amaranth layout of the word of an instruction."""
     return data.FlexibleLayout(
         INSTRUCTION_WIDTH,
-        {
-            "opcode": data.Field(8, 0),
-            **{field.name: data.Field(field.width, field.first) for field in INSTRUCTIONS[opcode].fields},
-        },
+        {"opcode": data.Field(8, 0), **{field.name: data.Field(field.width, field.first) for field in record.fields}},
     )
 
 
@@ -363,16 +395,24 @@ def encode(opcode, **values):
     return word
 
 
-def decode(word):
-    """`(opcode, fields)` of a 256-bit word.
+def decode(word, config=None):
+    """`(opcode, fields)` of a 256-bit word. Fields that the core lacks are 0.
+
+    Parameters
+    ----------
+    word : int
+    config : Config or None
+        The core. None: one that has everything.
 
     Raises
     ------
     ValueError
         For an opcode that does not exist, or a reserved bit that is set.
     """
-    opcode = Opcode(word & 0xFF)
-    instruction = INSTRUCTIONS[opcode]
-    if word & instruction.reserved:
-        raise ValueError(f"{opcode.name}: reserved bits {word & instruction.reserved:#x} are set")
-    return opcode, {field.name: word >> field.first & (1 << field.width) - 1 for field in instruction.fields}
+    opcode, known = Opcode(word & 0xFF), INSTRUCTIONS if config is None else records(config)
+    if opcode not in known:
+        raise ValueError(f"{opcode.name}: this core does not have it")
+    reserved = word & known[opcode].reserved
+    if reserved:
+        raise ValueError(f"{opcode.name}: reserved bits {reserved:#x} are set")
+    return opcode, {field.name: word >> field.first & (1 << field.width) - 1 for field in INSTRUCTIONS[opcode].fields}

@@ -100,7 +100,7 @@ def activate_layout(config):
         {
             "tag": tag_layout(config),
             "function": Function,
-            "format": Format,
+            "format": Format if config.training else 1,
             "rows": max(acc, row) + 1 if config.pooling or config.table_lanes else acc + 1,
             "lanes": bits_for(config.n),
             "row": row,

@@ -73,6 +73,7 @@ def _registers():
     yield Register("weight_fifo_depth", 0x018, "ro", "Tiles.")
     yield Register("features", 0x01C, "ro", "What the core can do beyond the rest.", {
         "pooling": (0, 1, "POOL"), "softmax": (1, 1, "SOFTMAX"),
+        "training": (2, 1, "SELECT, and the fields, formats and codes that need `training`"),
         "table_lanes": (8, 8, "lanes of a vector that the function table serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY")})
     yield Register("control", 0x020, "w1", "Commands.", {
         "start": (0, 1, "starts a run; ignored while one runs, and after a fault until a reset"),

@@ -187,7 +187,7 @@ def random_operation(rng, config):
             op["operand"] = max(0, min(depth - rows, op["row"] - rng.randrange(3)))
         return op | ({"single": ones(rows)} if config.pooling else {})
 
-    format_ = op["format"] = rng.choice(list(Format))
+    format_ = op["format"] = rng.choice((Format.BFLOAT16, Format.BINARY32))
     op["function"] = rng.choice([function for function in Function if exists(config, function)])
     wide = 1 if format_ == Format.BFLOAT16 else 2
     if config.pooling and kind < 0.7:

@@ -89,7 +89,8 @@ def accesses(opcode, fields, vector_bytes):
         if span.is_touched(fields):
             yield span.space, fields[span.base], span.length(fields), span.use == "w"
     if record.transfer and fields.get("region") is Region.SCRATCH:
-        yield "scratch", fields["offset"] // vector_bytes, fields["rows"], record.transfer.use == "w"
+        vectors = fields["rows"] * record.vectors(vector_bytes // 2, fields)
+        yield "scratch", fields["offset"] // vector_bytes, vectors, record.transfer.use == "w"
 
 
 class Ring:

@@ -24,7 +24,7 @@ def check_regions(sizes):
 def host_vectors(ops, use, n):
     """Vectors that instructions read from host memory (`use` r) or write to it (w)."""
     records = ((op, INSTRUCTIONS[op.opcode]) for op in ops)
-    return sum(op.rows * record.vectors(n) for op, record in records if record.transfer and record.transfer.use == use)
+    return sum(op.rows * record.vectors(n, op.fields) for op, record in records if record.transfer and record.transfer.use == use)
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ class _Run:
         """Hands an operation to its unit."""
         if unit == LOAD:
             self.load_bias = op.opcode is Opcode.LOAD_BIAS
-            self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n)
+            self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n, op.fields)
         elif unit == WEIGHTS:
             self.tiles_wanted += op.rows
             self.segments.append(self.tiles_wanted)

@@ -9,9 +9,11 @@ from amaranth_tpu.hw.spec.isa import (
     INSTRUCTIONS,
     REGION_WRITABLE,
     TABLE_WORDS,
+    Condition,
     Fault,
     Format,
     Function,
+    Half,
     Opcode,
     Region,
     decode,
@@ -19,7 +21,7 @@ from amaranth_tpu.hw.spec.isa import (
     space_depth,
 )
 
-from .arithmetic import activate, bfloat16, matmul, multiply, ordered, to_bfloat16
+from .arithmetic import activate, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
 from .progress import Progress, touched
 from .softmax import softmax
 from .table_lookup import Table, lookup
@@ -27,8 +29,8 @@ from .table_lookup import Table, lookup
 __all__ = ["Machine", "MachineFault"]
 
 _ACTIVATION = {Function.NONE: "none", Function.RELU: "relu"}
-#: Fields that hold the code of something.
-_CODES = {"region": Region, "function": Function, "format": Format}
+#: What INDEX says of a window of which RELU leaves nothing.
+_NOTHING = 255
 #: Opcode to what does it, a method of :class:`Machine` that takes the instruction's fields.
 _EFFECTS = {}
 
@@ -39,11 +41,6 @@ def _effect(opcode):
         return method
 
     return of
-
-
-def _height(format):
-    """Vectors that a result takes."""
-    return 2 if format is Format.BINARY32 else 1
 
 
 class MachineFault(Exception):
@@ -109,18 +106,21 @@ class Machine:
     def check(self, word, pc):
         """`(opcode, fields)` of an instruction that the core executes, with the codes of its fields. Raises MachineFault."""
         try:
-            opcode, fields = decode(word)
-            codes = {name: code(fields[name]) for name, code in _CODES.items() if name in fields}
+            opcode, fields = decode(word, self.config)
         except ValueError:
             raise MachineFault(Fault.ILLEGAL, pc) from None
-        if not (
-            exists(self.config, opcode)
-            and exists(self.config, codes.get("function"))
-            and 1 <= fields.get("lanes", 1) <= self.config.n
+        record = INSTRUCTIONS[opcode]
+        for field in record.fields:
+            if field.codes:
+                codes = {code.value: code for code in field.codes if exists(self.config, code)}
+                fields[field.name] = codes.get(fields[field.name])
+        if (
+            None in fields.values()
+            or any(all(fields[name] is code for name, code in excluded) for excluded in record.excluded)
+            or not 1 <= fields.get("lanes", 1) <= self.config.n
         ):
             raise MachineFault(Fault.ILLEGAL, pc)
-        fields |= codes
-        if not all(fields[name] for name in INSTRUCTIONS[opcode].counts):
+        if not all(fields[name] for name in record.counts):
             raise MachineFault(Fault.LENGTH, pc)
         if not (self._host_is_inside(opcode, fields) and self._spans_are_inside(opcode, fields)):
             raise MachineFault(Fault.ADDRESS, pc)
@@ -138,7 +138,7 @@ class Machine:
         )
 
     def _host_bytes(self, opcode, fields):
-        return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(self.config.n) * self.config.vector_bytes
+        return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(self.config.n, fields) * self.config.vector_bytes
 
     def _spans_are_inside(self, opcode, fields):
         for span in INSTRUCTIONS[opcode].spans:
@@ -149,23 +149,30 @@ class Machine:
 
     # Instructions
 
-    def _read(self, opcode, region, offset, rows, dtype):
-        data = memoryview(self.regions[region])[offset : offset + self._host_bytes(opcode, {"rows": rows})]
-        return np.frombuffer(data, dtype).reshape(-1, self.config.n)
+    def _read(self, region, offset, rows, dtype="<u2"):
+        """Rows of n numbers from host memory."""
+        count = rows * self.config.n
+        return np.frombuffer(self.regions[region], dtype, count, offset).reshape(rows, self.config.n)
 
     @_effect(Opcode.LOAD)
     def _load(self, region, offset, rows, buffer):
-        self.buffer[buffer : buffer + rows] = self._read(Opcode.LOAD, region, offset, rows, "<u2")
+        self.buffer[buffer : buffer + rows] = self._read(region, offset, rows)
 
     @_effect(Opcode.LOAD_BIAS)
-    def _load_bias(self, region, offset, rows, bias):
-        self.bias[bias : bias + rows] = self._read(Opcode.LOAD_BIAS, region, offset, rows, "<u4")
+    def _load_bias(self, region, offset, rows, half, bias):
+        places = self.bias[bias : bias + rows]
+        if half is Half.WHOLE:
+            places[:] = self._read(region, offset, rows, "<u4")
+        elif half is Half.UPPER:
+            places[:] = self._read(region, offset, rows).astype(np.uint32) << np.uint32(16) | places & np.uint32(0xFFFF)
+        else:
+            places[:] = self._read(region, offset, rows) | places & np.uint32(0xFFFF0000)
 
     @_effect(Opcode.LOAD_WEIGHTS)
-    def _load_weights(self, region, offset, rows):
+    def _load_weights(self, region, offset, rows, transpose):
         n = self.config.n
-        vectors = self._read(Opcode.LOAD_WEIGHTS, region, offset, rows, "<u2")
-        self._tiles.append(vectors.reshape(rows, n, n).swapaxes(1, 2).copy())
+        vectors = self._read(region, offset, rows * n).reshape(rows, n, n)
+        self._tiles.append((vectors if transpose else vectors.swapaxes(1, 2)).copy())
 
     @_effect(Opcode.STORE)
     def _store(self, region, offset, rows, buffer):
@@ -190,6 +197,7 @@ class Machine:
         self,
         start,
         keep,
+        bias_rows,
         buffer,
         rows0,
         rows0_stride,
@@ -227,26 +235,29 @@ class Machine:
                 tiles.reshape(depth, columns, -1),
                 acc + t1 * tiles1_acc_stride + t0 * tiles0_acc_stride,
                 tiles0_acc_stride,
-                self.bias[bias + t0 : bias + t0 + columns] if start else None,
+                self.bias[bias + t0 + np.arange(columns) + bias_rows * np.arange(rows)[:, None]] if start else None,
             )
 
-    def _add_passes(self, operands, operand_stride, tiles, acc, acc_stride, bias):
-        """acc[c] (+)= sum over d of buffer[operands + d * stride] @ tiles[d, c], in the order of d."""
+    def _add_passes(self, operands, operand_stride, tiles, acc, acc_stride, first):
+        """acc[c] = `first` + sum over d of buffer[operands + d * stride] @ tiles[d, c], in the order of d. `first` : bits
+        (rows, columns, n); None: what the accumulators hold."""
         n, (depth, columns), rows = self.config.n, tiles.shape[:2], len(operands)
         x = self.buffer[(operands[:, None] + operand_stride * np.arange(depth)).ravel()].reshape(rows, depth * n)
         w = tiles.reshape(depth, columns, n, n).transpose(0, 2, 1, 3).reshape(depth * n, columns * n)
         places = (acc + acc_stride * np.arange(columns) + np.arange(rows)[:, None]).ravel()
-        first = (
-            np.broadcast_to(bias.reshape(1, -1), (rows, columns * n))
-            if bias is not None
-            else self.sums[places].reshape(rows, columns * n)
-        )
+        first = (self.sums[places] if first is None else first).reshape(rows, columns * n)
         sums = matmul(x.view(bfloat16), np.ascontiguousarray(w).view(bfloat16), np.ascontiguousarray(first).view(np.float32))
         self.sums[places] = np.ascontiguousarray(sums).view(np.uint32).reshape(-1, n)
 
     @_effect(Opcode.ACTIVATE)
     def _activate(self, function, format, rows, lanes, buffer, acc):
-        self._write_results(self.sums[acc : acc + rows], function, format, lanes, buffer + _height(format) * np.arange(rows))
+        if format is Format.PLANES:
+            places = buffer + np.arange(rows)
+            values = self._results(self.sums[acc : acc + rows], function, lanes)
+            self.buffer[places], self.buffer[places + rows] = values >> np.uint32(16), values & np.uint32(0xFFFF)
+        else:
+            places = buffer + format.height * np.arange(rows)
+            self._write_results(self.sums[acc : acc + rows], function, format, lanes, places)
 
     @_effect(Opcode.POOL)
     def _pool(
@@ -265,20 +276,29 @@ class Machine:
         window0_stride,
         window1,
         window1_stride,
+        buffer_step,
     ):
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
         first = (acc + outer * rows1_stride + inner * rows0_stride).ravel()
-        largest = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32)
-        for place in sorted({w1 * window1_stride + w0 * window0_stride for w1 in range(window1) for w0 in range(window0)}):
-            largest = np.maximum(largest, ordered(self.sums[first + place].view(np.int32)))
+        window = np.arange(window1)[:, None] * window1_stride + np.arange(window0) * window0_stride
+        _, numbers = np.unique(window, return_index=True)  # of rows that come more than once, the first
+        largest, index = np.full((len(first), self.config.n), np.iinfo(np.int32).min, np.int32), None
+        for number in sorted(numbers.tolist()):
+            values = ordered(self.sums[first + window.flat[number]].view(np.int32))
+            index = np.zeros(values.shape, np.uint16) if index is None else np.where(values > largest, np.uint16(number), index)
+            largest = np.maximum(largest, values)
         sums = ordered(largest).view(np.uint32)
-        places = (buffer + outer * buffer_stride + _height(format) * inner).ravel()
-        self._write_results(sums, function, format, lanes, places)
+        places = (buffer + outer * buffer_stride + (buffer_step or format.height) * inner).ravel()
+        if format is Format.INDEX:
+            nothing = (function is Function.RELU) & (relu(sums) == 0)
+            self.buffer[places] = np.where(np.arange(self.config.n) < lanes, np.where(nothing, _NOTHING, index), 0)
+        else:
+            self._write_results(sums, function, format, lanes, places)
 
     @_effect(Opcode.SOFTMAX)
     def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
         n = self.config.n
-        height = _height(format)
+        height = format.height
         for row in range(rows):  # a later row writes over an earlier one
             count = n * (tiles - 1) + lanes
             values = np.zeros(n * tiles, np.uint32)
@@ -287,13 +307,17 @@ class Machine:
             places = buffer + row * height + np.arange(tiles) * buffer_stride
             self._write_results(values, Function.NONE, format, n, places)
 
-    def _write_results(self, sums, function, format, lanes, places):
-        """Function, rounding and lanes of sums (rows, n); row r goes to buffer[places[r]], a later one over an earlier one."""
+    def _results(self, sums, function, lanes):
+        """Function and lanes of sums (rows, n): binary32 bits."""
         if function is Function.TABLE:
             values = lookup(sums, self.table).astype(np.uint32) << np.uint32(16)
         else:
             values = np.asarray(activate(np.ascontiguousarray(sums).view(np.float32), _ACTIVATION[function])).view(np.uint32)
-        values = np.where(np.arange(self.config.n) < lanes, values, np.uint32(0))
+        return np.where(np.arange(self.config.n) < lanes, values, np.uint32(0))
+
+    def _write_results(self, sums, function, format, lanes, places):
+        """Results of sums (rows, n) in a format; row r goes to buffer[places[r]], a later one over an earlier one."""
+        values = self._results(sums, function, lanes)
         if format is Format.BINARY32:
             halves = values.astype("<u4").view("<u2").reshape(len(values), 2, -1)
             self.buffer[np.stack([places, places + 1], axis=1)] = halves
@@ -305,6 +329,32 @@ class Machine:
         for row in range(rows):
             values = to_bfloat16(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
             self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, values, np.uint16(0))
+
+    @_effect(Opcode.SELECT)
+    def _select(
+        self,
+        condition,
+        rows0,
+        number,
+        buffer,
+        acc,
+        rows0_stride,
+        rows1,
+        rows1_stride,
+        buffer_stride,
+        operand,
+        operand_stride,
+        buffer_step,
+    ):
+        outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
+        values = to_bfloat16(self.sums[(acc + outer * rows1_stride + inner * rows0_stride).ravel()])
+        operands = self.buffer[(operand + outer * operand_stride + inner).ravel()]
+        if condition is Condition.POSITIVE:  # a subnormal counts as 0, and a NaN is above nothing
+            kept = (operands >= 0x0080) & (operands <= 0x7F80)
+        else:
+            kept = operands & np.uint16(0xFF) == number
+        places = (buffer + outer * buffer_stride + (buffer_step or 1) * inner).ravel()
+        self.buffer[places] = np.where(kept, values, np.uint16(0))
 
     @_effect(Opcode.LOAD_TABLE)
     def _load_table(self, linear_low, linear_high, rows, first, buffer, word):

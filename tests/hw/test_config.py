@@ -31,6 +31,9 @@ from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError, from_pre
         ({"table_lanes": 3}, "table_lanes must be 0 or a power of two up to n = 16, not 3"),
         ({"table_lanes": 32}, "table_lanes"),
         ({"table_lanes": -1}, "table_lanes"),
+        ({"training": 2}, "training must be True or False, not 2"),
+        ({"training": True, "pooling": False}, "training needs pooling; switch on"),
+        ({"training": True, **PLAIN}, "training needs pooling and softmax; switch on what is missing, or training off"),
     ],
 )
 def test_refused(changes, said):
@@ -59,6 +62,13 @@ def test_presets():
     assert PRESETS["plain"] == Config(**PLAIN) == Config(pooling=0, table_lanes=0, softmax=0)
     for name in ("plain", "ulx3s-25f", "ulx3s-45f", "ulx3s-85f"):
         assert (PRESETS[name].pooling, PRESETS[name].table_lanes, PRESETS[name].softmax) == (False, 0, False)
+
+
+def test_training_wants_more_biases():
+    assert (Config().bias_depth, Config(training=True).bias_depth) == (64, 512)
+    assert Config(training=True, bias_depth=64).bias_depth == Config(bias_depth=64).bias_depth == 64
+    assert PRESETS["training"] == Config(training=1)
+    assert [name for name, config in PRESETS.items() if config.training] == ["training"]
 
 
 def test_changed_presets():

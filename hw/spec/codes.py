@@ -1,0 +1,95 @@
+"""The codes of an instruction set's fields: what a number in an instruction word, or in a register, stands for."""
+
+from amaranth.lib import enum
+
+__all__ = ["Opcode", "Task", "Function", "Format", "Half", "Condition", "Region", "REGION_WRITABLE", "Fault"]
+
+
+class Opcode(enum.Enum, shape=8):
+    """What an instruction does. 0x00 and 0xFF are illegal, so that empty memory stops the core."""
+
+    HALT = 0x01
+    SYNC = 0x02
+    LOAD = 0x10
+    LOAD_BIAS = 0x11
+    LOAD_WEIGHTS = 0x12
+    STORE = 0x13
+    MATMUL = 0x20
+    ACTIVATE = 0x30
+    POOL = 0x31
+    SOFTMAX = 0x32
+    MULTIPLY = 0x33
+    LOAD_TABLE = 0x34
+    SELECT = 0x35
+
+
+class Task(enum.Enum, shape=2):
+    """What the activation unit does: results of accumulator rows or of windows of them; products; entries of the table."""
+
+    RESULTS = 0
+    MULTIPLY = 1
+    LOAD_TABLE = 2
+
+
+class Function(enum.Enum, shape=4):
+    """Activation function; TABLE: what LOAD_TABLE put into the function table."""
+
+    NONE = 0
+    RELU = 1
+    TABLE = 2
+
+
+class Format(enum.Enum, shape=2):
+    """What is written of a row of results. BFLOAT16: one vector, rounded. BINARY32: two vectors that hold `n` binary32, low lanes
+    first. PLANES: the upper halves of the binary32 in one vector, cut off, and their lower halves in another. INDEX: one vector,
+    of the numbers of the largest rows of windows."""
+
+    BFLOAT16 = 0
+    BINARY32 = 1
+    PLANES = 2
+    INDEX = 3
+
+    @property
+    def height(self):
+        """Vectors that a result takes."""
+        return 2 if self in (Format.BINARY32, Format.PLANES) else 1
+
+
+class Half(enum.Enum, shape=2):
+    """What LOAD_BIAS writes of every binary32 of a bias row."""
+
+    WHOLE = 0
+    UPPER = 1
+    LOWER = 2
+
+
+class Condition(enum.Enum, shape=1):
+    """In which lanes SELECT keeps a sum: where the operand, a bfloat16, is above 0, or where its low byte is `number`."""
+
+    POSITIVE = 0
+    EQUAL = 1
+
+
+class Region(enum.Enum, shape=2):
+    """Window of host memory, placed by the region registers; offsets count bytes from its base."""
+
+    MODEL = 0
+    INPUT = 1
+    OUTPUT = 2
+    SCRATCH = 3
+
+
+#: Whether STORE may write to a region.
+REGION_WRITABLE = {Region.MODEL: False, Region.INPUT: False, Region.OUTPUT: True, Region.SCRATCH: True}
+
+
+class Fault(enum.Enum, shape=4):
+    """Why a run ended early."""
+
+    NONE = 0
+    ILLEGAL = 1
+    ADDRESS = 2
+    LENGTH = 3
+    BUS_READ = 4
+    BUS_WRITE = 5
+    TIMEOUT = 6

@@ -1,0 +1,65 @@
+"""Short programs for the tests of the instruction-level model, and what a pass makes of its operands, cell by cell."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Opcode, Region, encode
+from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
+
+__all__ = ["HALT", "program", "machine_of", "random_bfloat16", "random_binary32", "cell_by_cell", "fault_in"]
+
+HALT = (Opcode.HALT, {})
+
+
+def program(config, *words):
+    """Image of a program of instruction words, each an int or an opcode and its fields."""
+    words = [word if isinstance(word, int) else encode(word[0], **word[1]) for word in words]
+    return b"".join(word.to_bytes(config.instruction_bytes, "little") for word in words)
+
+
+def machine_of(config, words, model_data=b"", scratch=4096, **regions):
+    """A machine with a program, and all regions but INPUT, unless they are given by name."""
+    return Machine(
+        config,
+        {
+            Region.MODEL: program(config, *words) + model_data,
+            Region.OUTPUT: bytearray(256),
+            Region.SCRATCH: bytearray(scratch),
+            **{Region[name]: data for name, data in regions.items()},
+        },
+    )
+
+
+def random_bfloat16(rng, shape):
+    """Bits of numbers of every kind, infinities, NaN and subnormals included."""
+    bits = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
+    return np.where(rng.random(shape) < 0.9, rng.normal(size=shape).astype(bfloat16).view(np.uint16), bits)
+
+
+def random_binary32(rng, shape):
+    """Bits of usual numbers."""
+    return rng.normal(size=shape).astype(np.float32).view(np.uint32)
+
+
+def cell_by_cell(x, tile, acc):
+    """One pass, one multiply-accumulate at a time: sums run down the rows k of the tile."""
+    acc = acc.copy()
+    for row in range(len(x)):
+        for column in range(tile.shape[1]):
+            for k in range(len(tile)):
+                acc[row, column] = golden.multiply_accumulate(acc[row, column], x[row, k], tile[k, column])
+    return acc
+
+
+def fault_in(config, word, **more):
+    """`(cause, pc)` of a run in which this is the second of two instructions; refused, it may have no effect."""
+    m = machine_of(config, [(Opcode.SYNC, {}), word, HALT], **more)
+    before = [m.buffer.copy(), m.sums.copy(), m.bias.copy(), bytes(m.regions[Region.SCRATCH])]
+    try:
+        m.run()
+    except MachineFault as fault:
+        after = [m.buffer, m.sums, m.bias, bytes(m.regions[Region.SCRATCH])]
+        assert all(np.array_equal(a, b) for a, b in zip(before, after)), "a refused instruction had an effect"
+        return fault.cause, fault.pc
+    return None, None
