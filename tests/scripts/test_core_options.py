@@ -23,6 +23,7 @@ CHANGES = dict(
     pooling=False,
     table_lanes=2,
     softmax=False,
+    training=True,
 )
 
 
@@ -54,9 +55,10 @@ def words_of(changes):
 
 def test_every_field():
     assert set(CHANGES) == {entry.name for entry in fields(Config)}
-    core, other = chosen("--other", "5", *words_of(CHANGES))
-    assert core.changes == CHANGES and core.config() == Config(**CHANGES) and other == 5
-    assert len(core.given) == len(CHANGES) and "--weight-fifo-depth" in core.given
+    changes = CHANGES | {"training": False}  # which needs what the others switch off
+    core, other = chosen("--other", "5", *words_of(changes))
+    assert core.changes == changes and core.config() == Config(**changes) and other == 5
+    assert len(core.given) == len(changes) and "--weight-fifo-depth" in core.given
     core, _ = chosen("--preset", "plain", "--pooling", "--softmax")
     assert core.config() == Config(**PLAIN | {"pooling": True, "softmax": True})
     assert core.given == ["--preset", "--pooling", "--softmax"]
