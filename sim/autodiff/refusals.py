@@ -2,6 +2,7 @@
 
 from ..ir.errors import ModelError
 from ..ir.functions import NONE, RELU
+from ..ir.training import NOWHERE
 
 __all__ = ["check_trainable"]
 
@@ -42,6 +43,8 @@ def _check_pool(stage):
     pool = stage.pool
     if pool is None:
         return
+    if pool.window[0] * pool.window[1] >= NOWHERE:
+        raise _refusal(stage, f"its pooling windows have {NOWHERE} positions or more, which can't be trained")
     if pool.padding != (0, 0):
         raise _refusal(stage, "its pooling windows reach into padding, which can't be trained")
     if pool.dilation != (1, 1):

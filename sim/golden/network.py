@@ -8,7 +8,7 @@ from .arithmetic import bfloat16, matmul, matmuls, ordered, round_bfloat16
 from .function_tables import apply
 from .softmax import softmax
 
-__all__ = ["run_network", "run_graph", "run_stage", "patches", "pool_max"]
+__all__ = ["run_network", "run_graph", "run_stage", "patches", "first_sums", "add_term", "pool_max"]
 
 _BLOCK = 1 << 23  # operands gathered at a time
 _NARROW = 4  # outputs of a group up to which groups are taken together
@@ -37,30 +37,39 @@ def patches(values, term, size):
     return np.stack(parts, axis=3)
 
 
+def add_term(sums, values, term):
+    """Sums of a stage, float32 (batch, height, width, channels), and those of one more term, whose source has these bfloat16
+    values (batch, height, width, channels)."""
+    shape = sums.shape
+    gathered = patches(values, term, shape[1:3])
+    gathered = gathered.reshape(-1, gathered.shape[3], term.groups, gathered.shape[4] // term.groups)
+    weights = term.weights.reshape(gathered.shape[1], gathered.shape[3], term.groups, -1)
+    parts, rows = sums.reshape(-1, term.groups, weights.shape[3]), len(gathered)
+    if term.groups > 1 and weights.shape[3] <= _NARROW:
+        return matmuls(gathered, weights, parts).reshape(shape)
+    results = [
+        matmul(
+            np.ascontiguousarray(gathered[:, :, g]).reshape(rows, -1),
+            np.ascontiguousarray(weights[:, :, g]).reshape(-1, weights.shape[3]),
+            np.ascontiguousarray(parts[:, g]),
+        )
+        for g in range(term.groups)
+    ]
+    return np.stack(results, axis=1).reshape(shape)
+
+
+def first_sums(stage, batch):
+    """What sums of a stage start from: its bias, or +0."""
+    start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
+    return np.array(np.broadcast_to(start, (batch, *stage.size, stage.channels)))
+
+
 def _sums(stage, tensors):
     """float32 (batch, height, width, channels): the bias and all the terms, in order."""
-    batch = len(tensors[stage.terms[0].source])
-    rows = batch * stage.size[0] * stage.size[1]
-    start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
-    sums = np.array(np.broadcast_to(start, (rows, stage.channels)))
+    sums = first_sums(stage, len(tensors[stage.terms[0].source]))
     for term in stage.terms:
-        gathered = patches(tensors[term.source], term, stage.size)
-        gathered = gathered.reshape(rows, gathered.shape[3], term.groups, -1)
-        weights = term.weights.reshape(gathered.shape[1], gathered.shape[3], term.groups, -1)
-        parts = sums.reshape(rows, term.groups, -1)
-        if term.groups > 1 and weights.shape[3] <= _NARROW:
-            sums = matmuls(gathered, weights, parts).reshape(rows, stage.channels)
-            continue
-        results = [
-            matmul(
-                np.ascontiguousarray(gathered[:, :, g]).reshape(rows, -1),
-                np.ascontiguousarray(weights[:, :, g]).reshape(-1, weights.shape[3]),
-                np.ascontiguousarray(parts[:, g]),
-            )
-            for g in range(term.groups)
-        ]
-        sums = np.stack(results, axis=1).reshape(rows, stage.channels)
-    return sums.reshape(batch, *stage.size, stage.channels)
+        sums = add_term(sums, tensors[term.source], term)
+    return sums
 
 
 def pool_max(sums, pool):

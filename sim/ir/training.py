@@ -15,7 +15,10 @@ import numpy as np
 
 from .graph import Graph, Term
 
-__all__ = ["Parameter", "GradientTerm", "SumsGradient", "TrainingGraph"]
+__all__ = ["Parameter", "GradientTerm", "SumsGradient", "TrainingGraph", "NOWHERE"]
+
+#: Number of a place in a pooling window that means none: nothing in it is above 0, where the stage's function is relu.
+NOWHERE = 255
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,7 +90,7 @@ def _network(rng, **changes):
     term = replace(term, **{key: changes.pop(key) for key in ("stride", "dilation") if key in changes})
     if changes.pop("groups", 1) > 1:
         term = replace(term, weights=random_values(rng, (2, 2, 1, 4)), groups=2)
-    stage = Stage("conv", "c", (term,), (4, 4), title="operator Conv, node 'first'", **changes)
+    stage = Stage("conv", "c", (term,), changes.pop("size", (4, 4)), title="operator Conv, node 'first'", **changes)
     size = stage.result_size
     dense = Stage("dense", "y", (Term("c", random_values(rng, (*size, 4, 3))),))
     tensors = {"x": Tensor("x", 2, 9, 9), "c": Tensor("c", 4, *size), "y": Tensor("y", 3)}
@@ -108,6 +108,7 @@ def _network(rng, **changes):
         ({"pool": Pool((1, 1), (2, 2), (2, 2))}, "gaps"),
         ({"pool": Pool((2, 2), (2, 2), (2, 2), padding=(1, 0))}, "padding"),
         ({"pool": Pool((2, 2), (2, 2), (2, 2), dilation=(2, 1))}, "dilated"),
+        ({"pool": Pool((16, 16), (1, 1), (16, 16)), "size": (16, 16)}, "255 positions"),
         ({"times": "c"}, "multiplies"),
         ({"softmax": True}, "at the end"),
         ({"origin": (1, 0), "size_of_result": True}, "several parts"),

@@ -1,0 +1,22 @@
+"""Fresh parameters."""
+
+import numpy as np
+
+__all__ = ["initialize"]
+
+
+def initialize(graph, seed):
+    """Masters to start from, float32, one for each parameter of a :class:`sim.ir.training.TrainingGraph`.
+
+    Weights are normal with the variance 2 / K (He and others 2015), K being the number of values in one sum of the term; the last
+    stage's too. Biases are 0. Parameter number i has the numbers of `numpy.random.default_rng([seed, i])`, in the order (ky, kx,
+    channel of the source, channel of the result).
+    """
+    masters = []
+    for number, one in enumerate(graph.parameters):
+        if one.term is None:
+            masters.append(np.zeros(one.initial.shape, np.float32))
+            continue
+        spread = (2 / np.prod(one.initial.shape[:3])) ** 0.5
+        masters.append(np.random.default_rng([seed, number]).normal(0, spread, one.initial.shape).astype(np.float32))
+    return masters

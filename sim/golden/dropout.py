@@ -1,0 +1,67 @@
+"""Dropout: which results of stages a training step leaves out, the same for the same seed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+__all__ = ["Dropout"]
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Inverted dropout (Srivastava and others 2014): results times a mask of 0 and 1 / (1 - share), rounded to bfloat16. The share
+    counts in steps of 1 / 256.
+
+    It works behind hidden dense layers: on stages with a function whose result is a vector. Where there are none, on what the
+    last stage reads.
+
+    Parameters
+    ----------
+    share : float
+        Of the numbers that are left out, in [0, 1).
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        If the share is not in [0, 1).
+    """
+
+    share: float
+    seed: int = 1
+
+    def __post_init__(self):
+        if not 0 <= self.share < 1:
+            raise ValueError(f"the share of dropout must be at least 0 and less than 1, not {self.share:g}")
+
+    def stages(self, graph):
+        """Numbers of the stages of a :class:`sim.ir.training.TrainingGraph` whose results have a mask."""
+        if self.share == 0:
+            return ()
+        stages = graph.graph.stages
+        trained = {one.stage for one in graph.gradients}
+        dense = tuple(
+            number
+            for number, stage in enumerate(stages[:-1])
+            if number in trained and stage.result_size == (1, 1) and stage.function.name != "none"
+        )
+        read = {term.source for term in stages[-1].terms}
+        return dense or tuple(number for number in sorted(trained) if stages[number].output in read)
+
+    def masks(self, graph, step, batch):
+        """{number of a stage: bfloat16 (batch, height, width, channels)} of a training step, counted from 0.
+
+        Bytes of Philox 4x64 (Salmon and others 2011) with the key (seed, stage) and `step` in the third word of its counter, in
+        order of (sample, y, x, channel): what is below `share * 256`, rounded, is left out.
+        """
+        edge = min(round(self.share * 256), 255)
+        keep = np.float32(256 / (256 - edge)).astype(bfloat16)
+        masks = {}
+        for number in self.stages(graph):
+            stage = graph.graph.stages[number]
+            shape = (batch, *stage.result_size, stage.channels)
+            random = np.random.Generator(np.random.Philox(key=[self.seed, number], counter=[0, 0, step, 0]))
+            bytes_of = np.frombuffer(random.bytes(int(np.prod(shape))), np.uint8).reshape(shape)
+            masks[number] = np.where(bytes_of < edge, bfloat16(0), keep)
+        return masks

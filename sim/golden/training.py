@@ -1,0 +1,188 @@
+"""The definition of a training step: parameters and states after it, bit for bit.
+
+A step depends on the batch, its order, and the state before it; not on the size of an array, on tiles or blocks. The rules are
+those of :mod:`sim.golden.gradients` and :mod:`sim.golden.updates`.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..ir.graph import Graph
+from .arithmetic import bfloat16, round_bfloat16
+from .gradients import Sums, data_gradient, last_gradient, stage_gradient, upper_half
+from .network import first_sums
+from .updates import new_slots, update
+
+__all__ = ["TrainingState", "StepResult", "initial_state", "images", "bound_graph", "one_hot", "cross_entropy", "forward", "step"]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingState:
+    """Parameters and what the optimizer keeps of them, in the order of `TrainingGraph.parameters`.
+
+    Parameters
+    ----------
+    masters : list of float32 array
+    slots : list of dict of str to array
+        Names and types are those of the optimizer's `slots`, shapes those of the masters.
+    steps : int
+        Updates so far.
+    """
+
+    masters: list
+    slots: list
+    steps: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """
+    Parameters
+    ----------
+    state : TrainingState
+        After the step.
+    logits : float32 (batch, classes)
+        As the model has them, by the weights before the step.
+    loss : float
+        Mean over the batch of the cross-entropy.
+    gradients : list of float32 array
+        Of the parameters: sums over the batch.
+    tensors : dict of str to bfloat16 (batch, height, width, channels)
+        By name: the input, the results of stages, and D of the sums of stages (`SumsGradient.name`).
+    indices : dict of int to uint8 array
+        Of stages with pooling, by number: where the largest of each window was.
+    """
+
+    state: TrainingState
+    logits: np.ndarray
+    loss: float
+    gradients: list
+    tensors: dict = field(repr=False)
+    indices: dict = field(repr=False)
+
+
+def initial_state(graph, optimizer, masters=None):
+    """The state before the first step, of a :class:`sim.ir.training.TrainingGraph`; from `masters`, or its own parameters."""
+    masters = [one.initial for one in graph.parameters] if masters is None else masters
+    masters = [np.array(one, np.float32) for one in masters]
+    return TrainingState(masters, [new_slots(optimizer, one.shape) for one in masters])
+
+
+def images(graph, state):
+    """What the forward pass takes of each master: upper halves, bfloat16, of weights; biases float32 as they are."""
+    return [master if one.term is None else upper_half(master) for one, master in zip(graph.parameters, state.masters)]
+
+
+def bound_graph(graph, state) -> Graph:
+    """The network, for inference, with the weights of a state."""
+    stages = list(graph.graph.stages)
+    for one, values in zip(graph.parameters, images(graph, state)):
+        stage = stages[one.stage]
+        if one.term is None:
+            stages[one.stage] = replace(stage, bias=values)
+        else:
+            terms = list(stage.terms)
+            terms[one.term] = replace(terms[one.term], weights=values)
+            stages[one.stage] = replace(stage, terms=tuple(terms))
+    return replace(graph.graph, stages=tuple(stages))
+
+
+def one_hot(labels, classes, smoothing=0.0):
+    """Targets, bfloat16 (batch, classes), of numbers of classes: `smoothing / classes` each, and 1 - smoothing more at the label."""
+    there = np.asarray(labels)[:, None] == np.arange(classes)
+    return round_bfloat16((there * (1 - smoothing) + smoothing / classes).astype(np.float32))
+
+
+def cross_entropy(logits, targets):
+    """The mean over the batch of `-sum of T log softmax(logits)`, in binary64."""
+    values, shares = np.asarray(logits, np.float64), np.asarray(targets).astype(np.float64)
+    with np.errstate(all="ignore"):
+        values = values - values.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(values).sum(axis=1)) * shares.sum(axis=1) - (shares * values).sum(axis=1)
+    return float(losses.mean())
+
+
+def forward(graph, x, masks, sums):
+    """`(tensors, indices, logits)` of a network without Softmax: bfloat16 by name, uint8 by number of stage, float32 (batch, 1,
+    1, classes). Masks are bfloat16, by number of stage."""
+    tensors, indices = {graph.input: graph.arrange_input(x)}, {}
+    for number, stage in enumerate(graph.stages):
+        values = first_sums(stage, len(x))
+        for term in stage.terms:
+            values = sums.add_term(values, tensors[term.source], term)
+        rectified = stage.function.name == "relu"
+        if stage.pool:
+            values, indices[number] = sums.pool(values, stage.pool, rectified)
+        if number == len(graph.stages) - 1:
+            return tensors, indices, values
+        result = sums.rounded(values, rectified)
+        if number in masks:
+            result = sums.rounded(sums.scaled(np.zeros(result.shape, np.float32), result, masks[number]))
+        tensors[stage.output] = result
+
+
+def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None):
+    """One training step.
+
+    Parameters
+    ----------
+    graph : sim.ir.training.TrainingGraph
+    state : TrainingState
+    optimizer : Sgd or Adam
+        Of :mod:`sim.ir.optimizers`.
+    x : float32 or bfloat16 (batch, input size)
+        Samples, as the model has them.
+    targets : bfloat16 (batch, classes)
+        As the model has its results; see :func:`one_hot`.
+    rate : float
+    masks : dict of int to bfloat16 (batch, height, width, channels), or None
+        What results of stages are multiplied by, by number of stage; see :class:`sim.golden.dropout.Dropout`.
+    sums : sim.golden.gradients.Sums or None
+        None: the definition. :func:`sim.golden.compiled_sums.fastest_sums` gives the same bits.
+
+    Returns
+    -------
+    StepResult
+    """
+    sums, masks = sums or Sums(), masks or {}
+    x = x if x.dtype == bfloat16 else round_bfloat16(x)
+    bound = bound_graph(graph, state)
+    tensors, indices, logits = forward(bound, x, masks, sums)
+    classes = logits.shape[3]
+    of_last = np.array(np.asarray(targets, bfloat16))
+    if bound.output_order is not None:
+        of_last[:, bound.output_order] = targets
+    tensors |= _stage_gradients(graph, bound, tensors, indices, last_gradient(logits.reshape(-1, classes), of_last), masks, sums)
+    gradients = [_parameter_gradient(graph, one, tensors, sums) for one in graph.parameters]
+    factors = optimizer.factors(rate, len(x), state.steps + 1)
+    updated = [
+        update(optimizer, factors, one.term is not None, master, slots, gradient, sums)
+        for one, master, slots, gradient in zip(graph.parameters, state.masters, state.slots, gradients)
+    ]
+    after = TrainingState([master for master, _ in updated], [slots for _, slots in updated], state.steps + 1)
+    logits = bound.arrange_output(logits)
+    return StepResult(after, logits, cross_entropy(logits, targets), gradients, tensors, indices)
+
+
+def _stage_gradients(graph, bound, tensors, indices, last, masks, sums):
+    """D of the sums of all stages, by name."""
+    gradients = {}
+    for one in graph.gradients:
+        if not one.terms:
+            gradients[one.name] = last.reshape(len(last), 1, 1, -1)
+            continue
+        whole = data_gradient(graph, one, gradients, lambda part: bound.stages[part.stage].terms[part.term].weights, sums)
+        stage = bound.stages[one.stage]
+        gradients[one.name] = stage_gradient(
+            stage, whole, tensors[stage.output], indices.get(one.stage), masks.get(one.stage), sums
+        )
+    return gradients
+
+
+def _parameter_gradient(graph, parameter, tensors, sums):
+    name = next(one.name for one in graph.gradients if one.stage == parameter.stage)
+    if parameter.term is None:
+        return sums.bias_gradient(tensors[name])
+    term = graph.graph.stages[parameter.stage].terms[parameter.term]
+    return sums.weight_gradient(tensors[term.source], term, tensors[name])

@@ -1,0 +1,60 @@
+"""The definition of the optimizers' updates, see :mod:`sim.ir.optimizers`: sums binary32, operands bfloat16."""
+
+import numpy as np
+
+from ..ir.optimizers import Adam, Sgd
+from .gradients import upper_half
+from .inverse_root import inverse_root
+
+__all__ = ["update", "new_slots"]
+
+
+def new_slots(optimizer, shape):
+    """What an optimizer keeps of a parameter of this shape, before the first step: {name: zeros}."""
+    return {name: np.zeros(shape, kind) for name, kind in optimizer.slots.items()}
+
+
+def update(optimizer, factors, decays, master, slots, gradient, sums):
+    """`(master, slots)` after an update.
+
+    Parameters
+    ----------
+    factors : dict
+        As `optimizer.factors` has them.
+    decays : bool
+        Whether the parameter takes part in weight decay: weights do, biases do not.
+    master, gradient : float32 array
+    slots : dict of str to array of the same shape
+    sums : sim.golden.gradients.Sums
+    """
+    if not decays or not factors["decay"]:
+        factors = {**factors, "decay": None}
+    rule = {Sgd: _sgd, Adam: _adam}[type(optimizer)]
+    return rule(factors, master, slots, gradient, sums)
+
+
+def _sgd(factors, master, slots, gradient, sums):
+    total = sums.scaled(gradient, slots["momentum"], factors["momentum"])
+    if factors["decay"] is not None:
+        total = sums.scaled(total, upper_half(master), factors["decay"])
+    momentum = sums.rounded(total)
+    return sums.scaled(master, momentum, factors["rate"]), {"momentum": momentum}
+
+
+def _product(one, two, sums):
+    """bfloat16 of the product of two bfloat16, as MULTIPLY makes it."""
+    return sums.rounded(sums.scaled(np.zeros(one.shape, np.float32), one, two))
+
+
+def _adam(factors, master, slots, gradient, sums):
+    rounded = sums.rounded(gradient)
+    square = _product(rounded, rounded, sums)
+    first = sums.rounded(sums.scaled(gradient, slots["first"], factors["first"]))
+    second = sums.scaled(slots["second"], upper_half(slots["second"]), factors["moved"])
+    second = sums.scaled(second, square, factors["square"])
+    beyond = sums.scaled(np.zeros(second.shape, np.float32), upper_half(second), factors["beyond"])
+    step = _product(_product(first, inverse_root(second), sums), inverse_root(beyond), sums)
+    master_next = sums.scaled(master, step, factors["rate"])
+    if factors["decay"] is not None:
+        master_next = sums.scaled(master_next, upper_half(master), factors["decay"])
+    return master_next, {"first": first, "second": second}

@@ -1,0 +1,139 @@
+"""Optimizers: how parameters follow from their gradients, as passes of the core over diagonal tiles.
+
+Gradients G are sums over the batch, binary32. Numbers that every lane is multiplied by, the diagonals of tiles, are bfloat16:
+:meth:`factors` has them, sign included. An optimizer's definition in bits is :mod:`sim.golden.updates`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+__all__ = ["Sgd", "Adam", "TABLE_BINADES", "TABLE_MIDDLE"]
+
+#: Adam's table of 1 / sqrt reaches this many binades down and up from this number.
+TABLE_BINADES, TABLE_MIDDLE = 14, 2.0**-20
+
+
+def _rounded(value):
+    return np.float32(value).astype(bfloat16)
+
+
+def _check_share(name, value):
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and less than 1, not {value:g}")
+
+
+def _check_decay(value):
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"weight decay must be at least 0 and finite, not {value:g}")
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Stochastic gradient descent with momentum::
+
+        V' = bf16(G + mu V)                       with weight decay: bf16((G + mu V) + decay * upper half of W)
+        W' = W - r V'                             r = rate / batch, decay = weight_decay * batch
+
+    As PyTorch's, whose gradients are means: `weight_decay` is L2 regularisation. Biases do not decay.
+
+    Raises
+    ------
+    ValueError
+        If the momentum is not in [0, 1), or the weight decay is negative.
+    """
+
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+    #: What is kept of each parameter beside its master: name to the type of its numbers.
+    slots: ClassVar = {"momentum": bfloat16}
+
+    def __post_init__(self):
+        _check_share("momentum", self.momentum)
+        _check_decay(self.weight_decay)
+
+    def factors(self, rate, batch, step):
+        """{name: bfloat16} of an update; `step` counts from 1, which makes no difference here.
+
+        `momentum` is V's, `decay` that of W's upper half in V' (0: no such pass), `rate` that of V' in W', which is negative.
+        """
+        return {
+            "momentum": _rounded(self.momentum),
+            "decay": _rounded(self.weight_decay * batch),
+            "rate": _rounded(-rate / batch),
+        }
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019): W moves by rate * m / sqrt(v) and
+    rate * weight_decay * W.
+
+    M is m times batch / (1 - b1), so that it takes the sums G as they are; S is v up to a factor of at most sqrt(2) either way,
+    which makes what a square is multiplied by a power of two. These factors, and the corrections for the first steps, are part of
+    `rate`. 1 / sqrt is a function table. It has 14 binades between flat ends, and other values for negative arguments, so two
+    readings cover 28: with T = 2^-20,
+
+        f(+s) = sqrt(T / s), for s from 2^-14 T to T, and as at the nearer end beyond
+        f(-s) = sqrt(T / (2^14 s)), for s from 2^-14 T to T, and as at the nearer end beyond
+        f(S) * f(-2^-14 S) = sqrt(T / S), for S from 2^-34 to 2^-6; one of the two is 1 but for the table's last place
+
+    so that the root of v counts as no less than 2^-17 = 7.6e-6, in place of an epsilon, and as no more than 0.125.
+
+    The instructions of an update, for rows of a parameter; A, B, C, E are rows of accumulators, X is diagonal::
+
+        A = G                                                   the gradient's sums
+        g = ACTIVATE(A)                                         bf16(G)
+        q = MULTIPLY(A, g)                                      bf16(g g)
+        A += first * M                   (1 pass, no start)
+        M' = ACTIVATE(A)                                        stored
+        B = S + moved * upper(S)         (1 pass, bias_rows from S; moved = -(1 - b2))
+        B += square * q                  (1 pass, no start)
+        S' = ACTIVATE(B, PLANES)                                both halves stored; upper(S') cut off, as the masters' are
+        p = ACTIVATE(B, TABLE)                                  f(S')
+        C = beyond * upper(S')           (1 pass, start; beyond = -2^-14)
+        o = ACTIVATE(C, TABLE)                                  f(-2^-14 upper(S'))
+        u = MULTIPLY(A, p)                                      bf16(M' p)
+        E = 1 * u                        (1 pass, start)
+        w = MULTIPLY(E, o)                                      bf16(u o)
+        W = W + rate * w                 (1 pass, bias_rows from W; rate is negative)
+        W += decay * upper(W)            (1 pass, no start; not if decay is 0, nor for biases)
+        W' = ACTIVATE(W, PLANES)                                both halves stored
+
+    Six passes where :class:`Sgd` has two.
+
+    Raises
+    ------
+    ValueError
+        If a share is not in [0, 1), or the weight decay is negative.
+    """
+
+    first: float = 0.9
+    second: float = 0.999
+    weight_decay: float = 0.0
+
+    slots: ClassVar = {"first": bfloat16, "second": np.float32}
+
+    def __post_init__(self):
+        _check_share("Adam's share of the first moment", self.first)
+        _check_share("Adam's share of the second moment", self.second)
+        _check_decay(self.weight_decay)
+
+    def factors(self, rate, batch, step):
+        """{name: bfloat16} of update number `step`, from 1: `first`, `moved`, `square`, `beyond`, `rate`, `decay`, as above."""
+        first, moved = _rounded(self.first), _rounded(1 - self.second)
+        one, two = float(first), 1 - float(moved)  # as they are used
+        square = 2.0 ** round(math.log2(float(moved) / batch**2))
+        correction = (1 - one) / (1 - one**step) * math.sqrt((1 - two**step) * square / float(moved) / TABLE_MIDDLE)
+        return {
+            "first": first,
+            "moved": -moved,
+            "square": _rounded(square),
+            "beyond": _rounded(-(2.0**-TABLE_BINADES)),
+            "rate": _rounded(-rate * correction),
+            "decay": _rounded(-rate * self.weight_decay),
+        }
