@@ -12,7 +12,7 @@ from amaranth_tpu.sim.data.printable import printable
 
 from .terminal_tables import figure_table, print_table
 
-__all__ = ["plain", "progress_bar", "spinner", "show_run", "show_synthesis"]
+__all__ = ["plain", "progress_bar", "spinner", "show_cycles", "show_run", "show_synthesis"]
 
 
 def plain(text):
@@ -100,7 +100,7 @@ def show_run(console, figures):
         )
     print_table(console, table)
     if figures["cycles"] is not None:
-        _show_cycles(console, figures)
+        show_cycles(console, figures)
 
 
 def _show_comparison(table, found):
@@ -121,7 +121,8 @@ def _show_comparison(table, found):
         table.add_row("", f"[red]{plain(found['error'])}[/]")
 
 
-def _show_cycles(console, figures):
+def show_cycles(console, figures):
+    """Where cycles went, from `busy`, `stalls` and their sum `cycles`."""
     cycles = figure_table("Where the cycles went", ("", "word"), ("cycles", "figure"), ("share", "figure"), ("meaning", "word"))
     rows = [
         ("busy", figures["busy"], "the array took a row"),

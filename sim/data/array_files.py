@@ -12,7 +12,7 @@ from .printable import printable, quoted
 from .samples import as_samples
 from .whole_files import write_file
 
-__all__ = ["read_samples", "read_labels", "read_array", "write_array"]
+__all__ = ["read_samples", "read_labels", "read_array", "is_archive", "write_array"]
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
 _MOST_BYTES = 1 << 32  # of an array in an archive, unpacked
@@ -56,9 +56,7 @@ def read_array(path, name=None):
     is taken than there is data. Raises DataError."""
     path = Path(path)
     try:
-        with open(path, "rb") as file:
-            archive = file.read(2) == b"PK"
-        return _from_archive(path, name) if archive else _from_file(path)
+        return _from_archive(path, name) if is_archive(path) else _from_file(path)
     except DataError:
         raise
     except OSError as error:
@@ -68,6 +66,12 @@ def read_array(path, name=None):
             f"{printable(path)}: not an array that numpy.save or numpy.savez wrote, or a damaged one "
             f"({type(error).__name__}: {printable(error, 100)})"
         ) from None
+
+
+def is_archive(path):
+    """Whether a file is a `.npz` archive. Raises OSError."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _from_file(path):

@@ -86,31 +86,36 @@ class CheckpointFolder:
         described, tensors = self._parts()
         try:
             if described["format"] != _FORMAT:
-                raise self._error(f"is of format {printable(described['format'], 20)}, not {_FORMAT}; train anew")
+                raise self.error(f"is of format {printable(described['format'], 20)}, not {_FORMAT}; train anew")
             found, progress, digest = json.loads(described["facts"]), json.loads(described["progress"]), described["sha256"]
             differing = [name for name in facts if found[name] != facts[name]]
         except (KeyError, TypeError, ValueError):
-            raise self._error("is no checkpoint of tpu train, or a damaged one; name another folder") from None
+            raise self.damaged() from None
         if differing:
-            raise self._error(_difference(differing[0], found[differing[0]], facts[differing[0]]))
+            raise self.error(_difference(differing[0], found[differing[0]], facts[differing[0]]))
         wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
         if wrong:
-            raise self._error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network or optimizer")
+            raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network or optimizer")
         if _digest(tensors) != digest:
-            raise self._error("is damaged: its numbers are not those that were written; train anew")
+            raise self.error("is damaged: its numbers are not those that were written; train anew")
         if bad := [name for name, array in tensors.items() if not np.isfinite(array.astype(np.float64)).all()]:
-            raise self._error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower --rate")
+            raise self.error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower --rate")
         return progress, tensors
 
-    def _error(self, text):
+    def error(self, text):
+        """The :class:`CheckpointError` that says this of the file."""
         return CheckpointError(f"{printable(self.path)}: {text}")
+
+    def damaged(self):
+        """The :class:`CheckpointError` of a file whose content makes no sense."""
+        return self.error("is no checkpoint of tpu train, or a damaged one; name another folder")
 
     def _parts(self):
         """`(header's strings, tensors)`."""
         try:
             content = self.path.read_bytes()
         except OSError as error:
-            raise self._error(error.strerror or str(error)) from None
+            raise self.error(error.strerror or str(error)) from None
         try:
             parts = safetensors.deserialize(content)
             length = int.from_bytes(content[:8], "little")
@@ -119,7 +124,7 @@ class CheckpointFolder:
                 name: np.frombuffer(part["data"], _TYPES[part["dtype"]]).reshape(part["shape"]) for name, part in parts
             }
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
-            raise self._error(
+            raise self.error(
                 f"no checkpoint, or a damaged or truncated one ({printable(error, 100)}); name another folder, or train anew"
             ) from None
         return described, tensors

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.digits import DataError
-from ..golden.arithmetic import bfloat16, round_bfloat16
+from ..golden.arithmetic import round_bfloat16
+from ..golden.training import cross_entropy, one_hot
 
-__all__ = ["LabelledSamples", "one_hot", "cross_entropies", "Score"]
+__all__ = ["LabelledSamples", "Score"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,19 +51,6 @@ class LabelledSamples:
         return digest.hexdigest()[:32]
 
 
-def one_hot(labels, classes):
-    """Targets: bfloat16 (count, classes), 1 at each label, else 0."""
-    return np.eye(classes, dtype=bfloat16)[labels]
-
-
-def cross_entropies(logits, labels):
-    """float64 (count,): -log softmax(logits) at the labels."""
-    values = logits.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        values = values - values.max(axis=1, keepdims=True)
-        return np.log(np.exp(values).sum(axis=1)) - values[np.arange(len(labels)), labels]
-
-
 @dataclass(frozen=True)
 class Score:
     """
@@ -70,13 +58,21 @@ class Score:
     ----------
     loss : float
         Mean cross-entropy.
-    accuracy : float
-        Share of samples whose largest result is that of the label.
+    right, count : int
+        Samples whose largest result is that of the label, and all.
     """
 
     loss: float
-    accuracy: float
+    right: int
+    count: int
+
+    @property
+    def accuracy(self):
+        """Share of samples that are right."""
+        return self.right / self.count
 
     @classmethod
     def of(cls, logits, labels):
-        return cls(float(cross_entropies(logits, labels).mean()), float((logits.argmax(axis=1) == labels).mean()))
+        """Of results (count, classes) and numbers of classes (count,)."""
+        loss = cross_entropy(logits, one_hot(labels, logits.shape[1]))
+        return cls(loss, int((logits.argmax(axis=1) == labels).sum()), len(labels))

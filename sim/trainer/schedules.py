@@ -37,6 +37,11 @@ class Schedule:
     numbers: tuple[float, ...] = ()
     factor: float = 1.0
 
+    @property
+    def depends_on_epochs(self):
+        """Whether a step's factor depends on how many epochs there are in all."""
+        return self.kind == "fifths"
+
     def at(self, epoch, step, steps, epochs):
         """The factor at a step.
 

@@ -1,0 +1,105 @@
+"""What `tpu train` shows on a terminal."""
+
+import contextlib
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from .terminal import plain, show_cycles
+from .terminal_tables import figure_table, print_table
+
+__all__ = ["epoch_line", "show_training", "training_bar"]
+
+
+@contextlib.contextmanager
+def training_bar(console):
+    """A line that moves on with each step. Yields a function to call with `(epoch, epochs, step, steps, loss, accuracy)`, the last
+    two being means over the epoch so far."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("training", total=None, figures="")
+
+        def show(epoch, epochs, step, steps, loss, accuracy):
+            figures = f"loss {loss:.4f}, accuracy {accuracy:.2%}"
+            progress.update(task, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
+
+        yield show
+
+
+def epoch_line(figures, epochs, measured):
+    """One line about an epoch.
+
+    Parameters
+    ----------
+    figures : sim.trainer.training.EpochFigures
+    measured : str or None
+        The name of what its accuracy is of.
+    """
+    accuracy = "" if figures.accuracy is None else f", {measured} accuracy {figures.accuracy:.2%}"
+    return f"epoch {figures.epoch} of {epochs}: loss {figures.loss:.4f}{accuracy}, {figures.seconds:.1f} s"
+
+
+def show_training(console, figures):
+    """The result of `tpu train`: its epochs, and what came out."""
+    _show_epochs(console, figures)
+    table = figure_table(f"Training of {plain(figures['model'])}", ("", "word"), ("", "word"), header=False)
+    start = {"fresh": "fresh weights", "file": "the file's weights", "checkpoint": "a checkpoint"}[figures["start"]]
+    table.add_row("samples", f"{figures['samples']:,}, {plain(figures['data']['text'])}")
+    table.add_row("steps", f"{figures['steps']:,} of {figures['batch']} samples, from {start}")
+    table.add_row("optimizer", f"{figures['optimizer']}, rate {figures['rate']:g}, {plain(figures['schedule'])}")
+    if figures["stopped_early"]:
+        table.add_row("stopped early", f"the parameters are those after epoch {figures['best_epoch']}")
+    if figures["accuracy"] is not None:
+        table.add_row(f"{figures['accuracy_of']} accuracy", f"[bold]{figures['accuracy']:.2%}[/]")
+    if figures["rtl_steps"]:
+        _add_comparison(table, figures)
+    table.add_row("computed in", f"{figures['seconds']:.1f} s")
+    for what in ("output", "checkpoint", "log", "curve"):
+        if figures[what]:
+            own = {True: ", in the model's own form", False: ", as a plain model", None: ""}
+            table.add_row(what, f"{plain(figures[what])}{own[figures['own_form']] if what == 'output' else ''}")
+    print_table(console, table)
+    if figures["stalls"]:
+        show_cycles(console, {"busy": figures["busy"], "stalls": figures["stalls"], "cycles": figures["cycles"]})
+
+
+def _show_epochs(console, figures):
+    of = figures["epochs_measured_with"]
+    columns = [("epoch", "figure"), ("rate", "figure"), ("loss", "figure"), ("accuracy in training", "figure")]
+    columns += [(f"{of} loss", "figure"), (f"{of} accuracy", "figure")] if of else []
+    table = figure_table("Epochs", *columns, ("seconds", "figure"))
+    for one in figures["epochs"]:
+        measured = [f"{one['measured_loss']:.4f}", f"{one['accuracy']:.2%}"] if of else []
+        table.add_row(
+            str(one["epoch"]),
+            f"{one['rate']:g}",
+            f"{one['loss']:.4f}",
+            f"{one['training_accuracy']:.2%}",
+            *measured,
+            f"{one['seconds']:.1f}",
+        )
+    print_table(console, table)
+
+
+def _add_comparison(table, figures):
+    colour = "red" if figures["mismatched_bits"] else "green"
+    where = f"on the {figures['n']} x {figures['n']} core" + (
+        ", instruction by instruction" if figures["simulator"] == "model" else f", simulated by {figures['simulator']}"
+    )
+    table.add_row(
+        f"{figures['rtl_steps']:,} steps {where}", f"[{colour}]{figures['mismatched_bits']:,} bits different[/] in {figures['compared_values']:,} values"
+    )
+    if figures["cycles_per_step"] is not None:
+        table.add_row("cycles a step", f"{figures['cycles_per_step']:,.0f}")
+        table.add_row("utilisation", f"{figures['utilisation']:.2%}")
+    elif figures["estimated_cycles"] is not None:
+        table.add_row("estimated cycles a step", f"{figures['estimated_cycles']:,}, by the compiler's timing model")

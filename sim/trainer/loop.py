@@ -1,0 +1,86 @@
+"""The loop of a training run: steps until it is done, and who is told of them."""
+
+import time
+from dataclasses import dataclass
+
+from .checkpoints import CheckpointFolder
+from .comparison import Comparison
+from .event_log import EventLog
+from .resuming import save
+from .training import Training
+
+__all__ = ["Run"]
+
+_SECONDS = 30  # between checkpoints within an epoch
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A training run with all that looks on.
+
+    Parameters
+    ----------
+    training : Training
+    checkpoints : CheckpointFolder or None
+        Gets a checkpoint after each epoch, and every half minute; and when the run is interrupted.
+    comparison : Comparison or None
+        Gets the first steps, until it has enough.
+    log : EventLog or None
+        Gets loss, accuracy and rate of each step, and each epoch's figures.
+    on_step : function of a Batch and its Score, or None
+    on_epoch : function of EpochFigures, or None
+    """
+
+    training: Training
+    checkpoints: CheckpointFolder | None = None
+    comparison: Comparison | None = None
+    log: EventLog | None = None
+    on_step: object = None
+    on_epoch: object = None
+
+    def __call__(self):
+        """Goes on to the end.
+
+        Raises
+        ------
+        sim.trainer.training.TrainingError
+            If it can't, or if steps on the core have other bits; one line.
+        sim.data.digits.DataError
+            If a file can't be written; one line.
+        """
+        written = time.monotonic()
+        try:
+            while not self.training.done:
+                ended = self._step()
+                if self.checkpoints and (ended or time.monotonic() - written > _SECONDS):
+                    save(self.training, self.checkpoints)
+                    written = time.monotonic()
+            if self.comparison:
+                self.comparison.finish()
+        except KeyboardInterrupt:
+            if self.checkpoints and self.training.step_number:
+                save(self.training, self.checkpoints)
+            raise
+
+    def _step(self):
+        """Whether it was an epoch's last one."""
+        training = self.training
+        batch, before = training.next_batch(), training.position.state
+        score = training.step(batch)
+        if self.comparison and not self.comparison.complete:
+            self.comparison.add(before, batch, training.position)
+        number = batch.epoch * training.steps + batch.number + 1
+        if self.log:
+            self.log.add(number, loss=score.loss, accuracy=score.accuracy, rate=batch.rate)
+        if self.on_step:
+            self.on_step(batch, score)
+        ended = training.position.epoch > batch.epoch
+        if ended:
+            figures = training.position.history[-1]
+            if self.log:
+                measured = {"measured_loss": figures.measured_loss, "measured_accuracy": figures.accuracy}
+                self.log.add(number, **{name: value for name, value in measured.items() if value is not None})
+                self.log.flush()
+            if self.on_epoch:
+                self.on_epoch(figures)
+        return ended

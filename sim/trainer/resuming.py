@@ -1,0 +1,122 @@
+"""What a checkpoint holds of a training run, and which run may go on from it."""
+
+import hashlib
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+
+from ..golden.training import TrainingState
+from .training import Best, EpochFigures, TrainingError
+
+__all__ = ["facts_of", "save", "restore"]
+
+
+def facts_of(training):
+    """{name: text or number} of what decides a run's bits."""
+    plan = training.plan
+    whole = f", {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
+    return {
+        "network": _digest(training.network),
+        "data": training.samples.digest(),
+        "optimizer": repr(plan.optimizer),
+        "rate": plan.rate,
+        "schedule": plan.schedule.text + whole,
+        "batch": plan.batch,
+        "seed": plan.seed,
+        "dropout": plan.dropout.share,
+    }
+
+
+def _digest(network):
+    """A text that networks with other stages do not have; the values of parameters make no difference."""
+    digest = hashlib.sha256()
+    graph = network.graph
+    described = [graph.input, graph.output, [(one.name, one.stage, one.term, one.initial.shape) for one in network.parameters]]
+    for stage in graph.stages:
+        described.append((stage.output, stage.size, stage.pool, stage.function))
+        for term in stage.terms:
+            described.append((term.source, term.stride, term.dilation, term.padding, term.groups, term.fixed, term.weights.shape))
+            if term.fixed:
+                digest.update(np.ascontiguousarray(term.weights).tobytes())
+    digest.update(repr(described).encode())
+    for order in (graph.input_order, graph.output_order):
+        digest.update(b"" if order is None else np.asarray(order, np.int64).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _tensors_of(network, state):
+    """{name in a checkpoint: array} of a state."""
+    tensors = {}
+    for one, master, slots in zip(network.parameters, state.masters, state.slots):
+        tensors[f"master/{one.name}"] = master
+        tensors |= {f"{slot}/{one.name}": array for slot, array in slots.items()}
+    return tensors
+
+
+def _state_of(network, optimizer, tensors, steps):
+    names = [one.name for one in network.parameters]
+    slots = [{slot: np.array(tensors[f"{slot}/{name}"]) for slot in optimizer.slots} for name in names]
+    return TrainingState([np.array(tensors[f"master/{name}"]) for name in names], slots, steps)
+
+
+def save(training, checkpoints):
+    """Writes the position of a run.
+
+    Raises
+    ------
+    TrainingError
+        If a number of it is not finite: what was written before stays.
+    sim.data.digits.DataError
+        If the file can't be written.
+    """
+    position = training.position
+    tensors = _tensors_of(training.network, position.state)
+    if any(not np.isfinite(array.astype(np.float32)).all() for array in tensors.values()):
+        raise TrainingError(
+            f"a parameter is no longer finite after {training.step_number} steps; give a lower --rate; "
+            "the checkpoint before this one is kept"
+        )
+    done = training.step_number
+    tensors |= {"losses": training.losses.ravel()[:done], "right": training.right.ravel()[:done]}
+    progress = {
+        "epoch": position.epoch,
+        "number": position.number,
+        "steps": position.state.steps,
+        "history": [asdict(figures) for figures in position.history],
+        "best": None,
+    }
+    if best := position.best:
+        progress["best"] = [best.epoch, best.loss]
+        tensors |= {f"best/{one.name}": master for one, master in zip(training.network.parameters, best.masters)}
+    checkpoints.write(facts_of(training), progress, tensors)
+
+
+def restore(training, checkpoints):
+    """Puts a run where a checkpoint was written.
+
+    Raises
+    ------
+    sim.trainer.checkpoints.CheckpointError
+        If it is of another run, or damaged.
+    """
+    network, position = training.network, training.position
+    shapes = {name: (array.shape, array.dtype) for name, array in _tensors_of(network, position.state).items()}
+    progress, tensors = checkpoints.read(facts_of(training), shapes)
+    try:
+        done = progress["epoch"] * training.steps + progress["number"]
+        history = tuple(EpochFigures(**{one.name: entry[one.name] for one in fields(EpochFigures)}) for entry in progress["history"])
+        best = progress["best"]
+        if best:
+            best = Best(*best, [np.array(tensors[f"best/{one.name}"]) for one in network.parameters])
+        losses, right = tensors["losses"], tensors["right"]
+        if not (len(losses) == len(right) == done and len(history) == progress["epoch"] and 0 <= progress["number"] < training.steps):
+            raise ValueError
+        state = _state_of(network, training.plan.optimizer, tensors, progress["steps"])
+    except (KeyError, TypeError, ValueError):
+        raise checkpoints.damaged() from None
+    if done > training.losses.size:
+        raise checkpoints.error(f"is after {progress['epoch']} epochs already; give more --epochs")
+    training.losses.ravel()[:done], training.right.ravel()[:done] = losses, right
+    training.position = replace(
+        position, state=state, epoch=progress["epoch"], number=progress["number"], history=history, best=best
+    )
