@@ -9,7 +9,7 @@ instructions where they overlap.
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
 from .batching import reads
-from .emitter import Emitter
+from .emitter import StageEmitter
 from .instructions import Ring
 from .overlap import steps_of, sums_of, take_turns, vectors_of
 from .stage_code import StageCode
@@ -18,7 +18,7 @@ __all__ = ["generate"]
 
 
 def generate(batched, host, runs, config):
-    """:class:`sim.compiler.emitter.Emitter` with all instructions but LOAD_WEIGHTS and HALT.
+    """:class:`sim.compiler.emitter.StageEmitter` with all instructions but LOAD_WEIGHTS and HALT.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def generate(batched, host, runs, config):
         All of them, or those that are to be compared.
     config : Config
     """
-    emitter = Emitter(config, batched.stages, host)
+    emitter = StageEmitter(config, batched.stages, host)
     if host.zeros:
         emitter.load_zeros(0, host.zeros)
     flat = [batched.is_flat(run.stages[0]) for run in runs]

@@ -1,4 +1,4 @@
-"""The instructions of a graph's program, one after the other, with what each of them waits for."""
+"""The instructions of a program, one after the other, with what each of them waits for."""
 
 from collections import Counter
 from itertools import accumulate
@@ -13,17 +13,17 @@ from .instructions import Op, Places, Ring, accesses
 from .layout import ZEROS
 from .timing import UNIT
 
-__all__ = ["Emitter"]
+__all__ = ["Emitter", "StageEmitter"]
 
 
 class Emitter:
-    """Builds `ops`. Offsets in MODEL count from the zeros. The bias rows of all stages follow, and then the function tables.
+    """Builds `ops`.
 
     Parameters
     ----------
     config : Config
-    stages : sequence of Stage
-    host : HostLayout
+    scratch : int
+        Vectors of region SCRATCH.
 
     Members
     -------
@@ -31,19 +31,15 @@ class Emitter:
         Number of the stage that instructions belong to from now on.
     worked : dict of int to int
         Cycles of the array by stage.
-    tables : dict
-        Functions by table to their numbers in region MODEL.
     """
 
-    def __init__(self, config, stages, host):
-        self.config, self.stages, self.regions, self.n = config, stages, host.regions, config.n
+    def __init__(self, config, scratch):
+        self.config, self.n = config, config.n
         self.ops, self.issued, self.stage = [], [0] * 5, 0
         # The function table is left out: one unit alone uses it, in order.
         self.places = {space: Places(space_depth(config, space)) for space in ("buffer", "acc", "bias")}
-        self.places["scratch"] = Places(max(1, host.sizes[Region.SCRATCH]))
-        self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
-        self.tables, self.loaded, self.worked = {}, None, Counter()
-        self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
+        self.places["scratch"] = Places(max(1, scratch))
+        self.worked = Counter()
 
     def emit(self, opcode, fields, tiles=None, group_tiles=0):
         """Adds an instruction, which waits for those that used what it touches."""
@@ -59,18 +55,38 @@ class Emitter:
             self.worked[self.stage] += op.passes * max(op.rows, self.n)
         self.ops.append(op)
 
+    def transfer(self, opcode, region, vector, rows, **fields):
+        """An instruction that moves `rows` from or to host memory, beginning at a vector of a region."""
+        self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
+
+
+class StageEmitter(Emitter):
+    """The instructions of a graph's program. Offsets in MODEL count from the zeros. The bias rows of all stages follow, and then
+    the function tables.
+
+    Parameters
+    ----------
+    config : Config
+    stages : sequence of Stage
+    host : HostLayout
+
+    Members
+    -------
+    tables : dict
+        Functions by table to their numbers in region MODEL.
+    """
+
+    def __init__(self, config, stages, host):
+        super().__init__(config, host.sizes[Region.SCRATCH])
+        self.stages, self.regions = stages, host.regions
+        self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
+        self.tables, self.loaded = {}, None
+        self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
+
     def move(self, opcode, name, position, buffer, count, size=1):
         """LOAD or STORE of positions of a tensor, `size` vectors each."""
         region, first = self.regions[name]
-        self.emit(
-            opcode,
-            {
-                "region": region,
-                "offset": (first + position * size) * self.config.vector_bytes,
-                "rows": count * size,
-                "buffer": buffer,
-            },
-        )
+        self.transfer(opcode, region, first + position * size, count * size, buffer=buffer)
 
     def load_zeros(self, buffer, count):
         for first in range(0, count, ZEROS):

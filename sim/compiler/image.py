@@ -12,7 +12,7 @@ from .program import Program, check_regions, host_vectors
 from .tiling import count_passes, passes_of
 from .timing import MATMUL
 
-__all__ = ["HostMemory", "make_program", "array_cycles"]
+__all__ = ["HostMemory", "make_program", "array_cycles", "encoded"]
 
 #: Padding of weights: x * -0 is -0 for the zeros in the pad lanes of x, and adding -0 changes no sum.
 _PAD = 0x8000
@@ -112,14 +112,15 @@ def _tile_bytes(config):
     return INSTRUCTIONS[Opcode.LOAD_WEIGHTS].vectors(config.n) * config.vector_bytes
 
 
-def _encoded(ops, config, constants, weights):
-    """Instructions as bytes; offsets of constants and of tiles are made those of region MODEL."""
+def encoded(ops, config, constants, weights=0):
+    """Instructions and HALT, bytes of each; offsets of constants, and of tiles without a region, are made those of region MODEL,
+    where they begin at these bytes."""
     step, tile, words = config.instruction_bytes, _tile_bytes(config), []
     for op in ops:
         fields = dict(op.fields)
         if fields.get("region") is Region.MODEL:
             fields["offset"] += constants
-        elif op.opcode is Opcode.LOAD_WEIGHTS:
+        elif "region" not in fields and op.opcode is Opcode.LOAD_WEIGHTS:
             fields["offset"] = weights + fields["offset"] * tile
         words.append(encode(op.opcode, **fields).to_bytes(step, "little"))
     return [*words, encode(Opcode.HALT).to_bytes(step, "little")]
@@ -140,7 +141,7 @@ def make_program(memory, plans, schedule, config):
     weights = -(-(constants + len(fixed)) // align) * align
     sizes = {region: size * config.vector_bytes for region, size in host.sizes.items()}
     check_regions({"MODEL": weights + tiles * tile, **{region.name: size for region, size in sizes.items()}})
-    words = _encoded(ops, config, constants, weights)
+    words = encoded(ops, config, constants, weights)
     parts = [np.ascontiguousarray(memory.weights(*group)).tobytes() for group in order]
     model = b"".join([b"".join([*words, fixed]).ljust(weights, b"\0"), *parts])
     assert len(model) == weights + tiles * tile

@@ -44,12 +44,17 @@ class Group:
         Of a column tile.
     parts : sequence of (first row, rows)
         What the rows of the passes from `whole` on are cut into.
+    bias : int or None
+        First bias row; None: the emitter knows it.
+    bring : function or None
+        Called with the tiles that the next MATMUL takes. None: their LOAD_WEIGHTS are put in afterwards.
     """
 
-    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole):
+    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, bring=None):
         self.emitter, self.column, self.count, self.acc, self.sums = emitter, column, count, acc, sums
         self.passes, self.parts, self.whole, self.done = passes, parts, whole, 0
-        self.bias = emitter.bias(column, count)
+        self.bias = emitter.bias(column, count) if bias is None else bias
+        self.bring = bring
 
     def add(self, places, rows):
         """Passes with operands at these places; `rows` are two loops, (count, stride) each. Yields False where other stages
@@ -115,7 +120,8 @@ class Group:
             "tiles0_acc_stride": self.sums if count > 1 else 0,
             "tiles1_acc_stride": 0,
         }
-        tiles = (
-            None if keep else (self.emitter.stage, self.column, self.count, self.done * self.count + c, count0 * count1 * count)
-        )
+        taken = 0 if keep else count0 * count1 * count
+        if self.bring and taken:
+            self.bring(taken)
+        tiles = (self.emitter.stage, self.column, self.count, self.done * self.count + c, taken) if taken else None
         self.emitter.emit(Opcode.MATMUL, fields, tiles, self.passes * self.count)

@@ -46,8 +46,9 @@ def with_weights(ops):
 def ordered(ops, timeline, eager):
     """The instructions by the time at which they would begin if dispatch cost nothing.
 
-    Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use. At the
-    start, the first blocks of operands are asked for before the flood of weights that fills the FIFO.
+    Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use: those that wait for
+    something hold up the MATMULs behind them, the others come earlier. At the start, the first blocks of operands are asked for
+    before the flood of weights that fills the FIFO.
     """
     keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
@@ -57,6 +58,12 @@ def ordered(ops, timeline, eager):
             keys[index] = max(keys[index], (keys[loads[number + eager]][0], loads[number + eager] + 0.5))
     for before, index in zip(weights, weights[1:]):
         keys[index] = max(keys[index], (keys[before][0], index))
+    held = min(keys)
+    for index, op in enumerate(ops):
+        if op.opcode is Opcode.LOAD_WEIGHTS and op.waits:
+            held = max(held, keys[index])
+        elif op.unit == MATMUL:
+            keys[index] = max(keys[index], held)
     later = max(keys)
     for index in reversed(range(len(ops))):
         if ops[index].unit == MATMUL:
