@@ -11,6 +11,9 @@ class RowIssuer(wiring.Component):
     """The address generator of the inner loops of a MATMUL. It issues the rows of each pass, and holds a pass back until its
     operation waits for no other unit, its tile is loaded and its sums have left the array.
 
+    A pass that starts from biases takes the row `bias` for all its rows, or, with `bias_rows`, for its first one and then the
+    next ones.
+
     Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one, but after a pass of a
     single row one cycle later. `switch` comes one cycle before the first row of a pass with new weights.
 
@@ -150,6 +153,8 @@ class RowIssuer(wiring.Component):
         ]
         with m.If(active):
             m.d.sync += [first.eq(0), left.eq(left - 1), final.eq(left == 2), room.eq(final | (left == 2)), acc.eq(acc + 1)]
+            if "bias_rows" in head.shape().members:
+                m.d.sync += current.bias.eq(current.bias + current.bias_rows)
             with m.If(left0 == 1):
                 m.d.sync += [
                     left0.eq(current.rows0),

@@ -4,7 +4,7 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from .instruction import INSTRUCTION_WIDTH
-from .isa import TABLE_WORDS, Format, Function, Task
+from .isa import TABLE_WORDS, Format, Function, Half, Task
 
 __all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout", "instruction_layout"]
 
@@ -21,14 +21,26 @@ def instruction_layout():
 
 
 def transfer_layout(config):
-    """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip."""
+    """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip.
+
+    With `bias`, `row` is twice the bias row: a row takes two vectors, or with `half` one. `transpose` is that of LOAD_WEIGHTS.
+    Only a core with training has these two.
+    """
+    training = {"half": Half, "transpose": 1}
     return data.StructLayout(
-        {"tag": tag_layout(config), "address": config.address_width, "vectors": 16 + exact_log2(config.n), "row": 16, "bias": 1}
+        {
+            "tag": tag_layout(config),
+            "address": config.address_width,
+            "vectors": 16 + exact_log2(config.n),
+            "row": 16,
+            "bias": 1,
+            **(training if config.training else {}),
+        }
     )
 
 
 def matmul_layout(config):
-    """MATMUL. `rows` is the count of rows of a pass, `rows0 * rows1`."""
+    """MATMUL. `rows` is the count of rows of a pass, `rows0 * rows1`. Only a core with training has `bias_rows`."""
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
 
     return data.StructLayout(
@@ -36,6 +48,7 @@ def matmul_layout(config):
             "tag": tag_layout(config),
             "start": 1,
             "keep": 1,
+            **({"bias_rows": 1} if config.training else {}),
             "buffer": row,
             "acc": acc,
             "bias": bits_for(config.bias_depth - 1),
@@ -58,12 +71,10 @@ def pass_layout(config):
     """One pass of a MATMUL: the rows that one tile of weights works on. `end` is the accumulator row behind them,
     `slot` that of its operation."""
     matmul = matmul_layout(config)
+    names = ("start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")
     return data.StructLayout(
         {
-            **{
-                name: matmul[name].shape
-                for name in ("start", "keep", "buffer", "acc", "bias", "rows", "rows0", "rows0_stride", "rows1_stride")
-            },
+            **{name: matmul[name].shape for name in (*names, *(("bias_rows",) if config.training else ()))},
             "end": matmul["rows"].shape,
             "last": 1,
             "slot": matmul["tag"].shape["slot"].shape,

@@ -20,7 +20,7 @@ from amaranth_tpu.hw.spec.unit_ports import unit_port
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.rtl.ports import bfloat16_bits, binary32_bits, pack, simulate
-from matmuls import passes, random_matmul, rows
+from matmuls import bias_rows, passes, random_matmul, rows
 from seeds import seed
 
 
@@ -130,7 +130,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         for pass_ in passes(operation):
             tile = tile if pass_["keep"] else values(next(next_tile), 16)
             operands, targets = zip(*rows(pass_))
-            start = values(biases[pass_["bias"]], 32) if pass_["start"] else sums[list(targets)]
+            start = values([biases[row] for row in bias_rows(pass_)], 32) if pass_["start"] else sums[list(targets)]
             sums[list(targets)] = golden.matmul(values([buffer[row] for row in operands], 16), tile, start)
             results += [(row, sums[row].view(np.uint32).tolist()) for row in targets]
 
@@ -198,17 +198,25 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
         (4, 5, 2, 0, 0.4),
     ],
 )
-def test_random(n, stages, count, wild, weights_pace):
-    config = Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=16, bias_depth=8, weight_fifo_depth=4)
+def test_random(n, stages, count, wild, weights_pace, **changes):
+    sizes = {"unified_buffer_depth": 64, "accumulator_depth": 16, "bias_depth": 8, "weight_fifo_depth": 4} | changes
+    config = Config(n=n, cell_stages=stages, **sizes)
     rng = random.Random(seed())
     matmuls = [random_matmul(rng, config, keep=int(index > 0 and rng.random() < 0.3)) for index in range(count)]
     simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=matmuls, wild=wild, weights_pace=weights_pace)
 
 
+@pytest.mark.parametrize("n, stages, count", [(2, 1, 8), (2, 8, 8), (4, 3, 4)])
+def test_training(n, stages, count):
+    """Biases of a row each."""
+    test_random(n, stages, count, 0.01, 1, training=True, bias_depth=16)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("n, stages", [(2, 3), (4, 3), (4, 8), (8, 3)])
-def test_volume(n, stages):
-    test_random(n, stages, 60, 0.002, 0.8)
+def test_volume(n, stages, training):
+    test_random(n, stages, 60, 0.002, 0.8, training=training, bias_depth=16)
 
 
 @pytest.mark.parametrize("n, stages", [(2, 3), (2, 8)])

@@ -9,12 +9,13 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
 from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate
-from matmuls import passes, random_matmul, rows
+from matmuls import bias_rows, passes, random_matmul, rows
 from seeds import seed
 
 
-def configuration(n, stages):
-    return Config(n=n, cell_stages=stages, unified_buffer_depth=64, accumulator_depth=32, bias_depth=16, in_flight=8)
+def configuration(n, stages, **changes):
+    sizes = {"unified_buffer_depth": 64, "accumulator_depth": 32, "bias_depth": 16, "in_flight": 8}
+    return Config(n=n, cell_stages=stages, **sizes, **changes)
 
 
 async def operations(ports, rng, *, config, todo, offers, tile):
@@ -80,16 +81,11 @@ async def operations(ports, rng, *, config, todo, offers, tile):
         accepted = offered is not None and ports.get("port__op__ready")
         if accepted:
             for pass_ in passes(offered):
-                for index, (buffer, acc) in enumerate(rows(pass_)):
+                starts = bias_rows(pass_) if pass_["start"] else [None] * pass_["rows"]
+                for index, ((buffer, acc), bias) in enumerate(zip(rows(pass_), starts)):
                     ending = pass_["last"] and index == pass_["rows"] - 1
                     due.append(
-                        (
-                            buffer,
-                            acc,
-                            pass_.get("bias"),
-                            offered["tag"]["slot"] if ending else None,
-                            not pass_["keep"] if index == 0 else None,
-                        )
+                        (buffer, acc, bias, offered["tag"]["slot"] if ending else None, not pass_["keep"] if index == 0 else None)
                     )
         busy = offered or todo or due or writes
         if accepted:
@@ -127,13 +123,19 @@ def unit(config):
 
 @pytest.mark.parametrize("n, stages", [(2, 1), (2, 3), (2, 8), (4, 2), (4, 3), (4, 4), (8, 3), (8, 5)])
 @pytest.mark.parametrize("offers, slowest", [(1, 1), (0.05, 10)])
-def test_random(n, stages, offers, slowest):
-    config = configuration(n, stages)
+def test_random(n, stages, offers, slowest, **changes):
+    config = configuration(n, stages, **changes)
     rng = random.Random(seed())
     todo = [random_matmul(rng, config, keep=0 if index == 0 else rng.getrandbits(1)) for index in range(15)]
     simulate(
         unit(config), runs, seed=seed(), config=config, todo=todo, offers=offers, tile=lambda rng: rng.randrange(2, slowest + 2)
     )
+
+
+@pytest.mark.parametrize("n, stages", [(2, 1), (2, 8), (4, 3)])
+def test_training(n, stages):
+    """Biases of a row each."""
+    test_random(n, stages, 1, 1, training=True)
 
 
 def test_idle():

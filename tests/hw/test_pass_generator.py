@@ -10,19 +10,21 @@ from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from matmuls import passes, random_matmul
 from seeds import seed
 
-CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16)
+
+def configuration(**changes):
+    return Config(n=4, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, **changes)
 
 
-async def traffic(ports, rng, *, offers, takes, count):
+async def traffic(ports, rng, *, config, offers, takes, count):
     """Operations come with probability `offers`, passes are taken with probability `takes`; returns cycles, passes."""
-    layout = pass_layout(CONFIG)
+    layout = pass_layout(config)
     long = {10: (300, 1), 40: (2, 300)}
-    pending, offered, due = [random_matmul(rng, CONFIG, loops=long.get(index)) for index in range(count)], None, []
+    pending, offered, due = [random_matmul(rng, config, loops=long.get(index)) for index in range(count)], None, []
     held, taken, first = None, 0, None
     while pending or offered or due:
         if offered is None and pending and rng.random() < offers:
             offered = pending.pop(0)
-            ports.set(i__payload=pack(matmul_layout(CONFIG), **offered))
+            ports.set(i__payload=pack(matmul_layout(config), **offered))
         ports.set(i__valid=offered is not None, o__ready=rng.random() < takes)
         ready = ports.get("o__ready")
         await ports.settle()
@@ -47,21 +49,18 @@ async def traffic(ports, rng, *, offers, takes, count):
     return last - first + 1, taken
 
 
+def run(config, **options):
+    unit = PassGenerator(matmul=matmul_layout(config), pass_=pass_layout(config))
+    return simulate(unit, traffic, seed=seed(), config=config, count=80, **options)
+
+
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.1, 1), (1, 0.1)])
-def test_random(offers, takes):
-    simulate(
-        PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)),
-        traffic,
-        seed=seed(),
-        offers=offers,
-        takes=takes,
-        count=80,
-    )
+def test_random(offers, takes, training):
+    run(configuration(training=training), offers=offers, takes=takes)
 
 
 def test_one_pass_a_cycle():
     """Also from one operation to the next."""
-    cycles, taken = simulate(
-        PassGenerator(matmul=matmul_layout(CONFIG), pass_=pass_layout(CONFIG)), traffic, seed=seed(), offers=1, takes=1, count=80
-    )
+    cycles, taken = run(configuration(), offers=1, takes=1)
     assert cycles == taken

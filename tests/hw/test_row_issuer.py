@@ -9,11 +9,12 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.matmul.row_issuer import RowIssuer
 from amaranth_tpu.hw.spec.operations import pass_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
-from matmuls import rows
+from matmuls import bias_rows, rows
 from seeds import seed
 
-CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=32, bias_depth=16)
-LAYOUT = pass_layout(CONFIG)
+SIZES = {"n": 4, "unified_buffer_depth": 256, "accumulator_depth": 32, "bias_depth": 32}
+LAYOUT = pass_layout(Config(**SIZES))
+TRAINING = pass_layout(Config(**SIZES, training=True))
 
 
 def make_pass(**values):
@@ -52,13 +53,13 @@ def random_pass(rng, longest):
     )
 
 
-async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
+async def traffic(ports, rng, *, layout, todo, delay, offers, tile, blocks=0.0):
     """Offers passes, with probability `blocks` blocked for a while; rows are written `delay` cycles after their issue; a tile is
     loaded `tile(rng)` cycles after a switch.
 
     Returns the cycles in which rows were issued.
     """
-    row_layout = RowIssuer(pass_=LAYOUT).row_layout
+    row_layout = RowIssuer(pass_=layout).row_layout
     todo = list(todo)
     offered, loaded_at = None, 1 + rng.randrange(8)  # a tile that is there now was coming a cycle ago
     due = {}  # by cycle: what the row must be
@@ -70,7 +71,7 @@ async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
         now = ports.cycle
         if offered is None and todo and rng.random() < offers:
             offered = todo.pop(0)
-            ports.set(i__payload=pack(LAYOUT, **offered))
+            ports.set(i__payload=pack(layout, **offered))
             free_at = now + (rng.randrange(20) if rng.random() < blocks else 0)
         others = 0xFFFF ^ 1 << (offered["slot"] if offered else 0)
         ports.set(blocked=rng.getrandbits(16) & others | (0 if now >= free_at else ~others & 0xFFFF))
@@ -115,12 +116,12 @@ async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
             assert patience <= 1, f"cycle {now}: {offered} could begin"
         if go:
             assert between, f"cycle {now}: a pass begins inside another"
-            for index, (buffer, acc) in enumerate(rows(offered)):
+            for index, ((buffer, acc), bias) in enumerate(zip(rows(offered), bias_rows(offered))):
                 due[now + 1 + index] = {
                     "buffer": buffer,
                     "acc": acc,
                     "start": offered["start"],
-                    **({"bias": offered["bias"]} if offered["start"] else {}),
+                    **({"bias": bias} if offered["start"] else {}),
                     "first": int(index == 0),
                     "last": int(index == offered["rows"] - 1),
                     "last_pass": offered["last"],
@@ -133,8 +134,8 @@ async def traffic(ports, rng, *, todo, delay, offers, tile, blocks=0.0):
     return issued
 
 
-def run(todo, **options):
-    return simulate(RowIssuer(pass_=LAYOUT), traffic, seed=seed(), todo=todo, **options)
+def run(todo, layout=LAYOUT, **options):
+    return simulate(RowIssuer(pass_=layout), traffic, seed=seed(), layout=layout, todo=todo, **options)
 
 
 @pytest.mark.parametrize("delay", [4, 9, 14, 40])
@@ -144,6 +145,16 @@ def test_random(delay, longest, offers, slowest):
     rng = random.Random(seed())
     todo = [random_pass(rng, longest) for _ in range(120)]
     run(todo, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, slowest + 2), blocks=0.3)
+
+
+@pytest.mark.parametrize("delay", [4, 14])
+@pytest.mark.parametrize("longest", [2, 9])
+@pytest.mark.parametrize("offers", [1, 0.3])
+def test_a_bias_row_for_each_row(delay, longest, offers):
+    """Among passes with one for all rows, and passes that go on from sums."""
+    rng = random.Random(seed())
+    todo = [random_pass(rng, longest) | {"start": int(rng.random() < 0.7), "bias_rows": rng.getrandbits(1)} for _ in range(120)]
+    run(todo, TRAINING, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])

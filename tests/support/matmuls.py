@@ -1,10 +1,13 @@
 """Random MATMULs and what the instruction set says of them, for the tests of the matrix multiply unit and its parts."""
 
-__all__ = ["random_matmul", "passes", "rows"]
+__all__ = ["random_matmul", "passes", "rows", "bias_rows"]
 
 
 def random_matmul(rng, config, *, loops=None, **fixed):
-    """A MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed` other fields."""
+    """A MATMUL whose rows stay inside the memories. `loops` sets the loops over tiles, without strides; `fixed` other fields.
+
+    With `start`, the operation of a core with training has `bias_rows` in one of two cases, if there are rows enough.
+    """
     tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
     rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
     operation = {
@@ -32,13 +35,19 @@ def random_matmul(rng, config, *, loops=None, **fixed):
         return random_matmul(rng, config, loops=loops, **fixed)
     operation["buffer"] = rng.randrange(config.unified_buffer_depth - last - reach[0])
     operation["acc"] = rng.randrange(config.accumulator_depth - rows0 * rows1 - reach[1] + 1)
-    operation["bias"] = rng.randrange(config.bias_depth - tiles0 + 1) if operation["start"] else 0
+    biases = tiles0
+    if config.training:
+        more = rows0 * rows1 - 1
+        operation["bias_rows"] = rng.getrandbits(1) if tiles0 + more <= config.bias_depth else 0
+        biases += more * operation["bias_rows"]
+    operation["bias"] = rng.randrange(config.bias_depth - biases + 1) if operation["start"] else 0
     return operation
 
 
 def passes(operation):
     """By the loops of the instruction set. The bias of a pass that does not start from it is left out."""
-    copied = {name: operation[name] for name in ("start", "keep", "rows", "rows0", "rows0_stride", "rows1_stride")}
+    names = ("start", "keep", "bias_rows", "rows", "rows0", "rows0_stride", "rows1_stride")
+    copied = {name: operation[name] for name in names if name in operation}
     for t1 in range(operation["tiles1"]):
         for t0 in range(operation["tiles0"]):
             yield {
@@ -59,3 +68,8 @@ def rows(pass_):
     for row in range(pass_["rows"]):
         r1, r0 = divmod(row, pass_["rows0"])
         yield pass_["buffer"] + r1 * pass_["rows1_stride"] + r0 * pass_["rows0_stride"], pass_["acc"] + row
+
+
+def bias_rows(pass_):
+    """The bias row that each row of a pass starts from, in order."""
+    return [pass_["bias"] + row * pass_.get("bias_rows", 0) for row in range(pass_["rows"])]
