@@ -10,8 +10,8 @@ __all__ = ["Dropout"]
 
 @dataclass(frozen=True)
 class Dropout:
-    """Inverted dropout (Srivastava and others 2014): results times a mask of 0 and 1 / (1 - share), rounded to bfloat16. The share
-    counts in steps of 1 / 256.
+    """Inverted dropout (Srivastava and others 2014): results times a mask of 0 and 1 / (1 - share), rounded to bfloat16. The
+    share counts in steps of 1 / 256.
 
     It works behind hidden dense layers: on stages with a function whose result is a vector. Where there are none, on what the
     last stage reads.

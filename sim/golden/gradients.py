@@ -86,6 +86,10 @@ class Sums:
                 result[:, y : height * down : down, x : width * across : across] = chosen
         return result
 
+    def kept(self, gradient, result):
+        """bfloat16: a gradient where the result is above 0, else +0."""
+        return np.where(result > 0, gradient, bfloat16(0))
+
     def rounded(self, values, rectified=False):
         """float32 -> bfloat16, through relu if `rectified`."""
         if rectified:
@@ -149,5 +153,5 @@ def stage_gradient(stage, gradient, result, index, mask, sums):
     if stage.pool:
         return sums.spread(gradient, index, stage.pool, stage.sums_size)
     if stage.function.name == "relu":
-        return np.where(result > 0, gradient, bfloat16(0))
+        return sums.kept(gradient, result)
     return gradient

@@ -89,7 +89,7 @@ def bound_graph(graph, state) -> Graph:
 
 
 def one_hot(labels, classes, smoothing=0.0):
-    """Targets, bfloat16 (batch, classes), of numbers of classes: `smoothing / classes` each, and 1 - smoothing more at the label."""
+    """Targets, bfloat16 (batch, classes), of numbers of classes: `smoothing / classes`, and 1 - smoothing more at the label."""
     there = np.asarray(labels)[:, None] == np.arange(classes)
     return round_bfloat16((there * (1 - smoothing) + smoothing / classes).astype(np.float32))
 

@@ -1,0 +1,158 @@
+"""The sums of a training step, the same bits as :class:`sim.golden.gradients.Sums` in less time: compiled by numba, which is
+optional, and shared by threads."""
+
+import importlib.util
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ..ir.training import NOWHERE
+from .arithmetic import bfloat16
+from .gradients import Sums
+from .network import patches
+
+__all__ = ["fastest_sums"]
+
+_LANES = 16  # outputs of a sum are padded to a multiple
+_ROWS_BYTES = 24 << 10  # of the sums that `correlate` has in hand
+_FEW = 1 << 14  # numbers that are not worth a second thread
+
+
+def fastest_sums(threads=None):
+    """Compiled :class:`Sums` for this number of threads (None: of processors), or those in numpy where numba is not installed."""
+    if importlib.util.find_spec("numba") is None:
+        return Sums()
+    return _CompiledSums(threads or len(os.sched_getaffinity(0)))
+
+
+def _bits(values):
+    return np.ascontiguousarray(values).view(np.uint16)
+
+
+class _CompiledSums(Sums):
+    def __init__(self, threads):
+        from . import compiled_kernels  # numba is slow to import
+
+        self._kernels, self._threads = compiled_kernels, threads
+        self._pool = ThreadPoolExecutor(threads)
+
+    def _shared(self, function, count, size):
+        """Calls `function(first, last)` for parts of a range, `size` numbers of work in all."""
+        parts = 1 if size < _FEW else min(self._threads, count)
+        edges = [count * part // parts for part in range(parts + 1)]
+        self._all(function, list(zip(edges, edges[1:])))
+
+    def _all(self, function, jobs):
+        if len(jobs) == 1:
+            function(*jobs[0])
+        else:
+            list(self._pool.map(lambda job: function(*job), jobs))
+
+    def _loops(self, values, weights, start):
+        """The kernels that are right for these operands, bfloat16, and these float32 sums to start from."""
+        low, high = self._kernels.range_of_bits(_bits(values).reshape(-1))
+        low_weights, high_weights = self._kernels.range_of_bits(_bits(weights).reshape(-1))
+        first = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
+        # Exponents are fields - 127. A number is a multiple of its last place, 7 or 23 below its exponent; so are sums.
+        small = low + low_weights - 254 - 14 < -126 or first - 127 - 23 < -126
+        large = high + high_weights - 254 + 2 > 127
+        return self._kernels.CHECKED if small or large else self._kernels.EXACT
+
+    def _widened(self, values, height, width, top=0, left=0):
+        """float32 (batch, height, width, channels), with the values at (top, left) and +0 around."""
+        batch, rows, columns, channels = values.shape
+        make = np.empty if (rows, columns) == (height, width) else np.zeros
+        result, bits = make((batch, height, width, channels), np.float32), _bits(values)
+        self._shared(lambda *part: self._kernels.widen(bits, result, top, left, *part), batch, result.size)
+        return result
+
+    def _operands(self, values, term, size):
+        """What a term over these values comes to as one of stride 1: `(float32 (batch, height, width, channels), kernel height,
+        kernel width)`, or None."""
+        if term.groups > 1:
+            return None
+        batch, height, width, channels = values.shape
+        if size == (1, 1) and term.kernel == (height, width) and term.padding == (0, 0):
+            return self._widened(values.reshape(batch, 1, 1, -1), 1, 1), 1, 1
+        if term.stride == term.dilation == (1, 1) and min(term.padding) >= 0:
+            need = [count + kernel - 1 for count, kernel in zip(size, term.kernel)]
+            cut = values[:, : max(0, need[0] - term.padding[0]), : max(0, need[1] - term.padding[1])]
+            return self._widened(cut, *need, *term.padding), *term.kernel
+        seen = patches(values, term, size).reshape(batch, *size, -1)
+        return self._widened(seen, *size), 1, 1
+
+    def add_term(self, sums, values, term):
+        found = self._operands(values, term, sums.shape[1:3])
+        if found is None:
+            return super().add_term(sums, values, term)
+        operands, down, across = found
+        convolve, _ = self._loops(values, term.weights, sums)
+        outputs = sums.shape[3]
+        wide = -outputs % _LANES + outputs
+        weights = np.zeros((term.weights[..., 0].size, wide), np.float32)
+        weights[:, :outputs] = self._widened(term.weights.reshape(1, 1, -1, outputs), 1, len(weights))[0, 0]
+        weights = weights.reshape(down, -1, wide)
+        result = np.zeros((*sums.shape[:3], wide), np.float32)
+        result[..., :outputs] = sums
+        self._shared(lambda *part: convolve(operands, weights, result, *part), len(sums), sums.size * weights[..., 0].size)
+        result = np.ascontiguousarray(result[..., :outputs])
+        self._kernels.settle(result.reshape(-1))
+        return result
+
+    def weight_gradient(self, values, term, gradient):
+        found = self._operands(values, term, gradient.shape[1:3])
+        if found is None:
+            return super().weight_gradient(values, term, gradient)
+        operands, down, across = found
+        _, correlate = self._loops(values, gradient, np.zeros(1, np.float32))
+        outputs = gradient.shape[3]
+        wide = -outputs % _LANES + outputs
+        factors = np.zeros((*gradient.shape[:3], wide), np.float32)
+        factors[..., :outputs] = self._widened(gradient, *gradient.shape[1:3])
+        if down == across == 1 and operands.shape[1:3] == gradient.shape[1:3]:  # one long row of positions
+            operands, factors = operands.reshape(1, 1, -1, operands.shape[3]), factors.reshape(1, 1, -1, wide)
+        rows = across * operands.shape[3]
+        total = np.zeros((down, rows, wide), np.float32)
+        step = max(1, min(_ROWS_BYTES // (4 * wide), -(-rows * down // self._threads)))
+        jobs = [(ky, first, min(first + step, rows)) for ky in range(down) for first in range(0, rows, step)]
+        self._all(lambda ky, first, last: correlate(operands, factors, total[ky], ky, first, last), jobs)
+        self._kernels.settle(total.reshape(-1))
+        return np.ascontiguousarray(total[..., :outputs]).reshape(term.weights.shape)
+
+    def bias_gradient(self, gradient):
+        total = np.zeros(gradient.shape[3], np.float32)
+        self._kernels.bias_gradient(_bits(gradient).reshape(-1, gradient.shape[3]), total)
+        self._kernels.settle(total)
+        return total
+
+    def pool(self, sums, pool, rectified):
+        result = np.empty((len(sums), *pool.size, sums.shape[3]), np.int32)
+        index, bits = np.empty(result.shape, np.uint8), np.ascontiguousarray(sums).view(np.int32)
+        self._shared(
+            lambda *part: self._kernels.largest(bits, *pool.window, rectified, result, index, np.uint8(NOWHERE), *part),
+            len(sums),
+            sums.size,
+        )
+        return result.view(np.float32), index
+
+    def spread(self, gradient, index, pool, size):
+        result, bits = np.zeros((len(gradient), *size, gradient.shape[3]), np.uint16), _bits(gradient)
+        self._shared(lambda *part: self._kernels.spread(bits, index, *pool.window, result, *part), len(gradient), result.size)
+        return result.view(bfloat16)
+
+    def kept(self, gradient, result):
+        out, given, shown = np.empty(gradient.shape, np.uint16), _bits(gradient).reshape(-1), _bits(result).reshape(-1)
+        self._shared(lambda *part: self._kernels.kept(given, shown, out.reshape(-1), *part), out.size, out.size)
+        return out.view(bfloat16)
+
+    def rounded(self, values, rectified=False):
+        bits, out = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(-1), np.empty(values.shape, np.uint16)
+        self._shared(lambda *part: self._kernels.rounded(bits, rectified, out.reshape(-1), *part), out.size, out.size)
+        return out.view(bfloat16)
+
+    def scaled(self, start, values, factor):
+        out, given = np.empty(start.shape, np.float32), np.ascontiguousarray(start).reshape(-1)
+        operands, factors = _bits(values).reshape(-1), np.atleast_1d(_bits(factor)).reshape(-1)
+        self._shared(lambda *part: self._kernels.scaled(given, operands, factors, out.reshape(-1), *part), out.size, out.size)
+        return out
