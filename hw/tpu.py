@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from .activation.activation_unit import ActivationUnit
 from .activation.result_units import ResultUnits
 from .array.accumulators import Accumulators
+from .array.bias_port import BiasPort
 from .array.buffer_port import BufferPort
 from .array.systolic_array import SystolicArray
 from .array.unified_buffer import UnifiedBuffer
@@ -130,11 +131,14 @@ class Tpu(wiring.Component):
         array = block(lambda: SystolicArray(n=config.n, stages=config.cell_stages), "array", domain="array")
         accumulators = block(
             lambda: Accumulators(
-                n=config.n, depth=config.accumulator_depth, bias_depth=config.bias_depth, latency=config.read_latency
+                n=config.n,
+                depth=config.accumulator_depth,
+                bias_depth=config.bias_depth,
+                latency=config.read_latency,
+                bias_halves=config.training,
             ),
             "accumulators",
         )
-        m.submodules.bias_rows = bias_rows = WidthConverter(width=config.vector_width, ratio=2)
         m.submodules.buffer_port = port = BufferPort(n=config.n, depth=config.unified_buffer_depth)
 
         # Host ports.
@@ -197,12 +201,8 @@ class Tpu(wiring.Component):
             activation.sums.eq(accumulators.out),
             accumulators.out_row.eq(activation.acc_row),
             accumulators.out_read.eq(activation.acc_read),
-            bias_rows.i_valid.eq(load.write & load.bias),
-            bias_rows.i.eq(load.vector),
-            accumulators.bias_write.eq(bias_rows.o_valid),
-            accumulators.bias_write_row.eq(load.row >> 1),
-            accumulators.bias_data.eq(bias_rows.o),
         ]
+        self._connect_biases(m, load, accumulators)
 
         # The vector port of the unified buffer: loads, results and stores.
         m.d.comb += [
@@ -252,6 +252,26 @@ class Tpu(wiring.Component):
         self._running = Signal()
         m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
         m.d.bus += array.rst.eq(~self._running)
+
+    def _connect_biases(self, m, load, accumulators):
+        """Loads -> bias rows: whole ones at once, or what each vector has for them."""
+        config = self.config
+        if config.training:
+            m.submodules.bias_port = port = BiasPort(n=config.n, bias_depth=config.bias_depth)
+            m.d.comb += [
+                port.load.write.eq(load.write & load.bias),
+                *(getattr(port.load, name).eq(getattr(load, name)) for name in ("half", "row", "vector")),
+                *(getattr(accumulators, name).eq(getattr(port, name)) for name in ("bias_write", "bias_write_row", "bias_data")),
+            ]
+        else:
+            m.submodules.bias_rows = rows = WidthConverter(width=config.vector_width, ratio=2)
+            m.d.comb += [
+                rows.i_valid.eq(load.write & load.bias),
+                rows.i.eq(load.vector),
+                accumulators.bias_write.eq(rows.o_valid),
+                accumulators.bias_write_row.eq(load.row >> 1),
+                accumulators.bias_data.eq(rows.o),
+            ]
 
     def _connect_run(self, m, registers, run, reader, writer):
         """Commands and status."""

@@ -21,13 +21,15 @@ def _control(depth, bias_depth):
 class AccumulatorColumn(wiring.Component):
     """The sums and biases of one column. Control comes in at `*_i` and goes to the next column one cycle later.
 
-    Parameters and members as of :class:`Accumulators`, of which `top`, `bottom`, `out` and `bias_data` have 32 bits.
+    Parameters and members as of :class:`Accumulators`, of which `top`, `bottom`, `out` and `bias_data` have 32 bits, and
+    `bias_write` 1, or 2 with `bias_halves`.
     """
 
-    def __init__(self, *, depth, bias_depth, latency):
+    def __init__(self, *, depth, bias_depth, latency, bias_halves):
         self.depth = depth
         self.bias_depth = bias_depth
         self.latency = latency
+        self.bias_halves = bias_halves
         self.control = _control(depth, bias_depth)
         super().__init__(
             {
@@ -38,7 +40,7 @@ class AccumulatorColumn(wiring.Component):
                 "out_row": In(bits_for(depth - 1)),
                 "out_read": In(1),
                 "out": Out(32),
-                "bias_write": In(1),
+                "bias_write": In(2 if bias_halves else 1),
                 "bias_write_row": In(bits_for(bias_depth - 1)),
                 "bias_data": In(32),
             }
@@ -52,7 +54,8 @@ class AccumulatorColumn(wiring.Component):
         m.submodules.sums = sums = Memory(shape=32, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read, out = sums.write_port(), sums.read_port(), sums.read_port()
         m.submodules.biases = biases = Memory(shape=32, depth=self.bias_depth, init=[], attrs=NO_COLLISIONS)
-        bias_write, bias_read = biases.write_port(), biases.read_port()
+        bias_write = biases.write_port(granularity=16 if self.bias_halves else None)
+        bias_read = biases.read_port()
         m.d.comb += [
             write.addr.eq(self.write_row_i),
             write.en.eq(self.write_i),
@@ -91,6 +94,8 @@ class Accumulators(wiring.Component):
         Rows of biases.
     latency : int
         1, or 2 with a register between the memory and the array.
+    bias_halves : bool
+        The halves of a bias, 16 bits each, can be written alone.
 
     Members
     -------
@@ -106,19 +111,20 @@ class Accumulators(wiring.Component):
     out_read : 1, in
     out : 32 n, out
         The third port.
-    bias_write : 1, in
+    bias_write : 1, in; with `bias_halves` 2 n, a bit for each 16 of `bias_data`
     bias_write_row : bias row, in
     bias_data : 32 n, in
-        Writes a row of biases.
+        Writes a row of biases, or halves of them.
     """
 
-    def __init__(self, *, n, depth, bias_depth, latency):
+    def __init__(self, *, n, depth, bias_depth, latency, bias_halves=False):
         if latency not in (1, 2):
             raise ValueError(f"latency must be 1 or 2, not {latency!r}")
         self.n = n
         self.latency = latency
         self.depth = depth
         self.bias_depth = bias_depth
+        self.bias_halves = bias_halves
         super().__init__(
             {
                 **{name: In(width) for name, width in _control(depth, bias_depth).items()},
@@ -127,7 +133,7 @@ class Accumulators(wiring.Component):
                 "out_row": In(bits_for(depth - 1)),
                 "out_read": In(1),
                 "out": Out(32 * n),
-                "bias_write": In(1),
+                "bias_write": In(2 * n if bias_halves else 1),
                 "bias_write_row": In(bits_for(bias_depth - 1)),
                 "bias_data": In(32 * n),
             }
@@ -136,12 +142,13 @@ class Accumulators(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
+        sizes = {name: getattr(self, name) for name in ("depth", "bias_depth", "latency", "bias_halves")}
         for c in range(self.n):
             right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in control.items()}
             instantiate(
                 m,
                 platform,
-                lambda: AccumulatorColumn(depth=self.depth, bias_depth=self.bias_depth, latency=self.latency),
+                lambda: AccumulatorColumn(**sizes),
                 name=f"column_{c}",
                 module="tpu_accumulator_column",
                 **{f"{name}_i": value for name, value in control.items()},
@@ -151,7 +158,7 @@ class Accumulators(wiring.Component):
                 out_row=self.out_row,
                 out_read=self.out_read,
                 out=self.out.word_select(c, 32),
-                bias_write=self.bias_write,
+                bias_write=self.bias_write.word_select(c, 2) if self.bias_halves else self.bias_write,
                 bias_write_row=self.bias_write_row,
                 bias_data=self.bias_data.word_select(c, 32),
             )

@@ -1,12 +1,12 @@
 """Host memory -> chip: the mover behind LOAD, LOAD_BIAS and LOAD_WEIGHTS."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
 from ..lib.width_converter import WidthConverter
-from ..spec.isa import Fault
+from ..spec.isa import Fault, Half
 from ..spec.unit_ports import fault_port, unit_port
 from .axi_reader import read_client
 from .burst_splitter import MAX_BURST, BurstSplitter
@@ -37,9 +37,11 @@ class ReadUnit(wiring.Component):
     write : 1, out
         There is a vector.
     row : 16, out
-        Its row: the operation's first, then the next.
+        Its row: the operation's first, then the next, with `half` that behind the next.
     bias : 1, out
-        As the operation has it.
+    half : Half, out
+    transpose : 1, out
+        As the operation has them. The latter two are there if they are in its layout.
     vector : vector_width, out
     fault : fault port, out
         An error response: BUS_READ.
@@ -55,13 +57,14 @@ class ReadUnit(wiring.Component):
         self.longest = longest
         address_width = transfer["address"].width
         self._address_width = address_width
+        self._copied = [name for name in ("bias", "half", "transpose") if name in transfer.members]
         super().__init__(
             {
                 "port": In(unit_port(transfer)),
                 "host": Out(read_client(address_width, bus_width)),
                 "write": Out(1),
                 "row": Out(16),
-                "bias": Out(1),
+                **{name: Out(transfer[name].shape) for name in self._copied},
                 "vector": Out(vector_width),
                 "fault": Out(fault_port()),
             }
@@ -78,7 +81,7 @@ class ReadUnit(wiring.Component):
             longest=self.longest,
         )
         m.submodules.converter = converter = WidthConverter(width=self.bus_width, ratio=ratio)
-        expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", "row", "bias")})
+        expected = data.StructLayout({name: self.transfer[name].shape for name in ("tag", "vectors", "row", *self._copied)})
         m.submodules.expected = queue = fifo.SyncFIFO(width=expected.size, depth=self.under_way)
         connect(m, splitter.o, flipped(self.host.request))
 
@@ -96,6 +99,7 @@ class ReadUnit(wiring.Component):
         # The operation whose data comes: what is left of it, and whether that is one vector.
         coming, head = Signal(expected), Signal(expected)
         present, final = Signal(), Signal()
+        step = Mux(self.half == Half.WHOLE, 1, 2) if "half" in self._copied else 1
         m.d.comb += [
             coming.as_value().eq(queue.r_data),
             converter.i.eq(answer.data),
@@ -103,7 +107,7 @@ class ReadUnit(wiring.Component):
             self.write.eq(converter.o_valid),
             self.vector.eq(converter.o),
             self.row.eq(head.row),
-            self.bias.eq(head.bias),
+            *(getattr(self, name).eq(head[name]) for name in self._copied),
             self.port.done.eq(self.write & final),
             self.port.done_slot.eq(head.tag.slot),
             self.fault.valid.eq(answer.error),
@@ -114,5 +118,5 @@ class ReadUnit(wiring.Component):
             m.d.comb += queue.r_en.eq(1)
             m.d.sync += [present.eq(queue.r_rdy), head.eq(coming), final.eq(coming.vectors == 1)]
         with m.Elif(self.write):
-            m.d.sync += [head.row.eq(head.row + 1), head.vectors.eq(head.vectors - 1), final.eq(head.vectors == 2)]
+            m.d.sync += [head.row.eq(head.row + step), head.vectors.eq(head.vectors - 1), final.eq(head.vectors == 2)]
         return m

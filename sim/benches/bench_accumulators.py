@@ -8,8 +8,15 @@ from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
 
 
-async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
-    """Writes every row of both memories, then works all ports at random; sums in the columns' own time.
+def _with_halves(row, data, halves):
+    """A row of 32-bit words after a write of those 16-bit halves, lower ones first, that are 1 in `halves`."""
+    masks = [0xFFFF * low | 0xFFFF0000 * high for low, high in zip(halves[::2], halves[1::2])]
+    return [(old or 0) & ~mask | new & mask for old, new, mask in zip(row, data, masks)]
+
+
+async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_halves=False):
+    """Writes every row of both memories, then works all ports at random; sums in the columns' own time. With `bias_halves` any
+    halves of a bias row are written.
 
     What a read gives in the cycle in which its row is written is left open, so it is not looked at. Returns the count of
     values compared.
@@ -32,6 +39,8 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
             control.update(write=1, write_row=cycle)
         if cycle < bias_depth:
             bias_write, bias_write_row = True, cycle
+        random_halves = bias_halves and cycle >= bias_depth
+        halves = [rng.getrandbits(1) if random_halves else 1 for _ in range(2 * n)]
         bottom, bias_data = ([rng.getrandbits(32) for _ in range(n)] for _ in range(2))
         controls.append(control)
         ports.set(
@@ -39,7 +48,7 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
             bottom=bottom,
             out_row=out_row,
             out_read=out_read,
-            bias_write=bias_write,
+            bias_write=[bias_write and half for half in halves] if bias_halves else bias_write,
             bias_write_row=bias_write_row,
             bias_data=bias_data,
         )
@@ -67,7 +76,7 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
                 sums[written][c] = bottom[c]
         tops = [*tops[1:], top]
         if bias_write:
-            biases[bias_write_row] = bias_data
+            biases[bias_write_row] = _with_halves(biases[bias_write_row], bias_data, halves)
         await ports.tick()
     return compared
 
@@ -75,5 +84,5 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles):
 @cocotb.test()
 async def random_traffic(dut):
     job = arguments()
-    component = Accumulators(n=job["n"], depth=job["depth"], bias_depth=job["bias_depth"], latency=job["latency"])
+    component = Accumulators(**{name: job[name] for name in ("n", "depth", "bias_depth", "latency", "bias_halves")})
     report({"compared": await play(dut, component, traffic, **job)})

@@ -20,22 +20,29 @@ def test_amaranth(n, depth, bias_depth, latency):
     assert simulate(Accumulators(**sizes), traffic, seed=seed(), **sizes, cycles=400) > 400 * n
 
 
+@pytest.mark.parametrize("n, latency", [(2, 1), (4, 2)])
+def test_halves_of_biases(n, latency):
+    sizes = {"n": n, "depth": 16, "bias_depth": 8, "latency": latency, "bias_halves": True}
+    assert simulate(Accumulators(**sizes), traffic, seed=seed(), **sizes, cycles=600) > 600 * n
+
+
 SIZES = {"n": 4, "depth": 16, "bias_depth": 4, "latency": 2}
 
 
 @functools.cache
-def verilog():
-    return component_to_verilog(Accumulators(**SIZES), name="accumulators")
+def verilog(bias_halves):
+    return component_to_verilog(Accumulators(**SIZES, bias_halves=bias_halves), name="accumulators")
 
 
+@pytest.mark.parametrize("bias_halves", [False, True])
 @pytest.mark.parametrize("simulator", runner.Simulators)
-def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="accumulators", quick=True)
+def test_verilog(simulator, bias_halves):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(bias_halves), top="accumulators", quick=True)
     result = simulation.run(
         "amaranth_tpu.sim.benches.bench_accumulators",
         testcase="random_traffic",
         seed=seed(),
         timeout=120,
-        arguments={**SIZES, "cycles": 1500},
+        arguments={**SIZES, "bias_halves": bias_halves, "cycles": 1500},
     )
     assert result["compared"] > 6000

@@ -11,9 +11,11 @@ from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
 
 LAYOUT = transfer_layout(Config(n=4))
+TRAINING = transfer_layout(Config(n=4, training=True))
 
 
-async def traffic(ports, rng, *, ratio, count, answers, failing=False):
+async def traffic(ports, rng, *, layout=LAYOUT, ratio, count, answers, failing=False):
+    extra = [name for name in ("half", "transpose") if name in layout.members]
     todo = [
         {
             "tag": {"slot": rng.randrange(16), "pc": rng.getrandbits(32)},
@@ -21,6 +23,7 @@ async def traffic(ports, rng, *, ratio, count, answers, failing=False):
             "vectors": rng.choice((1, rng.randrange(2, 6), rng.randrange(1, 40))),
             "row": rng.randrange(1 << 15),
             "bias": rng.getrandbits(1),
+            **{name: rng.randrange(3 if name == "half" else 2) for name in extra},
         }
         for _ in range(count)
     ]
@@ -31,7 +34,7 @@ async def traffic(ports, rng, *, ratio, count, answers, failing=False):
         accepts = rng.random() < 0.8
         ports.set(
             port__op__valid=given < count and rng.random() < 0.8,
-            port__op__payload=pack(LAYOUT, **todo[given]) if given < count else 0,
+            port__op__payload=pack(layout, **todo[given]) if given < count else 0,
             host__request__ready=accepts,
         )
         arrives = owed and rng.random() < answers
@@ -58,7 +61,8 @@ async def traffic(ports, rng, *, ratio, count, answers, failing=False):
         assert ports.get("port__done") == last
         if written:
             assert ports.get("vector") == sum(beat << 64 * i for i, beat in enumerate(beats))
-            assert (ports.get("row"), ports.get("bias")) == (entry["row"] + v, entry["bias"])
+            row = entry["row"] + v * (2 if entry.get("half") else 1)  # twice a bias row
+            assert (ports.get("row"), *map(ports.get, ("bias", *extra))) == (row, *(entry[name] for name in ("bias", *extra)))
             assert not last or ports.get("port__done_slot") == entry["tag"]["slot"]
             vectors.pop(0)
             beats = []
@@ -75,6 +79,12 @@ def test_random(ratio, answers):
     unit = ReadUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio)
     ahead = simulate(unit, traffic, seed=seed(), ratio=ratio, count=40, answers=answers)
     assert ahead > 1, "the next transfer is asked for only when the present one has ended"
+
+
+def test_training():
+    """With halves of biases, and what else a transfer says of its vectors."""
+    unit = ReadUnit(transfer=TRAINING, bus_width=64, vector_width=128)
+    simulate(unit, traffic, seed=seed(), layout=TRAINING, ratio=2, count=40, answers=0.7)
 
 
 def test_error():

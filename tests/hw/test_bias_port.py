@@ -1,0 +1,73 @@
+# amaranth: UnusedElaboratable=no
+"""The way of biases, from the read unit to the accumulators' memory: whole rows and halves of them, in random order."""
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from amaranth_tpu.hw.array.accumulators import Accumulators
+from amaranth_tpu.hw.array.bias_port import BiasPort
+from amaranth_tpu.hw.spec.isa import Half
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+
+
+class BiasPath(wiring.Component):
+    """The port, and accumulators whose sums start from biases: what was written comes out at `top`."""
+
+    def __init__(self, *, n, depth):
+        self.port = BiasPort(n=n, bias_depth=depth)
+        self.accumulators = Accumulators(n=n, depth=4, bias_depth=depth, latency=1, bias_halves=True)
+        members = self.accumulators.signature.members
+        super().__init__(
+            {"load": In(self.port.load.signature.flip()), "bias_row": In(members["bias_row"].shape), "top": Out(32 * n)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.port, m.submodules.accumulators = port, accumulators = self.port, self.accumulators
+        wiring.connect(m, wiring.flipped(self.load), port.load)
+        for name in ("bias_write", "bias_write_row", "bias_data"):
+            m.d.comb += getattr(accumulators, name).eq(getattr(port, name))
+        m.d.comb += [accumulators.bias_row.eq(self.bias_row), accumulators.start.eq(1), self.top.eq(accumulators.top)]
+        return m
+
+
+async def loads(ports, rng, *, n, depth, count):
+    """Random loads of a few rows, with pauses; then every row is read."""
+    rows = [[0] * n for _ in range(depth)]
+    kinds = [Half.WHOLE] * 2 + [rng.choice(list(Half)) for _ in range(count)]
+    for index, half in enumerate(kinds):
+        first = 0 if index < 2 else rng.randrange(depth)
+        last = depth if index < 2 else rng.randrange(first, depth) + 1
+        for row in range(first, last):
+            words = [rng.getrandbits(16) for _ in range(2 * n if half is Half.WHOLE else n)]
+            for beat in range(len(words) // n):
+                while rng.random() < 0.3:
+                    junk = {"load__half": rng.randrange(3), "load__row": rng.randrange(2 * depth)}
+                    ports.set(load__write=0, load__vector=rng.getrandbits(16 * n), **junk)
+                    await ports.tick()
+                vector = words[n * beat : n * (beat + 1)]
+                ports.set(load__write=1, load__half=half.value, load__row=2 * row + beat, load__vector=vector)
+                await ports.tick()
+            for lane in range(n):
+                low, high = rows[row][lane] & 0xFFFF, rows[row][lane] >> 16
+                if half is Half.WHOLE:
+                    low, high = words[2 * lane], words[2 * lane + 1]
+                elif half is Half.UPPER:
+                    high = words[lane]
+                else:
+                    low = words[lane]
+                rows[row][lane] = high << 16 | low
+    ports.set(load__write=0)
+    for row in range(depth):  # column c reads in its own time
+        ports.set(bias_row=row)
+        for _ in range(n + 1):
+            await ports.tick()
+        assert ports.lanes("top", n) == rows[row], f"row {row}"
+
+
+@pytest.mark.parametrize("n, depth", [(2, 2), (4, 8), (8, 16)])
+def test_random(n, depth):
+    simulate(BiasPath(n=n, depth=depth), loads, seed=seed(), n=n, depth=depth, count=40)
