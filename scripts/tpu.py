@@ -1,4 +1,4 @@
-"""The command `tpu`: generate, run, synth."""
+"""The command `tpu`: generate, run, train, synth."""
 
 import json
 import time
@@ -12,9 +12,9 @@ from amaranth_tpu.hw.config import PRESETS, ConfigError
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.hw.verilog.header import package_version, source
 
+from .cli import run_command, train_command
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder, write_whole
 from .cli.core_options import CoreChoice, takes_core
-from .cli.run_command import EXAMPLES, run
 from .show.terminal import show_synthesis, spinner
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -45,7 +45,7 @@ def commands(
         ),
     ] = False,
 ):
-    """A bfloat16 tensor processing unit: generate it, run it, synthesize it."""
+    """A bfloat16 tensor processing unit: generate it, run it, train with it, synthesize it."""
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")
         raise typer.Exit(2)
@@ -91,7 +91,8 @@ def generate(
         )
 
 
-app.command(epilog=EXAMPLES)(takes_core()(run))
+app.command(epilog=run_command.EXAMPLES)(takes_core()(run_command.run))
+app.command(epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
 
 
 def _targets():
@@ -163,6 +164,7 @@ def main():
     from amaranth_tpu.sim.host.serial_link import LinkError
     from amaranth_tpu.sim.ir.errors import ModelError
     from amaranth_tpu.sim.rtl.runner import SimulationError
+    from amaranth_tpu.sim.trainer.errors import TrainingError
 
     run_app(
         app,
@@ -173,6 +175,7 @@ def main():
             CompileError,
             ToolError,
             SimulationError,
+            TrainingError,
             TargetError,
             SynthesisError,
             LinkError,

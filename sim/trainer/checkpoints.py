@@ -1,7 +1,7 @@
 """Checkpoints: all that a training run needs to go on, in one file that is whole or not there.
 
-The file is in the format safetensors: tensors by name, and a header of JSON. In it are the facts that decide the run's bits, which
-must be those of the run that goes on, and a digest of the tensors.
+The file is in the format safetensors: tensors by name, and a header of JSON. In it are the facts that decide the run's bits,
+which must be those of the run that goes on, and a digest of the tensors.
 """
 
 import hashlib
@@ -120,9 +120,7 @@ class CheckpointFolder:
             parts = safetensors.deserialize(content)
             length = int.from_bytes(content[:8], "little")
             described = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-            tensors = {
-                name: np.frombuffer(part["data"], _TYPES[part["dtype"]]).reshape(part["shape"]) for name, part in parts
-            }
+            tensors = {name: np.frombuffer(part["data"], _TYPES[part["dtype"]]).reshape(part["shape"]) for name, part in parts}
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
             raise self.error(
                 f"no checkpoint, or a damaged or truncated one ({printable(error, 100)}); name another folder, or train anew"
@@ -147,4 +145,6 @@ def _difference(name, there, here):
     if name in ("network", "data"):
         what = {"network": "network", "data": "data set"}[name]
         return f"is of another {what}; name the one that it was made with, or another folder"
-    return f"was made with {name} {printable(there, 60)}, not {printable(here, 60)}; give the same options, or name another folder"
+    return (
+        f"was made with {name} {printable(there, 60)}, not {printable(here, 60)}; give the same options, or name another folder"
+    )

@@ -1,4 +1,4 @@
-"""Logs of training for TensorBoard: event files, written by tensorboardX, without its thread, so that an error is seen at once."""
+"""Logs of training for TensorBoard: event files by tensorboardX, without its thread, so that errors are seen at once."""
 
 import os
 import time
@@ -30,8 +30,10 @@ class EventLog:
             from tensorboardX import event_file_writer, summary
             from tensorboardX.proto import event_pb2
         except ImportError as error:
-            raise DataError(f"logs are written by the package tensorboardX, which can't be imported ({error}): "
-                            "pip install tensorboardX, or train without --log") from None
+            raise DataError(
+                f"logs are written by the package tensorboardX, which can't be imported ({error}): "
+                "pip install tensorboardX, or train without --log"
+            ) from None
         self._events, self._scalar = event_pb2, summary.scalar
         self._folder = Path(folder)
         try:

@@ -18,6 +18,8 @@ _SECONDS = 30  # between checkpoints within an epoch
 class Run:
     """A training run with all that looks on.
 
+    What is written before a step that fails stays.
+
     Parameters
     ----------
     training : Training
@@ -38,25 +40,30 @@ class Run:
     on_step: object = None
     on_epoch: object = None
 
+    @property
+    def failure(self):
+        """What of the steps on the core did not hold, in one line, or None."""
+        return self.comparison and self.comparison.failure
+
     def __call__(self):
-        """Goes on to the end.
+        """Goes on to the end, or until :attr:`failure`.
 
         Raises
         ------
-        sim.trainer.training.TrainingError
-            If it can't, or if steps on the core have other bits; one line.
+        sim.trainer.errors.TrainingError
+            If it can't; one line.
         sim.data.digits.DataError
             If a file can't be written; one line.
         """
         written = time.monotonic()
         try:
-            while not self.training.done:
+            while not (self.training.done or self.failure):
                 ended = self._step()
                 if self.checkpoints and (ended or time.monotonic() - written > _SECONDS):
                     save(self.training, self.checkpoints)
                     written = time.monotonic()
             if self.comparison:
-                self.comparison.finish()
+                self.comparison.finish()  # of fewer steps than it could take
         except KeyboardInterrupt:
             if self.checkpoints and self.training.step_number:
                 save(self.training, self.checkpoints)
@@ -66,9 +73,9 @@ class Run:
         """Whether it was an epoch's last one."""
         training = self.training
         batch, before = training.next_batch(), training.position.state
-        score = training.step(batch)
+        score, logits = training.step(batch)
         if self.comparison and not self.comparison.complete:
-            self.comparison.add(before, batch, training.position)
+            self.comparison.add(before, batch, training.position.state, logits)
         number = batch.epoch * training.steps + batch.number + 1
         if self.log:
             self.log.add(number, loss=score.loss, accuracy=score.accuracy, rate=batch.rate)

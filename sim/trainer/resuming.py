@@ -6,9 +6,12 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 
 from ..golden.training import TrainingState
-from .training import Best, EpochFigures, TrainingError
+from .errors import TrainingError
+from .training import Best, EpochFigures
 
 __all__ = ["facts_of", "save", "restore"]
+
+_FIGURES = tuple(one.name for one in fields(EpochFigures))
 
 
 def facts_of(training):
@@ -104,12 +107,16 @@ def restore(training, checkpoints):
     progress, tensors = checkpoints.read(facts_of(training), shapes)
     try:
         done = progress["epoch"] * training.steps + progress["number"]
-        history = tuple(EpochFigures(**{one.name: entry[one.name] for one in fields(EpochFigures)}) for entry in progress["history"])
+        history = tuple(
+            EpochFigures(**{one.name: entry[one.name] for one in fields(EpochFigures)}) for entry in progress["history"]
+        )
         best = progress["best"]
         if best:
-            best = Best(*best, [np.array(tensors[f"best/{one.name}"]) for one in network.parameters])
+            best = Best(*best, [np.array(tensors[f"best/{one.name}"]).reshape(one.initial.shape) for one in network.parameters])
         losses, right = tensors["losses"], tensors["right"]
-        if not (len(losses) == len(right) == done and len(history) == progress["epoch"] and 0 <= progress["number"] < training.steps):
+        if not (
+            len(losses) == len(right) == done and len(history) == progress["epoch"] and 0 <= progress["number"] < training.steps
+        ):
             raise ValueError
         state = _state_of(network, training.plan.optimizer, tensors, progress["steps"])
     except (KeyError, TypeError, ValueError):

@@ -11,8 +11,8 @@ _FIFTHS = ((0.0, 1.0), (0.4, 0.5), (0.6, 0.2), (0.8, 0.1))
 DEFAULT = "fifths"
 #: What `--schedule` takes, in words.
 FORMS = (
-    "`fifths` (1, 1, .5, .2, .1, each for a fifth of the steps), `constant`, `steps:2,4:0.1` (times 0.1 after the 2nd and the 4th "
-    "epoch), `exponential:0.95` (times 0.95 after each epoch), or the factor of each epoch, as `1,1,.5,.2,.1`"
+    "`fifths` (1, 1, .5, .2, .1, each for a fifth of the steps), `constant`, `steps:2,4:0.1` (times 0.1 after epochs 2 and 4), "
+    "`exponential:0.95` (times 0.95 after each epoch), or the factor of each epoch, as `1,1,.5,.2,.1`"
 )
 
 
@@ -81,7 +81,7 @@ def parse_schedule(text):
     kind, *parts = text.strip().split(":")
     try:
         match kind, parts:
-            case ("constant" | "fifths"), []:
+            case (("constant" | "fifths"), []):
                 return Schedule(text, kind)
             case "steps", [epochs, factor]:
                 numbers = _numbers(epochs, int)

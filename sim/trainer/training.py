@@ -1,7 +1,7 @@
 """A training run: where it is, what step comes next, and what an epoch gave.
 
-The position after a step depends on the position before it, the network, the samples and the plan, and on nothing else: a run that
-goes on from a checkpoint has the bits of one that never stopped.
+The position after a step depends on the position before it, the network, the samples and the plan, and on nothing else: a run
+that goes on from a checkpoint has the bits of one that never stopped.
 """
 
 import time
@@ -13,17 +13,14 @@ from ..data.digits import DataError
 from ..golden.dropout import Dropout
 from ..golden.gradients import Sums
 from ..golden.training import TrainingState, bound_graph, forward, one_hot, step
+from .errors import TrainingError
 from .order import epoch_order
 from .samples import Score
 from .schedules import Schedule
 
 _MEASURED = 500  # samples of a forward pass
 
-__all__ = ["Plan", "Batch", "EpochFigures", "Position", "Training", "TrainingError"]
-
-
-class TrainingError(RuntimeError):
-    """Training that can't go on; one line with what to do."""
+__all__ = ["Plan", "Batch", "EpochFigures", "Position", "Training"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +197,7 @@ class Training:
 
     def step(self, batch):
         """Does the step of :meth:`next_batch`, and what belongs to the end of an epoch if it was the last one of it. Returns the
-        step's :class:`Score`, of the parameters before it.
+        step's :class:`Score` and logits, float32 (batch, classes), by the parameters before it.
 
         Raises
         ------
@@ -217,7 +214,7 @@ class Training:
         self.losses[at], self.right[at] = score.loss, score.right
         position = replace(position, state=result.state, number=batch.number + 1)
         self.position = self._next_epoch(position, batch) if position.number == self.steps else position
-        return score
+        return score, result.logits
 
     def _next_epoch(self, position, batch):
         """The position behind an epoch's last step."""

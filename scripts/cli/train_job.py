@@ -1,0 +1,166 @@
+"""What `tpu train` works on, made of its options: network, samples, plan, who looks on; and its figures at the end."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.data.whole_files import write_file
+from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.training import initial_state
+from amaranth_tpu.sim.ir.graph import Graph
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.trainer.checkpoints import CheckpointFolder
+from amaranth_tpu.sim.trainer.event_log import EventLog
+from amaranth_tpu.sim.trainer.loop import Run
+from amaranth_tpu.sim.trainer.resuming import restore
+from amaranth_tpu.sim.trainer.schedules import parse_schedule
+from amaranth_tpu.sim.trainer.training import Plan, Training
+
+from .run_data import is_convolutional
+from .train_data import TrainData, choose_train_data
+from .train_options import OptimizerKind, TrainOptions
+
+__all__ = ["TrainJob", "make_job"]
+
+_RATES = {OptimizerKind.SGD: (0.1, 0.05), OptimizerKind.ADAM: (0.001, 0.001)}  # of dense networks, with convolutions
+_MOMENTUM = 0.9
+
+
+@dataclass(kw_only=True)
+class TrainJob:
+    """A training run, and what its options said.
+
+    Parameters
+    ----------
+    options : TrainOptions
+    graph : Graph
+        The network as it was read.
+    start : str
+        What its parameters were at first: `fresh`, from the `file`, or from a `checkpoint`.
+    data : TrainData
+    run : Run
+    writer : ModelWriter or None
+    """
+
+    options: TrainOptions
+    graph: Graph
+    start: str
+    data: TrainData
+    run: Run
+    writer: ModelWriter | None
+    resumed_at: int | None = None
+
+    @property
+    def training(self):
+        return self.run.training
+
+    def resume(self):
+        """Goes to where the checkpoint was written; whether there is one. Raises CheckpointError."""
+        if not self.run.checkpoints.exists():
+            return False
+        restore(self.training, self.run.checkpoints)
+        self.start, self.resumed_at = "checkpoint", self.training.step_number
+        return True
+
+    def open_log(self):
+        """Begins the event file, at the step that comes next. Raises DataError."""
+        if self.options.log:
+            self.run.log = EventLog(self.options.log, self.training.step_number)
+
+    def write_model(self, path):
+        """Writes what has been learnt; whether in the form of the model that was read. Raises ModelError or DataError."""
+        model, own = self.writer.model(self.training.learnt)
+        write_file(path, model.SerializeToString(deterministic=True))
+        return own
+
+    def figures(self):
+        """What `--json` prints of the run."""
+        options, training = self.options, self.training
+        plan, position = training.plan, training.position
+        accuracy, of = self._accuracy()
+        return {
+            "model": options.model,
+            "start": self.start,
+            "resumed_at": self.resumed_at,
+            "data": self.data.origin,
+            "samples": len(self.data.train),
+            "validation_samples": len(self.data.validation or ()),
+            "test_samples": len(self.data.test or ()),
+            "batch": plan.batch,
+            "steps": training.step_number,
+            "optimizer": options.optimizer.value,
+            **asdict(plan.optimizer),
+            "rate": plan.rate,
+            "schedule": plan.schedule.text,
+            "dropout": plan.dropout.share,
+            "seed": plan.seed,
+            "epochs": [asdict(figures) for figures in position.history],
+            "epochs_measured_with": self.data.measured[1],
+            "best_epoch": position.best and position.best.epoch,
+            "stopped_early": position.epoch < plan.epochs and training.done,
+            "accuracy": accuracy,
+            "accuracy_of": of,
+        }
+
+    def _accuracy(self):
+        """Of what has been learnt, on samples that it was not chosen by where there are such; and what these are."""
+        if not self.training.done:
+            return None, None
+        for samples, name in ((self.data.test, "test"), (self.data.validation, "validation")):
+            if samples:
+                return self.training.score(samples).accuracy, name
+        return self.training.score(self.data.train).accuracy, "training"
+
+
+def make_job(options):
+    """The :class:`TrainJob` of what was asked for; all that can be refused is refused here.
+
+    Raises
+    ------
+    sim.ir.errors.ModelError, sim.data.digits.DataError, typer.BadParameter
+        One line.
+    """
+    graph = load_network(SHIPPED.get(options.model) or Path(options.model))
+    network = differentiate(graph)
+    writer = ModelWriter(network.graph, network.parameters) if options.output else None
+    data = choose_train_data(graph, options)
+    plan = _plan(graph, options)
+    fresh = options.model in SHIPPED if options.initialize is None else options.initialize
+    state = initial_state(network, plan.optimizer, initialize(network, options.seed) if fresh else None)
+    training = Training(network, plan, data.train, data.measured[0], state)
+    folder = CheckpointFolder(options.checkpoint) if options.checkpoint else None
+    return TrainJob(
+        options=options,
+        graph=graph,
+        start="fresh" if fresh else "file",
+        data=data,
+        run=Run(training=training, checkpoints=folder),
+        writer=writer,
+    )
+
+
+def _plan(graph, options):
+    if options.optimizer is OptimizerKind.SGD:
+        momentum = _MOMENTUM if options.momentum is None else options.momentum
+        optimizer = Sgd(momentum=momentum, weight_decay=options.weight_decay)
+    else:
+        optimizer = Adam(weight_decay=options.weight_decay)
+    rate = _RATES[options.optimizer][is_convolutional(graph)] if options.rate is None else options.rate
+    if not 0 < rate < float("inf"):
+        raise typer.BadParameter(f"--rate must be a number above 0, not {rate:g}")
+    return Plan(
+        optimizer=optimizer,
+        rate=rate,
+        schedule=parse_schedule(options.schedule),
+        batch=options.batch,
+        epochs=options.epochs,
+        seed=options.seed,
+        dropout=Dropout(options.dropout, options.seed),
+        patience=options.early_stopping,
+    )
