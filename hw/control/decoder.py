@@ -6,27 +6,29 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.instruction import INSTRUCTION_WIDTH
-from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region
+from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, records
 from ..spec.operations import instruction_layout
 from .description import decoded_layout, describe
 from .instruction_word import InstructionWord
 from .span_extents import SpanExtents, extent_cycles
 from .word_check import check_word
 
-__all__ = ["CYCLES", "Decoder"]
+__all__ = ["Decoder", "decode_cycles"]
 
-#: Cycles of a check: one to take the instruction, those of its spans, and one for the verdict.
-CYCLES = {opcode: 2 + extent_cycles(opcode) for opcode in Opcode}
+
+def decode_cycles(config):
+    """Opcode to the cycles of its check: one to take the instruction, those of its spans, and one for the verdict."""
+    return {opcode: 2 + extent_cycles(record) for opcode, record in records(config).items()}
 
 
 class Decoder(wiring.Component):
-    """Checks one instruction at a time, for :data:`CYCLES`. What it hands on stands in registers, so the next instruction is
-    checked while this one waits for its place.
+    """Checks one instruction at a time, for :func:`decode_cycles`. What it hands on stands in registers, so the next instruction
+    is checked while this one waits for its place.
 
-    In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or function, a wrong
-    count of lanes (ILLEGAL); a count of 0 (LENGTH); a place outside a memory of the chip or a region, a beat that is not
-    aligned, a STORE to a region that may not be written, the end of region MODEL (ADDRESS). The first that fails raises
-    `fault` for ever once what came before it is handed on; nothing comes out of it, nor of what follows a HALT.
+    In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or code of a field, codes
+    that exclude each other, a wrong count of lanes (ILLEGAL); a count of 0 (LENGTH); a place outside a memory of the chip or a
+    region, a beat that is not aligned, a STORE to a region that may not be written, the end of region MODEL (ADDRESS). The first
+    that fails raises `fault` for ever once what came before it is handed on; nothing comes out of it, nor of what follows a HALT.
 
     Parameters
     ----------
@@ -126,6 +128,9 @@ class Decoder(wiring.Component):
             if record.vectors(config.n) > 1:
                 with m.If(word.one_of(opcode)):
                     m.d.comb += byte_shift.eq(vector_shift + exact_log2(record.vectors(config.n)))
+                    if (half := word.half(opcode)) is not None:
+                        with m.If(half):
+                            m.d.comb += byte_shift.eq(vector_shift + exact_log2(record.vectors(config.n) // 2))
         m.d.sync += [base.eq(Array(self.bases)[transfer.region]), size.eq(Array(self.sizes)[transfer.region])]
         with m.If(start):
             m.d.sync += host_end.eq(transfer.offset + (transfer.rows << byte_shift))

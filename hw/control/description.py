@@ -5,7 +5,7 @@ from amaranth.lib import data
 from amaranth.utils import exact_log2
 
 from ..spec.instruction import Unit
-from ..spec.isa import Opcode, Region
+from ..spec.isa import Condition, Format, Function, Opcode, Region
 from ..spec.operations import activate_layout, matmul_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
@@ -110,9 +110,16 @@ def _describe_transfer(m, operation, word, base):
         if record.vectors(n) > 1:
             with m.If(word.one_of(opcode)):
                 m.d.comb += operation.vectors.eq(transfer.rows << exact_log2(record.vectors(n)))
+                if (half := word.half(opcode)) is not None:
+                    with m.If(half):
+                        m.d.comb += operation.vectors.eq(transfer.rows << exact_log2(record.vectors(n) // 2))
     with m.If(word.one_of(Opcode.LOAD_BIAS)):
         # A bias row is two vectors.
         m.d.comb += [operation.row.eq(word[Opcode.LOAD_BIAS].bias << 1), operation.bias.eq(1)]
+        if word.config.training:
+            m.d.comb += operation.half.eq(word[Opcode.LOAD_BIAS].half)
+    if word.config.training:
+        m.d.comb += operation.transpose.eq(word[Opcode.LOAD_WEIGHTS].transpose)
 
 
 def _describe_activate(m, operation, word):
@@ -170,3 +177,27 @@ def _describe_activate(m, operation, word):
             if record.task is not None:
                 with m.If(word.one_of(opcode)):
                     m.d.comb += operation.task.eq(record.task)
+    if config.training:
+        _describe_select(m, operation, word)
+
+
+def _describe_select(m, operation, word):
+    """SELECT, whose loops are those of POOL with windows of one row, and the steps between results."""
+    select = word[Opcode.SELECT]
+    m.d.comb += [
+        operation.equal.eq(select.condition == Condition.EQUAL),
+        operation.number.eq(select.number),
+        operation.operand_stride.eq(select.operand_stride),
+        operation.buffer_step.eq(Mux(operation.format == Format.BINARY32, 2, 1)),
+    ]
+    with m.If(word.one_of(Opcode.POOL, Opcode.SELECT) & select.buffer_step.any()):
+        m.d.comb += operation.buffer_step.eq(select.buffer_step)
+    with m.If(word.one_of(Opcode.SELECT)):
+        m.d.comb += [
+            operation.select.eq(1),
+            operation.function.eq(Function.NONE),
+            operation.lanes.eq(word.config.n),
+            operation.operand.eq(select.operand),
+            *(operation[name].eq(select[name]) for name in ("rows0_stride", "rows1", "rows1_stride", "buffer_stride")),
+            operation.single.left1.eq(select.rows1 == 1),
+        ]

@@ -26,6 +26,11 @@ class InstructionWord:
     def __getitem__(self, opcode):
         return self._views[opcode]
 
+    def half(self, opcode):
+        """Whether a transfer moves half, by its word; None if it never does."""
+        record = self.records[opcode]
+        return self[opcode][record.transfer.half].any() if record.transfer.half in record.widths else None
+
     def one_of(self, *opcodes):
         """Whether the word's opcode is one of these, of which the core need not have all."""
         return Cat(self.opcode == opcode.value for opcode in opcodes if opcode in self.records).any()

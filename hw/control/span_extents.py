@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.instruction import INSTRUCTION_WIDTH
-from ..spec.isa import INSTRUCTIONS, space_depth
+from ..spec.isa import Format, space_depth
 from ..spec.operations import matmul_layout
 from .instruction_word import InstructionWord
 
@@ -22,11 +22,33 @@ _EXTENT_WIDTH = 36
 _SPACES = ("buffer", "acc", "bias")
 
 
+#: What the later of two spans is called that are not alike.
+_OTHER = "other"
+
+
+def _loops(record, span):
+    """Loops of a span, with that from one of its rows to the next, if the core has steps."""
+    return span.loops + (((span.rows[0], span.step),) if span.step in record.widths else ())
+
+
+def _are_alike(one, other):
+    """Whether two spans have the same rows, which lie together."""
+    return one.rows == other.rows and not any((one.loops, other.loops, one.step, other.step))
+
+
+def _places(record):
+    """`(name, span)` of those whose last rows are found from their fields; not of two that are alike."""
+    for space in _SPACES:
+        spans = record.spans_of(space)
+        if len(spans) == 1 or spans and not _are_alike(*spans):
+            yield from zip((space, _OTHER), spans)
+
+
 def _products(record):
-    """What has to be multiplied for an instruction, as `(field, field, space)`: first the rows of a span that lie together, where
+    """What has to be multiplied for an instruction, as `(field, field, name)`: first the rows of a span that lie together, where
     they are a product; then the (rounds - 1) * stride of each loop."""
-    together = [(*span.rows, span.space) for span in record.spans if len(span.rows) == 2]
-    return together + [(count, stride, span.space) for span in record.spans for count, stride in span.loops]
+    together = [(*span.rows, name) for name, span in _places(record) if len(span.rows) == 2]
+    return together + [(count, stride, name) for name, span in _places(record) for count, stride in _loops(record, span)]
 
 
 def _has_product_of_rows(record):
@@ -34,13 +56,13 @@ def _has_product_of_rows(record):
 
 
 def _pairs(record):
-    """Spaces with two spans: what the instruction reads, and what it writes. They have the same rows."""
+    """Spaces with two spans: what the instruction reads, and what it writes."""
     return [space for space in _SPACES if len(record.spans_of(space)) == 2]
 
 
-def extent_cycles(opcode):
-    """Cycles from `start` on until the rows stand: one, one more for the later of two spans, or a product each and two more."""
-    record = INSTRUCTIONS[opcode]
+def extent_cycles(record):
+    """Cycles from `start` on until the rows of an instruction stand: one; a product each, and two more; one more for the later of
+    two spans."""
     products = len(_products(record))
     return 1 + (products + 2 if products else 0) + len(_pairs(record))
 
@@ -81,8 +103,10 @@ class SpanExtents(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         word = InstructionWord(self.config, self.word)
-        last = {space: Signal(_EXTENT_WIDTH, name=f"last_{space}") for space in _SPACES}
-        m.d.comb += [getattr(self, f"last_{space}").eq(row) for space, row in last.items()]
+        places = {opcode: dict(_places(record)) for opcode, record in word.records.items()}
+        ranked = [opcode for opcode, names in places.items() if _OTHER in names]  # their spans are compared in the end
+        last = {name: Signal(_EXTENT_WIDTH, name=f"last_{name}") for name in (*_SPACES, *([_OTHER] if ranked else []))}
+        m.d.comb += [getattr(self, f"last_{space}").eq(last[space]) for space in _SPACES]
         m.d.comb += self.inside.eq(
             Cat(last[space] < space_depth(self.config, space) for space in _SPACES).all() & self._table_holds(m, word)
         )
@@ -90,10 +114,15 @@ class SpanExtents(wiring.Component):
         products = {opcode: terms for opcode, record in word.records.items() if (terms := _products(record))}
         step = Signal(max(map(len, products.values())) + 2)  # of the products; one bit of it
         second = Signal()  # the later of two spans
-        m.d.sync += [step.eq(Mux(self.start, word.one_of(*products), step << 1)), second.eq(self.start & word.where(_pairs))]
+        multiplied = {opcode: word.one_of(opcode) & step[len(terms) + 1] for opcode, terms in products.items()}
+        alike = self.start & word.where(lambda record: _pairs(record) and not _products(record))
+        m.d.sync += [
+            step.eq(Mux(self.start, word.one_of(*products), step << 1)),
+            second.eq(functools.reduce(operator.or_, (multiplied[opcode] for opcode in ranked), alike)),
+        ]
         m.d.comb += [
             self.more.eq(word.where(lambda record: _products(record) or _pairs(record))),
-            self.ends.eq(second | Cat(word.one_of(opcode) & step[len(terms) + 1] for opcode, terms in products.items()).any()),
+            self.ends.eq(second | Cat(now for opcode, now in multiplied.items() if opcode not in ranked).any()),
         ]
         for opcode, record in word.records.items():
             for space in _pairs(record):
@@ -102,51 +131,77 @@ class SpanExtents(wiring.Component):
                     m.d.sync += self.behind.eq(word[opcode][other.base] > word[opcode][one.base])
         product = self._multiply(m, word, products, step)
         with m.If(self.start):
-            for space in _SPACES:
-                m.d.sync += last[space].eq(0)
-                self._begin(m, word, space, last[space])
+            for name, row in last.items():
+                m.d.sync += row.eq(0)
+                self._begin(m, word, {opcode: spans[name] for opcode, spans in places.items() if name in spans}, row)
         with m.Elif(second):
             self._take_later(m, word, last)
         with m.Else():
             for opcode, terms in products.items():
                 with m.If(word.one_of(opcode)):
-                    for i, (_, _, space) in enumerate(terms):
+                    for i, (_, _, name) in enumerate(terms):
                         with m.If(step[i + 2]):
-                            m.d.sync += last[space].eq(last[space] + product)
+                            m.d.sync += last[name].eq(last[name] + product)
+                    for name, span in places[opcode].items():
+                        if (slides := self._slides(word, opcode, span)) is not None:
+                            ready = step[[term[:2] for term in terms].index(span.slide[1]) + 2]
+                            with m.If(ready & slides):
+                                m.d.sync += last[name].eq(last[name] + product)
         return m
 
-    def _begin(self, m, word, space, last):
-        """The last row of those that lie together at the span's beginning. Opcodes with the same fields at the same place share
-        an adder."""
+    def _slides(self, word, opcode, span):
+        """Whether a span is taken more than once, each time a row later; None if it never is."""
+        if span.slide is None or span.slide[0] not in word.records[opcode].widths:
+            return None
+        return word[opcode][span.slide[0]] & (word[opcode][span.only_if] if span.only_if else 1)
+
+    def _begin(self, m, word, spans, last):
+        """The last row of those that lie together at the spans' beginnings, by opcode. Opcodes with the same fields at the same
+        place share an adder."""
         groups = {}
-        for opcode, record in word.records.items():
-            if len(record.spans_of(space)) == 1:
-                (span,) = record.spans_of(space)
-                bits = {field.name: field.first for field in record.fields}
-                key = bits[span.base], *(bits[name] for name in span.rows), span.only_if
-                groups.setdefault(key, {})[opcode] = span
+        for opcode, span in spans.items():
+            bits = {field.name: field.first for field in word.records[opcode].fields}
+            key = bits[span.base], *(bits[name] for name in span.rows), span.only_if
+            groups.setdefault(key, {})[opcode] = span
         for group in groups.values():
             opcode, span = next(iter(group.items()))
             view = word[opcode]
             touched = view[span.only_if] if span.only_if else Const(1)
-            tall = [code for code, other in group.items() if other.tall]
+            slides = self._slides(word, opcode, span)
             with m.If(word.one_of(*group) & touched):
                 if not span.rows:
                     m.d.sync += last.eq(view[span.base])
                 elif len(span.rows) == 2:  # the product follows
                     m.d.sync += last.eq(view[span.base] - 1)
+                elif slides is not None:  # here it may follow
+                    m.d.sync += last.eq(view[span.base] + view[span.rows[0]] - Mux(slides, 2, 1))
                 else:
-                    rows = view[span.rows[0]]
-                    if tall:
-                        rows = rows << (word.one_of(*tall) & word[tall[0]].format)
-                    m.d.sync += last.eq(view[span.base] + rows - 1)
+                    m.d.sync += last.eq(view[span.base] + self._rows(word, group) - 1)
+
+    def _rows(self, word, group):
+        """Rows that lie together, of opcodes with the same field for them: where they do not, those of the first result."""
+        opcode, span = next(iter(group.items()))
+        rows = word[opcode][span.rows[0]]
+        stepped = [code for code, other in group.items() if other.step in word.records[code].widths]
+        tall = [code for code, other in group.items() if other.tall]
+        if stepped:
+            rows = Mux(word.one_of(*stepped) & word[stepped[0]][group[stepped[0]].step].any(), 1, rows)
+        if tall:
+            format_ = word[tall[0]].format
+            high = [format_ == code.value for code in Format if code.height == 2] if len(format_) > 1 else [format_]
+            rows = rows << (word.one_of(*tall) & functools.reduce(operator.or_, high))
+        return rows
 
     def _take_later(self, m, word, last):
         for opcode, record in word.records.items():
             for space in _pairs(record):
                 one, other = record.spans_of(space)
                 view = word[opcode]
-                m.d.sync += last[space].eq(Mux(self.behind, view[other.base], view[one.base]) + view[one.rows[0]] - 1)
+                if _are_alike(one, other):
+                    m.d.sync += last[space].eq(Mux(self.behind, view[other.base], view[one.base]) + view[one.rows[0]] - 1)
+                else:
+                    with m.If(word.one_of(opcode)):
+                        m.d.sync += last[space].eq(Mux(last[_OTHER] > last[space], last[_OTHER], last[space]))
 
     def _table_holds(self, m, word):
         """Whether the words of the function table exist that are touched, which begin a row of n; a cycle after `start`."""

@@ -1,8 +1,9 @@
 """The checks of an instruction that need nothing but its word."""
 
-from amaranth import Cat, Const, Signal
+from functools import reduce
+from operator import and_
 
-from ..spec.isa import Function, exists
+from amaranth import Cat, Const, Signal
 
 __all__ = ["check_word"]
 
@@ -13,7 +14,8 @@ def check_word(m, word):
     Returns
     -------
     legal : Signal
-        The core has the opcode and the function, no reserved bit is set, and `lanes` is 1 to n.
+        The core has the opcode and all codes of its fields, no reserved bit is set, no codes stand together that may not, and
+        `lanes` is 1 to n.
     counts : Signal
         No count is 0.
     """
@@ -21,14 +23,15 @@ def check_word(m, word):
     with m.Switch(word.opcode):
         for opcode, record in word.records.items():
             view = word[opcode]
-            function, lanes = Const(1), Const(1)
-            if "function" in record.widths:
-                function = Cat(view.function == code.value for code in Function if exists(word.config, code)).any()
+            coded = [field for field in record.fields if field.codes and len(field.codes) < 1 << field.width]
+            checks = [Cat(view[field.name] == code.value for code in field.codes).any() for field in coded]
+            checks += [~Cat(view[name] == code.value for name, code in excluded).all() for excluded in record.excluded]
+            codes, lanes = reduce(and_, checks or [Const(1)]), Const(1)
             if "lanes" in record.widths:
                 lanes = (view.lanes != 0) & (view.lanes <= word.config.n)
             with m.Case(opcode.value):
                 m.d.comb += [
-                    legal.eq(~(word.bits & record.reserved).any() & function & lanes),
+                    legal.eq(~(word.bits & record.reserved).any() & codes & lanes),
                     counts.eq(Cat(view[name].any() for name in record.counts).all()),
                 ]
     return legal, counts

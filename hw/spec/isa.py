@@ -351,20 +351,21 @@ def exists(config, code):
 
 
 def _narrowed(config, field):
+    """The field as a core has it; of width 0 if it does not."""
     width = field.width if field.needs is None or getattr(config, field.needs) else field.plain
     return replace(field, width=width, codes=tuple(code for code in field.codes if exists(config, code)))
+
+
+def _record_of(config, record):
+    fields = [_narrowed(config, field) for field in record.fields]
+    excluded = [codes for codes in record.excluded if all(exists(config, code) for _, code in codes)]
+    return replace(record, fields=tuple(field for field in fields if field.width), excluded=tuple(excluded))
 
 
 @functools.cache
 def records(config):
     """Opcode to its :class:`Instruction` as a core has it: without the opcodes, fields, bits and codes that it lacks."""
-    return {
-        opcode: replace(
-            record, fields=tuple(field for field in (_narrowed(config, field) for field in record.fields) if field.width)
-        )
-        for opcode, record in INSTRUCTIONS.items()
-        if exists(config, opcode)
-    }
+    return {opcode: _record_of(config, record) for opcode, record in INSTRUCTIONS.items() if exists(config, opcode)}
 
 
 def layout(record):

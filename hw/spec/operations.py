@@ -83,11 +83,13 @@ def pass_layout(config):
 
 
 def activate_layout(config):
-    """ACTIVATE; POOL, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and `rows1_stride`; MULTIPLY
-    and LOAD_TABLE. Fields are there if the core has what needs them.
+    """ACTIVATE; POOL and SELECT, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and
+    `rows1_stride`; MULTIPLY and LOAD_TABLE. Fields are there if the core has what needs them.
 
     `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
-    buffer that MULTIPLY and LOAD_TABLE read; `word` counts vectors.
+    buffer that MULTIPLY, LOAD_TABLE and SELECT read; `word` counts vectors. `buffer_step` is never 0; of what has no such field
+    it is the vectors of a result, but for PLANES, whose two are `rows` apart: 1. SELECT has the function NONE, the format
+    BFLOAT16, n lanes and windows of one row.
     """
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
     outer = {"rows1": 16, "rows1_stride": acc, "buffer_stride": row}
@@ -107,6 +109,7 @@ def activate_layout(config):
         "linear_low": 2,
         "linear_high": 2,
     }
+    select = {"select": 1, "equal": 1, "number": 8, "operand": row, "operand_stride": row, "buffer_step": row}
     return data.StructLayout(
         {
             "tag": tag_layout(config),
@@ -120,5 +123,6 @@ def activate_layout(config):
             **({"softmax": 1} if config.softmax else {}),
             **(pool if config.pooling else {}),
             **(table if config.table_lanes else {}),
+            **(select if config.training else {}),
         }
     )

@@ -5,9 +5,8 @@ import re
 from collections import Counter
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.control.decoder import CYCLES
+from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.cycles import cycle_texts
-from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.verilog.export import to_verilog
 
 from ..show.markdown import markdown_table
@@ -164,8 +163,15 @@ def memories():
 
 def instruction_cycles():
     """What each instruction takes."""
-    texts = cycle_texts(Config())
+    texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(Config(training=True))
     return markdown_table(
         ["instruction", "decoded in", "keeps its unit for", "its results are there"],
-        [[opcode.name, CYCLES[opcode], *texts[opcode]] for opcode in Opcode],
+        [
+            [
+                opcode.name,
+                f"{plain[opcode]}; {cycles} with `training`" if plain.get(opcode, cycles) != cycles else cycles,
+                *texts[opcode],
+            ]
+            for opcode, cycles in training.items()
+        ],
     )

@@ -4,21 +4,24 @@
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.control.decoder import CYCLES, Decoder
+from amaranth_tpu.hw.control.decoder import Decoder, decode_cycles
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import (
     INSTRUCTIONS,
     TABLE_WORDS,
+    Condition,
     Fault,
     Format,
     Function,
+    Half,
     Opcode,
     Region,
     Task,
     decode,
     encode,
     exists,
+    records,
 )
 from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout, matmul_layout, transfer_layout
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
@@ -33,6 +36,8 @@ CONFIGS = [
     Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, table_lanes=1, softmax=False),
     Config(**SMALL, pooling=False, table_lanes=0),
     Config(**SMALL),
+    Config(**SMALL, training=True),
+    Config(n=16, training=True, table_lanes=0, bias_depth=64),
 ]
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
 UNITS = {
@@ -48,6 +53,7 @@ UNITS = {
     Opcode.SOFTMAX: Unit.ACTIVATE,
     Opcode.MULTIPLY: Unit.ACTIVATE,
     Opcode.LOAD_TABLE: Unit.ACTIVATE,
+    Opcode.SELECT: Unit.ACTIVATE,
 }
 
 
@@ -62,7 +68,8 @@ def random_word(rng, config, sizes):
         "bias": config.bias_depth,
         "operand": config.unified_buffer_depth,
     }
-    for name, width in INSTRUCTIONS[opcode].widths.items():
+    record = INSTRUCTIONS[opcode] if rng.random() < 0.05 else records(config).get(opcode, INSTRUCTIONS[opcode])
+    for name, width in record.widths.items():
         if name in depths:
             depth = depths[name]
             value = rng.choice((0, rng.randrange(depth), max(0, depth - rng.randrange(9)), rng.getrandbits(width)))
@@ -74,6 +81,8 @@ def random_word(rng, config, sizes):
             value = rng.choice((0, 1, config.n, config.n + 1, rng.randrange(1, config.n + 1)))
         elif name == "function":
             value = rng.choice((0, 1, 0, 1, 2, 3))
+        elif name == "buffer_step":
+            value = rng.choice((0, 1, 2, 3, rng.randrange(20), rng.getrandbits(16)))
         elif name == "word":
             value = rng.choice((0, TABLE_WORDS - rng.randrange(9) * config.n, rng.randrange(2 * TABLE_WORDS)))
         elif name.startswith("window") and width == 8:
@@ -92,6 +101,7 @@ def touched(opcode, fields, config):
     rows, spans = fields.get("rows", 0), {}
     if "region" in fields:
         size = rows * {Opcode.LOAD_BIAS: 4, Opcode.LOAD_WEIGHTS: 2 * config.n}.get(opcode, 2) * config.n
+        size //= 1 if fields.get("half") in (None, Half.WHOLE, 0) else 2
         spans["host"] = ("w" if opcode is Opcode.STORE else "r", fields["offset"], fields["offset"] + size - 1)
     if opcode is Opcode.MATMUL:
 
@@ -109,15 +119,24 @@ def touched(opcode, fields, config):
             last(fields["acc"], tiles0="tiles0_acc_stride", tiles1="tiles1_acc_stride") + fields["rows0"] * fields["rows1"] - 1,
         )
         if fields["start"]:
-            spans["bias"] = ("r", fields["bias"], fields["bias"] + fields["tiles0"] - 1)
+            last_row = fields["rows0"] * fields["rows1"] - 1 if fields["bias_rows"] else 0
+            spans["bias"] = ("r", fields["bias"], fields["bias"] + fields["tiles0"] - 1 + last_row)
+    elif opcode is Opcode.SELECT:
+        corners = [(r1, r0) for r1 in (0, fields["rows1"] - 1) for r0 in (0, fields["rows0"] - 1)]
+        places = [fields["operand"] + r1 * fields["operand_stride"] + r0 for r1, r0 in corners]
+        places += [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (fields["buffer_step"] or 1) for r1, r0 in corners]
+        spans["buffer"] = ("rw", min(places), max(places))
+        places = [fields["acc"] + r1 * fields["rows1_stride"] + r0 * fields["rows0_stride"] for r1, r0 in corners]
+        spans["acc"] = ("r", min(places), max(places))
     elif opcode is Opcode.POOL:
+        wide = int(fields["format"] is Format.BINARY32)
         places = [
             row
             for r1 in (0, fields["rows1"] - 1)
             for r0 in (0, fields["rows0"] - 1)
-            for row in [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (1 + fields["format"].value)]
+            for row in [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (fields["buffer_step"] or 1 + wide)]
         ]
-        spans["buffer"] = ("w", min(places), max(places) + fields["format"].value)
+        spans["buffer"] = ("w", min(places), max(places) + wide)
         places = [
             fields["acc"]
             + r1 * fields["rows1_stride"]
@@ -140,7 +159,8 @@ def touched(opcode, fields, config):
     else:
         for space, use in (("buffer", "r" if opcode in (Opcode.STORE, Opcode.LOAD_TABLE) else "w"), ("acc", "r"), ("bias", "w")):
             if space in fields:
-                count = rows * (2 if space == "buffer" and fields.get("format") is Format.BINARY32 else 1)
+                two = space == "buffer" and fields.get("format") in (Format.BINARY32, Format.PLANES)
+                count = rows * (2 if two else 1)
                 spans[space] = (use, fields[space], fields[space] + count - 1)
     return spans
 
@@ -149,6 +169,7 @@ def operation(opcode, fields, config, pc):
     """What the unit is told: the name of the operation and its fields."""
     tag = pack(transfer_layout(config)["tag"].shape, slot=0, pc=pc)
     if opcode is Opcode.MATMUL:
+        fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}
         return "matmul", {"tag": tag, **fields, "rows": fields["rows0"] * fields["rows1"]}
     if UNITS[opcode] is Unit.ACTIVATE:
         rows = fields.get("rows", fields.get("rows0"))
@@ -173,6 +194,15 @@ def operation(opcode, fields, config, pc):
                 "window1_stride": counts[3],
             }
             found |= {name: fields.get(name, 1) for name, count in strides.items() if count > 1}
+        if config.training:
+            found |= {"select": int(opcode is Opcode.SELECT)}
+            if rows > 1 or not fields.get("buffer_step"):
+                found["buffer_step"] = fields.get("buffer_step") or 1 + (fields.get("format") is Format.BINARY32)
+        if opcode is Opcode.SELECT:
+            found |= {"lanes": config.n, "number": fields["number"], "equal": int(fields["condition"] is Condition.EQUAL)}
+            found |= {"operand": fields["operand"]}
+            if fields["rows1"] > 1:
+                found |= {"operand_stride": fields["operand_stride"]}
         if config.softmax:
             found |= {"softmax": int(opcode is Opcode.SOFTMAX)}
         if opcode is Opcode.SOFTMAX:
@@ -197,6 +227,10 @@ def operation(opcode, fields, config, pc):
         "bias": int(bias),
         "vectors": fields["rows"] * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1),
     }
+    if config.training and bias:
+        found |= {"half": fields["half"].value, "vectors": fields["rows"] * (2 if fields["half"] is Half.WHOLE else 1)}
+    if config.training and opcode is Opcode.LOAD_WEIGHTS:
+        found["transpose"] = fields["transpose"]
     if opcode is not Opcode.LOAD_WEIGHTS:
         found["row"] = 2 * fields["bias"] if bias else fields["buffer"]
     return "transfer", found
@@ -256,7 +290,7 @@ async def words(ports, rng, *, config, count, kinds):
             await ports.reset()
             continue
         assert not ports.get("fault"), f"{opcode.name} {fields}: fault {ports.get('cause')}"
-        assert ports.cycle - started + 1 == CYCLES[opcode], f"{opcode.name}: {ports.cycle - started + 1} cycles"
+        assert ports.cycle - started + 1 == decode_cycles(config)[opcode], f"{opcode.name}: {ports.cycle - started + 1} cycles"
         found = unpack(decoded_layout(config), ports.get("o__payload"))
         assert found["halt"] == (opcode is Opcode.HALT)
         footprint = unpack(footprint_layout(), found["footprint"])
@@ -304,7 +338,9 @@ async def words(ports, rng, *, config, count, kinds):
 
 
 @pytest.mark.parametrize(
-    "config", CONFIGS, ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}"
+    "config",
+    CONFIGS,
+    ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}",
 )
 def test_random(config):
     kinds = sum(exists(config, opcode) for opcode in Opcode) + 4
