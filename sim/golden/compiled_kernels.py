@@ -2,19 +2,19 @@
 can share it.
 
 Numbers are float32; those that were bfloat16 come as bits, or widened. A sum's terms are added one after the other; what is done
-at once are sums that do not know of each other. Two forms of each loop over products:
+at once are sums that do not know of each other. Loops over products come in two forms:
 
 - `exact`: no product overflows or is subnormal, no sum is subnormal. Then a product is exact, and it makes no difference whether
   product and addition are one operation of the processor or two;
-- `checked`: two operations, and what is subnormal becomes a zero of its sign after each.
+- checked: two operations, and what is subnormal becomes a zero of its sign after each.
 """
 
 import numba
 import numpy as np
 
 __all__ = [
-    "EXACT",
-    "CHECKED",
+    "convolve",
+    "correlate",
     "widen",
     "range_of_bits",
     "range_of_floats",
@@ -76,95 +76,89 @@ def range_of_floats(bits):
     return least
 
 
-def _four(c, a, b, d, e, v, w, x, y):
-    return (((c + a * v) + b * w) + d * x) + e * y
+@_fused
+def _eight(c, a, v):
+    """Adds `a[k] * v[k]` to c, k from 0 to 7."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = a
+    for j in range(c.size):
+        half = (((c[j] + a0 * v[0, j]) + a1 * v[1, j]) + a2 * v[2, j]) + a3 * v[3, j]
+        c[j] = (((half + a4 * v[4, j]) + a5 * v[5, j]) + a6 * v[6, j]) + a7 * v[7, j]
 
 
+@_fused
 def _one(c, a, v):
-    return c + a * v
+    for j in range(c.size):
+        c[j] = c[j] + a * v[j]
 
 
-def _four_checked(c, a, b, d, e, v, w, x, y):
-    c = _flushed(c + _flushed(a * v))
-    c = _flushed(c + _flushed(b * w))
-    c = _flushed(c + _flushed(d * x))
-    return _flushed(c + _flushed(e * y))
-
-
+@_compiled
 def _one_checked(c, a, v):
-    return _flushed(c + _flushed(a * v))
+    for j in range(c.size):
+        c[j] = _flushed(c[j] + _flushed(a * v[j]))
 
 
-def _loops(compiled, four, one):
-    """`(convolve, correlate)` from what adds four products to a sum, and one."""
-    four = numba.njit(error_model="numpy")(four)
-    one = numba.njit(error_model="numpy")(one)
-
-    @compiled
-    def convolve(values, weights, sums, first, last):
-        """Adds to sums (batch, height, width, outputs), of samples `first` to `last`, a convolution of stride 1 with weights
-        (kernel height, kernel width * channels, outputs) over values (batch, at least height, at least width, channels)."""
-        _, height, width, outputs = sums.shape
-        channels, (down, run) = values.shape[3], weights.shape[:2]
-        for b in range(first, last):
-            for y in range(height):
-                for x in range(width):
-                    c = sums[b, y, x]
-                    for ky in range(down):
-                        row = values[b, y + ky].reshape(-1)[x * channels : x * channels + run]
-                        k = 0
-                        while k + 8 <= run:
-                            v = weights[ky, k : k + 8]
-                            x0, x1, x2, x3 = row[k], row[k + 1], row[k + 2], row[k + 3]
-                            x4, x5, x6, x7 = row[k + 4], row[k + 5], row[k + 6], row[k + 7]
-                            for j in range(outputs):
-                                half = four(c[j], x0, x1, x2, x3, v[0, j], v[1, j], v[2, j], v[3, j])
-                                c[j] = four(half, x4, x5, x6, x7, v[4, j], v[5, j], v[6, j], v[7, j])
-                            k += 8
-                        while k < run:
-                            v = weights[ky, k : k + 1]
-                            x0 = row[k]
-                            for j in range(outputs):
-                                c[j] = one(c[j], x0, v[0, j])
-                            k += 1
-
-    @compiled
-    def correlate(values, gradient, total, ky, first, last):
-        """Adds to rows `first` to `last` of total (kernel width * channels, outputs) the sum over (sample, y, x) of what a term
-        of stride 1 reads there, at row `ky` of its kernel, times the gradient (batch, height, width, outputs)."""
-        batch, height, width, outputs = gradient.shape
-        channels = values.shape[3]
-        for b in range(batch):
-            for y in range(height):
-                row = values[b, y + ky].reshape(-1)
-                x = 0
-                while x + 8 <= width:
-                    d = gradient[b, y, x : x + 8]
-                    for i in range(first, last):
-                        c = total[i]
-                        at = x * channels + i
-                        x0, x1 = row[at], row[at + channels]
-                        x2, x3 = row[at + 2 * channels], row[at + 3 * channels]
-                        x4, x5 = row[at + 4 * channels], row[at + 5 * channels]
-                        x6, x7 = row[at + 6 * channels], row[at + 7 * channels]
-                        for j in range(outputs):
-                            half = four(c[j], x0, x1, x2, x3, d[0, j], d[1, j], d[2, j], d[3, j])
-                            c[j] = four(half, x4, x5, x6, x7, d[4, j], d[5, j], d[6, j], d[7, j])
-                    x += 8
-                while x < width:
-                    d = gradient[b, y, x : x + 1]
-                    for i in range(first, last):
-                        c = total[i]
-                        x0 = row[x * channels + i]
-                        for j in range(outputs):
-                            c[j] = one(c[j], x0, d[0, j])
-                    x += 1
-
-    return convolve, correlate
+@_compiled
+def _eight_checked(c, a, v):
+    for k in range(8):
+        _one_checked(c, a[k], v[k])
 
 
-EXACT = _loops(_fused, _four, _one)
-CHECKED = _loops(_compiled, _four_checked, _one_checked)
+@_compiled
+def convolve(values, weights, sums, exact, first, last):
+    """Adds to sums (batch, height, width, outputs), of samples `first` to `last`, a convolution of stride 1 with weights (kernel
+    height, kernel width * channels, outputs) over values (batch, at least height, at least width, channels)."""
+    _, height, width, _ = sums.shape
+    channels, (down, run) = values.shape[3], weights.shape[:2]
+    for b in range(first, last):
+        for y in range(height):
+            for x in range(width):
+                c = sums[b, y, x]
+                for ky in range(down):
+                    row = values[b, y + ky].reshape(-1)[x * channels : x * channels + run]
+                    k = 0
+                    while k + 8 <= run:
+                        a = row[k], row[k + 1], row[k + 2], row[k + 3], row[k + 4], row[k + 5], row[k + 6], row[k + 7]
+                        v = weights[ky, k : k + 8]
+                        if exact:
+                            _eight(c, a, v)
+                        else:
+                            _eight_checked(c, a, v)
+                        k += 8
+                    while k < run:
+                        if exact:
+                            _one(c, row[k], weights[ky, k])
+                        else:
+                            _one_checked(c, row[k], weights[ky, k])
+                        k += 1
+
+
+@_compiled
+def correlate(values, gradient, total, exact, ky, first, last):
+    """Adds to rows `first` to `last` of total (kernel width * channels, outputs) the sum over (sample, y, x) of what a term of
+    stride 1 reads there, at row `ky` of its kernel, times the gradient (batch, height, width, outputs)."""
+    batch, height, width, _ = gradient.shape
+    channels = values.shape[3]
+    for b in range(batch):
+        for y in range(height):
+            row = values[b, y + ky].reshape(-1)
+            x = 0
+            while x + 8 <= width:
+                v = gradient[b, y, x : x + 8]
+                for i in range(first, last):
+                    of = row[x * channels + i :: channels]
+                    a = of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7]
+                    if exact:
+                        _eight(total[i], a, v)
+                    else:
+                        _eight_checked(total[i], a, v)
+                x += 8
+            while x < width:
+                for i in range(first, last):
+                    if exact:
+                        _one(total[i], row[x * channels + i], gradient[b, y, x])
+                    else:
+                        _one_checked(total[i], row[x * channels + i], gradient[b, y, x])
+                x += 1
 
 
 @_compiled

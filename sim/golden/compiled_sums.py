@@ -49,15 +49,15 @@ class _CompiledSums(Sums):
         else:
             list(self._pool.map(lambda job: function(*job), jobs))
 
-    def _loops(self, values, weights, start):
-        """The kernels that are right for these operands, bfloat16, and these float32 sums to start from."""
+    def _exact(self, values, weights, start):
+        """Whether these operands, bfloat16, and these float32 sums to start from, allow for the exact form of loops."""
         low, high = self._kernels.range_of_bits(_bits(values).reshape(-1))
         low_weights, high_weights = self._kernels.range_of_bits(_bits(weights).reshape(-1))
         first = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
         # Exponents are fields - 127. A number is a multiple of its last place, 7 or 23 below its exponent; so are sums.
         small = low + low_weights - 254 - 14 < -126 or first - 127 - 23 < -126
         large = high + high_weights - 254 + 2 > 127
-        return self._kernels.CHECKED if small or large else self._kernels.EXACT
+        return not (small or large)
 
     def _widened(self, values, height, width, top=0, left=0):
         """float32 (batch, height, width, channels), with the values at (top, left) and +0 around."""
@@ -87,7 +87,7 @@ class _CompiledSums(Sums):
         if found is None:
             return super().add_term(sums, values, term)
         operands, down, across = found
-        convolve, _ = self._loops(values, term.weights, sums)
+        exact = self._exact(values, term.weights, sums)
         outputs = sums.shape[3]
         wide = -outputs % _LANES + outputs
         weights = np.zeros((term.weights[..., 0].size, wide), np.float32)
@@ -95,7 +95,8 @@ class _CompiledSums(Sums):
         weights = weights.reshape(down, -1, wide)
         result = np.zeros((*sums.shape[:3], wide), np.float32)
         result[..., :outputs] = sums
-        self._shared(lambda *part: convolve(operands, weights, result, *part), len(sums), sums.size * weights[..., 0].size)
+        work = sums.size * weights[..., 0].size
+        self._shared(lambda *part: self._kernels.convolve(operands, weights, result, exact, *part), len(sums), work)
         result = np.ascontiguousarray(result[..., :outputs])
         self._kernels.settle(result.reshape(-1))
         return result
@@ -105,7 +106,7 @@ class _CompiledSums(Sums):
         if found is None:
             return super().weight_gradient(values, term, gradient)
         operands, down, across = found
-        _, correlate = self._loops(values, gradient, np.zeros(1, np.float32))
+        exact = self._exact(values, gradient, np.zeros(1, np.float32))
         outputs = gradient.shape[3]
         wide = -outputs % _LANES + outputs
         factors = np.zeros((*gradient.shape[:3], wide), np.float32)
@@ -116,7 +117,7 @@ class _CompiledSums(Sums):
         total = np.zeros((down, rows, wide), np.float32)
         step = max(1, min(_ROWS_BYTES // (4 * wide), -(-rows * down // self._threads)))
         jobs = [(ky, first, min(first + step, rows)) for ky in range(down) for first in range(0, rows, step)]
-        self._all(lambda ky, first, last: correlate(operands, factors, total[ky], ky, first, last), jobs)
+        self._all(lambda ky, *rows: self._kernels.correlate(operands, factors, total[ky], exact, ky, *rows), jobs)
         self._kernels.settle(total.reshape(-1))
         return np.ascontiguousarray(total[..., :outputs]).reshape(term.weights.shape)
 
