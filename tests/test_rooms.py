@@ -15,6 +15,7 @@ ORDER = """
     scripts/show
     sim/benches sim/proofs
     sim/host sim/check
+    sim/backward
     sim/compiler sim/frontend sim/models
     sim/fusion
     sim/rtl

@@ -8,7 +8,7 @@ from ..ir.tiles import tiles_of
 from .areas import Placed
 from .tiling import runs_of_windows
 
-__all__ = ["Results"]
+__all__ = ["Results", "write_rows"]
 
 
 def _code(function):
@@ -47,7 +47,7 @@ class Results:
         outer, inner, step = (
             (samples, 1, result.area.sample) if rows == columns == 1 else (samples * rows, columns, result.area.row)
         )
-        self._write(fields, acc, outer, inner, step, self._at(rectangle, column, result))
+        write_rows(self.emitter, fields, acc, outer, inner, step, self._at(rectangle, column, result))
 
     def softmax(self, rectangle, acc, sums, result):
         """Sums of all column tiles, `sums` rows each: a row of positions at a time, unless one tile holds all channels."""
@@ -140,7 +140,8 @@ class Results:
                 top = y * pool.stride[0] - pool.padding[0] + wy * pool.dilation[0] - rectangle.sum_rows[0]
                 left = x * pool.stride[1] - pool.padding[1] + wx * pool.dilation[1] - rectangle.sum_columns[0]
                 place = self._at(rectangle, column, result, 0, y - rectangle.rows[0], x - rectangle.columns[0])
-                self._pool(
+                _pool(
+                    self.emitter,
                     fields,
                     acc + top * width + left,
                     rows,
@@ -152,32 +153,35 @@ class Results:
                     (pool.dilation[0] * width, pool.dilation[1]),
                 )
 
-    def _write(self, fields, acc, outer, inner, step, buffer):
-        """`outer` runs of `inner` sums, `step` positions apart in the result: one instruction where it can be."""
-        if outer == 1 or step == inner:
-            rows = outer * inner
-            self.emitter.emit(Opcode.ACTIVATE, {**fields, "rows": rows, "acc": acc, "buffer": buffer})
-        elif self.emitter.config.pooling:
-            self._pool(fields, acc, outer, inner, step, buffer, (inner, 1), (1, 1), (0, 0))
-        else:
-            for index in range(outer):
-                self._write(fields, acc + index * inner, 1, inner, 0, buffer + index * step * self.size)
 
-    def _pool(self, fields, acc, outer, inner, step, buffer, strides, window, window_strides):
-        self.emitter.emit(
-            Opcode.POOL,
-            {
-                **fields,
-                "acc": acc,
-                "buffer": buffer,
-                "rows0": inner,
-                "rows0_stride": strides[1],
-                "rows1": outer,
-                "rows1_stride": strides[0],
-                "buffer_stride": step * self.size,
-                "window0": window[1],
-                "window0_stride": window_strides[1],
-                "window1": window[0],
-                "window1_stride": window_strides[0],
-            },
-        )
+def write_rows(emitter, fields, acc, outer, inner, step, buffer):
+    """`outer` runs of `inner` sums, `step` positions apart in the result, with these fields of an ACTIVATE: one instruction where
+    it can be."""
+    size = fields["format"].height
+    if outer == 1 or step == inner:
+        emitter.emit(Opcode.ACTIVATE, {**fields, "rows": outer * inner, "acc": acc, "buffer": buffer})
+    elif emitter.config.pooling:
+        _pool(emitter, fields, acc, outer, inner, step, buffer, (inner, 1), (1, 1), (0, 0))
+    else:
+        for index in range(outer):
+            write_rows(emitter, fields, acc + index * inner, 1, inner, 0, buffer + index * step * size)
+
+
+def _pool(emitter, fields, acc, outer, inner, step, buffer, strides, window, window_strides):
+    emitter.emit(
+        Opcode.POOL,
+        {
+            **fields,
+            "acc": acc,
+            "buffer": buffer,
+            "rows0": inner,
+            "rows0_stride": strides[1],
+            "rows1": outer,
+            "rows1_stride": strides[0],
+            "buffer_stride": step * fields["format"].height,
+            "window0": window[1],
+            "window0_stride": window_strides[1],
+            "window1": window[0],
+            "window1_stride": window_strides[0],
+        },
+    )

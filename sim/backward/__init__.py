@@ -1,0 +1,1 @@
+"""From a network that is trained to the program of one step."""

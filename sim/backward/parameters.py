@@ -1,0 +1,139 @@
+"""Parameters and what the optimizer keeps of them, as planes of vectors in region SCRATCH.
+
+A number of binary32 is in two planes, its upper half and its lower half; a bfloat16 is in one. Weights lie as `[k tile][output]
+[k lane]`, so that n vectors in a row are a tile: with the forward pass a vector is a column, with data gradients, transposed, a
+row. Biases lie as vectors of n outputs.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..golden.arithmetic import bfloat16
+from ..ir.tiles import tiles_of
+from ..ir.training import Parameter
+from .tensors import Tile
+
+__all__ = ["Planes", "MASTER"]
+
+#: Name of the parameter itself, among what is kept of it.
+MASTER = "master"
+
+
+def _halves(values):
+    """uint16 arrays: of float32, the upper halves and the lower ones; of bfloat16, the bits."""
+    if values.dtype == bfloat16:
+        return [values.view(np.uint16)]
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return [(bits >> np.uint32(16)).astype(np.uint16), bits.astype(np.uint16)]
+
+
+def _whole(halves):
+    """The inverse of :func:`_halves`."""
+    if len(halves) == 1:
+        return halves[0].view(bfloat16)
+    return (halves[0].astype(np.uint32) << np.uint32(16) | halves[1]).view(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """Of one parameter.
+
+    Parameters
+    ----------
+    parameter : Parameter
+    n : int
+    slots : dict of str to dtype
+        What the optimizer keeps of it.
+    first : int
+        First vector in region SCRATCH.
+    """
+
+    parameter: Parameter
+    n: int
+    slots: dict = field(repr=False)
+    first: int
+
+    @property
+    def is_bias(self):
+        return self.parameter.term is None
+
+    @property
+    def _shape(self):
+        return self.parameter.initial.shape
+
+    @property
+    def k_tiles(self):
+        """Tiles of n inputs, of all kernel positions; of a bias, 1."""
+        if self.is_bias:
+            return 1
+        height, width, inputs, _ = self._shape
+        return height * width * tiles_of(inputs, self.n)
+
+    @property
+    def rows(self):
+        """Vectors of a k tile: outputs, up to a whole number of tiles; of a bias, tiles."""
+        tiles = tiles_of(self._shape[-1], self.n)
+        return tiles if self.is_bias else tiles * self.n
+
+    @property
+    def vectors(self):
+        """Of a plane."""
+        return self.k_tiles * self.rows
+
+    @property
+    def kinds(self):
+        """{name: dtype} of the parameter and its slots."""
+        return {MASTER: np.float32, **self.slots}
+
+    def places(self, name):
+        """First vectors of the planes of what is kept under this name: one of bfloat16, two of float32."""
+        place = self.first
+        for other, kind in self.kinds.items():
+            count = 1 if kind == bfloat16 else 2
+            if other == name:
+                return [place + index * self.vectors for index in range(count)]
+            place += count * self.vectors
+        raise KeyError(name)
+
+    @property
+    def size(self):
+        """Vectors of all planes."""
+        return sum(len(self.places(name)) for name in self.kinds) * self.vectors
+
+    def tile(self, k, output, transpose=0):
+        """The :class:`Tile` of a k tile and a tile of outputs."""
+        return Tile(Region.SCRATCH, self.places(MASTER)[0] + k * self.rows + output * self.n, transpose)
+
+    def arrange(self, values):
+        """(vectors, n) from an array of the parameter's shape; what is beside it is 0."""
+        if self.is_bias:
+            return np.pad(values, (0, self.rows * self.n - len(values))).reshape(-1, self.n)
+        height, width, inputs, outputs = self._shape
+        padded = np.zeros((height * width, tiles_of(inputs, self.n) * self.n, self.rows), values.dtype)
+        padded[:, :inputs, :outputs] = values.reshape(height * width, inputs, outputs)
+        return padded.reshape(self.k_tiles, self.n, self.rows).swapaxes(1, 2).reshape(-1, self.n)
+
+    def restore(self, vectors):
+        """The inverse of :meth:`arrange`."""
+        if self.is_bias:
+            return vectors.ravel()[: self._shape[0]].copy()
+        height, width, inputs, outputs = self._shape
+        padded = vectors.reshape(self.k_tiles, self.rows, self.n).swapaxes(1, 2).reshape(height * width, -1, self.rows)
+        return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self._shape)
+
+    def pack(self, values):
+        """Bytes of all planes, from {name: array}."""
+        planes = [half for name in self.kinds for half in _halves(self.arrange(values[name]))]
+        return b"".join(half.astype("<u2").tobytes() for half in planes)
+
+    def unpack(self, data):
+        """{name: array} from the bytes of region SCRATCH."""
+        bytes_of, found = self.vectors * self.n * 2, {}
+        for name in self.kinds:
+            starts = (place * self.n * 2 for place in self.places(name))
+            halves = [np.frombuffer(bytes(data[start : start + bytes_of]), "<u2").astype(np.uint16) for start in starts]
+            found[name] = self.restore(_whole([half.reshape(-1, self.n) for half in halves]))
+        return found

@@ -1,0 +1,127 @@
+"""What the backward compiler makes: the program of a training step, its images, and what it will cost."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..compiler.image import encoded
+from ..compiler.program import check_regions
+from ..golden.arithmetic import bfloat16
+from .memory import StepMemory
+from .step_emitter import Constants
+
+__all__ = ["StepProgram", "make_step"]
+
+
+@dataclass(frozen=True, eq=False)
+class StepProgram:
+    """What :func:`sim.backward.compile.compile_step` makes.
+
+    Parameters
+    ----------
+    model : bytes
+        Image of region MODEL. Execution begins at offset 0.
+    instructions : int
+        Instructions in it, HALT included.
+    batch : int
+    useful_macs : int
+        Multiplications that the step needs: forward, gradients of weights, and data gradients but for the input's.
+    predicted_cycles : int or None
+        Cycles of the step with the default memory latency, by :mod:`sim.compiler.timing`.
+    busy_cycles : int or None
+        Those of them in which the array takes rows.
+    ops : tuple of Op
+        The instructions, HALT left out.
+    """
+
+    model: bytes
+    instructions: int
+    batch: int
+    useful_macs: int
+    predicted_cycles: int | None
+    busy_cycles: int | None
+    config: Config = field(repr=False)
+    optimizer: Any = field(repr=False)
+    memory: StepMemory = field(repr=False)
+    constants: Constants = field(repr=False)
+    ops: tuple = field(repr=False)
+
+    @property
+    def sizes(self):
+        """{region: bytes} of all regions."""
+        sizes = {region: vectors * self.config.vector_bytes for region, vectors in self.memory.sizes.items()}
+        return {Region.MODEL: len(self.model), **sizes}
+
+    def with_rate(self, rate, step=1):
+        """Image of region MODEL for a rate, and update number `step`, from 1: the optimizer's tiles alone are other ones."""
+        first = self.instructions * self.config.instruction_bytes
+        model, size = bytearray(self.model), self.config.vector_bytes
+        for name, value in self.optimizer.factors(rate, self.batch, step).items():
+            if name in self.constants.names:
+                tile = _tile(name, value, self.config.n)
+                place = first + self.constants.vector(name) * size
+                model[place : place + len(tile)] = tile
+        return bytes(model)
+
+    def pack_input(self, x, targets, masks=None):
+        """Image of region INPUT: bfloat16 samples (batch, input size) and targets (batch, classes), as the model has them."""
+        return self.memory.pack_input(x, targets, masks)
+
+    def pack_state(self, state):
+        """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`."""
+        return self.memory.pack_state(state)
+
+    def unpack_state(self, data, steps=0):
+        """The :class:`sim.golden.training.TrainingState`, after so many updates, from region SCRATCH."""
+        return self.memory.unpack_state(data, steps)
+
+    def unpack_logits(self, data):
+        """float32 (batch, classes), as the model has them, from region OUTPUT."""
+        return self.memory.unpack_logits(data)
+
+
+def _tile(name, value, n):
+    """Bytes of a constant tile."""
+    values = np.ones((n, n)) if name == "ones" else np.eye(n) * {"identity": 1, "minus": -1}.get(name, value)
+    return np.asarray(values, np.float32).astype(bfloat16).tobytes()
+
+
+def make_step(training, optimizer, config, memory, constants, ops, timeline):
+    """:class:`StepProgram` of instructions in their final order."""
+    words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
+    tiles = [_tile(name, 0, config.n) for name in constants.names]
+    model = b"".join([*words, bytes(constants.zeros * config.vector_bytes), *tiles])
+    made = StepProgram(
+        model=model,
+        instructions=len(words),
+        batch=memory.batch,
+        useful_macs=memory.batch * useful_macs(training),
+        predicted_cycles=timeline and timeline.cycles,
+        busy_cycles=timeline and timeline.busy,
+        config=config,
+        optimizer=optimizer,
+        memory=memory,
+        constants=constants,
+        ops=tuple(ops),
+    )
+    check_regions({region.name: size for region, size in made.sizes.items()})
+    return made
+
+
+def useful_macs(training):
+    """Multiplications for one sample."""
+    graph = training.graph
+    total = sum(map(graph.macs, graph.stages))
+    for one in training.parameters:
+        if one.term is not None:
+            height, width = graph.stages[one.stage].sums_size
+            total += height * width * one.initial.size
+    for one in training.gradients:
+        for part in one.terms:
+            height, width = graph.stages[part.stage].sums_size
+            total += height * width * graph.stages[part.stage].terms[part.term].weights.size
+    return total

@@ -1,0 +1,92 @@
+"""Where vectors of tensors are in host memory, and the tiles that are read from them."""
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..compiler.layout import Layout
+from ..ir.graph import Tensor
+
+__all__ = ["Tile", "Flat"]
+
+
+class Tile(NamedTuple):
+    """n vectors in a row that the weight FIFO takes: columns of a tile, or its rows (`transpose`)."""
+
+    region: Region
+    vector: int
+    transpose: int = 0
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A tensor of one position, for all samples: `[stretch][tile][sample]`. A stretch is samples that lie side by side, with
+    zeros up to a multiple of n, so that n vectors in a row are n samples.
+
+    Parameters
+    ----------
+    channels, n : int
+    starts : tuple of int
+        First samples of the stretches, multiples of n, and the end of the last one.
+    region : Region or None
+    first : int
+        First vector in the region.
+    size : int
+        Vectors of a value: 2 of binary32.
+    """
+
+    channels: int
+    n: int
+    starts: tuple[int, ...]
+    region: Region | None = None
+    first: int = 0
+    size: int = 1
+
+    @cached_property
+    def layouts(self):
+        """A :class:`sim.compiler.layout.Layout` of each stretch."""
+        widths = (end - first for first, end in zip(self.starts, self.starts[1:]))
+        return [Layout(Tensor("", self.channels, 1, width), self.n, 1, beside=-width % self.n, flat=True) for width in widths]
+
+    @cached_property
+    def _firsts(self):
+        return np.cumsum([0, *(layout.size for layout in self.layouts)]).tolist()
+
+    @property
+    def tiles(self):
+        return self.layouts[0].tiles
+
+    @property
+    def vectors(self):
+        """In all."""
+        return self._firsts[-1] * self.size
+
+    def at(self, region, first):
+        """The same tensor in this place."""
+        return replace(self, region=region, first=first)
+
+    def vector(self, tile, sample):
+        """Where a tile's vector of a sample is."""
+        stretch = bisect_right(self.starts, sample, hi=len(self.starts) - 1) - 1
+        position = self.layouts[stretch].position(0, 0, tile, sample - self.starts[stretch])
+        return self.first + (self._firsts[stretch] + position) * self.size
+
+    def tile(self, tile, sample, transpose=0):
+        """The :class:`Tile` of n samples from this one on."""
+        return Tile(self.region, self.vector(tile, sample), transpose)
+
+    def pack(self, values):
+        """Bytes of bfloat16 (batch, channels)."""
+        stretches = zip(self.layouts, self.starts, self.starts[1:])
+        return b"".join(layout.pack(values[None, None, first:end]) for layout, first, end in stretches)
+
+    def unpack(self, data, dtype="<f4"):
+        """float32 (batch, channels) from the bytes of the tensor."""
+        each = self.n * np.dtype(dtype).itemsize
+        stretches = zip(self.layouts, self._firsts)
+        return np.concatenate([layout.unpack(data[first * each :], dtype)[0, 0] for layout, first in stretches])

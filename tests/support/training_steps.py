@@ -1,0 +1,73 @@
+"""Training steps on the instruction-level model, compared with the golden step."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
+from amaranth_tpu.sim.ir.graph import dense_chain
+
+__all__ = ["chain", "started_state", "batch_of", "differences", "run_steps"]
+
+
+def chain(rng, sizes, biased=True):
+    """Dense layers with relu between them."""
+    layers = []
+    for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+        weights = round_bfloat16(rng.normal(0, (2 / inputs) ** 0.5, (inputs, outputs)).astype(np.float32))
+        bias = rng.normal(0, 0.1, outputs).astype(np.float32) if biased else None
+        layers.append((f"dense{number}", weights, bias, "none" if number == len(sizes) - 2 else "relu"))
+    return dense_chain("chain", layers)
+
+
+def started_state(training, optimizer, rng):
+    """A state as if steps had gone before: masters of full precision, and slots that are not 0."""
+    masters = [one.initial * np.float32(rng.uniform(0.9, 1.1)) for one in training.parameters]
+    state = initial_state(training, optimizer, masters)
+    for slots in state.slots:
+        for name, values in slots.items():
+            drawn = rng.normal(0, 1, values.shape).astype(np.float32)
+            slots[name] = (drawn if values.dtype == bfloat16 else drawn * drawn).astype(values.dtype)
+    return state
+
+
+def batch_of(training, batch, rng):
+    """Samples and targets."""
+    graph = training.graph
+    x = round_bfloat16(rng.random((batch, graph.input_size)).astype(np.float32))
+    return x, one_hot(rng.integers(0, graph.output_size, batch), graph.output_size)
+
+
+def _bits(values):
+    return np.ascontiguousarray(values).view(np.uint16 if values.dtype == bfloat16 else np.uint32)
+
+
+def differences(training, found, wanted):
+    """{name: numbers whose bits differ} of two states, without those that have none."""
+    pairs = {}
+    for index, one in enumerate(training.parameters):
+        pairs[one.name] = found.masters[index], wanted.masters[index]
+        for name, values in wanted.slots[index].items():
+            pairs[f"{one.name}, {name}"] = found.slots[index][name], values
+    counts = {name: int((_bits(a) != _bits(b)).sum()) for name, (a, b) in pairs.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None):
+    """Runs steps, and asserts that every parameter, slot and logit has the golden step's bits."""
+    state = started_state(training, optimizer, rng)
+    regions = {region: bytearray(size) for region, size in program.sizes.items()}
+    regions[Region.SCRATCH][:] = program.pack_state(state)
+    for number in range(steps):
+        x, targets = batch_of(training, program.batch, rng)
+        masks = dropout.masks(training, number, program.batch) if dropout else None
+        wanted = step(training, state, optimizer, x, targets, rate, masks)
+        regions[Region.MODEL] = program.with_rate(rate, number + 1)
+        regions[Region.INPUT] = program.pack_input(x, targets, masks)
+        Machine(program.config, regions).run()
+        logits = program.unpack_logits(regions[Region.OUTPUT])
+        assert (_bits(logits) == _bits(wanted.logits)).all(), f"step {number}: logits"
+        found = differences(training, program.unpack_state(regions[Region.SCRATCH], number + 1), wanted.state)
+        assert not found, f"step {number}: {found}"
+        state, rate = wanted.state, rate / 2
