@@ -24,6 +24,7 @@ __all__ = [
     "spread",
     "kept",
     "scaled",
+    "looked_up",
     "bias_gradient",
 ]
 
@@ -57,23 +58,27 @@ def widen(bits, padded, top, left, first, last):
 
 @_compiled
 def range_of_bits(bits):
-    """(least, largest) exponent field of normal numbers among bfloat16 bits, flattened; (255, 0) if there are none."""
-    least, most = 255, 0
+    """(least, largest) exponent field of normal numbers among bfloat16 bits, flattened, (255, 0) if there are none; and whether
+    all are finite."""
+    least, most, top = 255, 0, 0
     for i in range(bits.size):
         exponent = np.int32(bits[i] >> 7 & 255)
         least = min(least, exponent if exponent != 0 else 255)
         most = max(most, exponent if exponent != 255 else 0)
-    return least, most
+        top = max(top, exponent)
+    return least, most, top < 255
 
 
 @_compiled
 def range_of_floats(bits):
-    """The least exponent field among binary32 bits, flattened, of numbers that are not 0; 255 if there are none."""
-    least = 255
+    """The least exponent field among binary32 bits, flattened, of numbers that are not 0, 255 if there are none; and whether
+    there is a -0."""
+    least, negative = 255, False
     for i in range(bits.size):
         exponent = np.int32(bits[i] >> 23 & 255)
         least = min(least, exponent if bits[i] & np.uint32(0x7FFFFFFF) != 0 else 255)
-    return least
+        negative |= bits[i] == np.uint32(0x80000000)
+    return least, negative
 
 
 @_fused
@@ -239,6 +244,24 @@ def scaled(start, values, factors, out, first, last):
         factor = _flushed(_widened(factors[0 if alone else i]))
         total = _flushed(_flushed(start[i]) + _flushed(_flushed(_widened(values[i])) * factor))
         out[i] = total if total == total else _NAN
+
+
+@_compiled
+def looked_up(sums, start, words, entries, binades, out, first, last):
+    """:func:`sim.golden.table_lookup.lookup` of binary32 bits, flattened, in a table from `start` on that is flat at its ends."""
+    for i in range(first, last):
+        sign, exponent = np.int64(sums[i] >> 31), np.int64(sums[i] >> 23 & 255)
+        fraction, between = np.int64(sums[i] >> 16 & 127), np.int64(sums[i] >> 4 & 4095)
+        within = min(max(exponent, start), start + binades - 1)
+        place = sign << 11 | within - start << 7 | fraction
+        value, slope = np.int64(words[place]), np.int64(words[entries + place])
+        gain = ((slope & 4095 ^ 2048) - 2048) * (between if within == exponent else 0) >> 9
+        significand = ((value & 127 | 128) << 6) + (((slope >> 12 ^ 8) - 8) << 2) + gain
+        up = (1 if significand >= 0x4000 else 0) - (1 if significand < 0x2000 else 0) - (1 if significand < 0x1000 else 0)
+        pattern = ((value >> 7 & 255) + up << 7) + ((significand << 1 - up) + 0x40 >> 7) - 0x80
+        zero = value & 0x7F80 == 0 or significand < 0x800 or pattern < 0x80
+        pattern = value & 0x8000 | (0 if zero else min(pattern, 0x7F80))
+        out[i] = np.uint16(0x7FC0 if exponent == 255 and fraction != 0 else pattern)
 
 
 @_compiled

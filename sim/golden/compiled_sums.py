@@ -7,15 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES
+
+from ..ir.graph import Term
 from ..ir.training import NOWHERE
 from .arithmetic import bfloat16
 from .gradients import Sums
+from .inverse_root import inverse_root_table
 from .network import patches
+from .table_lookup import BINADES
 
 __all__ = ["fastest_sums"]
 
 _LANES = 16  # outputs of a sum are padded to a multiple
 _ROWS_BYTES = 24 << 10  # of the sums that `correlate` has in hand
+_RUN = 16  # values of a source that follow each other, from which on they need not be gathered
 _FEW = 1 << 14  # numbers that are not worth a second thread
 
 
@@ -51,9 +57,9 @@ class _CompiledSums(Sums):
 
     def _exact(self, values, weights, start):
         """Whether these operands, bfloat16, and these float32 sums to start from, allow for the exact form of loops."""
-        low, high = self._kernels.range_of_bits(_bits(values).reshape(-1))
-        low_weights, high_weights = self._kernels.range_of_bits(_bits(weights).reshape(-1))
-        first = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
+        low, high, _ = self._kernels.range_of_bits(_bits(values).reshape(-1))
+        low_weights, high_weights, _ = self._kernels.range_of_bits(_bits(weights).reshape(-1))
+        first, _ = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
         # Exponents are fields - 127. A number is a multiple of its last place, 7 or 23 below its exponent; so are sums.
         small = low + low_weights - 254 - 14 < -126 or first - 127 - 23 < -126
         large = high + high_weights - 254 + 2 > 127
@@ -75,14 +81,29 @@ class _CompiledSums(Sums):
         batch, height, width, channels = values.shape
         if size == (1, 1) and term.kernel == (height, width) and term.padding == (0, 0):
             return self._widened(values.reshape(batch, 1, 1, -1), 1, 1), 1, 1
-        if term.stride == term.dilation == (1, 1) and min(term.padding) >= 0:
+        if term.stride == term.dilation == (1, 1) and min(term.padding) >= 0 and term.kernel[1] * channels >= _RUN:
             need = [count + kernel - 1 for count, kernel in zip(size, term.kernel)]
             cut = values[:, : max(0, need[0] - term.padding[0]), : max(0, need[1] - term.padding[1])]
             return self._widened(cut, *need, *term.padding), *term.kernel
         seen = patches(values, term, size).reshape(batch, *size, -1)
         return self._widened(seen, *size), 1, 1
 
+    def _meets_once(self, sums, values, term):
+        """Whether each position of the sums reads a source of one position at one place of a larger kernel, and zeros elsewhere,
+        which change nothing."""
+        if term.kernel == (1, 1) or (values.shape[1:3], term.groups, term.dilation) != ((1, 1), 1, (1, 1)):
+            return False
+        if sums.shape[1:3] != term.kernel or term.padding != tuple(size - 1 for size in term.kernel):
+            return False
+        *_, finite = self._kernels.range_of_bits(_bits(term.weights).reshape(-1))
+        return finite and not self._kernels.range_of_floats(sums.view(np.uint32).reshape(-1))[1]
+
     def add_term(self, sums, values, term):
+        if self._meets_once(sums, values, term):
+            weights = term.weights[::-1, ::-1].transpose(2, 0, 1, 3).reshape(1, 1, values.shape[3], -1)
+            if self._exact(values, weights, sums):
+                flat = self.add_term(sums.reshape(len(sums), 1, 1, -1), values, Term(term.source, weights))
+                return flat.reshape(sums.shape)
         found = self._operands(values, term, sums.shape[1:3])
         if found is None:
             return super().add_term(sums, values, term)
@@ -157,3 +178,10 @@ class _CompiledSums(Sums):
         operands, factors = _bits(values).reshape(-1), np.atleast_1d(_bits(factor)).reshape(-1)
         self._shared(lambda *part: self._kernels.scaled(given, operands, factors, out.reshape(-1), *part), out.size, out.size)
         return out
+
+    def inverse_root(self, values):
+        bits, out = np.ascontiguousarray(values).view(np.uint32).reshape(-1), np.empty(values.shape, np.uint16)
+        start, _, _, words = inverse_root_table()
+        arguments = bits, start, words, TABLE_ENTRIES, BINADES, out.reshape(-1)
+        self._shared(lambda *part: self._kernels.looked_up(*arguments, *part), out.size, out.size)
+        return out.view(bfloat16)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..ir.training import NOWHERE
 from .arithmetic import add, bfloat16, matmul, multiply, ordered, relu, round_bfloat16
+from .inverse_root import inverse_root
 from .network import add_term, patches
 from .softmax import softmax
 
@@ -99,6 +100,10 @@ class Sums:
     def scaled(self, start, values, factor):
         """:func:`scaled`."""
         return scaled(start, values, factor)
+
+    def inverse_root(self, values):
+        """:func:`sim.golden.inverse_root.inverse_root`."""
+        return inverse_root(values)
 
 
 def last_gradient(logits, targets):

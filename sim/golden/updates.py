@@ -4,7 +4,6 @@ import numpy as np
 
 from ..ir.optimizers import Adam, Sgd
 from .gradients import upper_half
-from .inverse_root import inverse_root
 
 __all__ = ["update", "new_slots"]
 
@@ -53,7 +52,7 @@ def _adam(factors, master, slots, gradient, sums):
     second = sums.scaled(slots["second"], upper_half(slots["second"]), factors["moved"])
     second = sums.scaled(second, square, factors["square"])
     beyond = sums.scaled(np.zeros(second.shape, np.float32), upper_half(second), factors["beyond"])
-    step = _product(_product(first, inverse_root(second), sums), inverse_root(beyond), sums)
+    step = _product(_product(first, sums.inverse_root(second), sums), sums.inverse_root(beyond), sums)
     master_next = sums.scaled(master, step, factors["rate"])
     if factors["decay"] is not None:
         master_next = sums.scaled(master_next, upper_half(master), factors["decay"])
