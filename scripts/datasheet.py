@@ -1,4 +1,5 @@
-"""Writes the tables of the datasheet, `hw/README.md` and what it points to, from the hardware's own descriptions.
+"""Writes the tables of the datasheet, `hw/README.md` and what it points to, and the register map's files, from the hardware's own
+descriptions.
 
 `python -m amaranth_tpu.scripts.datasheet` after a change to the registers, the instruction set or the configuration.
 """
@@ -22,10 +23,11 @@ from amaranth_tpu.sim.ir.functions import DEFINITIONS
 from amaranth_tpu.sim.ir.functions import Function as Activation
 
 from .publish.core_tables import instruction_cycles, memories, ports
+from .publish.register_files import c_header, svd
 from .publish.worked_example import worked_example
 from .show.markdown import markdown_table, replace_section
 
-__all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "SECTIONS", "main"]
+__all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "FILES", "SECTIONS", "main"]
 
 DATASHEET = Path(__file__).parent.parent / "hw" / "README.md"
 PROOFS = DATASHEET.parent / "proofs.md"
@@ -229,10 +231,16 @@ SECTIONS = {
 }
 
 
+#: Files that are generated as a whole.
+FILES = {DATASHEET.parent / "driver" / "tpu_regs.h": c_header, DATASHEET.parent / "driver" / "tpu.svd": svd}
+
+
 def main():
-    """Writes all sections."""
+    """Writes all sections and files."""
     for name, (path, make) in SECTIONS.items():
         replace_section(path, name, make())
+    for path, make in FILES.items():
+        path.write_text(make())
 
 
 if __name__ == "__main__":

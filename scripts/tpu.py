@@ -1,4 +1,4 @@
-"""The command `tpu`: generate, run, train, synth."""
+"""The command `tpu`: generate, run, train, compile, synth."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from amaranth_tpu.hw.config import PRESETS, ConfigError
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.hw.verilog.header import package_version, source
 
-from .cli import run_command, train_command
+from .cli import compile_command, run_command, train_command
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder, write_whole
 from .cli.core_options import CoreChoice, takes_core
 from .show.terminal import show_synthesis, spinner
@@ -93,6 +93,7 @@ def generate(
 
 app.command(epilog=run_command.EXAMPLES)(takes_core()(run_command.run))
 app.command(epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
+app.command("compile", epilog=compile_command.EXAMPLES)(takes_core()(compile_command.compile_model))
 
 
 def _targets():

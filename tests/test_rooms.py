@@ -14,7 +14,7 @@ ORDER = """
     scripts/cli scripts/publish
     scripts/show
     sim/benches sim/proofs
-    sim/host sim/check
+    sim/host sim/check sim/bundle
     sim/backward
     sim/compiler sim/frontend sim/models
     sim/fusion

@@ -33,8 +33,8 @@ class Register:
     """One 32-bit register.
 
     `access` is `ro`, `rw` or `w1` (reads as 0 or as stated, acts where a 1 is written). `fields` maps a name to
-    `(first bit, width, text)`. `group` tells registers of one kind apart: the name of the kind, an index, and, where each of
-    the kind has several registers, the part.
+    `(first bit, width, text)`; those in `clears` are cleared where a 1 is written. `group` tells registers of one kind apart: the
+    name of the kind, an index, and, where each of the kind has several registers, the part.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Register:
     fields: dict | None = None
     reset: int = 0
     group: tuple = ()
+    clears: tuple = ()
 
     def pack(self, **values):
         """The register's value from one for each of its fields, ints or Amaranth values.
@@ -85,7 +86,7 @@ def _registers():
         "quiet": (3, 1, "no bus transaction is outstanding")})
     yield Register("interrupt", 0x028, "rw", "Interrupt.", {
         "enable": (0, 1, "drive `irq`"),
-        "pending": (1, 1, "set when a run ends; write 1 to clear")})
+        "pending": (1, 1, "set when a run ends; write 1 to clear")}, clears=("pending",))
     yield Register("fault_cause", 0x02C, "ro", "Cause of the fault: " + ", ".join(
         f"{f.value} {f.name}" for f in Fault) + ".")
     yield Register("fault_pc", 0x030, "ro", "Offset in region MODEL of the instruction that faulted.")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -14,7 +15,19 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-__all__ = ["Json", "RunFailed", "console", "run_app", "show_error", "show_line", "usable_file", "usable_folder", "write_whole"]
+__all__ = [
+    "Json",
+    "RunFailed",
+    "console",
+    "replaceable_folder",
+    "run_app",
+    "show_error",
+    "show_line",
+    "usable_file",
+    "usable_folder",
+    "write_folder",
+    "write_whole",
+]
 
 #: For people; results and `--json` go to the standard output.
 console = Console(stderr=True)
@@ -82,6 +95,41 @@ def write_whole(path, text):
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise RunFailed(f"{path}: {error.strerror or error}") from None
+
+
+def replaceable_folder(path, names, option="-o"):
+    """Raises typer.BadParameter if :func:`write_folder` could not make that folder, or would lose files of other names."""
+    usable_folder(path.absolute().parent, option)
+    usable_folder(path, option)
+    others = sorted({entry.name for entry in path.iterdir()} - {*names}) if path.is_dir() else []
+    if others:
+        problem = f"{path} is replaced as a whole, and {others[0]} is in it; name a new folder"
+    elif path.resolve() == Path.cwd():
+        problem = f"{path} is replaced as a whole, and cannot be the current folder; name a new one"
+    else:
+        return
+    raise typer.BadParameter(problem, param_hint=option)
+
+
+def write_folder(path, files):
+    """Makes a folder of files, names to bytes, that is either whole or not there, and takes the place of an older one."""
+    target = Path(os.path.realpath(path))
+    partial, old = (target.with_name(f".{target.name}.{what}-{os.getpid()}") for what in ("partial", "old"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        for name, data in files.items():
+            (partial / name).write_bytes(data)
+        if target.exists():
+            target.rename(old)
+        partial.rename(target)
+    except OSError as error:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        raise RunFailed(f"{path}: {error.strerror or error}") from None
+    finally:
+        for left in (partial, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 # --- Lines for people --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from amaranth_tpu.sim.data.printable import printable
 
 from .terminal_tables import figure_table, print_table
 
-__all__ = ["plain", "progress_bar", "spinner", "show_cycles", "show_run", "show_synthesis"]
+__all__ = ["plain", "progress_bar", "spinner", "show_bundle", "show_cycles", "show_run", "show_synthesis"]
 
 
 def plain(text):
@@ -132,6 +132,23 @@ def show_cycles(console, figures):
         cycles.add_row(name, f"{count:,}", f"{count / max(1, figures['cycles']):.2%}", text)
     cycles.add_row("[bold]total", f"[bold]{figures['cycles']:,}", "", "")
     print_table(console, cycles)
+
+
+def show_bundle(console, figures):
+    """The result of `tpu compile`."""
+    title = f"{plain(figures['network'])} for n = {figures['n']}, batch of {figures['batch']}, in {plain(figures['folder'])}"
+    table = figure_table(title, ("", "word"), ("", "word"), header=False)
+    for region, size in figures["regions"].items():
+        table.add_row(f"region {region}", f"{size:,} bytes")
+    if figures["left_to_host"] != "none":
+        table.add_row("left to the host", figures["left_to_host"])
+    if figures["predicted_cycles"] is not None:
+        table.add_row("predicted cycles", f"{figures['predicted_cycles']:,}")
+    table.add_row("test vectors", plain(figures["data"]))
+    _show_comparison(table, figures["against_model"])
+    for name, size in figures["files"].items():
+        table.add_row(name, f"{size:,} bytes")
+    print_table(console, table)
 
 
 def show_synthesis(console, report):

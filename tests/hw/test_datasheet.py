@@ -8,7 +8,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.cycles import row_cycles
 from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
-from amaranth_tpu.scripts.datasheet import DATASHEET, SECTIONS
+from amaranth_tpu.scripts.datasheet import DATASHEET, FILES, SECTIONS
 from amaranth_tpu.scripts.publish.worked_example import CONFIG
 from amaranth_tpu.scripts.show.markdown import replace_section, section
 from amaranth_tpu.sim.golden.isa_model import Machine
@@ -19,6 +19,11 @@ from core_runs import Host, image_of, op, run
 def test_up_to_date(name):
     path, make = SECTIONS[name]
     assert section(path, name) == make().strip(), "run: python -m amaranth_tpu.scripts.datasheet"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_files_are_up_to_date(path):
+    assert path.read_text() == FILES[path](), "run: python -m amaranth_tpu.scripts.datasheet"
 
 
 def example():

@@ -1,0 +1,136 @@
+"""The command `tpu compile`: what a host without Python needs to run a model on the core, as files."""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..show.terminal import show_bundle, spinner
+from .command_line import Json, RunFailed, console, replaceable_folder, write_folder
+from .core_options import CoreChoice
+
+__all__ = ["EXAMPLES", "compile_model"]
+
+EXAMPLES = """
+Examples:
+
+`tpu compile --model M.onnx --n 4 -o firmware/model`
+
+`tpu compile --model a --preset tiny --batch 8 --name digits --input x.npy -o digits`: test vectors from own samples
+"""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_ODD = re.compile(r"[^\w.+-]", re.ASCII)  # what might end a comment, or a word of the command in it
+
+
+def compile_model(
+    core: CoreChoice,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make; an older one of this command is replaced.")],
+    model: Annotated[str, typer.Option(help="ONNX model, or a shipped network: default, a, b, c, d.")] = "default",
+    batch: Annotated[int, typer.Option(min=1, help="Samples of a run.")] = 1,
+    name: Annotated[
+        str, typer.Option(help="What identifiers of the C header begin with: lower case, digits, `_`; in macros in capitals.")
+    ] = "model",
+    input: Annotated[
+        Path | None,
+        typer.Option(
+            help="Samples of the test vectors: a .npy file, or a .npz one by the name of the model's input; the first ones are "
+            "taken, and zeros where there are too few. Without it random numbers."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of random samples.")] = 1,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Keep a final Softmax, for the core's softmax unit; else the host does it.")
+    ] = False,
+    as_json: Json = False,
+):
+    """Write what a host needs to run a model: program and weights, layout, C header, test vectors.
+
+    The folder has `model.bin` (region MODEL), `model.h` (for the C driver, hw/driver), `layout.json`, and of one batch
+    `input.bin` and `output.bin` (regions INPUT and OUTPUT), `samples.bin` and `results.bin` (float32). The same command gives the
+    same bytes. Exit status 0 says that the image, on the instruction-level model, gives the golden model's bits, and that the
+    difference to an ONNX interpreter is what rounding explains.
+    """
+    from amaranth_tpu.sim.bundle.bundle import FILES
+
+    if not _NAME.fullmatch(name) or name.startswith("tpu"):
+        raise typer.BadParameter(f"--name must be lower-case letters, digits and _, a letter first, and not tpu, not {name!r}")
+    config = core.config()
+    replaceable_folder(output, FILES)
+    network, samples, origin = _load(model, input, batch, seed, probabilities)
+    bundle, program = _bundle(network, config, batch, samples, name, _made_by(config, model, batch, name, probabilities))
+    compared = _check(network, bundle, config)
+    write_folder(output, bundle.files)
+    figures = {
+        "folder": str(output),
+        "network": bundle.model.name,
+        "n": config.n,
+        "batch": batch,
+        "data": origin,
+        "regions": {name: getattr(bundle.model, f"{key}_bytes") for name, key in _REGIONS.items()},
+        "left_to_host": bundle.model.left_to_host,
+        "predicted_cycles": program.predicted_cycles,
+        "against_model": asdict(compared),
+        "files": {name: len(data) for name, data in bundle.files.items()},
+    }
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        show_bundle(Console(), figures)
+
+
+_REGIONS = {"MODEL": "image", "INPUT": "input", "OUTPUT": "output", "SCRATCH": "scratch"}
+
+
+def _load(model, input, batch, seed, probabilities):
+    """The network, float32 samples (up to batch, values), and where they come from."""
+    from amaranth_tpu.sim.data.array_files import read_samples
+    from amaranth_tpu.sim.data.samples import random_samples
+    from amaranth_tpu.sim.frontend.load import load_network
+    from amaranth_tpu.sim.models.shipped import SHIPPED
+
+    network = load_network(SHIPPED.get(model) or Path(model), keep_softmax=probabilities)
+    if input:
+        return network, read_samples(input, network, batch)[0].rows, f"from {input}"
+    return network, random_samples(network, batch, seed).rows, f"random, seed {seed}"
+
+
+def _made_by(config, model, batch, name, probabilities):
+    """Lines of the header's comment: the command again, without the places of files."""
+    from amaranth_tpu.hw.verilog.header import command, package_version
+
+    words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
+    words += f" --name {name}" * (name != "model") + " --probabilities" * probabilities
+    return [f"By amaranth-tpu {package_version()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
+
+
+def _bundle(network, config, batch, samples, name, lines):
+    from amaranth_tpu.sim.bundle.bundle import make_bundle
+    from amaranth_tpu.sim.compiler.compile import compile_network
+
+    with spinner(console, "compiling") as show:
+        program = compile_network(network, config, batch)
+        show("test vectors")
+        return make_bundle(network, program, samples, name=name, lines=lines), program
+
+
+def _check(network, bundle, config):
+    """The :class:`sim.check.against_model.Comparison` of the test vectors. Raises RunFailed if what is claimed does not hold."""
+    from amaranth_tpu.sim.check.against_model import against_model
+    from amaranth_tpu.sim.golden.isa_model import MachineFault
+
+    with spinner(console, "checking the image"):
+        try:
+            wrong = bundle.wrong_bytes(config)
+        except MachineFault as error:
+            raise RunFailed(f"the image ends with fault {error}") from None
+        if wrong:
+            raise RunFailed(f"{wrong} bytes of the image's results differ from the golden model's; nothing is written")
+        compared = against_model(network, bundle.samples, bundle.results)
+    if compared.error:
+        raise RunFailed(compared.error)
+    return compared

@@ -1,0 +1,150 @@
+"""The register map as files for others: a C header for the driver, and CMSIS-SVD for debuggers and code generators."""
+
+import textwrap
+from xml.etree import ElementTree
+
+from amaranth_tpu.hw.spec.isa import Fault, Region
+from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION
+
+__all__ = ["MADE_BY", "c_header", "svd"]
+
+MADE_BY = "Made from hw/spec/registers.py by `python -m amaranth_tpu.scripts.datasheet`: change it there."
+_ACCESS = {"ro": "read-only", "rw": "read-write", "w1": "write-only"}
+#: What a register holds at reset where the description does not say it.
+_RESET = {"id": IDENTIFIER, "version": VERSION, "status": REGISTER["status"].pack(running=0, done=0, fault=0, quiet=1)}
+#: Registers whose value depends on the core that was built.
+_BUILT = ("config", "unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "features")
+
+
+def _mask(first, width):
+    return (1 << width) - 1 << first
+
+
+# --- C ------------------------------------------------------------------------------------------------------------
+
+
+def _comment(text):
+    return "\n".join(textwrap.wrap(f"/* {text}", 110, subsequent_indent="   ")) + " */"
+
+
+def _defines(pairs):
+    width = max(len(name) for name, _ in pairs)
+    return "\n".join(f"#define {name:{width}} {value}" for name, value in pairs)
+
+
+def _register(register):
+    """A register's offset, and shift and mask of each field."""
+    name, text = register.name.upper(), f"{register.name} ({register.access}): {register.text}"
+    pairs = [(f"TPU_REG_{name}", f"0x{register.offset:03X}u")]
+    for field, (first, width, meaning) in (register.fields or {}).items():
+        text += f" {field}: {meaning}."
+        pairs.append((f"TPU_{name}_{field.upper()}_MASK", f"0x{_mask(first, width):08X}u"))
+        pairs.append((f"TPU_{name}_{field.upper()}_SHIFT", f"{first}u"))
+    return f"{_comment(text)}\n{_defines(pairs)}"
+
+
+def _codes(kind, codes, text):
+    pairs = [(f"TPU_{kind}_{code.name}", f"{code.value}u") for code in codes]
+    return f"{_comment(text)}\n{_defines(pairs)}"
+
+
+def _group_step(name):
+    """Bytes from one register of a group's kind to the same of the next."""
+    first, second = (next(r.offset for r in REGISTERS if r.group[:2] == (name, index)) for index in (0, 1))
+    return second - first
+
+
+def c_header():
+    """The text of `hw/driver/tpu_regs.h`: offsets in bytes, masks in place."""
+    parts = [
+        "/* Registers of the core: offsets in bytes, masks in their place.",
+        f"   {MADE_BY} */\n",
+        "#ifndef TPU_REGS_H\n#define TPU_REGS_H\n",
+        _comment("What the registers id and version of a core read that this file describes."),
+        _defines([("TPU_IDENTIFIER", f"0x{IDENTIFIER:08X}u"), ("TPU_INTERFACE_VERSION", f"0x{VERSION:08X}u")]) + "\n",
+        _comment("Bytes that the registers take."),
+        f"#define TPU_REGISTER_BYTES 0x{1 << ADDRESS_WIDTH:X}u\n",
+        _codes("FAULT", Fault, "Values of fault_cause.") + "\n",
+        _codes("REGION", Region, "Regions of host memory, and bytes from the registers of one to those of the next."),
+        _defines([("TPU_REGIONS", f"{len(Region)}u"), ("TPU_REGION_STEP", f"0x{_group_step('regions'):X}u")]) + "\n",
+        _comment("The counters stall_*, in order, and bytes from one to the next."),
+        _defines([(f"TPU_STALL_{name.upper()}", f"{index}u") for index, name in enumerate(STALLS)]),
+        _defines([("TPU_STALLS", f"{len(STALLS)}u"), ("TPU_STALL_STEP", f"0x{_group_step('stalls'):X}u")]) + "\n",
+        *(_register(register) + "\n" for register in REGISTERS),
+        "#endif\n",
+    ]
+    return "\n".join(parts)
+
+
+# --- SVD ----------------------------------------------------------------------------------------------------------
+
+
+def _add(parent, tag, text=None, **attributes):
+    element = ElementTree.SubElement(parent, tag, attributes)
+    element.text = text
+    return element
+
+
+def _add_all(parent, **texts):
+    for tag, text in texts.items():
+        _add(parent, tag, text)
+
+
+def _enumerate(field, codes):
+    values = _add(field, "enumeratedValues")
+    for code in codes:
+        _add_all(_add(values, "enumeratedValue"), name=code.name, value=str(code.value))
+
+
+def _fields(register):
+    """A register's fields, as `(name, first, width, text)`; the cause of a fault is one, since its values have names."""
+    if register.name == "fault_cause":
+        return [("cause", 0, Fault.as_shape().width, "cause of the fault")]
+    return [(name, *field) for name, field in (register.fields or {}).items()]
+
+
+def _svd_register(parent, register):
+    element = _add(parent, "register")
+    reset = _RESET.get(register.name, register.reset)
+    _add_all(
+        element,
+        name=register.name,
+        description=register.text,
+        addressOffset=f"0x{register.offset:03X}",
+        access=_ACCESS[register.access],
+        resetValue=f"0x{reset:08X}",
+    )
+    if register.name in _BUILT:
+        _add(element, "resetMask", "0x00000000")
+    fields = _fields(register)
+    inside = _add(element, "fields") if fields else None
+    for name, first, width, text in fields:
+        field = _add(inside, "field")
+        _add_all(field, name=name, description=text, bitOffset=str(first), bitWidth=str(width))
+        if name in register.clears:
+            _add(field, "modifiedWriteValues", "oneToClear")
+        if register.name == "fault_cause":
+            _enumerate(field, Fault)
+
+
+def svd():
+    """The text of `hw/driver/tpu.svd`. Its base address is 0, and the number of its interrupt left out: a system sets both."""
+    device = ElementTree.Element(
+        "device",
+        {
+            "schemaVersion": "1.3",
+            "xmlns:xs": "http://www.w3.org/2001/XMLSchema-instance",
+            "xs:noNamespaceSchemaLocation": "CMSIS-SVD.xsd",
+        },
+    )
+    version = f"{VERSION >> 16}.{VERSION & 0xFFFF}"
+    _add_all(device, name="amaranth_tpu", version=version, description=f"A bfloat16 tensor processing unit. {MADE_BY}")
+    _add_all(device, addressUnitBits="8", width="32", size="32")
+    peripheral = _add(_add(device, "peripherals"), "peripheral")
+    _add_all(peripheral, name="TPU", version=version, description="Control, status and counters.", baseAddress="0x00000000")
+    _add_all(_add(peripheral, "addressBlock"), offset="0x0", size=f"0x{1 << ADDRESS_WIDTH:X}", usage="registers")
+    registers = _add(peripheral, "registers")
+    for register in REGISTERS:
+        _svd_register(registers, register)
+    ElementTree.indent(device)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(device, encoding="unicode") + "\n"

@@ -1,0 +1,1 @@
+"""What a host without Python needs of a compiled network: images, layout, C header, test vectors."""

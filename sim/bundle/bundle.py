@@ -1,0 +1,155 @@
+"""All files that a host needs to run a network, as bytes."""
+
+import hashlib
+import json
+import zlib
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.verilog.header import package_version
+
+from ..golden.arithmetic import round_bfloat16
+from ..golden.isa_model import Machine
+from ..golden.network import run_network
+from .c_header import c_header
+from .copies import expand
+from .host_model import HostModel, host_model
+
+__all__ = ["FILES", "Bundle", "make_bundle"]
+
+#: What a bundle consists of.
+FILES = ("model.bin", "model.h", "layout.json", "input.bin", "output.bin", "samples.bin", "results.bin")
+#: Columns of a line of layout.json, without what it is indented by.
+_WIDTH = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """
+    Parameters
+    ----------
+    model : HostModel
+    files : dict of str to bytes
+    samples : float32 (batch, input size)
+        Of the test vectors.
+    results : float32 (batch, output size)
+        By the golden model.
+    """
+
+    model: HostModel
+    files: dict
+    samples: np.ndarray
+    results: np.ndarray
+
+    def wrong_bytes(self, config):
+        """Bytes of region OUTPUT in which a run of the image, on the instruction-level model, differs from `output.bin`.
+
+        Raises
+        ------
+        sim.golden.isa_model.MachineFault
+            If the run does not come to its end.
+        """
+        regions = {Region.MODEL: self.files["model.bin"], Region.INPUT: self.files["input.bin"]}
+        regions |= {Region.OUTPUT: bytearray(self.model.output_bytes), Region.SCRATCH: bytearray(self.model.scratch_bytes)}
+        Machine(config, regions).run()
+        pair = (np.frombuffer(image, np.uint8) for image in (regions[Region.OUTPUT], self.files["output.bin"]))
+        return int(np.count_nonzero(np.subtract(*pair)))
+
+
+def output_image(model, results):
+    """Region OUTPUT as the core leaves it where it was zero before, from results (batch, values)."""
+    image = np.zeros(model.output_bytes // (model.output_bits // 8), f"<u{model.output_bits // 8}")
+    bits = np.ascontiguousarray(results, np.float32).view(np.uint32) >> np.uint32(32 - model.output_bits)
+    values, places = expand(model.output.copies)
+    for sample, row in enumerate(bits):
+        image[places + model.output.offset(sample)] = row[values]
+    return image.tobytes()
+
+
+def make_bundle(network, program, samples, *, name="model", lines=()):
+    """The :class:`Bundle` of a network and its program.
+
+    Parameters
+    ----------
+    samples : float32 (up to batch, input size)
+        Of the test vectors; those that a batch lacks are zeros.
+    name : str
+        What the header's identifiers begin with.
+    lines : sequence of str
+        Of the header's comment on how it was made.
+    """
+    model = host_model(network, program)
+    whole = np.zeros((program.batch, program.input_size), np.float32)
+    whole[: len(samples)] = samples
+    rounded = round_bfloat16(whole)
+    results = run_network(network, rounded)
+    files = {
+        "model.bin": program.model,
+        "model.h": c_header(model, name, lines).encode(),
+        "input.bin": program.pack_input(rounded),
+        "output.bin": output_image(model, results),
+        "samples.bin": whole.astype("<f4").tobytes(),
+        "results.bin": results.astype("<f4").tobytes(),
+    }
+    files["layout.json"] = (_json(_description(network, program, model, name, files)) + "\n").encode()
+    return Bundle(model, {key: files[key] for key in FILES}, whole, results)
+
+
+def _description(network, program, model, name, files):
+    """What layout.json has: hw/driver/README.md describes each entry."""
+    origin = network.origin
+    tensors = {"input": [asdict(tensor) for tensor in model.input], "output": asdict(model.output)}
+    return {
+        "format": 1,
+        "made_by": f"amaranth-tpu {package_version()}",
+        "network": model.name,
+        "identifier": name,
+        "batch": model.batch,
+        "core": asdict(program.config),
+        "needs": asdict(model.needs),
+        "regions": {
+            "MODEL": {"bytes": model.image_bytes, "file": "model.bin"},
+            "INPUT": {"bytes": model.input_bytes, "file": "input.bin"},
+            "OUTPUT": {"bytes": model.output_bytes, "file": "output.bin"},
+            "SCRATCH": {"bytes": model.scratch_bytes, "file": None},
+        },
+        "input": {
+            "name": None if origin is None else origin.input,
+            "shape": list(model.input_shape),
+            "values": model.input_values,
+            "element": "bfloat16",
+            "tensors": tensors["input"],
+        },
+        "output": {
+            "name": None if origin is None else origin.output.name,
+            "shape": list(model.output_shape),
+            "values": model.output_values,
+            "element": "binary32" if model.output_bits == 32 else "bfloat16",
+            "left_to_host": model.left_to_host,
+            "tensor": tensors["output"],
+        },
+        "vectors": {
+            "samples.bin": {"element": "binary32", "shape": [model.batch, *model.input_shape]},
+            "results.bin": {"element": "binary32", "shape": [model.batch, *model.output_shape]},
+        },
+        "predicted_cycles": program.predicted_cycles,
+        "header_crc": f"0x{model.crc:08X}",
+        "files": {
+            key: {"bytes": len(data), "crc32": f"0x{zlib.crc32(data):08X}", "sha256": hashlib.sha256(data).hexdigest()}
+            for key, data in files.items()
+        },
+    }
+
+
+def _json(value, indent=""):
+    """JSON; what fits one line, and has no dictionary in a dictionary, is on one."""
+    text, inside = json.dumps(value), indent + "  "
+    nested = isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
+    if not nested and len(text) <= _WIDTH or not isinstance(value, (dict, list, tuple)):
+        return text
+    if isinstance(value, dict):
+        lines = [f"{inside}{json.dumps(key)}: {_json(one, inside)}" for key, one in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    return "[\n" + ",\n".join(inside + _json(one, inside) for one in value) + f"\n{indent}]"

@@ -1,0 +1,78 @@
+"""Where the values of a sample lie in a region, as a few nested loops instead of a number for each."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["LOOPS", "Copy", "copies_of", "expand"]
+
+#: Loops of a copy.
+LOOPS = 4
+
+
+@dataclass(frozen=True)
+class Copy:
+    """For all `l < count`: value `value + sum l value_step` of the sample is element `place + sum l place_step` of the region.
+
+    Parameters
+    ----------
+    value, place : int
+    count, value_step, place_step : tuple of `LOOPS` ints
+        Outermost loop first.
+    """
+
+    value: int
+    place: int
+    count: tuple[int, ...]
+    value_step: tuple[int, ...]
+    place_step: tuple[int, ...]
+
+
+def _fold(items):
+    """Joins neighbours that are alike and equally far apart.
+
+    Parameters
+    ----------
+    items : int array (items, columns)
+        Value, place, and the loops that each has so far.
+
+    Returns
+    -------
+    int array (fewer, columns + 3)
+        With the count and the two steps of one more loop, around the others.
+    """
+    apart = np.diff(items, axis=0)
+    alike = (apart[:, 2:] == 0).all(axis=1)
+    changes = np.flatnonzero((apart[1:] != apart[:-1]).any(axis=1)) + 1
+    ends = np.append(changes, len(apart))  # behind each stretch of equal distances
+    found, first = [], 0
+    while first < len(items):
+        last = first
+        if first < len(apart) and alike[first]:
+            last = ends[np.searchsorted(ends, first, side="right")]
+        steps = apart[first, :2] if last > first else (0, 0)
+        found.append([*items[first], last - first + 1, *steps])
+        first = last + 1
+    return np.array(found, np.int64)
+
+
+def copies_of(values, places):
+    """The list of :class:`Copy` for pairs of a value's number and its element, in an order in which loops show."""
+    items = np.stack([np.asarray(values, np.int64), np.asarray(places, np.int64)], axis=1)
+    for _ in range(LOOPS):
+        items = _fold(items)
+    copies = []
+    for row in items.tolist():
+        count, value_step, place_step = (tuple(row[first::3][::-1]) for first in (2, 3, 4))
+        copies.append(Copy(row[0], row[1], count, value_step, place_step))
+    return copies
+
+
+def expand(copies):
+    """`(values, places)`, arrays, of a list of :class:`Copy`: the pairs again."""
+    values, places = [], []
+    for copy in copies:
+        rounds = np.indices(copy.count).reshape(LOOPS, -1)
+        values.append(copy.value + np.array(copy.value_step) @ rounds)
+        places.append(copy.place + np.array(copy.place_step) @ rounds)
+    return np.concatenate(values), np.concatenate(places)

@@ -1,0 +1,122 @@
+"""What a host has to know of a program, as numbers: the C header and `layout.json` are written from it."""
+
+import re
+import zlib
+from dataclasses import astuple, dataclass
+
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
+from amaranth_tpu.hw.spec.registers import REGISTER, VERSION
+
+from .tensors import HostTensor, input_tensors, output_tensor
+
+__all__ = ["LAST", "Needs", "HostModel", "host_model"]
+
+_ODD = re.compile(r"[^\w.+ -]", re.ASCII)  # what might end a string or a comment of C
+#: What is left to the host after the last layer, in the order of the driver's `enum tpu_last`.
+LAST = ("none", "softmax", "log_softmax", "argmax")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The core that a program runs on: `n` is equal, `bus_bytes` equal, or less where both are up to 32; all others at least.
+
+    `features` has the fields of the register that must not be 0, as their masks.
+    """
+
+    version: int
+    n: int
+    bus_bytes: int
+    in_flight: int
+    unified_buffer_depth: int
+    accumulator_depth: int
+    bias_depth: int
+    weight_fifo_depth: int
+    features: int
+
+
+@dataclass(frozen=True)
+class HostModel:
+    """The driver's `tpu_model`: sizes in bytes, values of one sample, shapes of one sample as the network had them."""
+
+    name: str
+    image_bytes: int
+    image_crc: int
+    input_bytes: int
+    output_bytes: int
+    scratch_bytes: int
+    batch: int
+    input_values: int
+    output_values: int
+    output_bits: int
+    last: int
+    needs: Needs
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    input: tuple[HostTensor, ...]
+    output: HostTensor
+
+    @property
+    def left_to_host(self):
+        """Of `LAST`."""
+        return LAST[self.last]
+
+    @property
+    def crc(self):
+        """CRC-32 of all that the header says: what `tpu_check_header` of the driver compares."""
+        words = [self.image_bytes, self.image_crc, self.input_bytes, self.output_bytes, self.scratch_bytes, self.batch]
+        words += [self.input_values, self.output_values, self.output_bits, self.last, *astuple(self.needs)]
+        words += [len(self.input_shape), len(self.output_shape), len(self.input), *self.input_shape, *self.output_shape]
+        for tensor in (*self.input, self.output):
+            words += [tensor.rows, tensor.chunk, tensor.step, len(tensor.copies)]
+            for copy in tensor.copies:
+                words += [copy.value, copy.place, *copy.count, *copy.value_step, *copy.place_step]
+        return zlib.crc32(self.name.encode() + b"".join((word % (1 << 32)).to_bytes(4, "little") for word in words))
+
+
+def _features(program):
+    """Masks of the features that a program's instructions need."""
+    needed = {INSTRUCTIONS[op.opcode].needs for op in program.ops} - {None}
+    fields = REGISTER["features"].fields
+    return sum((1 << fields[name][1]) - 1 << fields[name][0] for name in needed)
+
+
+def _last(origin):
+    if origin is None:
+        return "none"
+    output = origin.output
+    return "argmax" if output.label else {"": "none", "softmax": "softmax", "log": "log_softmax"}[output.last]
+
+
+def host_model(network, program):
+    """The :class:`HostModel` of a network and its program."""
+    config, origin = program.config, network.origin
+    needs = Needs(
+        VERSION,
+        config.n,
+        config.bus_bytes,
+        config.in_flight,
+        config.unified_buffer_depth,
+        config.accumulator_depth,
+        config.bias_depth,
+        config.weight_fifo_depth,
+        _features(program),
+    )
+    with_values = origin is not None and not origin.output.label
+    return HostModel(
+        name=_ODD.sub("_", network.name),
+        image_bytes=len(program.model),
+        image_crc=zlib.crc32(program.model),
+        input_bytes=program.input_bytes,
+        output_bytes=program.output_bytes,
+        scratch_bytes=program.scratch_bytes,
+        batch=program.batch,
+        input_values=program.input_size,
+        output_values=program.output_size,
+        output_bits=32 if program.memory.batched.wide else 16,
+        last=LAST.index(_last(origin)),
+        needs=needs,
+        input_shape=tuple(network.input_shape) or (program.input_size,),
+        output_shape=tuple(origin.output.shape) if with_values else (program.output_size,),
+        input=tuple(input_tensors(program.memory)),
+        output=output_tensor(program.memory),
+    )
