@@ -1,6 +1,6 @@
 """The accumulators: binary32 rows whose sums go back in at the top of the columns, and the biases they start from."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -21,8 +21,7 @@ def _control(depth, bias_depth):
 class AccumulatorColumn(wiring.Component):
     """The sums and biases of one column. Control comes in at `*_i` and goes to the next column one cycle later.
 
-    Parameters and members as of :class:`Accumulators`, of which `top`, `bottom`, `out` and `bias_data` have 32 bits, and
-    `bias_write` 1, or 2 with `bias_halves`.
+    Parameters and members as of :class:`Accumulators`, but for one lane: `top`, `bottom` and `out` have 32 bits.
     """
 
     def __init__(self, *, depth, bias_depth, latency, bias_halves):
@@ -42,7 +41,7 @@ class AccumulatorColumn(wiring.Component):
                 "out": Out(32),
                 "bias_write": In(2 if bias_halves else 1),
                 "bias_write_row": In(bits_for(bias_depth - 1)),
-                "bias_data": In(32),
+                "bias_data": In(16 if bias_halves else 32),
             }
         )
 
@@ -69,7 +68,7 @@ class AccumulatorColumn(wiring.Component):
             self.out.eq(out.data),
             bias_write.addr.eq(self.bias_write_row),
             bias_write.en.eq(self.bias_write),
-            bias_write.data.eq(self.bias_data),
+            bias_write.data.eq(Cat(self.bias_data, self.bias_data) if self.bias_halves else self.bias_data),
         ]
         top = Signal(32, reset_less=True)
         m.d["sync" if self.latency == 2 else "comb"] += top.eq(Mux(self.start_o, bias_read.data, read.data))
@@ -95,7 +94,7 @@ class Accumulators(wiring.Component):
     latency : int
         1, or 2 with a register between the memory and the array.
     bias_halves : bool
-        The halves of a bias, 16 bits each, can be written alone.
+        Biases are written in halves of 16 bits.
 
     Members
     -------
@@ -111,10 +110,11 @@ class Accumulators(wiring.Component):
     out_read : 1, in
     out : 32 n, out
         The third port.
-    bias_write : 1, in; with `bias_halves` 2 n, a bit for each 16 of `bias_data`
+    bias_write : 1, in
     bias_write_row : bias row, in
     bias_data : 32 n, in
-        Writes a row of biases, or halves of them.
+        Writes a row of biases. With `bias_halves` these are others: 2 n, what is written of each lane, its lower half or its
+        upper one or both; two rows, that of the lower n/2 lanes first; and 16 n, a half for each lane.
     """
 
     def __init__(self, *, n, depth, bias_depth, latency, bias_halves=False):
@@ -134,8 +134,8 @@ class Accumulators(wiring.Component):
                 "out_read": In(1),
                 "out": Out(32 * n),
                 "bias_write": In(2 * n if bias_halves else 1),
-                "bias_write_row": In(bits_for(bias_depth - 1)),
-                "bias_data": In(32 * n),
+                "bias_write_row": In(bits_for(bias_depth - 1) * (2 if bias_halves else 1)),
+                "bias_data": In(16 * n if bias_halves else 32 * n),
             }
         )
 
@@ -143,6 +143,9 @@ class Accumulators(wiring.Component):
         m = Module()
         control = {name: getattr(self, name) for name in _control(self.depth, self.bias_depth)}
         sizes = {name: getattr(self, name) for name in ("depth", "bias_depth", "latency", "bias_halves")}
+        bias_rows = [self.bias_write_row] * 2
+        if self.bias_halves:
+            bias_rows = [self.bias_write_row.word_select(side, len(self.bias_write_row) // 2) for side in range(2)]
         for c in range(self.n):
             right = {name: Signal(len(value), name=f"{name}_{c}") for name, value in control.items()}
             instantiate(
@@ -159,8 +162,8 @@ class Accumulators(wiring.Component):
                 out_read=self.out_read,
                 out=self.out.word_select(c, 32),
                 bias_write=self.bias_write.word_select(c, 2) if self.bias_halves else self.bias_write,
-                bias_write_row=self.bias_write_row,
-                bias_data=self.bias_data.word_select(c, 32),
+                bias_write_row=bias_rows[2 * c // self.n],
+                bias_data=self.bias_data.word_select(c, 16 if self.bias_halves else 32),
             )
             control = right
         return m

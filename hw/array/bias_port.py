@@ -1,6 +1,6 @@
 """From vectors of host memory to the halves of bias rows."""
 
-from amaranth import Module, Mux
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -11,10 +11,11 @@ __all__ = ["BiasPort"]
 
 
 class BiasPort(wiring.Component):
-    """Where the vectors of a LOAD_BIAS go, in the cycle in which they come; combinational.
+    """Where the vectors of a LOAD_BIAS go, one a cycle. What comes in cycle t is written by the end of cycle t + 2.
 
-    Two vectors make a row of n binary32: the first one holds the biases of the lower lanes, the second one those of the upper
-    lanes. They are written one after the other, so nothing holds the first one. A vector of halves goes to all lanes.
+    A memory takes 16 bits a lane and cycle. A vector of halves has them for all lanes. Of a whole row the first vector has the
+    pairs of the lower half of the lanes, the second vector those of the upper lanes; the other lanes have a cycle for the upper
+    halves of the pairs. So that this cycle is free, the upper lanes work one cycle behind the lower ones.
 
     Parameters
     ----------
@@ -29,11 +30,12 @@ class BiasPort(wiring.Component):
         A vector comes for the biases.
     load.half : Half, in
     load.row : 16, in
-        Twice the bias row; and one more for the second vector of a whole row.
+        Twice the bias row; and one more for the second vector of a whole row. Both are there from the first vector of a row to
+        the last one, in pauses too.
     load.vector : 16 n, in
     bias_write : 2 n, out
-    bias_write_row : bias row, out
-    bias_data : 32 n, out
+    bias_write_row : 2 bias rows, out
+    bias_data : 16 n, out
         To the accumulators; see :class:`hw.array.accumulators.Accumulators`.
     """
 
@@ -44,22 +46,41 @@ class BiasPort(wiring.Component):
             {
                 "load": In(wiring.Signature(load)),
                 "bias_write": Out(2 * n),
-                "bias_write_row": Out(bits_for(bias_depth - 1)),
-                "bias_data": Out(32 * n),
+                "bias_write_row": Out(2 * bits_for(bias_depth - 1)),
+                "bias_data": Out(16 * n),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         load, n = self.load, self.n
-        whole, upper_lanes = load.half == Half.WHOLE, load.row[0]
-        words = [load.vector.word_select(lane, 16) for lane in range(n)]
-        m.d.comb += self.bias_write_row.eq(load.row >> 1)
-        for place in range(2 * n):
-            lane, half = place // 2, (Half.LOWER, Half.UPPER)[place % 2]
-            chosen = Mux(whole, upper_lanes == (lane >= n // 2), load.half == half)
+        whole, second = load.half == Half.WHOLE, load.row[0]
+
+        # Words of `halves`, `pairs` and their successors are 0 when the vector is of the other kind, so a lane needs no more
+        # than to join them.
+        halves, pairs = Signal(16 * n, reset_less=True), Signal(16 * n, reset_less=True)
+        upper_lanes, upper_halves = Signal(8 * n, reset_less=True), Signal(8 * n, reset_less=True)
+        kept, paired, rows = Signal(2), Signal(2), Signal(len(self.bias_write_row) // 2, reset_less=True)
+        kept_before, paired_before, rows_before = (Signal.like(value, name_suffix="_before") for value in (kept, paired, rows))
+        m.d.sync += [
+            halves.eq(Mux(whole, 0, load.vector)),
+            pairs.eq(Mux(whole, load.vector, 0)),
+            upper_lanes.eq(halves[8 * n :]),
+            upper_halves.eq(Cat(pairs.word_select(word, 16) for word in range(1, n, 2))),
+            kept.eq(Cat(load.write & (load.half == half) for half in (Half.LOWER, Half.UPPER))),
+            paired.eq(Cat(load.write & whole & ~second, load.write & whole & second)),
+            rows.eq(load.row >> 1),
+            *(before.eq(now) for before, now in ((kept_before, kept), (paired_before, paired), (rows_before, rows))),
+        ]
+        m.d.comb += self.bias_write_row.eq(Cat(rows, rows_before))
+        for lane in range(n):
+            behind, pair = divmod(lane, n // 2)
+            half = upper_lanes.word_select(pair, 16) if behind else halves.word_select(lane, 16)
+            low, high = pairs.word_select(2 * pair, 16), upper_halves.word_select(pair, 16)
+            chosen = Mux(paired[1], low, high) if behind else Mux(paired_before[0], high, low)
+            ends = kept_before if behind else kept
             m.d.comb += [
-                self.bias_write[place].eq(load.write & chosen),
-                self.bias_data.word_select(place, 16).eq(Mux(whole, words[place % n], words[lane])),
+                self.bias_data.word_select(lane, 16).eq(half | chosen),
+                self.bias_write.word_select(lane, 2).eq(ends | Cat(paired[behind], paired_before[behind])),
             ]
         return m

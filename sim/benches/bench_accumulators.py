@@ -8,15 +8,22 @@ from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
 
 
-def _with_halves(row, data, halves):
-    """A row of 32-bit words after a write of those 16-bit halves, lower ones first, that are 1 in `halves`."""
-    masks = [0xFFFF * low | 0xFFFF0000 * high for low, high in zip(halves[::2], halves[1::2])]
-    return [(old or 0) & ~mask | new & mask for old, new, mask in zip(row, data, masks)]
+def _random_biases(rng, first, *, n, depth, halves):
+    """A write of biases or halves of them: the inputs, and `(row, mask, value)` of each lane. With a row `first`, all of it."""
+    writes = first is not None or rng.random() < 0.3
+    sides = [rng.randrange(depth) if first is None else first for _ in range(2 if halves else 1)]
+    enables = [int(writes and (first is not None or not halves or rng.getrandbits(1))) for _ in range(2 * n)]
+    data = [rng.getrandbits(16 if halves else 32) for _ in range(n)]
+    inputs = {"bias_write": enables if halves else writes, "bias_write_row": sides, "bias_data": data}
+    lanes = []
+    for c in range(n):
+        mask = 0xFFFF * enables[2 * c] | 0xFFFF0000 * enables[2 * c + 1]
+        lanes.append((sides[len(sides) * c // n], mask, data[c] * 0x10001 if halves else data[c]))
+    return inputs, lanes
 
 
 async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_halves=False):
-    """Writes every row of both memories, then works all ports at random; sums in the columns' own time. With `bias_halves` any
-    halves of a bias row are written.
+    """Writes every row of both memories, then works all ports at random; sums in the columns' own time.
 
     What a read gives in the cycle in which its row is written is left open, so it is not looked at. Returns the count of
     values compared.
@@ -34,24 +41,13 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_hal
             "write_row": rng.randrange(depth),
         }
         out_row, out_read = rng.randrange(depth), rng.getrandbits(1)
-        bias_write, bias_write_row = rng.random() < 0.3, rng.randrange(bias_depth)
         if cycle < depth:
             control.update(write=1, write_row=cycle)
-        if cycle < bias_depth:
-            bias_write, bias_write_row = True, cycle
-        random_halves = bias_halves and cycle >= bias_depth
-        halves = [rng.getrandbits(1) if random_halves else 1 for _ in range(2 * n)]
-        bottom, bias_data = ([rng.getrandbits(32) for _ in range(n)] for _ in range(2))
+        first = cycle if cycle < bias_depth else None
+        bias_inputs, bias_writes = _random_biases(rng, first, n=n, depth=bias_depth, halves=bias_halves)
+        bottom = [rng.getrandbits(32) for _ in range(n)]
         controls.append(control)
-        ports.set(
-            **control,
-            bottom=bottom,
-            out_row=out_row,
-            out_read=out_read,
-            bias_write=[bias_write and half for half in halves] if bias_halves else bias_write,
-            bias_write_row=bias_write_row,
-            bias_data=bias_data,
-        )
+        ports.set(**control, bottom=bottom, out_row=out_row, out_read=out_read, **bias_inputs)
         await ports.settle()
 
         for name, expected in (("top", tops[0]), ("out", out)):
@@ -67,7 +63,8 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_hal
             if now is None:
                 continue
             if now["start"]:
-                top[c] = None if bias_write and bias_write_row == now["bias_row"] else biases[now["bias_row"]][c]
+                row, mask, _ = bias_writes[c]
+                top[c] = None if mask and row == now["bias_row"] else biases[now["bias_row"]][c]
             else:
                 top[c] = None if now["read_row"] == written else sums[now["read_row"]][c]
             if out_read:
@@ -75,8 +72,8 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_hal
             if written is not None:
                 sums[written][c] = bottom[c]
         tops = [*tops[1:], top]
-        if bias_write:
-            biases[bias_write_row] = _with_halves(biases[bias_write_row], bias_data, halves)
+        for c, (row, mask, value) in enumerate(bias_writes):
+            biases[row][c] = (biases[row][c] or 0) & ~mask | value & mask
         await ports.tick()
     return compared
 

@@ -35,32 +35,34 @@ class BiasPath(wiring.Component):
 
 
 async def loads(ports, rng, *, n, depth, count):
-    """Random loads of a few rows, with pauses; then every row is read."""
+    """Random loads of a few rows, as the read unit brings them, with pauses or without; then every row is read."""
     rows = [[0] * n for _ in range(depth)]
-    kinds = [Half.WHOLE] * 2 + [rng.choice(list(Half)) for _ in range(count)]
-    for index, half in enumerate(kinds):
-        first = 0 if index < 2 else rng.randrange(depth)
-        last = depth if index < 2 else rng.randrange(first, depth) + 1
+    for index in range(count):
+        half = rng.choice(list(Half)) if index else Half.WHOLE
+        first = rng.randrange(depth) if index else 0
+        last = rng.randrange(first, depth) + 1 if index else depth
+        pauses = rng.choice((0, 0, 0.4))
         for row in range(first, last):
             words = [rng.getrandbits(16) for _ in range(2 * n if half is Half.WHOLE else n)]
             for beat in range(len(words) // n):
-                while rng.random() < 0.3:
-                    junk = {"load__half": rng.randrange(3), "load__row": rng.randrange(2 * depth)}
-                    ports.set(load__write=0, load__vector=rng.getrandbits(16 * n), **junk)
+                ports.set(load__half=half.value, load__row=2 * row + beat)
+                while rng.random() < pauses:
+                    ports.set(load__write=0, load__vector=rng.getrandbits(16 * n))
                     await ports.tick()
-                vector = words[n * beat : n * (beat + 1)]
-                ports.set(load__write=1, load__half=half.value, load__row=2 * row + beat, load__vector=vector)
+                ports.set(load__write=1, load__vector=words[n * beat : n * (beat + 1)])
                 await ports.tick()
-            for lane in range(n):
-                low, high = rows[row][lane] & 0xFFFF, rows[row][lane] >> 16
-                if half is Half.WHOLE:
-                    low, high = words[2 * lane], words[2 * lane + 1]
-                elif half is Half.UPPER:
-                    high = words[lane]
-                else:
-                    low = words[lane]
+            for lane, (low, high) in enumerate(zip(words[::2], words[1::2])) if half is Half.WHOLE else ():
                 rows[row][lane] = high << 16 | low
-    ports.set(load__write=0)
+            for lane, word in enumerate(words) if half is not Half.WHOLE else ():
+                shift = 16 if half is Half.UPPER else 0
+                rows[row][lane] = rows[row][lane] & ~(0xFFFF << shift) | word << shift
+        ports.set(load__write=0)
+        while rng.random() < pauses:
+            junk = {"load__half": rng.randrange(3), "load__row": rng.randrange(2 * depth)}
+            ports.set(load__vector=rng.getrandbits(16 * n), **junk)
+            await ports.tick()
+    for _ in range(2):  # until the last vector is written
+        await ports.tick()
     for row in range(depth):  # column c reads in its own time
         ports.set(bias_row=row)
         for _ in range(n + 1):
@@ -70,4 +72,4 @@ async def loads(ports, rng, *, n, depth, count):
 
 @pytest.mark.parametrize("n, depth", [(2, 2), (4, 8), (8, 16)])
 def test_random(n, depth):
-    simulate(BiasPath(n=n, depth=depth), loads, seed=seed(), n=n, depth=depth, count=40)
+    simulate(BiasPath(n=n, depth=depth), loads, seed=seed(), n=n, depth=depth, count=60)
