@@ -10,6 +10,7 @@ from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import Graph
@@ -133,7 +134,7 @@ def make_job(options):
     plan = _plan(graph, options)
     fresh = options.model in SHIPPED if options.initialize is None else options.initialize
     state = initial_state(network, plan.optimizer, initialize(network, options.seed) if fresh else None)
-    training = Training(network, plan, data.train, data.measured[0], state)
+    training = Training(network, plan, data.train, data.measured[0], state, fastest_sums())
     folder = CheckpointFolder(options.checkpoint) if options.checkpoint else None
     return TrainJob(
         options=options,

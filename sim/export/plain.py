@@ -65,20 +65,17 @@ class _Writer:
         height, width, channels = tensor.shape
         channels_first = np.arange(graph.input_size).reshape(channels, height, width).transpose(1, 2, 0).ravel()
         order = np.arange(graph.input_size) if graph.input_order is None else graph.input_order
-        shape = tuple(graph.input_shape) or (channels, height, width)
         if np.array_equal(order, channels_first):
-            value, wanted = "input", (channels, height, width)
-            if shape != wanted:
-                sizes = self._constant(np.array([-1, *wanted], np.int64), "input_shape")
-                value = self._node("Reshape", ["input", sizes], "image")
+            wanted = channels, height, width
         elif np.array_equal(order, np.arange(graph.input_size)):
-            value = "input"
-            if shape != (height, width, channels):
-                sizes = self._constant(np.array([-1, height, width, channels], np.int64), "input_shape")
-                value = self._node("Reshape", ["input", sizes], "rows")
-            value = self._node("Transpose", [value], "image", perm=[0, 3, 1, 2])
+            wanted = height, width, channels
         else:
             raise ModelError(f"{graph.name}: its input's values are in an order that a plain ONNX model can't say")
+        shape, value = tuple(graph.input_shape) or wanted, "input"
+        if shape != wanted:
+            value = self._node("Reshape", ["input", self._constant(np.array([-1, *wanted], np.int64), "shape")], "samples")
+        if wanted != (channels, height, width):
+            value = self._node("Transpose", [value], "image", perm=[0, 3, 1, 2])
         self.values[graph.input] = value
         return helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", *shape])
 
@@ -93,7 +90,7 @@ class _Writer:
     def _stage(self, stage, name):
         whole = self.graph.tensors[stage.output]
         if stage.function not in (NONE, RELU) or stage.times or stage.softmax or stage.result_size != (whole.height, whole.width):
-            raise ModelError(f"{stage.name}: can't be written as sums, MaxPool and Relu")
+            raise ModelError(f"'{stage.name}': can't be written as sums, MaxPool and Relu")
         bias = None if stage.bias is None else self._constant(stage.bias, f"{name}.bias")
         value = None
         for number, term in enumerate(stage.terms):
@@ -114,7 +111,7 @@ class _Writer:
             )
         ]
         if None in edges:
-            raise ModelError(f"{stage.name}: reads a part of what is before it, which can't be written as Conv")
+            raise ModelError(f"'{stage.name}': reads a part of what is before it, which can't be written as Conv")
         weights = self._constant(term.weights.astype(np.float32).transpose(3, 2, 0, 1), f"{name}.weights")
         return self._node(
             "Conv",
@@ -131,7 +128,7 @@ class _Writer:
         pool = stage.pool
         edges = [_edges(*axis) for axis in zip(stage.size, pool.size, pool.stride, pool.window, pool.dilation, pool.padding)]
         if None in edges:
-            raise ModelError(f"{stage.name}: pools a part of its sums, which can't be written as MaxPool")
+            raise ModelError(f"'{stage.name}': pools a part of its sums, which can't be written as MaxPool")
         return self._node(
             "MaxPool",
             [value],

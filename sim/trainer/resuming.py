@@ -118,7 +118,7 @@ def restore(training, checkpoints):
             len(losses) == len(right) == done and len(history) == progress["epoch"] and 0 <= progress["number"] < training.steps
         ):
             raise ValueError
-        state = _state_of(network, training.plan.optimizer, tensors, progress["steps"])
+        state = _state_of(network, training.plan.optimizer, tensors, int(progress["steps"]))
     except (KeyError, TypeError, ValueError):
         raise checkpoints.damaged() from None
     if done > training.losses.size:

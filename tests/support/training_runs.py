@@ -1,0 +1,78 @@
+"""Small networks and samples that can be told apart, for tests of training."""
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.golden.training import initial_state
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.trainer.samples import LabelledSamples
+from amaranth_tpu.sim.trainer.schedules import parse_schedule
+from amaranth_tpu.sim.trainer.training import Plan, Training
+from graphs import random_values
+
+__all__ = ["CLASSES", "INPUTS", "clusters", "dense_network", "new_training", "write_dense_model", "write_samples"]
+
+INPUTS, HIDDEN, CLASSES = 10, 8, 4
+
+
+def clusters(rng, count, inputs=INPUTS, classes=CLASSES):
+    """`(float32 (count, inputs), int64 (count,))`: normal numbers around a point for each class."""
+    labels = rng.integers(0, classes, count)
+    centres = np.random.default_rng(7).normal(0, 1.5, (classes, inputs))
+    return (centres[labels] + rng.normal(0, 0.7, (count, inputs))).astype(np.float32), labels
+
+
+def dense_network(rng):
+    """A :class:`sim.ir.training.TrainingGraph` of two dense layers."""
+    layers = [
+        ("hidden", random_values(rng, (INPUTS, HIDDEN), 0.4), np.zeros(HIDDEN, np.float32), "relu"),
+        ("output", random_values(rng, (HIDDEN, CLASSES), 0.4), np.zeros(CLASSES, np.float32), "none"),
+    ]
+    return differentiate(dense_chain("small", layers))
+
+
+def new_training(rng, network=None, *, count=50, validation=0, optimizer=None, **plan):
+    """A :class:`Training` from fresh weights, on clusters. With `validation` so many of them are held out."""
+    network = network or dense_network(np.random.default_rng(5))
+    optimizer = optimizer or Sgd()
+    rows, labels = clusters(rng, count + validation)
+    samples = LabelledSamples.checked(rows, labels, CLASSES)
+    plan = {"rate": 0.05, "schedule": parse_schedule("fifths"), "batch": 8, "epochs": 3} | plan
+    held = samples.chosen(np.arange(count, count + validation)) if validation else None
+    state = initial_state(network, optimizer, initialize(network, 3))
+    return Training(network, Plan(optimizer=optimizer, **plan), samples.chosen(np.arange(count)), held, state)
+
+
+def write_dense_model(path, rng, last=None):
+    """An ONNX file of the same network, with a `last` operator behind it."""
+    shapes = {"first.weight": (INPUTS, HIDDEN), "first.bias": (HIDDEN,)}
+    shapes |= {"second.weight": (HIDDEN, CLASSES), "second.bias": (CLASSES,)}
+    tensors = [numpy_helper.from_array(rng.normal(0, 0.3, shape).astype(np.float32), name) for name, shape in shapes.items()]
+    nodes = [
+        helper.make_node("Gemm", ["x", "first.weight", "first.bias"], ["h"], name="first"),
+        helper.make_node("Relu", ["h"], ["r"], name="relu"),
+        helper.make_node("Gemm", ["r", "second.weight", "second.bias"], ["y"], name="second"),
+    ]
+    if last:
+        nodes.append(helper.make_node(last, ["y"], ["z"], name="last"))
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", INPUTS])],
+        [helper.make_tensor_value_info("z" if last else "y", TensorProto.FLOAT, ["batch", CLASSES])],
+        tensors,
+    )
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString())
+    return path
+
+
+def write_samples(folder, rng, count=60, name="train"):
+    """`.npy` files of clusters and their classes; their paths."""
+    rows, labels = clusters(rng, count)
+    paths = folder / f"{name}.npy", folder / f"{name}-labels.npy"
+    np.save(paths[0], rows)
+    np.save(paths[1], labels)
+    return paths
