@@ -10,6 +10,7 @@ from .array.accumulators import Accumulators
 from .array.bias_port import BiasPort
 from .array.buffer_port import BufferPort
 from .array.systolic_array import SystolicArray
+from .array.transposer import Transposer
 from .array.unified_buffer import UnifiedBuffer
 from .array.weight_fifo import WeightFifo
 from .bus.axi import axi4_lite_signature, axi4_read_signature, axi4_write_signature
@@ -181,8 +182,7 @@ class Tpu(wiring.Component):
             buffer.address.eq(matmul_unit.address),
             weight_fifo.switch.eq(matmul_unit.switch),
             matmul_unit.coming.eq(weight_fifo.coming),
-            weight_fifo.write.eq(weights.write),
-            weight_fifo.write_data.eq(weights.vector),
+            *self._weight_vectors(block, weights, weight_fifo),
             array.x_i.eq(buffer.x),
             array.w_i.eq(weight_fifo.w),
             array.mark_i.eq(weight_fifo.marks),
@@ -252,6 +252,20 @@ class Tpu(wiring.Component):
         self._running = Signal()
         m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
         m.d.bus += array.rst.eq(~self._running)
+
+    def _weight_vectors(self, block, weights, weight_fifo):
+        """Loads of weights -> weight FIFO, by way of a transposer where there is one. That holds no tile back, and each has its
+        place in the FIFO from when it was asked for."""
+        if not self.config.training:
+            return [weight_fifo.write.eq(weights.write), weight_fifo.write_data.eq(weights.vector)]
+        transposer = block(lambda: Transposer(n=self.config.n), "transposer")
+        return [
+            transposer.i_valid.eq(weights.write),
+            transposer.i.eq(weights.vector),
+            transposer.transpose.eq(weights.transpose),
+            weight_fifo.write.eq(transposer.o_valid),
+            weight_fifo.write_data.eq(transposer.o),
+        ]
 
     def _connect_biases(self, m, load, accumulators):
         """Loads -> bias rows: whole ones at once, or what each vector has for them."""

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.bus.weight_credits import WeightCredits
@@ -81,6 +82,8 @@ class _Run:
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
         self.segments = deque()  # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
+        # Cycles that a tile comes later to the FIFO than from the bus.
+        self.transposer = Transposer.latency + config.n - 1 if config.training else 0
         self.matmul, self.passes, self.pass_at = None, 0, None
         self.array_free, self.shift_free, self.busy = 0, 0, 0
         self.recent = deque()
@@ -271,7 +274,7 @@ class _Run:
             for _ in range(tiles):
                 arrival = self.deliver(now, n)
                 self.tiles_asked += 1
-                self.arrivals.append(arrival)
+                self.arrivals.append(arrival + self.transposer)
                 while self.segments and self.segments[0] <= self.tiles_asked:
                     self.segments.popleft()
                     self.complete(WEIGHTS, arrival)

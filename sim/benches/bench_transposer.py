@@ -1,0 +1,104 @@
+"""Bench of the transposer: tiles in, with gaps, and each vector that has to come out, in its cycle."""
+
+import cocotb
+import numpy as np
+
+from amaranth_tpu.hw.array.transposer import Transposer
+
+from ..rtl.bench_side import arguments, report
+from ..rtl.ports import play
+
+#: What comes in a cycle: nothing, a vector of a tile that stays as it is, or of one that is transposed.
+GAP, PLAIN, TRANSPOSED = range(3)
+
+
+class Feeder:
+    """Puts one symbol a cycle in, and looks whether the right vectors come out."""
+
+    def __init__(self, ports, rng, n):
+        self.ports, self.rng, self.n = ports, rng, n
+        self.tile, self.due, self.tiles = [], {}, 0
+
+    async def step(self, symbol):
+        """A cycle. With a vector that does not end its tile, `transpose` says nothing."""
+        vector = [self.rng.getrandbits(16) for _ in range(self.n)]
+        cycle, ends = self.ports.cycle, symbol != GAP and len(self.tile) == self.n - 1
+        transpose = symbol == TRANSPOSED if ends else self.rng.getrandbits(1)
+        self.ports.set(i_valid=symbol != GAP, i=vector, transpose=transpose)
+        await self.ports.settle()
+        expected = self.due.pop(cycle, None)
+        said = f"cycle {cycle}: a vector {'is missing' if expected else 'comes out of nothing'}"
+        assert self.ports.get("o_valid") == (expected is not None), said
+        if expected is not None:
+            assert self.ports.lanes("o", self.n) == expected, f"cycle {cycle}: wrong vector"
+        if symbol != GAP:
+            self.tile.append(vector)
+        if ends:
+            tile = np.array(self.tile)
+            for number, out in enumerate((tile.T if transpose else tile).tolist()):
+                due = cycle + Transposer.latency + number
+                assert due not in self.due, "the bench expects two vectors in one cycle"
+                self.due[due] = out
+            self.tile, self.tiles = [], self.tiles + 1
+        await self.ports.tick()
+
+    async def drain(self):
+        for _ in range(2 * self.n + Transposer.latency):
+            await self.step(GAP)
+        assert not self.due
+
+
+async def random_tiles(ports, rng, *, n, count):
+    """At full pace and at random ones; between two of them a reset, in the middle of something."""
+    for pace in (1, 0.9, 0.5, 0.2):
+        feeder = Feeder(ports, rng, n)
+        while feeder.tiles < count or feeder.tile:
+            await feeder.step(rng.choice((PLAIN, TRANSPOSED)) if rng.random() < pace else GAP)
+        await feeder.drain()
+        for _ in range(rng.randrange(3 * n)):
+            ports.set(i_valid=rng.getrandbits(1), i=rng.getrandbits(16 * n), transpose=rng.getrandbits(1))
+            await ports.settle()
+            await ports.tick()
+        ports.set(i_valid=0)
+        await ports.reset()
+
+
+def de_bruijn(symbols, length):
+    """A sequence, taken as a ring, that has every word of so many symbols once (Fredricksen, Kessler, Maiorana)."""
+    word, sequence = [0] * (length + 1), []
+
+    def extend(place, period):
+        if place > length:
+            if length % period == 0:
+                sequence.extend(word[1 : period + 1])
+            return
+        word[place] = word[place - period]
+        extend(place + 1, period)
+        for symbol in range(word[place - period] + 1, symbols):
+            word[place] = symbol
+            extend(place + 1, place)
+
+    extend(1, 1)
+    return sequence
+
+
+async def every_window(ports, rng, *, n, length):
+    """Every word of `length` symbols, behind every number of vectors of a tile and each way that it can be stored."""
+    ring = de_bruijn(3, length)
+    for diagonal in range(2):
+        for number in range(n):
+            feeder = Feeder(ports, rng, n)
+            for _ in range(n * diagonal):
+                await feeder.step(TRANSPOSED)
+            await feeder.drain()
+            for symbol in [PLAIN] * number + ring + ring[: length - 1]:
+                await feeder.step(symbol)
+            await feeder.drain()
+            await ports.reset()
+    return len(ring)
+
+
+@cocotb.test()
+async def tiles(dut):
+    job = arguments()
+    report(await play(dut, Transposer(n=job["n"]), random_tiles, **job))

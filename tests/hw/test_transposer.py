@@ -1,0 +1,38 @@
+# amaranth: UnusedElaboratable=no
+"""The transposer against numpy's order: all patterns of gaps and of ways through it, and random ones, in three simulators."""
+
+import functools
+
+import pytest
+
+from amaranth_tpu.hw.array.transposer import Transposer
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.benches.bench_transposer import every_window, random_tiles
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16])
+def test_random(n):
+    simulate(Transposer(n=n), random_tiles, seed=seed(), n=n, count=12)
+
+
+@pytest.mark.parametrize("n, length", [(2, 8), pytest.param(4, 8, marks=pytest.mark.slow)])
+def test_every_window(n, length):
+    """Nothing but the count of vectors, and where the next one goes, depends on what came earlier than n + latency cycles ago."""
+    assert length >= n + Transposer.latency
+    assert simulate(Transposer(n=n), every_window, seed=seed(), n=n, length=length) == 3**length
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(Transposer(n=4), name="transposer")
+
+
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="transposer", quick=True)
+    simulation.run(
+        "amaranth_tpu.sim.benches.bench_transposer", testcase="tiles", seed=seed(), timeout=120, arguments={"n": 4, "count": 30}
+    )
