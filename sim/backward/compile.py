@@ -6,19 +6,15 @@
    several ways to cut the batch, the best is kept.
 """
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Region
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 
-from ..compiler.instructions import Ring
 from ..compiler.program import CompileError
 from ..compiler.scheduling import ordered
+from ..compiler.tiling import NothingFits
 from ..compiler.timing import simulate
 from ..golden.progress import Progress, touched
-from .chunks import Chunk, ChunkCode, kept_vectors
-from .gradients import GradientCode
-from .memory import StepMemory
-from .step_emitter import Constants, StepEmitter
+from .drafts import Draft
 from .step_program import make_step
-from .updates import rows_in_flight, update_all
 
 __all__ = ["compile_step"]
 
@@ -45,24 +41,29 @@ def compile_step(training, optimizer, config, batch):
     """
     if not config.training:
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
-    best = None
+    best, fault = None, None
     for starts in chunk_starts(config, batch):
-        draft = _draft(training, optimizer, config, batch, starts)
-        if draft is None:
+        try:
+            draft = Draft(training, optimizer, config, batch, starts)
+        except NothingFits as error:
+            fault = error
             continue
-        memory, emitter = draft
+        ideal = simulate(draft.emitter.ops, config, ideal=True)
         for eager in (0, 1, 2):
-            ops = ordered(emitter.ops, simulate(emitter.ops, config, ideal=True), eager)
-            timeline = simulate(ops, config)
-            if _ends(ops, config) and (best is None or timeline.cycles < best[-1].cycles):
-                best = memory, emitter.constants, ops, timeline
+            ops = ordered(draft.emitter.ops, ideal, eager)
+            timeline = _ends(ops, config) and simulate(ops, config, limit=best and best[-1].cycles)
+            if timeline:
+                best = draft, ops, timeline
     if best is None:
-        raise CompileError(f"{training.graph.name}: does not fit")
-    return make_step(training, optimizer, config, *best)
+        raise CompileError(
+            f"stage {fault.stage}: {fault.name} = {getattr(config, fault.name)}: its smallest tile takes {fault.needed}"
+        )
+    draft, ops, timeline = best
+    return make_step(training, optimizer, config, draft.memory, draft.emitter.constants, ops, timeline)
 
 
 def chunk_starts(config, batch):
-    """Ways to cut the batch: first samples of the chunks, and the end. The last ones are small, as nothing hides their softmax."""
+    """Ways to cut the batch: first samples of the chunks, and the end. The last ones are small: nothing hides their softmax."""
     n = config.n
     found = [(0, batch)]
     for size in (4 * n, 3 * n, 2 * n, n):
@@ -71,44 +72,6 @@ def chunk_starts(config, batch):
                 starts = [*range(0, batch - last, size)]
                 found.append((*starts, -(-(batch - last) // n) * n, batch))
     return list(dict.fromkeys(found))
-
-
-def _draft(training, optimizer, config, batch, starts):
-    """`(memory, emitter)` with all instructions, or None if these chunks do not fit."""
-    n = config.n
-    memory = StepMemory(training, optimizer, n, batch, starts)
-    names = ["identity", "minus", "ones", *optimizer.factors(1, batch, 1)]
-    constants = Constants(n, names, 2 * config.bias_depth // 8)
-    emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants)
-    rows = max(-(-(end - first) // n) * n for first, end in zip(starts, starts[1:]))
-    kept, slots, base = kept_vectors(memory, rows), min(2, len(starts) - 1), n + 1
-    space = config.unified_buffer_depth - base
-    if slots * kept + 2 * rows > space or rows * memory.logits.tiles > config.accumulator_depth:
-        return None
-    operands = Ring(base + slots * kept, space - slots * kept)
-    code = ChunkCode(emitter, memory, operands)
-    chunks = [Chunk(samples, n, base + index % slots * kept) for index, samples in enumerate(zip(starts, starts[1:]))]
-    for index, chunk in enumerate(chunks):
-        code.forward(chunk)
-        if index == 0:
-            emitter.load(Region.MODEL, constants.vector("identity"), n, 0)
-            emitter.load(Region.MODEL, constants.vector("ones"), 1, n)
-        if index and slots > 1:
-            code.backward(chunks[index - 1])
-        if slots == 1:
-            code.backward(chunk)
-    if slots > 1:
-        code.backward(chunks[-1])
-    widest = max(memory.tensors[one.name].tiles for one in training.gradients) * n
-    turned = -(-batch // n) * widest
-    most = min(config.accumulator_depth // 4, emitter.biases.size // 3)
-    most = min(most, (space - turned) // rows_in_flight(optimizer))
-    if most < n:
-        return None
-    ring = Ring(base + turned, space - turned)
-    gradients = GradientCode(emitter, memory, Ring(base, turned), most, n, 0)
-    update_all(emitter, optimizer, gradients.parts(), ring)
-    return memory, emitter
 
 
 def _ends(ops, config):

@@ -10,6 +10,8 @@ from .parameters import Planes
 
 __all__ = ["Part", "GradientCode"]
 
+_HALVES = 2  # times that the last part is cut in two
+
 
 @dataclass
 class Part:
@@ -38,19 +40,17 @@ class GradientCode:
     ----------
     emitter : StepEmitter
     memory : StepMemory
-    ring : Ring
-        Places in the unified buffer for gradients transposed.
+    turned : dict of str to Turned
+        Gradients transposed.
+    acc, ring : Ring
+        Accumulator rows, and places in the unified buffer for what is transposed in SCRATCH.
     most : int
         Rows of a part.
-    ones : int
-        Place of a vector of ones.
-    identity : int
-        Place of the rows of the identity.
     """
 
-    def __init__(self, emitter, memory, ring, most, ones, identity):
-        self.emitter, self.memory, self.ring, self.most, self.n = emitter, memory, ring, most, emitter.n
-        self.ones, self.identity = ones, identity
+    def __init__(self, emitter, memory, turned, acc, ring, most):
+        self.emitter, self.memory, self.turned, self.acc, self.ring, self.n = emitter, memory, turned, acc, ring, emitter.n
+        self.most = most
         self.blocks = -(-memory.batch // self.n)
 
     def parts(self):
@@ -58,49 +58,52 @@ class GradientCode:
         training = self.memory.training
         for one in training.gradients:
             mine = [planes for planes in self.memory.planes if planes.parameter.stage == one.stage]
-            if not mine:
-                continue
             self.emitter.stage = one.stage
-            gradient = self.memory.tensors[one.name]
-            turned = self._transposed(gradient)
-            for planes in reversed(mine):  # the bias first, while the transposed gradient is on its way
+            for planes in reversed(mine):
                 if planes.is_bias:
-                    yield from self._bias(planes, gradient)
+                    yield from self._bias(planes, self.memory.tensors[one.name])
                 else:
                     source = training.graph.stages[one.stage].terms[planes.parameter.term].source
-                    yield from self._weights(planes, turned, self.memory.tensors[source])
-
-    def _transposed(self, gradient):
-        """D transposed, in the unified buffer, `[block][output]`: its place."""
-        rows, emitter = gradient.tiles * self.n, self.emitter
-        together = max(1, min(self.most // rows, emitter.zero_rows // gradient.tiles))
-        place = self.ring.take(self.blocks * rows)
-        for block in range(0, self.blocks, together):
-            count = min(together, self.blocks - block)
-            acc = emitter.acc.take(count * rows)
-            tiles = [gradient.tile(t, (block + b) * self.n) for b in range(count) for t in range(gradient.tiles)]
-            emitter.add_up(tiles, count * gradient.tiles, [self.identity], [(1, 0), (self.n, 1)], acc, self.n)
-            emitter.activate(acc, place + block * rows, count * rows)
-        return place
+                    yield from self._weights(planes, self.turned[one.name], self.memory.tensors[source])
 
     def _bias(self, planes, gradient):
         emitter = self.emitter
         for first in range(0, planes.rows, emitter.zero_rows):
             count = min(emitter.zero_rows, planes.rows - first)
-            acc = emitter.acc.take(count)
+            acc = self.acc.take(count)
             tiles = [gradient.tile(first + c, b * self.n, transpose=1) for b in range(self.blocks) for c in range(count)]
-            emitter.add_up(tiles, count, [self.ones] * self.blocks, [(1, 0), (1, 1)], acc, 1)
+            emitter.add_up(tiles, count, [emitter.rows["ones"]] * self.blocks, [(1, 0), (1, 1)], acc, 1)
             yield Part(planes, first, count, acc)
 
     def _weights(self, planes, turned, source):
-        emitter, rows = self.emitter, min(planes.rows, self.most // self.n * self.n)
-        together = min(max(1, self.most // planes.rows), emitter.zero_rows)
-        for k in range(0, planes.k_tiles, together):
-            count = min(together, planes.k_tiles - k)
-            for first in range(0, planes.rows, rows):
-                size = min(rows, planes.rows - first)
-                acc = emitter.acc.take(count * size)
-                tiles = [source.tile(k + c, b * self.n, transpose=1) for b in range(self.blocks) for c in range(count)]
-                places = [turned + b * planes.rows + first for b in range(self.blocks)]
-                emitter.add_up(tiles, count, places, [(1, 0), (size, 1)], acc, size)
-                yield Part(planes, k * planes.rows + first, count * size, acc)
+        emitter = self.emitter
+        for k, count, first, size in self._cuts(planes):
+            acc = self.acc.take(count * size)
+            tiles = [source.tile(k + c, b * self.n, transpose=1) for b in range(self.blocks) for c in range(count)]
+            group = emitter.group(tiles, count, acc, size)
+            for places in turned.read(emitter, first, size, self.ring):
+                for _ in group.add(places, [(1, 0), (size, 1)]):
+                    pass
+            yield Part(planes, k * planes.rows + first, count * size, acc)
+
+    def _cuts(self, planes):
+        """`(first k tile, k tiles, first row, rows)` of the parts: one k tile's rows, or all of those of several. The very last
+        ones are smaller, as nothing hides their update."""
+        most = self.most // self.n * self.n
+        rows, together = min(planes.rows, most), min(max(1, most // planes.rows), self.emitter.zero_rows)
+        cuts = [
+            (k, min(together, planes.k_tiles - k), first, min(rows, planes.rows - first))
+            for k in range(0, planes.k_tiles, together)
+            for first in range(0, planes.rows, rows)
+        ]
+        weights = [one for one in self.memory.planes if not one.is_bias]
+        for _ in range(_HALVES if planes is min(weights, key=lambda one: one.parameter.stage) else 0):
+            k, count, first, size = cuts.pop()
+            half = count // 2 if count > 1 else -(-size // 2 // self.n) * self.n
+            if count > 1:
+                cuts += [(k, half, first, size), (k + half, count - half, first, size)]
+            elif half < size:
+                cuts += [(k, 1, first, half), (k, 1, first + half, size - half)]
+            else:
+                cuts.append((k, count, first, size))
+        return cuts

@@ -6,7 +6,6 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ..golden.arithmetic import bfloat16
 from ..golden.training import TrainingState
-from ..ir.tiles import tiles_of
 from .parameters import MASTER, Planes
 from .tensors import Flat
 

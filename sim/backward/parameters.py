@@ -80,8 +80,8 @@ class Planes:
 
     @property
     def vectors(self):
-        """Of a plane."""
-        return self.k_tiles * self.rows
+        """Of a plane: whole tiles, so that what is beside the rows of a bias is 0."""
+        return -(-self.k_tiles * self.rows // self.n) * self.n
 
     @property
     def kinds(self):
@@ -110,7 +110,7 @@ class Planes:
     def arrange(self, values):
         """(vectors, n) from an array of the parameter's shape; what is beside it is 0."""
         if self.is_bias:
-            return np.pad(values, (0, self.rows * self.n - len(values))).reshape(-1, self.n)
+            return np.pad(values, (0, self.vectors * self.n - len(values))).reshape(-1, self.n)
         height, width, inputs, outputs = self._shape
         padded = np.zeros((height * width, tiles_of(inputs, self.n) * self.n, self.rows), values.dtype)
         padded[:, :inputs, :outputs] = values.reshape(height * width, inputs, outputs)

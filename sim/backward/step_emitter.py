@@ -5,11 +5,20 @@ from amaranth_tpu.hw.spec.isa import Format, Function, Half, Opcode, Region
 from ..compiler.emitter import Emitter
 from ..compiler.instructions import Ring
 from ..compiler.matmuls import Group
+from ..compiler.scheduling import STARTING
 from .tensors import Tile
 
-__all__ = ["StepEmitter", "Constants"]
+__all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows"]
+
+#: Sums begin from +0.
+FROM_ZERO = {"start": 1}
 
 _MOST_TILES = 65_535  # in one LOAD_WEIGHTS
+
+
+def from_rows(bias):
+    """Sums begin from bias rows, one for each row, from this one on."""
+    return {"start": 1, "bias_rows": 1, "bias": bias}
 
 
 class Constants:
@@ -35,28 +44,38 @@ class Constants:
         return self.zeros + len(self.names) * self.n
 
 
-class _Tiles:
-    """LOAD_WEIGHTS of tiles in order, as few as there can be, each in front of the first MATMUL that takes one of its tiles."""
-
-    def __init__(self, emitter, tiles):
-        self.emitter, self.tiles, self.taken, self.brought = emitter, list(tiles), 0, 0
-
-    def __call__(self, count):
-        self.taken += count
-        while self.brought < self.taken:
-            first = self.tiles[self.brought]
-            size = self._run(first)
-            self.emitter.transfer(Opcode.LOAD_WEIGHTS, first.region, first.vector, size, transpose=first.transpose)
-            self.brought += size
-
-    def _run(self, first):
-        """Tiles from there on that lie one behind the other."""
-        size, step = 1, self.emitter.n
-        while size < _MOST_TILES and self.brought + size < len(self.tiles):
-            if self.tiles[self.brought + size] != first._replace(vector=first.vector + size * step):
-                break
+def runs_of(tiles, n):
+    """`(first tile, tiles)` of stretches that lie one behind the other."""
+    first = 0
+    while first < len(tiles):
+        one, size = tiles[first], 1
+        while first + size < len(tiles) and tiles[first + size] == one._replace(vector=one.vector + size * n):
             size += 1
-        return size
+        yield one, size
+        first += size
+
+
+class StepGroup:
+    """A :class:`sim.compiler.matmuls.Group` whose tiles are brought as it takes them."""
+
+    def __init__(self, emitter, tiles, count, acc, rows, bias):
+        self.emitter, self.tiles, self.count = emitter, tiles, count
+        passes = len(tiles) // count
+        self.group = Group(emitter, 0, count, acc, rows, passes, [(0, rows)], passes, bias=bias, bring=self._bring)
+
+    def _bring(self, count):
+        self.emitter.bring(self.tiles[:count])
+        del self.tiles[:count]
+
+    def add(self, places, loops):
+        """As of Group. What a MATMUL takes has to be asked for before it, so its tiles lie one behind the other, or there are few
+        of them."""
+        most = max(1, self.emitter.config.weight_fifo_depth // 2 // self.count)
+        while places:
+            _, size = next(runs_of(self.tiles[: len(places) * self.count], self.emitter.n))
+            step = max(size // self.count, min(most, len(places)))
+            yield from self.group.add(places[:step], loops)
+            places = places[step:]
 
 
 class StepEmitter(Emitter):
@@ -70,8 +89,10 @@ class StepEmitter(Emitter):
 
     Members
     -------
-    acc, biases : Ring
-        Accumulator rows, and bias rows.
+    biases : Ring
+        Bias rows.
+    rows : dict of str to int
+        Constant tiles whose vectors are in the unified buffer: the places.
     zero_rows : int
         Bias rows from 0 on that are zeros, so that sums of so many column tiles start from +0.
     """
@@ -79,20 +100,23 @@ class StepEmitter(Emitter):
     def __init__(self, config, scratch, constants):
         super().__init__(config, scratch)
         self.constants = constants
-        self.zero_rows = min(16, config.bias_depth // 8)
-        self.acc = Ring(0, config.accumulator_depth)
+        self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
+        self.rows, self.bringing = {}, None
         self.biases = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
-        self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, self.zero_rows, bias=0)
+        self.zeroed, self.operands_loaded = False, 0
 
     # Moves
 
     def load(self, region, vector, rows, buffer):
         """Vectors of host memory -> unified buffer."""
         self.transfer(Opcode.LOAD, region, vector, rows, buffer=buffer)
+        if self.operands_loaded < STARTING:  # then weights of one piece only
+            self.operands_loaded, self.bringing = self.operands_loaded + 1, None
 
-    def store(self, region, vector, rows, buffer):
-        """Unified buffer -> vectors of host memory."""
-        self.transfer(Opcode.STORE, region, vector, rows, buffer=buffer)
+    def load_rows(self, name, place, count=None):
+        """Vectors of a constant tile -> unified buffer."""
+        self.load(Region.MODEL, self.constants.vector(name), count or self.n, place)
+        self.rows[name] = place
 
     def load_halves(self, planes, rows):
         """Bias rows of numbers whose upper and lower halves begin at these vectors of SCRATCH. Returns the first row."""
@@ -103,42 +127,78 @@ class StepEmitter(Emitter):
 
     # Sums
 
+    def bring(self, tiles):
+        """LOAD_WEIGHTS of tiles that the next MATMUL takes: as few as there can be."""
+        for one, size in runs_of(tiles, self.n):
+            if not self._bring_more(one, size):
+                self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)
+                self.bringing = self.ops[-1]
+
+    def _bring_more(self, tile, size):
+        """Lets the last LOAD_WEIGHTS bring these tiles too, where they lie behind its own, unless what waits for something else
+        or has been stored since is among them."""
+        op = self.bringing
+        if op is None or op.rows + size > _MOST_TILES or op.fields["transpose"] != tile.transpose:
+            return False
+        end = op.fields["offset"] // self.config.vector_bytes + op.rows * self.n
+        if (op.fields["region"], end) != (tile.region, tile.vector):
+            return False
+        if tile.region is Region.SCRATCH:
+            number = self.issued[op.unit]
+            needs = self.places["scratch"].access(op.unit, number, tile.vector, size * self.n, False)
+            if any(need > dict(op.waits).get(unit, 0) for unit, need in enumerate(needs.tolist())):
+                return False
+        op.rows += size
+        op.fields["rows"] = op.rows
+        return True
+
+    def store(self, region, vector, rows, buffer):
+        """Unified buffer -> vectors of host memory."""
+        self.transfer(Opcode.STORE, region, vector, rows, buffer=buffer)
+        self.bringing = None
+
     def group(self, tiles, count, acc, rows, bias=None):
-        """:class:`sim.compiler.matmuls.Group` of `count` column tiles of `rows` sums each, that takes these tiles in the order of
-        its passes, then columns; from bias row `bias` on, None: from +0."""
-        assert bias is not None or count <= self.zero_rows
-        tiles = list(tiles)
-        return Group(
-            self, 0, count, acc, rows, len(tiles) // count, [(0, rows)], len(tiles), bias=bias or 0, bring=_Tiles(self, tiles)
-        )
+        """:class:`StepGroup` of `count` column tiles of `rows` sums each, that takes these tiles in the order of its passes, then
+        columns; from bias row `bias` on, None: from +0."""
+        if bias is None:
+            assert count <= self.zero_rows
+            self._load_zeros()
+        return StepGroup(self, [*tiles], count, acc, rows, bias or 0)
 
     def add_up(self, tiles, count, places, loops, acc, rows, bias=None):
         """All passes of a group, over operands at these places."""
         for _ in self.group(tiles, count, acc, rows, bias).add(places, loops):
             pass
 
-    def diagonal(self, name, place, rows, acc, bias=None):
-        """A pass over a constant tile: onto the sums at `acc`, or from bias rows, one for each row, or from +0 (bias -1)."""
-        _Tiles(self, [Tile(Region.MODEL, self.constants.vector(name))])(1)
-        fields = {
-            "start": int(bias is not None),
-            "keep": 0,
-            "bias_rows": int(bias is not None and bias >= 0),
-            "bias": max(bias or 0, 0),
-            "buffer": place,
-            "acc": acc,
-            "rows0": rows,
-            "rows0_stride": 1,
-            "rows1": 1,
-            "tiles0": 1,
-            "tiles0_stride": 0,
-            "tiles0_acc_stride": 0,
-            "tiles1": 1,
-            "tiles1_stride": 0,
-            "tiles1_acc_stride": 0,
-            "rows1_stride": 0,
-        }
-        self.emit(Opcode.MATMUL, fields)
+    def add_product(self, name, vector, rows, acc):
+        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles and the diagonal, which
+        is in the unified buffer, is the operand, so that the buffer's port has nothing to do with it. What is beside the last
+        vectors, in their tile, has to be finite."""
+        whole, rest = divmod(rows, self.n)
+        for first, each, count in ((0, self.n, whole), (whole * self.n, rest, 1)):
+            if each and count:
+                self.bring([Tile(Region.SCRATCH, vector + first + index * self.n, 1) for index in range(count)])
+                self._passes(self.rows[name], each, acc + first, count, {})
+
+    def _load_zeros(self):
+        """The bias rows that are zeros, once."""
+        if not self.zeroed:
+            self.transfer(Opcode.LOAD_BIAS, Region.MODEL, 0, self.zero_rows, bias=0)
+            self.zeroed = True
+
+    def add_scaled(self, name, place, rows, acc, start=None):
+        """A constant, diagonal, times vectors in the unified buffer onto the sums at `acc`; `start` : where these begin anew, as
+        :data:`FROM_ZERO` or :func:`from_rows` has it."""
+        self.bring([Tile(Region.MODEL, self.constants.vector(name))])
+        if start is FROM_ZERO:
+            self._load_zeros()
+        self._passes(place, rows, acc, 1, start or {})
+
+    def _passes(self, place, rows, acc, count, start):
+        """Passes over so many tiles with the same operands, the sums of one behind those of the other."""
+        loops = {"rows0": rows, "rows0_stride": 1, "rows1": 1, "tiles0": count, "tiles0_acc_stride": rows, "tiles1": 1}
+        others = ("start", "keep", "bias_rows", "bias", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles1_acc_stride")
+        self.emit(Opcode.MATMUL, {**dict.fromkeys(others, 0), **loops, "buffer": place, "acc": acc, **start})
 
     # Results
 

@@ -10,6 +10,7 @@ from amaranth_tpu.hw.spec.isa import Format, Region
 
 from ..ir.optimizers import Adam, Sgd
 from .parameters import MASTER
+from .step_emitter import from_rows
 
 __all__ = ["update_all", "rows_in_flight"]
 
@@ -21,9 +22,17 @@ def rows_in_flight(optimizer):
     return {Sgd: 8, Adam: 24}[type(optimizer)]
 
 
-def update_all(emitter, optimizer, parts, ring):
-    """Updates of all parts, in the order in which they come."""
-    rule = {Sgd: _Sgd}[type(optimizer)](emitter, optimizer, ring)
+def update_all(emitter, optimizer, parts, ring, acc):
+    """Updates of all parts, in the order in which they come.
+
+    Parameters
+    ----------
+    parts : iterable of Part
+        Each comes when the instructions for its sums have been emitted.
+    ring, acc : Ring
+        Places in the unified buffer and in the accumulators.
+    """
+    rule = {Sgd: _Sgd}[type(optimizer)](emitter, optimizer, ring, acc)
     waiting = deque()
     for part in parts:
         rule.begin(part)
@@ -35,8 +44,8 @@ def update_all(emitter, optimizer, parts, ring):
 
 
 class _Sgd:
-    def __init__(self, emitter, optimizer, ring):
-        self.emitter, self.decays, self.ring = emitter, bool(optimizer.weight_decay), ring
+    def __init__(self, emitter, optimizer, ring, acc):
+        self.emitter, self.decays, self.ring, self.acc = emitter, bool(optimizer.weight_decay), ring, acc
 
     def _places(self, part, name):
         """First vectors of a part in SCRATCH, of each plane of what is kept under this name."""
@@ -46,20 +55,17 @@ class _Sgd:
         """V' = bf16(G + mu V), with weight decay bf16((G + mu V) + decay * upper half of W)."""
         emitter, (momentum,) = self.emitter, self._places(part, "momentum")
         part.step = self.ring.take(part.rows)
-        emitter.load(Region.SCRATCH, momentum, part.rows, part.step)
-        emitter.diagonal("momentum", part.step, part.rows, part.acc)
+        emitter.add_product("momentum", momentum, part.rows, part.acc)
         if self.decays and not part.planes.is_bias:
-            place = self.ring.take(part.rows)
-            emitter.load(Region.SCRATCH, self._places(part, MASTER)[0], part.rows, place)
-            emitter.diagonal("decay", place, part.rows, part.acc)
+            emitter.add_product("decay", self._places(part, MASTER)[0], part.rows, part.acc)
         emitter.activate(part.acc, part.step, part.rows)
         emitter.store(Region.SCRATCH, momentum, part.rows, part.step)
 
     def end(self, part):
         """W' = W - r V'."""
         emitter, planes = self.emitter, self._places(part, MASTER)
-        bias, acc = emitter.load_halves(planes, part.rows), emitter.acc.take(part.rows)
-        emitter.diagonal("rate", part.step, part.rows, acc, bias=bias)
+        bias, acc = emitter.load_halves(planes, part.rows), self.acc.take(part.rows)
+        emitter.add_scaled("rate", part.step, part.rows, acc, from_rows(bias))
         place = self.ring.take(2 * part.rows)
         emitter.activate(acc, place, part.rows, Format.PLANES)
         for index, vector in enumerate(planes):

@@ -5,10 +5,12 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from .instructions import Op
 from .timing import MATMUL
 
-__all__ = ["with_weights", "ordered"]
+__all__ = ["with_weights", "ordered", "STARTING"]
 
 _MOST_TILES = 65_535  # in one LOAD_WEIGHTS
-_STARTING = 4  # LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last
+
+#: LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last.
+STARTING = 4
 
 
 def with_weights(ops):
@@ -18,7 +20,7 @@ def with_weights(ops):
     result, current, end = [], None, None
     started = 0
     for op in ops:
-        if op.opcode is Opcode.LOAD and started < _STARTING:
+        if op.opcode is Opcode.LOAD and started < STARTING:
             current = None  # weights of one block only
             started += 1
         if op.tiles is not None:
@@ -53,7 +55,7 @@ def ordered(ops, timeline, eager):
     keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
     weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
-    for number, index in enumerate(weights[:_STARTING]):
+    for number, index in enumerate(weights[:STARTING]):
         if number + eager < len(loads):
             keys[index] = max(keys[index], (keys[loads[number + eager]][0], loads[number + eager] + 0.5))
     for before, index in zip(weights, weights[1:]):

@@ -38,9 +38,9 @@ def test_the_shipped_network(rng, n, batch):
     run_steps(compile_step(training, optimizer, Config(n=n, training=True), batch), training, optimizer, rng, steps=1)
 
 
-@pytest.mark.parametrize("batch, most", [(64, 76_600), (128, 129_000)])
+@pytest.mark.parametrize("batch, most", [(64, 73_000), (128, 126_000)])
 def test_cycles(rng, batch, most):
-    """784-128-10, n = 16, latency 32."""
+    """784-128-10, n = 16, latency 32: issue 12 wants 70 % of the array at batch 64, 81 % at 128."""
     program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)
     assert program.predicted_cycles <= most
     assert program.useful_macs == batch * (2 * 784 * 128 + 3 * 128 * 10)

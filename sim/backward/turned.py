@@ -1,0 +1,56 @@
+"""Gradients transposed: rows of outputs, whose lanes are n samples or positions. They are the operands of weight gradients.
+
+A transposition is a pass of the identity's rows over a tile whose columns are the n vectors.
+"""
+
+from dataclasses import dataclass
+
+from amaranth_tpu.hw.spec.isa import Region
+
+__all__ = ["Turned"]
+
+
+@dataclass
+class Turned:
+    """Of one gradient, `[block][output]`.
+
+    Parameters
+    ----------
+    rows : int
+        Outputs, up to whole tiles.
+    blocks : int
+    place : int or None
+        In the unified buffer; None if it is too large for that.
+    vector : int or None
+        In SCRATCH, then.
+    """
+
+    rows: int
+    blocks: int
+    place: int | None
+    vector: int | None = None
+
+    def write(self, emitter, tiles, block, count, acc, ring):
+        """Blocks from their tiles `[block][tile of outputs]`, through accumulator rows at `acc`."""
+        rows = count * self.rows
+        emitter.add_up(tiles, len(tiles), [emitter.rows["identity"]], [(1, 0), (emitter.n, 1)], acc, emitter.n)
+        place = ring.take(rows) if self.place is None else self.place + block * self.rows
+        emitter.activate(acc, place, rows)
+        if self.place is None:
+            emitter.store(Region.SCRATCH, self.vector + block * self.rows, rows, place)
+
+    def read(self, emitter, first, size, ring):
+        """Places of `size` rows from row `first` on, of block after block, in pieces; those in SCRATCH are loaded."""
+        if self.place is not None:
+            yield [self.place + block * self.rows + first for block in range(self.blocks)]
+            return
+        step = max(1, ring.size // 3 // size)
+        for block in range(0, self.blocks, step):
+            count = min(step, self.blocks - block)
+            place, vector = ring.take(count * size), self.vector + block * self.rows + first
+            if size == self.rows:
+                emitter.load(Region.SCRATCH, vector, count * size, place)
+            else:
+                for index in range(count):
+                    emitter.load(Region.SCRATCH, vector + index * self.rows, size, place + index * size)
+            yield [place + index * size for index in range(count)]
