@@ -230,8 +230,8 @@ void tpu_interrupt(tpu *core)
     write_register(core, TPU_REG_INTERRUPT, TPU_INTERRUPT_PENDING_MASK);
 }
 
-/* Looks at the status until the bus is at rest and no run is going on, `polls` times at most: DEAD_MEMORY, DEAD_BUS. */
-static enum tpu_error wait_for_rest(tpu *core, uint32_t polls)
+/* Looks at the status until the bus is at rest and it shows none of `states`, `polls` times at most: DEAD_MEMORY, DEAD_BUS. */
+static enum tpu_error wait_for_rest(tpu *core, uint32_t polls, uint32_t states)
 {
     uint32_t status;
     enum tpu_error error;
@@ -241,12 +241,12 @@ static enum tpu_error wait_for_rest(tpu *core, uint32_t polls)
         error = read_status(core, &status);
         if (error)
             return error;
-        if ((status & TPU_STATUS_QUIET_MASK) && !(status & TPU_STATUS_RUNNING_MASK)) {
+        if ((status & TPU_STATUS_QUIET_MASK) && !(status & states)) {
             core->quiet = 1;
             return TPU_OK;
         }
     } while (polls--);
-    return status & TPU_STATUS_RUNNING_MASK ? TPU_ERROR_DEAD_BUS : TPU_ERROR_DEAD_MEMORY;
+    return status & states ? TPU_ERROR_DEAD_BUS : TPU_ERROR_DEAD_MEMORY;
 }
 
 /* What the end of a run by a fault returns. */
@@ -256,7 +256,7 @@ static enum tpu_error take_fault(tpu *core, uint32_t polls)
 
     core->cause = read_register(core, TPU_REG_FAULT_CAUSE);
     core->pc = read_register(core, TPU_REG_FAULT_PC);
-    error = wait_for_rest(core, polls);
+    error = wait_for_rest(core, polls, 0);
     if (error == TPU_ERROR_DEAD_BUS || (error && core->cause == TPU_FAULT_TIMEOUT))
         return error;
     switch (core->cause) {
@@ -310,17 +310,9 @@ enum tpu_error tpu_run(tpu *core, uint32_t polls)
 
 enum tpu_error tpu_recover(tpu *core, uint32_t polls)
 {
-    uint32_t status;
-    enum tpu_error error;
-
     write_register(core, TPU_REG_CONTROL, TPU_CONTROL_RESET_MASK);
     tpu_interrupt(core);
-    error = wait_for_rest(core, polls);
-    if (!error)
-        error = read_status(core, &status);
-    if (!error && (status & STATUS_STATES))
-        error = TPU_ERROR_DEAD_BUS;
-    return error;
+    return wait_for_rest(core, polls, STATUS_STATES);
 }
 
 void tpu_read_counters(tpu *core, tpu_counters *counters)

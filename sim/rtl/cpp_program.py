@@ -10,7 +10,7 @@ from .simulators import find_verilator
 __all__ = ["cpp_program"]
 
 
-def cpp_program(simulation, source, *, timeout=300):
+def cpp_program(simulation, source, *, objects=(), timeout=300):
     """Path of the program, which is kept with the build of the model.
 
     Parameters
@@ -19,6 +19,8 @@ def cpp_program(simulation, source, *, timeout=300):
         Of Verilator; its model is the class `Vtop`.
     source : str
         C++ text with a `main`.
+    objects : sequence of Path
+        Object files that it is linked with.
 
     Raises
     ------
@@ -26,13 +28,14 @@ def cpp_program(simulation, source, *, timeout=300):
         When either does not build; the message names the log.
     """
     place, tool = simulation.build(), find_verilator()
-    name = "main-" + hashlib.sha256(source.encode()).hexdigest()[:12]
+    content = b"".join([source.encode(), *(path.read_bytes() for path in objects)])
+    name = "main-" + hashlib.sha256(content).hexdigest()[:12]
     log_path = place / f"{name}.log"
 
     def make(partial):
         main = place / f"{name}.cpp"
         main.write_text(source)
-        objects = [*place.glob("*.a"), *place.glob("verilated*.o")]
+        parts = [*objects, *place.glob("*.a"), *place.glob("verilated*.o")]
         include = [f"-I{place}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
         with open(log_path, "w") as log:
             status = execute(
@@ -45,7 +48,7 @@ def cpp_program(simulation, source, *, timeout=300):
                     "-o",
                     str(partial),
                     "-Wl,--start-group",
-                    *map(str, objects),
+                    *map(str, parts),
                     "-Wl,--end-group",
                     "-pthread",
                 ],

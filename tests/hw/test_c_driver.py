@@ -51,6 +51,7 @@ def test_mlp(host, interrupts):
     assert core("run", LIMIT) == "OK" and core.fences == 2
     assert host.unpack().tobytes() == host.bundle.files["results.bin"]
     assert core.registers.waited == interrupts and not core.registers.values["interrupt"]
+    assert (("w", "interrupt", 3) in core.registers.log) == interrupts and ("w", "interrupt", 2) in core.registers.log
     assert core("run", LIMIT) == "OK"
 
 
@@ -197,7 +198,7 @@ def test_image(host):
         ({}, "OK"),
         ({"input": 4}, "ADDRESS"),
         ({"output": "input"}, "ADDRESS"),
-        ({"scratch": 0}, "OK"),
+        ({"scratch": 1}, "OK"),  # of no bytes
         ({"model": (1 << 64) - BASE - 8}, "ADDRESS"),
     ],
 )
@@ -296,9 +297,17 @@ def test_dead_bus(host, status, cycles):
     core.registers.override = {"status": status, "cycles": cycles}
     before = core.reads()
     assert core("wait", LIMIT) == "DEAD_BUS" and core.reads() - before < LIMIT + 10
+
+
+@pytest.mark.parametrize(
+    "status, error",
+    [(8, "OK"), (0, "DEAD_MEMORY"), (1, "DEAD_BUS"), (9, "DEAD_BUS"), (10, "DEAD_BUS"), (12, "DEAD_BUS"), (1 << 31, "DEAD_BUS")],
+)
+def test_recovery_that_does_nothing(host, status, error):
+    core = session(host).prepare()
+    core.registers.override = {"status": status}
     before = core.reads()
-    assert core("recover", LIMIT) == ("OK" if status == 8 else "DEAD_MEMORY" if status == 0 else "DEAD_BUS")
-    assert core.reads() - before < LIMIT + 10
+    assert core("recover", LIMIT) == error and core.reads() - before < LIMIT + 10 and core.core.quiet == (error == "OK")
 
 
 def test_interrupt_handler(host):

@@ -65,13 +65,18 @@ def _objects():
     return objects, folder
 
 
+def objects_of(folder):
+    """Object files of the driver and of `the_model()`, a pointer to what the model.h in a folder has."""
+    (folder / "shim.c").write_text(_SHIM)
+    compile_c("gcc", *FLAGS, "-fPIC", f"-I{SOURCES}", f"-I{folder}", "-c", folder / "shim.c", "-o", folder / "shim.o")
+    return [folder / "shim.o", *_objects()[0]]
+
+
 def build_library(folder, header):
-    """The driver as a library, with `the_model()`, a pointer to what the text of a model.h has."""
+    """The driver as a library, with the text of a model.h."""
     folder.mkdir(exist_ok=True)
     (folder / "model.h").write_text(header)
-    (folder / "shim.c").write_text(_SHIM)
-    options = (*FLAGS, "-shared", "-fPIC", f"-I{SOURCES}", f"-I{folder}")
-    compile_c("gcc", *options, folder / "shim.c", *_objects()[0], "-o", folder / "driver.so")
+    compile_c("gcc", "-shared", *objects_of(folder), "-o", folder / "driver.so")
     library = ctypes.CDLL(str(folder / "driver.so"))
     library.tpu_text.restype = ctypes.c_char_p
     library.the_model.restype = ctypes.c_void_p
