@@ -19,6 +19,7 @@ __all__ = [
     "range_of_bits",
     "range_of_floats",
     "rounded",
+    "flush",
     "settle",
     "largest",
     "spread",
@@ -164,6 +165,13 @@ def correlate(values, gradient, total, exact, ky, first, last):
                     else:
                         _one_checked(total[i], row[x * channels + i], gradient[b, y, x])
                 x += 1
+
+
+@_compiled
+def flush(values):
+    """Makes all subnormal float32 values, flattened, zeros of their sign."""
+    for i in range(values.size):
+        values[i] = _flushed(values[i])
 
 
 @_compiled

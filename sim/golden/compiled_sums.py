@@ -116,6 +116,8 @@ class _CompiledSums(Sums):
         weights = weights.reshape(down, -1, wide)
         result = np.zeros((*sums.shape[:3], wide), np.float32)
         result[..., :outputs] = sums
+        if not exact:
+            self._kernels.flush(result.reshape(-1))
         work = sums.size * weights[..., 0].size
         self._shared(lambda *part: self._kernels.convolve(operands, weights, result, exact, *part), len(sums), work)
         result = np.ascontiguousarray(result[..., :outputs])

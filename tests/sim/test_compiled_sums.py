@@ -1,0 +1,141 @@
+"""The compiled sums of a training step: the bits of the definition, in numpy."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.golden import compiled_sums
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.gradients import Sums
+from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
+from amaranth_tpu.sim.ir.graph import Pool, Term
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from graphs import random_values
+from trainable_graphs import random_trainable_graph
+
+pytest.importorskip("numba")
+
+KINDS = ["normal", "small", "tiny", "large", "any", "zeros"]
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def compiled(request):
+    return fastest_sums(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _threads_for_everything(monkeypatch):
+    monkeypatch.setattr(compiled_sums, "_FEW", 1)
+
+
+def _bfloat16(random, shape, kind):
+    """Numbers whose products are subnormal, or infinite; with `any`, all bit patterns there are."""
+    if kind == "any":
+        return random.integers(0, 1 << 16, shape, dtype=np.uint16).view(bfloat16)
+    scale = {"normal": 1, "small": 2.0**-62, "tiny": 2.0**-125, "large": 2.0**64, "zeros": 1}[kind]
+    values = random_values(random, shape, scale)
+    return np.where(random.random(shape) < 0.9, bfloat16(0), values) if kind == "zeros" else values
+
+
+def _float32(random, shape, kind):
+    if kind == "any":
+        return random.integers(0, 1 << 32, shape, dtype=np.uint32).view(np.float32)
+    values = random.normal(size=shape) * {"small": 2.0**-124, "tiny": 2.0**-127, "large": 2.0**125}.get(kind, 1)
+    return values.astype(np.float32) * (random.random(shape) < 0.8)
+
+
+def _same(one, two):
+    assert one.dtype == two.dtype and one.shape == two.shape
+    bits = np.uint32 if one.dtype == np.float32 else np.uint16 if one.dtype == bfloat16 else one.dtype
+    assert np.array_equal(np.ascontiguousarray(one).view(bits), np.ascontiguousarray(two).view(bits))
+
+
+def _case(random, kind):
+    """A term over random values, and the size of its sums."""
+    height, width, channels, outputs = (int(size) for size in random.integers(1, 9, 4))
+    if random.random() < 0.3:
+        height = width = 1
+    kernel = tuple(int(random.integers(1, min(3, side) + 1)) for side in (height, width))
+    if random.random() < 0.3:
+        kernel = height, width
+    stride, dilation = (tuple(int(one) for one in random.choice([1, 1, 1, 2], 2)) for _ in range(2))
+    padding = tuple(int(random.integers(-1, side)) for side in kernel)
+    size = tuple(int(random.integers(1, 7)) for _ in range(2))
+    groups = int(random.choice([1, 1, 1, 2]))
+    weights = _bfloat16(random, (*kernel, channels, outputs * groups), kind)
+    values = _bfloat16(random, (int(random.integers(1, 4)), height, width, channels * groups), kind)
+    if random.random() < 0.3:
+        size, padding, stride, dilation, groups = kernel, tuple(side - 1 for side in kernel), (1, 1), (1, 1), 1
+        values = _bfloat16(random, (3, 1, 1, channels), kind)
+    return values, Term("x", weights, stride, dilation, padding, groups), size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_sums(rng, compiled, kind):
+    for _ in range(60):
+        values, term, size = _case(rng, kind)
+        outputs = term.weights.shape[3]
+        start = _float32(rng, (len(values), *size, outputs), kind)
+        _same(compiled.add_term(start, values, term), Sums().add_term(start, values, term))
+        gradient = _bfloat16(rng, (len(values), *size, outputs), kind)
+        _same(compiled.weight_gradient(values, term, gradient), Sums().weight_gradient(values, term, gradient))
+        _same(compiled.bias_gradient(gradient), Sums().bias_gradient(gradient))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_elements(rng, compiled, kind):
+    shape = tuple(int(size) for size in rng.integers(1, 9, 4))
+    for _ in range(20):
+        start, values = _float32(rng, shape, kind), _bfloat16(rng, shape, kind)
+        for factor in (_bfloat16(rng, (), kind), _bfloat16(rng, shape, kind)):
+            _same(compiled.scaled(start, values, factor), Sums().scaled(start, values, factor))
+        for rectified in (False, True):
+            _same(compiled.rounded(start, rectified), Sums().rounded(start, rectified))
+        result = _bfloat16(rng, shape, kind)
+        _same(compiled.kept(values, result), Sums().kept(values, result))
+        _same(compiled.inverse_root(np.abs(start)), Sums().inverse_root(np.abs(start)))
+        _same(compiled.inverse_root(-start), Sums().inverse_root(-start))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pooling(rng, compiled, kind):
+    for _ in range(10):
+        window, count = (tuple(int(one) for one in rng.integers(1, 4, 2)) for _ in range(2))
+        pool = Pool(window, count, window)
+        size = tuple(side * many + int(rng.integers(0, 2)) for side, many in zip(window, count))
+        sums = _float32(rng, (2, *size, 5), kind)
+        sums = np.where(np.isnan(sums), np.uint32(0x7FC00000).view(np.float32), sums)  # the only NaN that sums can be
+        for rectified in (False, True):
+            both = compiled.pool(sums, pool, rectified), Sums().pool(sums, pool, rectified)
+            for one, two in zip(*both):
+                _same(one, two)
+            gradient = _bfloat16(rng, both[0][1].shape, kind)
+            _same(compiled.spread(gradient, both[0][1], pool, size), Sums().spread(gradient, both[0][1], pool, size))
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(0.9, 0.01), Adam()], ids=["sgd", "adam"])
+def test_steps(rng, compiled, optimizer):
+    for _ in range(3):
+        graph = differentiate(random_trainable_graph(rng))
+        one = two = initial_state(graph, optimizer, initialize(graph, 3))
+        classes = graph.graph.stages[-1].channels
+        for number in range(3):
+            x, targets = random_values(rng, (9, graph.graph.input_size)), one_hot(rng.integers(0, classes, 9), classes)
+            masks = Dropout(0.5, 1).masks(graph, number, 9)
+            one = step(graph, one, optimizer, x, targets, 0.1, masks).state
+            two = step(graph, two, optimizer, x, targets, 0.1, masks, compiled).state
+        for first, second in zip(one.masters, two.masters):
+            _same(first, second)
+        for first, second in zip(one.slots, two.slots):
+            for name in optimizer.slots:
+                _same(first[name], second[name])
+
+
+def test_without_numba(monkeypatch):
+    monkeypatch.setattr(compiled_sums.importlib.util, "find_spec", lambda name: None)
+    assert type(fastest_sums()) is Sums
