@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from amaranth_tpu.hw.spec.instruction import Unit
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Opcode, Region, exists, space_depth
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Half, Opcode, Region, exists, space_depth
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from core_runs import MEMORY, Host, image_of, op, run, same
@@ -119,6 +119,8 @@ class Hazards:
 
     def load_bias(self):
         fields = self.host(Region.SCRATCH if self.chance(0.6) else Region.INPUT, 4 * self.config.n, self.config.bias_depth)
+        if self.config.training:
+            fields["half"] = list(Half)[self.below(len(Half))]
         self.program.append(op(Opcode.LOAD_BIAS, **fields, bias=self.rows(self.config.bias_depth, fields["rows"])))
 
     def load_weights(self, tiles=None):
@@ -168,7 +170,11 @@ class Hazards:
             return
         f["buffer"] = self.below(config.unified_buffer_depth - buffer)
         f["acc"] = self.rows(config.accumulator_depth, acc)
-        f["bias"] = self.rows(config.bias_depth, f["tiles0"])
+        biases = f["tiles0"]
+        if config.training and biases + f["rows0"] * f["rows1"] - 1 <= config.bias_depth and self.chance(0.6):
+            f["bias_rows"] = 1
+            biases += f["rows0"] * f["rows1"] - 1
+        f["bias"] = self.rows(config.bias_depth, biases)
         if not f["keep"]:
             needed = f["tiles0"] * f["tiles1"]
             if self.tiles < needed:
@@ -233,8 +239,11 @@ class Hazards:
         return self.program + revelation(self.config)
 
 
-def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000):
-    host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), Hazards(rng, config)
+def check_hazards(
+    rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000, hazards=Hazards
+):
+    """Random programs on the core against the instruction-level model; `hazards` makes them."""
+    host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(length), timeout=timeout) for _ in range(programs)]
     values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)
     assert len(np.unique(values)) > len(values) / 20, "too many equal results for a test"
