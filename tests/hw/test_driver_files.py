@@ -41,8 +41,8 @@ def test_compiles_and_needs_nothing(host, compiler, level, tmp_path):
     objects = []
     for unit in UNITS:
         objects.append(tmp_path / f"{unit}.o")
-        options = (*FLAGS, *COMPILERS[compiler], level, f"-I{SOURCES}", f"-I{host.folder}")
-        compile_c(compiler, *options, "-c", SOURCES / unit, "-o", objects[-1], cwd=host.folder)
+        options = (*FLAGS, *COMPILERS[compiler], level, f"-I{SOURCES}", f"-I{host.folder}", f"-Wa,-I,{host.folder}")
+        compile_c(compiler, *options, "-c", SOURCES / unit, "-o", objects[-1])
     compile_c(compiler, *COMPILERS[compiler], "-r", "-nostdlib", *objects, "-o", tmp_path / "all.o")
     names = subprocess.run(["nm", "-u", tmp_path / "all.o"], capture_output=True, text=True, check=True).stdout.split()
     needed = {name for name in names if name not in ("U", "_GLOBAL_OFFSET_TABLE_")}
@@ -62,7 +62,8 @@ def test_example(host, tmp_path):
     """The program of the README, on a core that is the instruction-level model: its memory is this process's."""
     library = tmp_path / "example.so"
     sources = [SOURCES / unit for unit in UNITS]
-    compile_c("gcc", *FLAGS, "-shared", "-fPIC", f"-I{SOURCES}", f"-I{host.folder}", *sources, "-o", library, cwd=host.folder)
+    options = (*FLAGS, "-shared", "-fPIC", f"-I{SOURCES}", f"-I{host.folder}", f"-Wa,-I,{host.folder}")
+    compile_c("gcc", *options, *sources, "-o", library)
     example = ctypes.CDLL(str(library))
     everything = _Everything()
     registers = host.registers()

@@ -31,9 +31,9 @@ const tpu_model *the_model(void) { return &model; }
 """
 
 
-def compile_c(compiler, *arguments, cwd=None):
+def compile_c(compiler, *arguments):
     """Runs a compiler; what it says is in the failure."""
-    done = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=60)
+    done = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
