@@ -72,13 +72,16 @@
 /* weight_fifo_depth (ro): Tiles. */
 #define TPU_REG_WEIGHT_FIFO_DEPTH 0x018u
 
-/* features (ro): What the core can do beyond the rest. pooling: POOL. softmax: SOFTMAX. table_lanes: lanes of
-   a vector that the function table serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
+/* features (ro): What the core can do beyond the rest. pooling: POOL. softmax: SOFTMAX. training: SELECT, and
+   the fields, formats and codes that need `training`. table_lanes: lanes of a vector that the function table
+   serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
 #define TPU_REG_FEATURES               0x01Cu
 #define TPU_FEATURES_POOLING_MASK      0x00000001u
 #define TPU_FEATURES_POOLING_SHIFT     0u
 #define TPU_FEATURES_SOFTMAX_MASK      0x00000002u
 #define TPU_FEATURES_SOFTMAX_SHIFT     1u
+#define TPU_FEATURES_TRAINING_MASK     0x00000004u
+#define TPU_FEATURES_TRAINING_SHIFT    2u
 #define TPU_FEATURES_TABLE_LANES_MASK  0x0000FF00u
 #define TPU_FEATURES_TABLE_LANES_SHIFT 8u
 
