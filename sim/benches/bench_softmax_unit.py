@@ -13,7 +13,7 @@ from ..golden import arithmetic as golden
 from ..golden.softmax import softmax
 from ..rtl.bench_side import arguments, report
 from ..rtl.ports import pack, play
-from .bench_activation_unit import idle, tag
+from .activation_operations import idle, tag
 
 SPECIALS = (0x00000000, 0x80000000, 0x00800000, 0x80800000, 0x7F7FFFFF, 0xFF7FFFFF, 0xFF800000, 0x3F800000)
 

@@ -11,7 +11,8 @@ from amaranth_tpu.hw.activation.activation_unit import ActivationLane
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Function
 from amaranth_tpu.hw.verilog.export import component_to_verilog
-from amaranth_tpu.sim.benches.bench_activation_unit import TIES, canonical, functions, number, runs, unit
+from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
+from amaranth_tpu.sim.benches.bench_activation_unit import functions, runs, unit
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate

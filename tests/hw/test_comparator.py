@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from amaranth_tpu.hw.arithmetic.comparator import Comparator
-from amaranth_tpu.sim.benches.bench_activation_unit import TIES, largest, number
+from amaranth_tpu.sim.benches.activation_model import TIES, largest, number
 from amaranth_tpu.sim.rtl.streams import simulate_columns
 from seeds import seed
 

@@ -12,7 +12,7 @@ from amaranth_tpu.hw.arithmetic.reciprocal import Reciprocal
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.operations import activate_layout
 from amaranth_tpu.hw.verilog.export import component_to_verilog
-from amaranth_tpu.sim.benches.bench_activation_unit import idle
+from amaranth_tpu.sim.benches.activation_operations import idle
 from amaranth_tpu.sim.benches.bench_softmax_unit import runs
 from amaranth_tpu.sim.golden.softmax import exponential, reciprocal
 from amaranth_tpu.sim.rtl import runner

@@ -8,7 +8,7 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN as FEATURES_OFF
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, encode, records
-from amaranth_tpu.sim.benches.bench_activation_unit import largest
+from amaranth_tpu.sim.benches.activation_model import largest
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.function_tables import apply, table_of

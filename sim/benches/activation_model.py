@@ -1,0 +1,112 @@
+"""What operations of the activation unit do, by the golden model: vectors read and written, in order."""
+
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Task
+
+from ..golden import arithmetic as golden
+from ..golden.softmax import softmax
+from ..golden.table_lookup import Table, lookup
+from ..rtl.ports import binary32_bits
+
+__all__ = ["TIES", "Model", "canonical", "largest", "number"]
+
+TIES = (
+    0x3F808000,
+    0x3F818000,
+    0xBF808000,
+    0xBF818000,
+    0x3F808001,
+    0x3F807FFF,
+    0x7F7F8000,
+    0x7F7F7FFF,
+    0xFF7FFFFF,
+    0x007FFFFF,
+    0x00800000,
+    0x807FFFFF,
+    0x00808000,
+    0x80000000,
+    0x7F800000,
+    0xFF800000,
+    golden.NAN,
+)
+
+
+def canonical(bits):
+    """A sum as cells make it: without subnormals, and with only one NaN."""
+    return int(golden.add(bits, 0x80000000))
+
+
+def number(rng):
+    return canonical(rng.choice((rng.choice(TIES), binary32_bits(rng, 0.3), rng.getrandbits(32))))
+
+
+class Model:
+    """Accumulators, unified buffer and function table of a core, and what an operation makes of them."""
+
+    def __init__(self, rng, config):
+        self.n = config.n
+        self.sums = [[number(rng) for _ in range(config.n)] for _ in range(config.accumulator_depth)]
+        self.buffer = [[number(rng) >> 16 for _ in range(config.n)] for _ in range(config.unified_buffer_depth)]
+        self.table = Table(0, 0, 0, [0] * TABLE_WORDS)
+
+    def events(self, operation):
+        """`(read, row, lanes)` of each vector that an operation reads or writes, in order; lanes are 16 bits."""
+        op = {"rows1": 1, "window0": 1, "window1": 1, "rows0_stride": 1, "task": Task.RESULTS, **operation}
+        if op["task"] == Task.LOAD_TABLE:
+            words = list(self.table.words)
+            for index in range(op["rows"]):
+                row, place = op["operand"] + index, (op["word"] + index) * self.n
+                words[place : place + self.n] = self.buffer[row]
+                yield True, row, self.buffer[row]
+            self.table = Table(op["first"], op["linear_low"], op["linear_high"], words)
+            return
+        if op.get("softmax"):
+            yield from self.softmax_rows(op)
+            return
+        for r1 in range(op["rows1"]):
+            for r0 in range(op["rows"]):
+                window = op["acc"] + r0 * op["rows0_stride"] + r1 * op.get("rows1_stride", 0)
+                rows = [
+                    self.sums[window + w1 * op.get("window1_stride", 0) + w0 * op.get("window0_stride", 0)]
+                    for w1 in range(op["window1"])
+                    for w0 in range(op["window0"])
+                ]
+                values = [largest(column) for column in zip(*rows)]
+                row = op["row"] + r1 * op.get("buffer_stride", 0) + r0 * (1 if op["format"] == Format.BFLOAT16 else 2)
+                if op["task"] == Task.MULTIPLY:
+                    yield True, op["operand"] + r0, self.buffer[op["operand"] + r0]
+                    values = [
+                        int(golden.multiply(golden.to_bfloat16(value), factor))
+                        for value, factor in zip(values, self.buffer[op["operand"] + r0])
+                    ]
+                for offset, lanes in enumerate(self.vectors(op, values)):
+                    self.buffer[row + offset] = lanes
+                    yield False, row + offset, lanes
+
+    def softmax_rows(self, op):
+        for index in range(op["rows"]):
+            values = [value for t in range(op["rows1"]) for value in self.sums[op["acc"] + index + t * op["rows1_stride"]]]
+            pads = self.n - op["lanes"]
+            results = softmax([values[: len(values) - pads]])[0].tolist() + [0] * pads
+            for t in range(op["rows1"]):
+                row = op["row"] + t * op["buffer_stride"] + index * (1 if op["format"] == Format.BFLOAT16 else 2)
+                tile = [value << 16 for value in results[t * self.n :][: self.n]]
+                for offset, lanes in enumerate(self.vectors({**op, "lanes": self.n}, tile)):
+                    self.buffer[row + offset] = lanes
+                    yield False, row + offset, lanes
+
+    def vectors(self, op, values):
+        """The one or two vectors of a row of results."""
+        if op["function"] == Function.TABLE:
+            values = [int(lookup(value, self.table)) << 16 for value in values]
+        elif op["function"] == Function.RELU:
+            values = [int(golden.relu(value)) for value in values]
+        values = [value if c < op["lanes"] else 0 for c, value in enumerate(values)]
+        if op["format"] == Format.BINARY32:
+            halves = [value >> 16 * half & 0xFFFF for value in values for half in (0, 1)]
+            return [halves[: self.n], halves[self.n :]]
+        return [[int(golden.to_bfloat16(value)) for value in values]]
+
+
+def largest(values):
+    """In the order of sign and magnitude."""
+    return max(values, key=lambda bits: -(bits & 0x7FFFFFFF) - 1 if bits >> 31 else bits)
