@@ -1,4 +1,4 @@
-"""The activation unit: accumulators -> maximum of a window -> function -> rounding -> unified buffer."""
+"""The activation unit: accumulators -> maximum of a window -> function -> rounding -> condition -> unified buffer."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -8,62 +8,17 @@ from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
 from ..spec.isa import Format, Function, Task
 from ..spec.unit_ports import unit_port
+from .activation_lane import ActivationLane
 from .function_unit import FunctionUnit
+from .index_lane import IndexLane
 from .row_walker import RowWalker, step_layout
+from .select_lane import SelectLane
 
-__all__ = ["ActivationLane", "ActivationUnit"]
-
-
-class ActivationLane(wiring.Component):
-    """The function and the rounding of one lane; combinational.
-
-    `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0, and so does a
-    negative sum with `relu`. `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one.
-    With `cut` it is the next bfloat16 towards 0.
-
-    Parameters
-    ----------
-    table : bool
-        Whether there is `cut`.
-
-    Members
-    -------
-    value : 32, in
-        binary32.
-    relu, keep, cut : 1, in
-    binary32 : 32, out
-    rounded : 16, out
-        bfloat16.
-    """
-
-    def __init__(self, *, table=False):
-        super().__init__(
-            {
-                "value": In(32),
-                "relu": In(1),
-                "keep": In(1),
-                **({"cut": In(1)} if table else {}),
-                "binary32": Out(32),
-                "rounded": Out(16),
-            }
-        )
-        self._cut = self.cut if table else Const(0)
-
-    def elaborate(self, platform):
-        m = Module()
-        stays = self.keep & ~(self.relu & self.value[31])
-        # Infinities and the NaN have no low bits: they never round.
-        high, low = self.value[16:], self.value[:16]
-        up = ~self._cut & low[15] & (low[:15].any() | high[0])
-        m.d.comb += [
-            self.rounded.eq((high & stays.replicate(16)) + (up & stays)),
-            self.binary32.eq(self.value & stays.replicate(32)),
-        ]
-        return m
+__all__ = ["ActivationUnit"]
 
 
 class ActivationUnit(wiring.Component):
-    """Executes ACTIVATE, POOL, MULTIPLY and LOAD_TABLE operations in order.
+    """Executes ACTIVATE, POOL, MULTIPLY, LOAD_TABLE and SELECT operations in order.
 
     A row of the accumulators is read each cycle, and a vector written each cycle, while `grant` takes them; a window of R rows
     takes R cycles, and one more as binary32. The first vector comes three cycles after the operation, or four after the last row
@@ -71,12 +26,17 @@ class ActivationUnit(wiring.Component):
     one every n / `table_lanes` cycles; between such vectors and others the unit runs empty. It also does before each row of
     MULTIPLY and LOAD_TABLE, and then reads the unified buffer.
 
+    SELECT takes two cycles a row. The first operand is read two cycles after the operation came, the first vector is written
+    three cycles later, and then reading and writing take turns: each operand is read before the vector of the row before it is
+    written. Where the one is the other's place, and where the first of its operations follows other ones, the unit runs empty
+    before it reads.
+
     Parameters
     ----------
     n : int
         Lanes.
     activate : layout
-        :func:`hw.spec.operations.activate_layout`. Windows and tasks are there if it has them.
+        :func:`hw.spec.operations.activate_layout`. Windows, tasks and SELECT are there if it has them.
     table_lanes : int
         Lanes that the function table serves at a time.
 
@@ -106,6 +66,7 @@ class ActivationUnit(wiring.Component):
         self.n = n
         self.table_lanes = table_lanes
         self._activate = activate
+        self._has_select = "select" in dict(activate)
         super().__init__(
             {
                 "port": In(unit_port(activate)),
@@ -124,8 +85,8 @@ class ActivationUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        op = self.port.op
-        n, width = self.n, 16 * self.n
+        op, has_select = self.port.op, self._has_select
+        n = self.n
         # The vector at the end waits for the unified buffer, and with it all before it; vectors may wait for others, too.
         advance, go_on = Signal(), Signal()
         m.submodules.walker = walker = RowWalker(activate=self._activate)
@@ -146,7 +107,7 @@ class ActivationUnit(wiring.Component):
         with m.If(go_on):
             m.d.sync += read.eq(walker.o)
         if "single" in dict(self._activate):
-            passing, following = self._find_largest(m, platform, go_on, read, value, sums)
+            passing, following, indices = self._find_largest(m, platform, go_on, read, value, sums)
             stages.append(passing)
         else:
             following = read
@@ -154,17 +115,60 @@ class ActivationUnit(wiring.Component):
                 m.d.sync += [value.eq(read), sums.eq(self.sums)]
         with m.If(go_on):
             m.d.sync += [
-                keep.eq(Cat(following.lanes >= c + 1 for c in range(n))),
+                keep.eq(self._kept(following)),
                 relu.eq(following.function == Function.RELU),
                 cut.eq(following.function == Function.TABLE),
             ]
+        if has_select:
+            kept = Signal(n)
+            vector = indices | self._round_halves(m, platform, go_on, following, value, sums, relu, kept, cut)
+        else:
+            vector = self._round(m, platform, value, sums, relu, keep, cut)
 
+        # Stage `write`.
+        end = data.StructLayout({"row": step["row"].shape, "slot": step["slot"].shape, "last": 1})
+        given, written = Signal(end), Signal(end)
+        m.d.comb += [
+            *(given[name].eq(value[name]) for name, _ in end),
+            self.row.eq(written.row),
+            advance.eq(~((self.write | self.read) if has_select else self.write) | self.grant),
+        ]
+        with m.If(advance):
+            m.d.sync += [self.write.eq(value.valid), written.eq(given), self.vector.eq(vector)]
+        if has_select:
+            m.d.comb += kept.eq(keep & self._select(m, platform, walker, advance, go_on, read, following, written))
+        m.d.sync += [self.port.done.eq(self.write & self.grant & written.last), self.port.done_slot.eq(written.slot)]
+        m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
+        if self.table_lanes:
+            empty = self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written)
+        else:
+            m.d.comb += go_on.eq(advance)
+            empty = ~(self.write | Cat(stage.valid for stage in stages).any())
+        if has_select:
+            # The step before is that of the row before, and all before it are steps of SELECT: they read and write in turns.
+            in_turn = read.valid & read.select & (read.row != walker.operand)
+            with m.If(walker.op.select & ~walker.o.half & ~(empty | in_turn)):
+                m.d.comb += walker.hold.eq(1)
+        return m
+
+    def _lanes(self, step):
+        """Which lanes a step keeps: a bit for each."""
+        return Cat(step.lanes >= c + 1 for c in range(self.n))
+
+    def _kept(self, step):
+        """The same; of the format INDEX none, whose vector comes from elsewhere."""
+        lanes = self._lanes(step)
+        return Mux(step.format == Format.INDEX, 0, lanes) if self._has_select else lanes
+
+    def _round(self, m, platform, value, sums, relu, keep, cut):
+        """The vector that comes of a row of sums, in cores without SELECT."""
+        width = 16 * self.n
         rounded, binary32 = Signal(width), Signal(2 * width)
-        for c in range(n):
+        for c in range(self.n):
             instantiate(
                 m,
                 platform,
-                lambda: ActivationLane(table=bool(self.table_lanes)),
+                lambda: ActivationLane(cuts=bool(self.table_lanes)),
                 name=f"lane_{c}",
                 module="tpu_activation_lane",
                 domain=None,
@@ -175,41 +179,94 @@ class ActivationUnit(wiring.Component):
                 rounded=rounded.word_select(c, 16),
                 binary32=binary32.word_select(c, 32),
             )
-        vector = Mux(value.format == Format.BFLOAT16, rounded, Mux(value.half, binary32[width:], binary32[:width]))
+        return Mux(value.format == Format.BFLOAT16, rounded, Mux(value.half, binary32[width:], binary32[:width]))
 
-        # Stage `write`.
-        end = data.StructLayout({"row": step["row"].shape, "slot": step["slot"].shape, "last": 1})
-        given, written = Signal(end), Signal(end)
-        m.d.comb += [
-            *(given[name].eq(value[name]) for name, _ in end),
-            self.row.eq(written.row),
-            advance.eq(~self.write | self.grant),
-        ]
+    def _round_halves(self, m, platform, go_on, following, value, sums, relu, keep, cut):
+        """The same, with the format PLANES, and +0 in the lanes without `keep`: one of two vectors is always 0."""
+        n = self.n
+        planes, low, wide = Signal(), Signal(), Signal()
+        stays, rounded, gathered = Signal(n), Signal(16 * n), Signal(16 * n)
+        with m.If(go_on):
+            m.d.sync += [
+                planes.eq(following.format == Format.PLANES),
+                low.eq((following.format == Format.PLANES) & following.half),
+                wide.eq(following.format == Format.BINARY32),
+            ]
+        for c in range(n):
+            instantiate(
+                m,
+                platform,
+                lambda: ActivationLane(cuts=True, halves=True),
+                name=f"lane_{c}",
+                module="tpu_activation_lane",
+                domain=None,
+                value=sums.word_select(c, 32),
+                relu=relu,
+                keep=keep[c],
+                cut=cut | planes,
+                low=low,
+                wide=wide,
+                stays=stays[c],
+                rounded=rounded.word_select(c, 16),
+            )
+            # As binary32, a place has half a lane of the lower half of all lanes, and then of the upper one.
+            first, second = c // 2, (n + c) // 2
+            there = wide & Mux(value.half, stays[second], stays[first])
+            word = Mux(value.half, sums.word_select(n + c, 16), sums.word_select(c, 16))
+            m.d.comb += gathered.word_select(c, 16).eq(word & there.replicate(16))
+        return rounded | gathered
+
+    def _select(self, m, platform, walker, advance, go_on, read, following, written):
+        """Reads the operands of SELECT, and returns the lanes that stay.
+
+        The first step of a row leaves stage `read` for the port, while its second step follows, so that the operand comes when
+        that one is in stage `passing`, and lanes are known when it is in stage `value`.
+        """
+        equal, number = Signal(), Signal(8)
+        asks, taken, selected = Signal(), Signal(), Signal(self.n)
+        m.d.comb += asks.eq(go_on & read.valid & read.select & ~read.half)
         with m.If(advance):
-            m.d.sync += [self.write.eq(value.valid), written.eq(given), self.vector.eq(vector)]
-        m.d.sync += [self.port.done.eq(self.write & self.grant & written.last), self.port.done_slot.eq(written.slot)]
-        m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
-        if self.table_lanes:
-            self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written)
-        else:
-            m.d.comb += go_on.eq(advance)
-        return m
+            m.d.sync += self.read.eq(asks)
+        with m.If(asks):
+            # The walker is at the second step.
+            m.d.sync += [written.row.eq(read.row), equal.eq(walker.op.equal), number.eq(walker.op.number)]
+        m.d.sync += taken.eq(self.read & self.grant)
+        for c in range(self.n):
+            instantiate(
+                m,
+                platform,
+                SelectLane,
+                name=f"select_{c}",
+                module="tpu_select_lane",
+                take=taken,
+                operand=self.operand.word_select(c, 16),
+                equal=equal,
+                number=number,
+                release=go_on & ~following.select,
+                keep=selected[c],
+            )
+        return selected
 
     def _find_largest(self, m, platform, go_on, read, value, sums):
         """Drives `value` and `sums`. The rows of a window pass a stage before them; there each is compared with the largest so
-        far. A window of one row has no need of it, and overtakes it while it is empty. Returns that stage, and what `value`
-        becomes."""
+        far. A window of one row has no need of it, and overtakes it while it is empty. Returns that stage, what `value` becomes,
+        and, with SELECT, its vector of numbers: 0 but for the format INDEX."""
         passing = Signal(value.shape())
         row = Signal(32 * self.n, reset_less=True)
         overtakes, chosen, larger = Signal(), Signal(value.shape()), Signal(self.n)
+        may_overtake = passes = read.valid
+        if self._has_select:
+            # A step that asks for an operand ends here; the others of SELECT, and those of INDEX, pass.
+            passes = read.valid & ~(read.select & ~read.half)
+            may_overtake = read.valid & ~read.select & (read.format != Format.INDEX)
         m.d.comb += [
-            overtakes.eq(read.valid & read.first & read.complete & ~passing.valid),
+            overtakes.eq(may_overtake & read.first & read.complete & ~passing.valid),
             chosen.eq(Mux(overtakes, read, passing)),
         ]
         with m.If(go_on):
             m.d.sync += [
                 passing.eq(read),
-                passing.valid.eq(read.valid & ~overtakes),
+                passing.valid.eq(passes & ~overtakes),
                 row.eq(self.sums),
                 value.eq(chosen),
                 value.valid.eq(chosen.valid & chosen.complete),
@@ -218,7 +275,7 @@ class ActivationUnit(wiring.Component):
             instantiate(
                 m,
                 platform,
-                Comparator,
+                lambda: Comparator(strict=self._has_select),
                 name=f"comparator_{c}",
                 module="tpu_comparator",
                 domain=None,
@@ -228,7 +285,33 @@ class ActivationUnit(wiring.Component):
             )
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
                 m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))
-        return passing, chosen
+        indices = self._number(m, platform, go_on, read, passing, overtakes, row, larger) if self._has_select else None
+        return passing, chosen, indices
+
+    def _number(self, m, platform, go_on, read, passing, overtakes, row, larger):
+        """Which row of its window is the largest, for the format INDEX: a vector of numbers, which belongs to stage `value`.
+
+        Its rows all pass the stage `passing`, so `number` is that of the row there, and 0 while nothing is there."""
+        number, relu, indices = Signal(16), Signal(), Signal(16 * self.n)
+        counts = read.valid & (read.format == Format.INDEX)
+        with m.If(go_on):
+            m.d.sync += [number.eq(Mux(counts & ~read.first, number + 1, 0)), relu.eq(counts & (read.function == Function.RELU))]
+        lanes = Signal(self.n)
+        m.d.comb += lanes.eq(self._lanes(passing))
+        for c in range(self.n):
+            instantiate(
+                m,
+                platform,
+                IndexLane,
+                name=f"index_{c}",
+                module="tpu_index_lane",
+                take=go_on & (overtakes | (passing.valid & (passing.first | (larger[c] & lanes[c])))),
+                number=number,
+                value=row.word_select(c, 32),
+                relu=relu & lanes[c],
+                o=indices.word_select(c, 16),
+            )
+        return indices
 
     def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written):
         """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
@@ -285,3 +368,4 @@ class ActivationUnit(wiring.Component):
             with m.State("TAKE"):
                 m.d.comb += [functions.take.eq(1), walker.hold.eq(0)]
                 m.next = "WAIT"
+        return empty

@@ -12,7 +12,10 @@ __all__ = ["RowWalker", "step_layout"]
 def step_layout(activate):
     """A row that is read: whether it is the `first` of its window, and whether it makes the window `complete`, so that a vector
     comes of it; and of this vector the `row` of the unified buffer, whether it is the upper `half` of a binary32 row, and the
-    `last` of its operation."""
+    `last` of its operation.
+
+    A row of SELECT is read twice, too: the first step asks for its operand, which is at `row`, the second one (`half`) gives its
+    vector."""
     return data.StructLayout(
         {
             "valid": 1,
@@ -26,6 +29,7 @@ def step_layout(activate):
             "format": activate["format"].shape,
             "lanes": activate["lanes"].shape,
             "slot": activate["tag"].shape["slot"].shape,
+            **({"select": 1} if "select" in dict(activate) else {}),
         }
     )
 
@@ -34,8 +38,8 @@ class RowWalker(wiring.Component):
     """The address generator of the activation unit. It walks the windows of each operation, and the rows of each window: the
     first row in the cycle in which the operation comes, the next operation without a gap.
 
-    A window is a single row unless the layout has larger ones. The last row of a window is read twice for a result in
-    binary32, once for each half.
+    A window is a single row unless the layout has larger ones. The last row of a window is read twice for a result of two
+    vectors, once for each, and a row of SELECT once for its operand and once for its result.
 
     Parameters
     ----------
@@ -58,13 +62,14 @@ class RowWalker(wiring.Component):
     hold : 1, in
         There is no step in this cycle.
     operand : row of the unified buffer, out
-        With tasks: the row that the step reads.
+        With tasks or SELECT: the row that the step reads.
     word : place in the function table, out
         With tasks: where it goes, counted in vectors.
     """
 
     def __init__(self, *, activate):
-        self._has_windows, self._has_tasks = ("single" in dict(activate), "task" in dict(activate))
+        fields = dict(activate)
+        self._has_windows, self._has_tasks, self._has_select = (name in fields for name in ("single", "task", "select"))
         super().__init__(
             {
                 "i": In(stream.Signature(activate)),
@@ -74,7 +79,8 @@ class RowWalker(wiring.Component):
                 "acc": Out(activate["acc"].shape),
                 "advance": In(1),
                 "hold": In(1),
-                **({"operand": Out(activate["operand"].shape), "word": Out(activate["word"].shape)} if self._has_tasks else {}),
+                **({"operand": Out(activate["operand"].shape)} if "operand" in fields else {}),
+                **({"word": Out(activate["word"].shape)} if self._has_tasks else {}),
             }
         )
 
@@ -95,12 +101,12 @@ class RowWalker(wiring.Component):
             self.there.eq(running | self.i.valid),
             moves.eq(self.advance & ~self.hold),
             self.i.ready.eq(moves & ~running),
-            last_half.eq((op.format == Format.BFLOAT16) | now.half),
+            last_half.eq(self._takes_one_step(op) | now.half),
             self.acc.eq(now.acc),
             self.o.valid.eq(self.there & ~self.hold),
             self.o.half.eq(now.half),
             self.o.last.eq(last),
-            self.o.row.eq(now.row),
+            self.o.row.eq(self._row(op, now)),
             self.o.task.eq(op.task if self._has_tasks else Task.RESULTS),
             *(self.o[name].eq(op[name]) for name in ("function", "format", "lanes")),
             self.o.slot.eq(op.tag.slot),
@@ -108,14 +114,29 @@ class RowWalker(wiring.Component):
         with m.If(moves):
             m.d.sync += [running.eq(self.there & ~last), held.eq(op), register.eq(following)]
             m.d.sync += register.half.eq(self.there & following.half)
-        if self._has_tasks:
-            # These have no windows, and each row one vector.
-            m.d.comb += [
-                *(getattr(self, name).eq(now[name]) for name in ("operand", "word")),
-                *(following[name].eq(now[name] + 1) for name in ("operand", "word")),
-            ]
+        # What these count has no windows, and each row one vector, but for the operands of SELECT.
+        counters = [name for name in ("operand", "word") if name in start]
+        m.d.comb += [
+            *(getattr(self, name).eq(now[name]) for name in counters),
+            *(following[name].eq(now[name] + 1) for name in counters),
+        ]
         (self._walk_windows if self._has_windows else self._walk_rows)(m, now, following, last_half, last)
+        if self._has_select:
+            m.d.comb += self.o.select.eq(op.select)
+            self._walk_operands(m, now, following, last_half)
         return m
+
+    def _takes_one_step(self, op):
+        """Whether the last row of a window is read once."""
+        one_vector = op.format == Format.BFLOAT16
+        return (one_vector | (op.format == Format.INDEX)) & ~op.select if self._has_select else one_vector
+
+    def _row(self, op, now):
+        """Row of the unified buffer that a step reads or writes."""
+        if not self._has_select:
+            return now.row
+        to_second = Mux(op.format == Format.PLANES, op.rows, 1)
+        return Mux(op.select & ~now.half, now.operand, now.row + Mux(now.half & ~op.select, to_second, 0))
 
     def _start(self):
         """Every variable of the walk, and what it begins with."""
@@ -123,6 +144,8 @@ class RowWalker(wiring.Component):
         start = {"acc": op.acc, "row": op.row, "left0": op.rows}
         if self._has_tasks:
             start |= {"operand": op.operand, "word": op.word}
+        if self._has_select:
+            start |= {"operand": op.operand, "outer_operand": op.operand}
         if self._has_windows:
             start |= {
                 "outer": op.acc,
@@ -151,6 +174,8 @@ class RowWalker(wiring.Component):
     def _walk_windows(self, m, now, following, last_half, last):
         """`outer`, `window` and `window_row` are where the present outer row, window, and row of the window begin."""
         op = self.op
+        # With SELECT `row` stays at a result's first vector.
+        second, to_next = (now.row, op.buffer_step) if self._has_select else (now.row + 1, 1)
 
         def count(name):
             m.d.comb += [following[name].eq(now[name] - 1), following[f"last_{name}"].eq(now[name] == 2)]
@@ -175,7 +200,7 @@ class RowWalker(wiring.Component):
             count("down")
             go_to(now.window_row + op.window1_stride, "window_row")
         with m.Elif(~last_half):
-            m.d.comb += [following.half.eq(1), following.row.eq(now.row + 1), following.first.eq(now.first)]
+            m.d.comb += [following.half.eq(1), following.row.eq(second), following.first.eq(now.first)]
         with m.Else():
             begin("across", op.window0)
             begin("down", op.window1)
@@ -183,7 +208,7 @@ class RowWalker(wiring.Component):
             with m.If(~now.last_left0):
                 count("left0")
                 go_to(now.window + op.rows0_stride, "window_row", "window")
-                m.d.comb += following.row.eq(now.row + 1)
+                m.d.comb += following.row.eq(now.row + to_next)
             with m.Else():
                 begin("left0", op.rows)
                 count("left1")
@@ -192,3 +217,10 @@ class RowWalker(wiring.Component):
                     following.row.eq(now.outer_row + op.buffer_stride),
                     following.outer_row.eq(now.outer_row + op.buffer_stride),
                 ]
+
+    def _walk_operands(self, m, now, following, last_half):
+        """`outer_operand` is where the operands of the present outer row begin."""
+        with m.If(~last_half):
+            m.d.comb += following.operand.eq(now.operand)
+        with m.Elif(now.last_left0):
+            m.d.comb += [following[name].eq(now.outer_operand + self.op.operand_stride) for name in ("operand", "outer_operand")]

@@ -1,5 +1,7 @@
 """What operations of the activation unit do, by the golden model: vectors read and written, in order."""
 
+import numpy as np
+
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Task
 
 from ..golden import arithmetic as golden
@@ -39,18 +41,24 @@ def number(rng):
     return canonical(rng.choice((rng.choice(TIES), binary32_bits(rng, 0.3), rng.getrandbits(32))))
 
 
+def operand(rng):
+    """A bfloat16 of the unified buffer: a result, the number of a row, or any bits."""
+    return rng.choice((number(rng) >> 16, number(rng) >> 16, rng.choice((0, 1, 2, 3, 255)), rng.getrandbits(16)))
+
+
 class Model:
     """Accumulators, unified buffer and function table of a core, and what an operation makes of them."""
 
     def __init__(self, rng, config):
         self.n = config.n
         self.sums = [[number(rng) for _ in range(config.n)] for _ in range(config.accumulator_depth)]
-        self.buffer = [[number(rng) >> 16 for _ in range(config.n)] for _ in range(config.unified_buffer_depth)]
+        self.buffer = [[operand(rng) for _ in range(config.n)] for _ in range(config.unified_buffer_depth)]
         self.table = Table(0, 0, 0, [0] * TABLE_WORDS)
 
     def events(self, operation):
         """`(read, row, lanes)` of each vector that an operation reads or writes, in order; lanes are 16 bits."""
-        op = {"rows1": 1, "window0": 1, "window1": 1, "rows0_stride": 1, "task": Task.RESULTS, **operation}
+        op = {"rows1": 1, "window0": 1, "window1": 1, "rows0_stride": 1, "task": Task.RESULTS, "select": 0, **operation}
+        step = op.get("buffer_step", 1 if op["format"] == Format.BFLOAT16 else 2)
         if op["task"] == Task.LOAD_TABLE:
             words = list(self.table.words)
             for index in range(op["rows"]):
@@ -71,16 +79,32 @@ class Model:
                     for w0 in range(op["window0"])
                 ]
                 values = [largest(column) for column in zip(*rows)]
-                row = op["row"] + r1 * op.get("buffer_stride", 0) + r0 * (1 if op["format"] == Format.BFLOAT16 else 2)
+                row = op["row"] + r1 * op.get("buffer_stride", 0) + r0 * step
+                if op["format"] == Format.INDEX:
+                    self.buffer[row] = self.numbers(op, list(zip(*rows)))
+                    yield False, row, self.buffer[row]
+                    continue
+                if op["select"]:
+                    place = op["operand"] + r1 * op["operand_stride"] + r0
+                    yield True, place, self.buffer[place]
+                    values = [value if is_kept(op, x) else 0 for value, x in zip(values, self.buffer[place])]
                 if op["task"] == Task.MULTIPLY:
                     yield True, op["operand"] + r0, self.buffer[op["operand"] + r0]
                     values = [
                         int(golden.multiply(golden.to_bfloat16(value), factor))
                         for value, factor in zip(values, self.buffer[op["operand"] + r0])
                     ]
-                for offset, lanes in enumerate(self.vectors(op, values)):
-                    self.buffer[row + offset] = lanes
-                    yield False, row + offset, lanes
+                for half, lanes in enumerate(self.vectors(op, values)):
+                    place = row + half * (op["rows"] if op["format"] == Format.PLANES else 1)
+                    self.buffer[place] = lanes
+                    yield False, place, lanes
+
+    def numbers(self, op, windows):
+        """Of each lane's window the number of its first largest row, 255 where RELU leaves nothing."""
+        numbers = [window.index(largest(window)) for window in windows]
+        if op["function"] == Function.RELU:
+            numbers = [number if int(golden.relu(largest(window))) else 255 for number, window in zip(numbers, windows)]
+        return [number if c < op["lanes"] else 0 for c, number in enumerate(numbers)]
 
     def softmax_rows(self, op):
         for index in range(op["rows"]):
@@ -104,7 +128,14 @@ class Model:
         if op["format"] == Format.BINARY32:
             halves = [value >> 16 * half & 0xFFFF for value in values for half in (0, 1)]
             return [halves[: self.n], halves[self.n :]]
+        if op["format"] == Format.PLANES:
+            return [[value >> 16 for value in values], [value & 0xFFFF for value in values]]
         return [[int(golden.to_bfloat16(value)) for value in values]]
+
+
+def is_kept(op, x):
+    """Whether SELECT keeps a lane with this operand."""
+    return x & 0xFF == op["number"] if op["equal"] else float(np.uint32(canonical(x << 16)).view(np.float32)) > 0
 
 
 def largest(values):

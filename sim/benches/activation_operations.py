@@ -50,6 +50,8 @@ def idle(config):
         fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0, "window1": 1, "window1_stride": 0, "single": ones()}
     if config.table_lanes:
         fields |= {"task": Task.RESULTS, "operand": 0, "word": 0, "first": 0, "linear_low": 0, "linear_high": 0}
+    if config.training:
+        fields |= {"select": 0, "equal": 0, "number": 0, "operand": 0, "operand_stride": 0, "buffer_step": 1}
     return fields
 
 
@@ -57,62 +59,107 @@ def random_operation(rng, config):
     """One that the decoder would let through: no row outside the memories."""
     op = {**idle(config), "tag": tag(rng, config), "lanes": rng.choice((config.n, rng.randrange(1, config.n + 1)))}
     kind = rng.random()
-    depth, sums = config.unified_buffer_depth, config.accumulator_depth
+    if config.training and rng.random() < 0.3:
+        return op | {"lanes": config.n} | _select(rng, config, op)
     if config.table_lanes and kind < 0.3:
-        rows = rng.choice((1, 2, rng.randrange(1, 6)))
-        if kind < 0.1:
-            op |= {"task": Task.LOAD_TABLE, "word": rng.randrange(TABLE_WORDS // config.n - rows + 1), **table_settings(rng)}
-        else:
-            op |= {"task": Task.MULTIPLY, "acc": rng.randrange(sums - rows + 1), "row": rng.randrange(depth - rows + 1)}
-        op |= {"rows": rows, "operand": rng.randrange(depth - rows + 1)}
-        if rng.random() < 0.3:  # a row depends on the one before
-            op["operand"] = max(0, min(depth - rows, op["row"] - rng.randrange(3)))
-        return op | ({"single": ones(rows)} if config.pooling else {})
+        return op | _task(rng, config, load=kind < 0.1)
 
-    format_ = op["format"] = rng.choice((Format.BFLOAT16, Format.BINARY32))
+    windows = config.pooling and kind < 0.7
+    formats = [Format.BFLOAT16, Format.BINARY32, *([Format.INDEX if windows else Format.PLANES] if config.training else [])]
+    op["format"] = rng.choice(formats)
     op["function"] = rng.choice([function for function in Function if exists(config, function)])
-    wide = 1 if format_ == Format.BFLOAT16 else 2
-    if config.pooling and kind < 0.7:
-        while True:
-            op |= {
-                "rows": rng.choice((1, rng.randrange(1, 6))),
-                "rows1": rng.choice((1, rng.randrange(1, 5))),
-                "window0": rng.choice((1, 2, rng.randrange(1, 5))),
-                "window1": rng.choice((1, 2, rng.randrange(1, 5))),
-            }
-            op |= {
-                name: rng.randrange(6)
-                for name in ("rows0_stride", "rows1_stride", "window0_stride", "window1_stride", "buffer_stride")
-            }
-            last_acc = (op["rows"] - 1) * op["rows0_stride"] + sum(
-                (op[count] - 1) * op[f"{count}_stride"] for count in ("rows1", "window0", "window1")
-            )
-            last_row = (op["rows1"] - 1) * op["buffer_stride"] + op["rows"] * wide - 1
-            if last_acc < sums and last_row < depth:
-                op |= {"acc": rng.randrange(sums - last_acc), "row": rng.randrange(depth - last_row)}
-                return op | {"single": ones(op["rows"], op["rows1"], op["window0"], op["window1"])}
-    if config.softmax and rng.random() < 0.3:
-        rows, tiles, stride = rng.choice((1, 2)), rng.choice((1, 2, 3)), rng.randrange(4)
-        height = rows * wide + rng.randrange(3)
-        return op | {
-            "softmax": 1,
-            "function": Function.NONE,
-            "rows": rows,
-            "rows1": tiles,
-            "rows1_stride": stride,
-            "buffer_stride": height,
-            "acc": rng.randrange(sums - rows - (tiles - 1) * stride + 1),
-            "row": rng.randrange(depth - tiles * height),
-        }
-    rows = op["rows"] = rng.choice((1, 1, 2, rng.randrange(1, sums + 1)))
-    op |= {"row": rng.randrange(depth - rows * wide + 1), "acc": rng.randrange(sums - rows + 1)}
+    if op["function"] == Function.TABLE and op["format"] not in (Format.BFLOAT16, Format.BINARY32):
+        op["function"] = rng.choice((Function.NONE, Function.RELU))
+    if config.training:
+        op["buffer_step"] = 2 if op["format"] == Format.BINARY32 else 1
+    if windows:
+        return op | _windows(rng, config, op)
+    if config.softmax and op["format"] != Format.PLANES and rng.random() < 0.3:
+        return op | _softmax(rng, config, op)
+    rows = rng.choice((1, 1, 2, rng.randrange(1, config.accumulator_depth + 1)))
+    op |= {"rows": rows, "row": rng.randrange(config.unified_buffer_depth - rows * op["format"].height + 1)}
+    op["acc"] = rng.randrange(config.accumulator_depth - rows + 1)
     return op | ({"single": ones(rows)} if config.pooling else {})
+
+
+def _task(rng, config, *, load):
+    """MULTIPLY, or LOAD_TABLE."""
+    depth, rows = config.unified_buffer_depth, rng.choice((1, 2, rng.randrange(1, 6)))
+    if load:
+        op = {"task": Task.LOAD_TABLE, "word": rng.randrange(TABLE_WORDS // config.n - rows + 1), **table_settings(rng)}
+    else:
+        acc = rng.randrange(config.accumulator_depth - rows + 1)
+        op = {"task": Task.MULTIPLY, "acc": acc, "row": rng.randrange(depth - rows + 1)}
+    op |= {"rows": rows, "operand": rng.randrange(depth - rows + 1)}
+    if not load and rng.random() < 0.3:  # a row depends on the one before
+        op["operand"] = max(0, min(depth - rows, op["row"] - rng.randrange(3)))
+    return op | ({"single": ones(rows)} if config.pooling else {})
+
+
+def _loops(rng, config, op, windows):
+    """What POOL and SELECT have in common, but for where they begin: the loops, and with them the last rows that they come to,
+    counted from the first one."""
+    op |= {"rows": rng.choice((1, rng.randrange(1, 6))), "rows1": rng.choice((1, rng.randrange(1, 5)))}
+    op |= {count: rng.choice((1, 2, rng.randrange(1, 5))) if windows else 1 for count in ("window0", "window1")}
+    strides = ("rows0_stride", "rows1_stride", "window0_stride", "window1_stride", "buffer_stride")
+    op |= {name: rng.randrange(6) for name in strides}
+    if config.training and rng.random() < 0.5:
+        op["buffer_step"] = rng.randrange(1, 6)
+    op["single"] = ones(op["rows"], op["rows1"], op["window0"], op["window1"])
+    last_acc = (op["rows"] - 1) * op["rows0_stride"] + sum(
+        (op[count] - 1) * op[f"{count}_stride"] for count in ("rows1", "window0", "window1")
+    )
+    height = op["format"].height
+    last_row = (op["rows1"] - 1) * op["buffer_stride"] + (op["rows"] - 1) * op.get("buffer_step", height) + height - 1
+    return op, last_acc, last_row
+
+
+def _windows(rng, config, op):
+    """POOL."""
+    depth, sums = config.unified_buffer_depth, config.accumulator_depth
+    while True:
+        op, last_acc, last_row = _loops(rng, config, dict(op), True)
+        if last_acc < sums and last_row < depth:
+            return op | {"acc": rng.randrange(sums - last_acc), "row": rng.randrange(depth - last_row)}
+
+
+def _select(rng, config, op):
+    """SELECT."""
+    depth, sums = config.unified_buffer_depth, config.accumulator_depth
+    while True:
+        op, last_acc, last_row = _loops(rng, config, dict(op), False)
+        op["operand_stride"] = rng.randrange(6)
+        last_operand = (op["rows1"] - 1) * op["operand_stride"] + op["rows"] - 1
+        if last_acc < sums and max(last_row, last_operand) < depth:
+            break
+    op |= {"select": 1, "equal": rng.getrandbits(1), "number": rng.choice((0, 1, 2, 255, rng.getrandbits(8)))}
+    op |= {"acc": rng.randrange(sums - last_acc), "row": rng.randrange(depth - last_row)}
+    op["operand"] = rng.randrange(depth - last_operand)
+    if rng.random() < 0.4:  # in its operands' place, or near it
+        op["operand"] = max(0, min(depth - last_operand - 1, op["row"] - rng.randrange(-1, 4)))
+    return op
+
+
+def _softmax(rng, config, op):
+    """SOFTMAX."""
+    rows, tiles, stride = rng.choice((1, 2)), rng.choice((1, 2, 3)), rng.randrange(4)
+    height = rows * op["format"].height + rng.randrange(3)
+    return {
+        "softmax": 1,
+        "function": Function.NONE,
+        "rows": rows,
+        "rows1": tiles,
+        "rows1_stride": stride,
+        "buffer_stride": height,
+        "acc": rng.randrange(config.accumulator_depth - rows - (tiles - 1) * stride + 1),
+        "row": rng.randrange(config.unified_buffer_depth - tiles * height),
+    }
 
 
 def rows_read(op):
     """Rows of the accumulators, one a cycle."""
-    wide = 1 if op["format"] == Format.BFLOAT16 else 2
-    return op["rows"] * op.get("rows1", 1) * (op.get("window0", 1) * op.get("window1", 1) + wide - 1)
+    steps = 2 if op.get("select") else op["format"].height
+    return op["rows"] * op.get("rows1", 1) * (op.get("window0", 1) * op.get("window1", 1) + steps - 1)
 
 
 def interrupted(rng, config):

@@ -21,10 +21,20 @@ def unit(config):
 
 
 def events_of(model, op):
-    """`(read, row, lanes, end)` of an operation, where `end` is None but for the last: its slot, and whether it is a read."""
+    """`(read, row, lanes, select, end)` of an operation, where `end` is None but for the last: its slot."""
     events = list(model.events(op))
-    ends = [None] * (len(events) - 1) + [(op["tag"]["slot"], events[-1][0])]
-    return [(*event, end) for event, end in zip(events, ends)]
+    ends = [None] * (len(events) - 1) + [op["tag"]["slot"]]
+    return [(*event, bool(op.get("select")), end) for event, end in zip(events, ends)]
+
+
+def next_event(ports, due):
+    """Place in `due` of what is asked for. SELECT reads before it writes the vector of the row before, unless that is what it
+    reads."""
+    if ports.get("read") and not due[0][0]:
+        assert len(due) > 1 and due[0][3] and due[1][0] and due[1][3], f"cycle {ports.cycle}: reads before all is written"
+        assert due[0][1] != due[1][1], f"cycle {ports.cycle}: reads row {due[0][1]} before it is written"
+        return 1
+    return 0
 
 
 def check_done(ports, loads, ended):
@@ -41,7 +51,7 @@ def check_done(ports, loads, ended):
 
 def check_vector(ports, expected, buffer):
     """Row, lanes and end of the vector that is written, or read from `buffer`."""
-    is_read, row, lanes, end = expected
+    is_read, row, lanes, _, end = expected
     found = ports.get("read"), ports.get("row"), buffer[row] if is_read else ports.lanes("vector", len(lanes))
     assert found == (is_read, row, lanes), f"cycle {ports.cycle}: {found}, not {(is_read, row, lanes)}"
     return row, lanes, end
@@ -63,7 +73,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
     """
     n, layout = config.n, activate_layout(config)
     buffer = [list(lanes) for lanes in model.buffer]  # the model's is always ahead of it
-    due = []  # (read, row, lanes, slot if it is the operation's last)
+    due = []  # (read, row, lanes, whether it is of SELECT, slot if it is the operation's last)
     offered = read = start = asked = None
     held, written, last, quiet = False, 0, 0, 0
     ended = None  # the slot whose last vector was written a cycle ago
@@ -89,7 +99,8 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         ended = asked = None
         if write or reads:
             assert due and not loads, f"cycle {ports.cycle}: a vector too many"
-            row, lanes, slot = check_vector(ports, due[0], buffer)
+            place = next_event(ports, due)
+            row, lanes, slot = check_vector(ports, due[place], buffer)
             if write and not written and not held and model.quick:
                 assert ports.cycle == start + 3, f"first vector after {ports.cycle - start} cycles"
         else:
@@ -98,14 +109,14 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         quiet = 0 if ports.get("moves") else quiet + 1
         assert quiet < 200, "stuck"
         if (write or reads) and grant:
-            due.pop(0)
+            due.pop(place)
             if write:
                 buffer[row] = lanes
                 written, last = written + 1, ports.cycle
-                ended = slot and slot[0]
+                ended = slot
             else:
                 asked = row
-                loads += [slot[0]] if slot else []
+                loads += [slot] if slot is not None else []
         if ports.get("acc_read"):
             assert (read := ports.get("acc_row")) is None or read < len(model.sums)
         if offered is not None and ports.get("port__op__ready"):
@@ -156,6 +167,17 @@ async def functions(ports, rng, *, rows, **sizes):
         op = {**idle(config), "tag": tag(rng, config), "function": function, "rows": rows}
         op |= {"single": ones(rows)} if config.pooling else {}
         found.append((await operations(ports, rng, config=config, pending=[op], model=model, grants=1, pace=1))[0])
+    return found
+
+
+async def paces(ports, rng, *, programs, **sizes):
+    """Cycles from the first operation to the last vector, of several lists of operations; `programs` says what is not idle."""
+    config, found = Config(**sizes), []
+    model = Model(rng, config)
+    model.quick = False
+    for program in programs:
+        pending = [{**idle(config), "tag": tag(rng, config), **changes} for changes in program]
+        found.append((await operations(ports, rng, config=config, pending=pending, model=model, grants=1, pace=1))[0])
     return found
 
 

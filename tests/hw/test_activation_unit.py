@@ -7,12 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from amaranth_tpu.hw.activation.activation_unit import ActivationLane
+from amaranth_tpu.hw.activation.activation_lane import ActivationLane
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.spec.isa import Function
+from amaranth_tpu.hw.spec.isa import Format, Function
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
-from amaranth_tpu.sim.benches.bench_activation_unit import functions, runs, unit
+from amaranth_tpu.sim.benches.activation_operations import ones
+from amaranth_tpu.sim.benches.bench_activation_unit import functions, paces, runs, unit
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
@@ -65,12 +66,28 @@ def test_lane_with_table():
     values = np.array([canonical(bits) for bits in TIES] + [0x3F80FFFF, 0xC2F7FFFF], dtype=np.uint32)
     for cut in (0, 1):
         constant = {name: [bit] * len(values) for name, bit in (("relu", 0), ("cut", cut), ("keep", 1))}
-        found = stream(ActivationLane(table=True), value=values, **constant)
+        found = stream(ActivationLane(cuts=True), value=values, **constant)
         assert (found["binary32"] == values).all()
         assert (found["rounded"] == (values >> 16 if cut else golden.to_bfloat16(values))).all()
 
 
-FEATURES = [{}, {"pooling": True}, {"table_lanes": 1}, {"softmax": True}, {"table_lanes": 2, "pooling": True, "softmax": True}]
+def test_lane_with_halves():
+    """Upper and lower halves are those of the result."""
+    rng = random.Random(seed())
+    values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
+    inputs = ("relu", "keep", "cut", "low", "wide")
+    relu, keep, cut, low, wide = (np.array([rng.getrandbits(1) for _ in values], dtype=np.uint32) for _ in inputs)
+    low &= cut
+    found = stream(ActivationLane(cuts=True, halves=True), value=values, relu=relu, keep=keep, cut=cut, low=low, wide=wide)
+    expected = np.where(keep, np.where(relu, golden.relu(values), values), 0)
+    halves = np.where(cut, np.where(low, expected & 0xFFFF, expected >> 16), golden.to_bfloat16(expected))
+    assert (found["rounded"] == np.where(wide, 0, halves)).all()
+    assert (np.where(found["stays"], values, 0) == expected).all()
+
+
+ALL = {"table_lanes": 2, "pooling": True, "softmax": True}
+TRAINING = {"pooling": True, "softmax": True, "training": True}
+FEATURES = [{}, {"pooling": True}, {"table_lanes": 1}, {"softmax": True}, ALL, TRAINING, ALL | TRAINING]
 
 
 @pytest.mark.parametrize("n, in_flight", [(2, 4), (4, 16), (8, 32)])
@@ -82,6 +99,7 @@ def test_amaranth(n, in_flight):
 @pytest.mark.parametrize(
     "n, features",
     [
+        (2, TRAINING | {"table_lanes": 1}),
         *((4, features) for features in (*FEATURES[1:], {"table_lanes": 4})),
         *(pytest.param(8, features, marks=pytest.mark.slow) for features in (*FEATURES[1:], {"table_lanes": 8})),
     ],
@@ -99,6 +117,52 @@ def test_pace_of_functions(table_lanes, pooling):
     table, none = simulate(unit(Config(**config)), functions, seed=seed(), rows=20, **config)
     assert none == 3 + 19
     assert table == 11 + 20 * (4 // table_lanes) - 1
+
+
+def select(rows, rows1=1, **changes):
+    """A SELECT whose operands are behind one another from row 100 on."""
+    strides = {"operand_stride": rows, "buffer_stride": rows, "rows1_stride": 1}
+    return {"select": 1, "rows": rows, "rows1": rows1, "operand": 100, "single": ones(rows, rows1), **strides, **changes}
+
+
+def results(rows, **changes):
+    return {"rows": rows, "single": ones(rows), **changes}
+
+
+@pytest.mark.parametrize("table_lanes", [0, 2])
+def test_pace_of_select(table_lanes):
+    """Two cycles a row, the first vector after five, one operation behind the other, whatever follows. An operand that is the
+    result of the row before makes it six cycles. After others, three more."""
+    config = sizes(4) | TRAINING | {"table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
+    cases = [
+        ([select(20)], 5 + 19 * 2),
+        ([select(4, 5)], 5 + 19 * 2),
+        ([select(20, row=100)], 5 + 19 * 2),  # in its operands' place
+        ([select(20, row=99)], 5 + 19 * 2),
+        ([select(20, row=102)], 5 + 19 * 2),
+        ([select(20, row=101)], 5 + 19 * 6),
+        ([select(20), select(4, 5), select(20)], 5 + 59 * 2),
+        ([select(20), results(20)], 5 + 19 * 2 + 20),
+        ([results(20), select(20)], 20 + 3 + 5 + 19 * 2),
+    ]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=[program for program, _ in cases], **config)
+    assert found == [cycles for _, cycles in cases]
+
+
+def test_pace_of_formats():
+    """A vector a cycle; of a window of four rows one every four cycles, and one more for what has two."""
+    config = sizes(4) | TRAINING | {"unified_buffer_depth": 256, "accumulator_depth": 64}
+    windows = {"rows": 3, "rows1": 4, "window0": 2, "window1": 2, "single": ones(3, 4, 2, 2)}
+    cases = [
+        ([results(20, format=Format.PLANES)], 3 + 39),
+        ([results(20, format=Format.BINARY32, buffer_step=2)], 3 + 39),
+        ([windows | {"format": Format.INDEX}], 4 + 47),
+        ([windows | {"format": Format.BINARY32, "buffer_step": 2}], 4 + 59),
+        ([results(12, format=Format.INDEX)], 4 + 11),  # windows of one row: a cycle later than without a number
+        ([results(12)], 3 + 11),
+    ]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=[program for program, _ in cases], **config)
+    assert found == [cycles for _, cycles in cases]
 
 
 @functools.cache

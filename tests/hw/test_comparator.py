@@ -5,6 +5,7 @@ import itertools
 import random
 
 import numpy as np
+import pytest
 
 from amaranth_tpu.hw.arithmetic.comparator import Comparator
 from amaranth_tpu.sim.benches.activation_model import TIES, largest, number
@@ -12,15 +13,18 @@ from amaranth_tpu.sim.rtl.streams import simulate_columns
 from seeds import seed
 
 
-def test_larger():
+@pytest.mark.parametrize("strict", [False, True])
+def test_larger(strict):
     rng = random.Random(seed())
     pairs = [*itertools.product(TIES, repeat=2), *((number(rng), number(rng)) for _ in range(2000))]
-    a, b = np.array([pair for pair in pairs if pair[0] != pair[1]], np.uint32).T
-    found = simulate_columns(Comparator(), a=a, b=b)["o"]
-    assert found.tolist() == [int(largest(pair) == pair[0]) for pair in zip(a.tolist(), b.tolist())]
+    pairs += [(a ^ 1 << rng.randrange(32), a) for a, _ in pairs]
+    a, b = np.array([pair for pair in pairs if strict or pair[0] != pair[1]], np.uint32).T
+    found = simulate_columns(Comparator(strict=strict), a=a, b=b)["o"]
+    assert found.tolist() == [int(pair[0] != pair[1] and largest(pair) == pair[0]) for pair in zip(a.tolist(), b.tolist())]
 
 
-def test_by_hand():
+@pytest.mark.parametrize("strict", [False, True])
+def test_by_hand(strict):
     """In rising order."""
     order = np.array(
         [
@@ -38,5 +42,5 @@ def test_by_hand():
         ],
         np.uint32,
     )
-    a, b = np.array([(x, y) for x, y in itertools.product(range(len(order)), repeat=2) if x != y]).T
-    assert simulate_columns(Comparator(), a=order[a], b=order[b])["o"].tolist() == (a > b).tolist()
+    a, b = np.array([(x, y) for x, y in itertools.product(range(len(order)), repeat=2) if strict or x != y]).T
+    assert simulate_columns(Comparator(strict=strict), a=order[a], b=order[b])["o"].tolist() == (a > b).tolist()

@@ -1,0 +1,52 @@
+"""Which lanes SELECT keeps: a condition on an operand."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arithmetic.float_formats import Bfloat16
+
+__all__ = ["SelectLane"]
+
+
+class SelectLane(wiring.Component):
+    """One lane of SELECT. `keep` says, from the cycle after `take` on, whether the operand that was there then fulfils the
+    condition, and is 1 from the cycle after `release` on; `take` comes before `release`.
+
+    An operand is a bfloat16 of any bits. Above 0 are positive numbers and the infinity, but neither a NaN nor a subnormal, which
+    counts as 0 here as everywhere.
+
+    Members
+    -------
+    take : 1, in
+    operand : 16, in
+        bfloat16, straight from a memory: what is done to it before a register is short.
+    equal : 1, in
+        The condition: that the operand's low byte is `number`; else, that it is above 0.
+    number : 8, in
+    release : 1, in
+    keep : 1, out
+    """
+
+    def __init__(self):
+        super().__init__(
+            {"take": In(1), "operand": In(Bfloat16), "equal": In(1), "number": In(8), "release": In(1), "keep": Out(1)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        x, number = self.operand, Signal(8)
+        # `same`: the fraction is the number's, or 0. Then `if_same` holds, else `if_other`.
+        same, if_same, if_other = (Signal(name=name, reset_less=True) for name in ("same", "if_same", "if_other"))
+        positive = ~x.sign & x.exponent.any()
+        m.d.comb += number.eq(Mux(self.equal, self.number, 0))
+        with m.If(self.take):
+            m.d.sync += [
+                same.eq(x.fraction == number[:7]),
+                if_same.eq(Mux(self.equal, x.exponent[0] == number[7], positive)),
+                if_other.eq(~self.equal & positive & ~x.exponent.all()),
+            ]
+        with m.Elif(self.release):
+            m.d.sync += [same.eq(1), if_same.eq(1), if_other.eq(1)]
+        m.d.comb += self.keep.eq(Mux(same, if_same, if_other))
+        return m

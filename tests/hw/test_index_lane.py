@@ -1,0 +1,45 @@
+# amaranth: UnusedElaboratable=no
+"""A lane of the format INDEX: numbers, and what RELU leaves of a window."""
+
+import random
+
+from amaranth_tpu.hw.activation.index_lane import IndexLane
+from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
+from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.rtl.streams import simulate_columns
+from seeds import seed
+
+
+def test_by_hand():
+    """(sum, number with RELU)"""
+    table = [
+        (0x00000000, 255),
+        (0x80000000, 255),
+        (0x00800000, 7),  # the least number above 0
+        (0x80800000, 255),
+        (0x7F800000, 7),
+        (0xFF800000, 255),
+        (golden.NAN, 7),  # stays a NaN
+    ]
+    for relu in (0, 1):
+        columns = {"take": [1] * len(table), "number": [7] * len(table), "relu": [relu] * len(table)}
+        found = simulate_columns(IndexLane(), value=[value for value, _ in table], **columns)["o"]
+        assert found[1:].tolist() == [expected if relu else 7 for _, expected in table][:-1]
+
+
+def test_index_lane():
+    """The number that was taken last stays, of all 16 bits."""
+    rng = random.Random(seed())
+    cycles = 3000
+    values = [canonical(bits) for bits in TIES] + [number(rng) for _ in range(cycles - len(TIES))]
+    columns = {
+        "take": [rng.random() < 0.5 for _ in range(cycles)],
+        "number": [rng.getrandbits(16) for _ in range(cycles)],
+        "value": values,
+        "relu": [rng.getrandbits(1) for _ in range(cycles)],
+    }
+    found, expected = simulate_columns(IndexLane(), **columns)["o"], None
+    for cycle, (take, count, value, relu) in enumerate(zip(*columns.values())):
+        assert expected is None or found[cycle] == expected
+        if take:
+            expected = 255 if relu and not int(golden.relu(value)) else count
