@@ -1,5 +1,7 @@
 """Optimizers on the golden model: against binary64, by hand, and what a step keeps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,8 @@ from amaranth_tpu.sim.golden.gradients import Sums, upper_half
 from amaranth_tpu.sim.golden.inverse_root import InverseRoot, inverse_root
 from amaranth_tpu.sim.golden.training import bound_graph, images, initial_state, one_hot, step
 from amaranth_tpu.sim.golden.updates import new_slots, update
-from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.ir.functions import RELU
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graphs import random_values
 from trainable_graphs import random_trainable_graph
@@ -178,3 +181,21 @@ def test_dropout_in_a_step(rng):
     assert np.array_equal(both.logits[0], first.logits[0])
     plain = step(graph, initial_state(graph, Sgd()), Sgd(), x[:1], one_hot([0], 3), 0.1)
     assert np.allclose(2 * plain.logits, first.logits, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_dropout_that_doubles_all(rng, pooled):
+    """Is the same as weights behind it of twice the size, to the bit, for logits and for gradients of what is before it."""
+    first = Stage("conv", "c", (Term("x", random_values(rng, (2, 2, 3, 5))),), (4, 4), function=RELU)
+    first = replace(first, pool=Pool((2, 2), (2, 2), (2, 2)) if pooled else None)
+    weights = random_values(rng, (*first.result_size, 5, 4))
+    tensors = {one.name: one for one in (Tensor("x", 3, 5, 5), Tensor("c", 5, *first.result_size), Tensor("y", 4))}
+    mask, x, targets = np.full((6, *first.result_size, 5), 2, bfloat16), random_values(rng, (6, 75)), one_hot(np.arange(6) % 4, 4)
+    results = []
+    for masks, factor in (({0: mask}, 1), ({}, 2)):
+        doubled = (weights.astype(np.float32) * factor).astype(bfloat16)
+        graph = differentiate(Graph("g", tensors, "x", "y", (first, Stage("dense", "y", (Term("c", doubled),)))))
+        results.append(step(graph, initial_state(graph, Sgd()), Sgd(), x, targets, 0.1, masks))
+    one, two = results
+    assert np.array_equal(one.logits, two.logits) and np.array_equal(one.gradients[0], two.gradients[0])
+    assert np.array_equal(one.gradients[1], 2 * two.gradients[1])
