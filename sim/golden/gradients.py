@@ -101,6 +101,12 @@ class Sums:
         """:func:`scaled`."""
         return scaled(start, values, factor)
 
+    def product(self, one, two):
+        """bfloat16 of the products of bfloat16, as MULTIPLY makes them."""
+        return self.rounded(
+            self.scaled(np.full(one.shape, -0.0, np.float32), one, two)
+        )  # -0 keeps the sign of what it is added to
+
     def inverse_root(self, values):
         """:func:`sim.golden.inverse_root.inverse_root`."""
         return inverse_root(values)
@@ -154,7 +160,7 @@ def stage_gradient(stage, gradient, result, index, mask, sums):
     mask : bfloat16 (batch, height, width, channels) or None
     """
     if mask is not None:
-        gradient = sums.rounded(sums.scaled(np.zeros(gradient.shape, np.float32), gradient, mask))
+        gradient = sums.product(gradient, mask)
     if stage.pool:
         return sums.spread(gradient, index, stage.pool, stage.sums_size)
     if stage.function.name == "relu":

@@ -65,7 +65,7 @@ class StepResult:
 def initial_state(graph, optimizer, masters=None):
     """The state before the first step, of a :class:`sim.ir.training.TrainingGraph`; from `masters`, or its own parameters."""
     masters = [one.initial for one in graph.parameters] if masters is None else masters
-    masters = [np.array(one, np.float32) for one in masters]
+    masters = [np.asarray(one, np.float32) + np.float32(0) for one in masters]  # no -0: passes would not keep its sign
     return TrainingState(masters, [new_slots(optimizer, one.shape) for one in masters])
 
 
@@ -118,7 +118,7 @@ def forward(graph, x, masks, sums):
             return tensors, indices, values
         result = sums.rounded(values, rectified)
         if number in masks:
-            result = sums.rounded(sums.scaled(np.zeros(result.shape, np.float32), result, masks[number]))
+            result = sums.product(result, masks[number])
         tensors[stage.output] = result
 
 

@@ -40,19 +40,14 @@ def _sgd(factors, master, slots, gradient, sums):
     return sums.scaled(master, momentum, factors["rate"]), {"momentum": momentum}
 
 
-def _product(one, two, sums):
-    """bfloat16 of the product of two bfloat16, as MULTIPLY makes it."""
-    return sums.rounded(sums.scaled(np.zeros(one.shape, np.float32), one, two))
-
-
 def _adam(factors, master, slots, gradient, sums):
     rounded = sums.rounded(gradient)
-    square = _product(rounded, rounded, sums)
+    square = sums.product(rounded, rounded)
     first = sums.rounded(sums.scaled(gradient, slots["first"], factors["first"]))
     second = sums.scaled(slots["second"], upper_half(slots["second"]), factors["moved"])
     second = sums.scaled(second, square, factors["square"])
     beyond = sums.scaled(np.zeros(second.shape, np.float32), upper_half(second), factors["beyond"])
-    step = _product(_product(first, sums.inverse_root(second), sums), sums.inverse_root(beyond), sums)
+    step = sums.product(sums.product(first, sums.inverse_root(second)), sums.inverse_root(beyond))
     master_next = sums.scaled(master, step, factors["rate"])
     if factors["decay"] is not None:
         master_next = sums.scaled(master_next, upper_half(master), factors["decay"])
