@@ -103,9 +103,8 @@ class Sums:
 
     def product(self, one, two):
         """bfloat16 of the products of bfloat16, as MULTIPLY makes them."""
-        return self.rounded(
-            self.scaled(np.full(one.shape, -0.0, np.float32), one, two)
-        )  # -0 keeps the sign of what it is added to
+        start = np.full(one.shape, -0.0, np.float32)  # to which a product of either sign can be added without a change
+        return self.rounded(self.scaled(start, one, two))
 
     def inverse_root(self, values):
         """:func:`sim.golden.inverse_root.inverse_root`."""

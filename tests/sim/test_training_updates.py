@@ -146,6 +146,17 @@ def test_the_forward_pass_takes_upper_halves(rng):
             assert np.array_equal(image.astype(np.float32).view(np.uint32), cut)
 
 
+def test_masters_are_never_negative_zero(rng):
+    """Passes over diagonal tiles add +0 of other lanes."""
+    graph = differentiate(dense_chain("g", [("a", np.full((3, 2), -0.0).astype(bfloat16), np.float32([-0.0, 1]), "none")]))
+    assert not any(np.signbit(master).any() for master in initial_state(graph, Sgd()).masters)
+
+
+def test_products_keep_their_sign():
+    found = Sums().product(np.array([-0.0, 0.0, -(2.0**-100), 3], bfloat16), np.array([2, -2, 2.0**-100, -0.5], bfloat16))
+    assert np.array_equal(found, np.array([0, 0, 0, -1.5], bfloat16)) and np.signbit(found.astype(float)).tolist() == [1, 1, 1, 1]
+
+
 def test_fresh_parameters(rng):
     graph = differentiate(dense_chain("g", [("a", random_values(rng, (200, 300)), np.ones(300, np.float32), "none")]))
     weights, bias = initialize(graph, 7)
