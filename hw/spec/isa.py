@@ -306,8 +306,8 @@ INSTRUCTIONS = {
         needs="training",
         effect="For r1 < rows1, for r0 < rows0: round(acc[acc + r1*rows1_stride + r0*rows0_stride]) where `condition` holds for "
         "buffer[operand + r1*operand_stride + r0], +0 in the other lanes -> buffer[buffer + r1*buffer_stride + "
-        "r0*buffer_step]. POSITIVE holds for bfloat16 above 0, infinity too, but neither NaN nor what counts as 0. A result may "
-        "go to its own operand's place; to that of another one, what comes is undefined.",
+        "r0*buffer_step], one row after the other. POSITIVE holds for bfloat16 above 0, infinity too, but neither for NaN nor "
+        "for subnormals, which count as 0.",
         fields=(
             Field("condition", 8, 1, "In which lanes a sum is kept (Condition)", codes=tuple(Condition)),
             _rows("Rounds of the inner loop", "rows0"),

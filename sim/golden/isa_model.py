@@ -348,13 +348,26 @@ class Machine:
     ):
         outer, inner = np.arange(rows1)[:, None], np.arange(rows0)
         values = to_bfloat16(self.sums[(acc + outer * rows1_stride + inner * rows0_stride).ravel()])
-        operands = self.buffer[(operand + outer * operand_stride + inner).ravel()]
-        if condition is Condition.POSITIVE:  # a subnormal counts as 0, and a NaN is above nothing
-            kept = (operands >= 0x0080) & (operands <= 0x7F80)
-        else:
-            kept = operands & np.uint16(0xFF) == number
+        operands = (operand + outer * operand_stride + inner).ravel()
         places = (buffer + outer * buffer_stride + (buffer_step or 1) * inner).ravel()
-        self.buffer[places] = np.where(kept, values, np.uint16(0))
+
+        def select(rows):
+            bits = self.buffer[operands[rows]]
+            if condition is Condition.POSITIVE:  # a subnormal counts as 0, and a NaN is above nothing
+                kept = (bits >= 0x0080) & (bits <= 0x7F80)
+            else:
+                kept = bits & np.uint16(0xFF) == number
+            self.buffer[places[rows]] = np.where(kept, values[rows], np.uint16(0))
+
+        # One row after the other is the definition. Where none reads what an earlier one writes, all may go at once.
+        order = np.arange(rows0 * rows1)
+        written = np.full(len(self.buffer), len(order))
+        np.minimum.at(written, places, order)
+        if (written[operands] >= order).all():
+            select(order)
+        else:
+            for row in order:
+                select([row])
 
     @_effect(Opcode.LOAD_TABLE)
     def _load_table(self, linear_low, linear_high, rows, first, buffer, word):

@@ -189,12 +189,17 @@ def test_select(rng, condition, step):
     assert (m.buffer == expected).all()
 
 
-def test_select_in_place(rng):
-    m = filled(rng, [(Opcode.SELECT, dict(rows0=4, rows0_stride=1, rows1=1, acc=2, operand=9, buffer=9)), HALT])
-    m.buffer[9:13] = rng.normal(size=(4, N)).astype(golden.bfloat16).view(np.uint16)
-    expected = np.where(m.buffer[9:13] >> 15, 0, golden.to_bfloat16(m.sums[2:6]))
+@pytest.mark.parametrize("shift", [-2, -1, 0, 1, 2])
+def test_select_row_by_row(rng, shift):
+    """A row may be the operand of a later one, or its own."""
+    m = filled(rng, [(Opcode.SELECT, dict(rows0=5, rows0_stride=1, rows1=1, acc=2, operand=9, buffer=9 + shift)), HALT])
+    m.buffer[9:14] = rng.normal(size=(5, N)).astype(golden.bfloat16).view(np.uint16)
+    expected, sums = m.buffer.copy(), golden.to_bfloat16(m.sums)
+    for row in range(5):
+        operands = expected[9 + row].view(golden.bfloat16)
+        expected[9 + shift + row] = np.where(operands > 0, sums[2 + row], 0)
     m.run()
-    assert (m.buffer[9:13] == expected).all()
+    assert (m.buffer == expected).all()
 
 
 SELECT, POOL = dict(rows0=1, rows1=1), least_fields(Opcode.POOL)

@@ -5,7 +5,18 @@ import functools
 import numpy as np
 
 from amaranth_tpu.hw.spec.instruction import Unit
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Half, Opcode, Region, exists, space_depth
+from amaranth_tpu.hw.spec.isa import (
+    INSTRUCTIONS,
+    TABLE_WORDS,
+    Condition,
+    Format,
+    Function,
+    Opcode,
+    Region,
+    exists,
+    records,
+    space_depth,
+)
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from core_runs import MEMORY, Host, image_of, op, run, same
@@ -85,6 +96,9 @@ def revelation(config):
     ]
 
 
+#: Fields that say what is done, and not where or how often.
+_KINDS = ("format", "function", "condition")
+
 #: How often instructions of the activation unit come, but for the usual 3.
 _RESULT_WEIGHTS = {Opcode.ACTIVATE: 6, Opcode.POOL: 4, Opcode.LOAD_TABLE: 1}
 
@@ -94,6 +108,7 @@ class Hazards:
 
     def __init__(self, rng, config):
         self.rng, self.config, self.tiles, self.program = rng, config, 0, []
+        self.records = records(config)
         self.functions = [function for function in Function if exists(config, function)]
         self.has_table = not config.table_lanes
 
@@ -118,10 +133,9 @@ class Hazards:
         self.program.append(op(Opcode.LOAD, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
 
     def load_bias(self):
-        fields = self.host(Region.SCRATCH if self.chance(0.6) else Region.INPUT, 4 * self.config.n, self.config.bias_depth)
-        if self.config.training:
-            fields["half"] = list(Half)[self.below(len(Half))]
-        self.program.append(op(Opcode.LOAD_BIAS, **fields, bias=self.rows(self.config.bias_depth, fields["rows"])))
+        n, depth, half = self.config.n, self.config.bias_depth, self.below(3) if self.config.training else 0
+        fields = self.host(Region.SCRATCH if self.chance(0.6) else Region.INPUT, 2 * n if half else 4 * n, depth)
+        self.program.append(op(Opcode.LOAD_BIAS, **fields, half=half, bias=self.rows(depth, fields["rows"])))
 
     def load_weights(self, tiles=None):
         n = self.config.n
@@ -130,7 +144,7 @@ class Hazards:
         region = Region.SCRATCH if self.chance(0.6) else Region.INPUT
         while tiles is None or tiles > 0:
             fields = self.host(region, 2 * n * n, min(3, tiles or 3))
-            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields))
+            self.program.append(op(Opcode.LOAD_WEIGHTS, **fields, transpose=self.below(2) if self.config.training else 0))
             self.tiles += fields["rows"]
             if tiles is None:
                 return
@@ -171,9 +185,9 @@ class Hazards:
         f["buffer"] = self.below(config.unified_buffer_depth - buffer)
         f["acc"] = self.rows(config.accumulator_depth, acc)
         biases = f["tiles0"]
-        if config.training and biases + f["rows0"] * f["rows1"] - 1 <= config.bias_depth and self.chance(0.6):
-            f["bias_rows"] = 1
-            biases += f["rows0"] * f["rows1"] - 1
+        if config.training and biases + f["rows0"] * f["rows1"] - 1 <= config.bias_depth:
+            f["bias_rows"] = self.below(2)
+            biases += (f["rows0"] * f["rows1"] - 1) * f["bias_rows"]
         f["bias"] = self.rows(config.bias_depth, biases)
         if not f["keep"]:
             needed = f["tiles0"] * f["tiles1"]
@@ -182,34 +196,61 @@ class Hazards:
             self.tiles -= needed
         self.program.append(op(Opcode.MATMUL, **f))
 
-    def result(self, opcode):
-        """An instruction of the activation unit with bfloat16 results, drawn from its record; none if it does not fit."""
-        config, record = self.config, INSTRUCTIONS[opcode]
-        fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in ("format", "function")}
+    def draw(self, opcode, **given):
+        """Fields of an instruction of the activation unit with bfloat16 results, drawn but for those `given`; None if it does not
+        fit."""
+        config, record = self.config, self.records[opcode]
+        fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in _KINDS}
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
-        fields |= {name: self.below(5) for name in fields if name.endswith("_stride")}
+        fields |= {name: self.below(5) for name in fields if name.endswith(("_stride", "_step"))}
         usual = {"lanes": 1 + self.below(config.n), "first": 110 + self.below(20)}
-        fields |= {name: value for name, value in usual.items() if name in fields}
+        fields |= {name: value for name, value in usual.items() if name in fields} | given
         for span in record.spans:
             places = space_depth(config, span.space) - span.length({"format": Format.BFLOAT16, **fields}) + 1
-            if places < 1:
-                return
-            fields[span.base] = self.below(places) * (config.n if span.space == "table" else 1)
-        if "function" in record.widths:
+            if places <= given.get(span.base, 0):
+                return None
+            if span.base not in given:
+                fields[span.base] = self.below(places) * (config.n if span.space == "table" else 1)
+        if "function" in record.widths and "function" not in given:
             fields["function"] = self.functions[self.below(len(self.functions))]
-        self.program.append(op(opcode, **fields))
+        return fields
 
-    def activate_binary32(self):
+    def result(self, opcode):
+        """An instruction of the activation unit with bfloat16 results; none if it does not fit."""
+        fields = self.draw(opcode)
+        if fields:
+            self.program.append(op(opcode, **fields))
+
+    def select_by_index(self):
+        """Indices of maxima are no numbers to go on with: what they select is found, then they are overwritten."""
+        function = Function.RELU if self.chance(0.5) else Function.NONE
+        pool = self.draw(Opcode.POOL, format=Format.INDEX, function=function, buffer_step=self.below(2))
+        if not pool:
+            return
+        number = 255 if self.chance(0.1) else self.below(pool["window0"] * pool["window1"])
+        operands = dict(operand=pool["buffer"], operand_stride=pool["buffer_stride"], rows0=pool["rows0"], rows1=pool["rows1"])
+        select = self.draw(Opcode.SELECT, condition=Condition.EQUAL, number=number, **operands)
+        if select:
+            rows = pool["rows0"] + (pool["rows1"] - 1) * pool["buffer_stride"]
+            self.program += [
+                op(Opcode.POOL, **pool),
+                op(Opcode.SELECT, **select),
+                op(Opcode.LOAD, region=Region.INPUT, rows=rows, buffer=pool["buffer"]),
+            ]
+
+    def activate_in_two(self):
         """Halves of binary32 are no numbers to go on with: they are stored and overwritten at once."""
         config = self.config
         rows = 1 + self.below(2)
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
         offset = self.below((Case.sizes["OUTPUT"] - 4 * config.n * rows) // config.bus_bytes) * config.bus_bytes
+        planes = config.training and self.chance(0.5)
+        function = Function.RELU if self.chance(0.5) else Function.NONE
         self.program += [
             op(
                 Opcode.ACTIVATE,
-                function=self.functions[self.below(len(self.functions))],
-                format=Format.BINARY32,
+                function=function if planes else self.functions[self.below(len(self.functions))],
+                format=Format.PLANES if planes else Format.BINARY32,
                 rows=rows,
                 lanes=1 + self.below(config.n),
                 acc=self.rows(config.accumulator_depth, rows),
@@ -225,10 +266,13 @@ class Hazards:
     def make(self, length):
         self.tiles, self.program = 0, [*([] if self.has_table else whole_table(self.config)), *initialisation(self.config)]
         self.has_table, length = True, length + len(self.program) - len(initialisation(self.config))
-        kinds = [self.load, self.load_bias, self.load_weights, self.store, self.matmul, self.activate_binary32, self.sync]
+        kinds = [self.load, self.load_bias, self.load_weights, self.store, self.matmul, self.activate_in_two, self.sync]
         weights = [4, 2, 2, 4, 7, 2, 0.3]
-        for opcode, record in INSTRUCTIONS.items():
-            if record.unit is Unit.ACTIVATE and exists(self.config, opcode):
+        if self.config.training:
+            kinds.append(self.select_by_index)
+            weights.append(2)
+        for opcode, record in self.records.items():
+            if record.unit is Unit.ACTIVATE:
                 kinds.append(functools.partial(self.result, opcode))
                 weights.append(_RESULT_WEIGHTS.get(opcode, 3))
         weights = np.array(weights)
@@ -239,11 +283,8 @@ class Hazards:
         return self.program + revelation(self.config)
 
 
-def check_hazards(
-    rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000, hazards=Hazards
-):
-    """Random programs on the core against the instruction-level model; `hazards` makes them."""
-    host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), hazards(rng, config)
+def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000):
+    host, machine, hazards = Host(rng, MEMORY if programs < 20 else 1 << 20), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(length), timeout=timeout) for _ in range(programs)]
     values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)
     assert len(np.unique(values)) > len(values) / 20, "too many equal results for a test"

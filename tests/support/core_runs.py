@@ -17,7 +17,7 @@ from seeds import seed
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
 SMALL = Config(**TINY)
 #: With everything that is optional.
-FULL = Config(**TINY | {"pooling": True, "table_lanes": 2, "softmax": True})
+FULL = Config(**TINY | {"pooling": True, "table_lanes": 2, "softmax": True, "training": True, "bias_depth": 16})
 SIZES = [
     dict(cell_stages=1, in_flight=4),
     dict(cell_stages=8, bus_width=32),
@@ -29,6 +29,8 @@ SIZES = [
     dict(n=2, pooling=True, table_lanes=2, bus_width=32),
     dict(n=8, softmax=True, cell_stages=8),
     dict(n=2, softmax=True, pooling=True, bus_width=32),
+    dict(n=2, softmax=True, pooling=True, training=True, bias_depth=16, weight_fifo_depth=2),
+    dict(softmax=True, pooling=True, training=True, bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
 ]
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
 MEMORY = 1 << 18
