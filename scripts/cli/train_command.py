@@ -11,7 +11,7 @@ from amaranth_tpu.sim.data.printable import printable
 
 from ..show.curve import check_curve, draw_curve
 from ..show.terminal import spinner
-from ..show.training import epoch_line, show_training, training_bar
+from ..show.training import TrainingBar, epoch_line, show_training
 from .command_line import RunFailed, console, show_line, usable_file, usable_folder
 from .train_options import TrainOptions
 
@@ -42,9 +42,12 @@ def train(**options):
 
     with spinner(console, "reading the model and the samples"):
         job = make_job(options)
+    if options.steps_to_compare != 0:
+        with spinner(console, "compiling a step for the core"):
+            job.compare()
     _go_on(job, options)
-    with training_bar(console) as show:
-        _listen(job, show, options)
+    with TrainingBar(console) as bar:
+        _listen(job, bar, options)
         job.run()
     failure = job.run.failure
     figures = job.figures() | _results(job, options, failure) | {"seconds": time.perf_counter() - started}
@@ -80,21 +83,21 @@ def _go_on(job, options):
     job.open_log()
 
 
-def _listen(job, show, options):
+def _listen(job, bar, options):
     """Moves the bar on with each step, and says a line after each epoch."""
-    training, measured = job.training, job.data.measured[1]
+    training = job.training
 
-    def on_step(batch, score):
+    def on_step(batch):
         done = batch.number + 1
-        loss = training.losses[batch.epoch, :done].mean()
-        accuracy = training.right[batch.epoch, :done].sum() / (done * training.plan.batch)
-        show(batch.epoch + 1, training.plan.epochs, done, training.steps, loss, accuracy)
+        bar.step(batch.epoch + 1, training.plan.epochs, done, training.steps, training.score_so_far(batch.epoch, done))
 
     def on_epoch(figures):
         if not options.as_json:
-            show_line(epoch_line(figures, training.plan.epochs, measured))
+            show_line(epoch_line(figures, training.plan.epochs, job.data.measured[1]))
 
     job.run.on_step, job.run.on_epoch = on_step, on_epoch
+    if job.run.comparison:
+        job.run.comparison.on_run, job.run.comparison.on_progress = bar.core, bar.core_step
 
 
 def _results(job, options, failure):

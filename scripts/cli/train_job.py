@@ -7,6 +7,8 @@ import typer
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.backward.step_program import StepProgram
 from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
@@ -17,6 +19,8 @@ from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from amaranth_tpu.sim.trainer.checkpoints import CheckpointFolder
+from amaranth_tpu.sim.trainer.comparison import Comparison
+from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.loop import Run
 from amaranth_tpu.sim.trainer.resuming import restore
@@ -47,6 +51,8 @@ class TrainJob:
     data : TrainData
     run : Run
     writer : ModelWriter or None
+    program : sim.backward.step_program.StepProgram or None
+        What steps on the core run.
     """
 
     options: TrainOptions
@@ -55,6 +61,7 @@ class TrainJob:
     data: TrainData
     run: Run
     writer: ModelWriter | None
+    program: StepProgram | None = None
     resumed_at: int | None = None
 
     @property
@@ -74,11 +81,35 @@ class TrainJob:
         if self.options.log:
             self.run.log = EventLog(self.options.log, self.training.step_number)
 
+    def compare(self):
+        """Has the first steps from here run on the core too. Raises CompileError."""
+        options, training = self.options, self.training
+        config = options.core.config("training")
+        self.program = compile_step(training.network, training.plan.optimizer, config, training.plan.batch)
+        memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
+        runner = StepRunner(self.program, options.simulator.value, memory)
+        self.run.comparison = Comparison(training.network, runner, options.steps_to_compare, runner.together)
+
     def write_model(self, path):
         """Writes what has been learnt; whether in the form of the model that was read. Raises ModelError or DataError."""
         model, own = self.writer.model(self.training.learnt)
         write_file(path, model.SerializeToString(deterministic=True))
         return own
+
+    def core_figures(self):
+        """What `--json` prints of the steps on the core."""
+        comparison = self.run.comparison
+        if comparison is None:
+            return {"rtl_steps": 0, "mismatched_bits": None, "cycles_per_step": None, "utilisation": None, "stalls": None}
+        program, simulator = self.program, self.options.simulator
+        estimated = None if simulator.has_time else program.predicted_cycles
+        return {
+            "n": program.config.n,
+            "simulator": simulator.value,
+            **comparison.figures(program.useful_macs, program.config.n**2),
+            "estimated_cycles": estimated,
+            "pause_seed": self.options.seed if self.options.pauses else None,
+        }
 
     def figures(self):
         """What `--json` prints of the run."""
@@ -107,11 +138,12 @@ class TrainJob:
             "stopped_early": position.epoch < plan.epochs and training.done,
             "accuracy": accuracy,
             "accuracy_of": of,
+            **self.core_figures(),
         }
 
     def _accuracy(self):
         """Of what has been learnt, on samples that it was not chosen by where there are such; and what these are."""
-        if not self.training.done:
+        if not self.training.done or self.run.failure:
             return None, None
         for samples, name in ((self.data.test, "test"), (self.data.validation, "validation")):
             if samples:
@@ -127,6 +159,8 @@ def make_job(options):
     sim.ir.errors.ModelError, sim.data.digits.DataError, typer.BadParameter
         One line.
     """
+    if options.steps_to_compare != 0:
+        options.core.config("training")  # a core that can't be made is refused before the model is read
     graph = load_network(SHIPPED.get(options.model) or Path(options.model))
     network = differentiate(graph)
     writer = ModelWriter(network.graph, network.parameters) if options.output else None

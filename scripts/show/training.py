@@ -1,7 +1,5 @@
 """What `tpu train` shows on a terminal."""
 
-import contextlib
-
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,32 +13,49 @@ from rich.progress import (
 from .terminal import plain, show_cycles
 from .terminal_tables import figure_table, print_table
 
-__all__ = ["epoch_line", "show_training", "training_bar"]
+__all__ = ["TrainingBar", "epoch_line", "show_training"]
 
 
-@contextlib.contextmanager
-def training_bar(console):
-    """A line that moves on with each step. Yields a function to call with `(epoch, epochs, step, steps, loss, accuracy)`, where
-    loss and accuracy are means over the epoch so far."""
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("training", total=None, figures="")
+class TrainingBar:
+    """A line on a terminal that moves on with each step; for `with`."""
 
-        def show(epoch, epochs, step, steps, loss, accuracy):
-            figures = f"loss {loss:.4f}, accuracy {accuracy:.2%}"
-            progress.update(task, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
+    def __init__(self, console):
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._steps = self._bar.add_task("training", total=None, figures="")
+        self._core = self._bar.add_task("", total=None, figures="", visible=False)
 
-        yield show
+    def __enter__(self):
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_):
+        self._bar.stop()
+
+    def step(self, epoch, epochs, step, steps, score):
+        """A step of an epoch is done, both from 1; the score is of the epoch so far."""
+        figures = f"loss {score.loss:.4f}, accuracy {score.accuracy:.2%}"
+        self._bar.update(self._steps, completed=step, total=steps, description=f"epoch {epoch} of {epochs}", figures=figures)
+        self._bar.update(self._core, visible=False)
+
+    def core(self, first, last):
+        """The core begins with the steps from the first to the last, from 1."""
+        text = f"steps {first:,} to {last:,} on the core"
+        self._bar.reset(self._core, total=last - first + 1, description=text, visible=True)
+
+    def core_step(self, done, total):
+        """So many of them are done."""
+        self._bar.update(self._core, completed=done, total=total)
 
 
 def epoch_line(figures, epochs, measured):

@@ -5,15 +5,13 @@ have digits: what then stands in the network's weights says which value of the f
 layouts or orders is needed, and where a weight is made of several values (a folded BatchNormalization) the digits make no sense.
 """
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from ..frontend.load import load_network
+from ..frontend.reader import read_model
 from ..ir.errors import ModelError
 
 __all__ = ["FileWeights", "find_weights"]
@@ -74,14 +72,6 @@ def parameter_values(graph, parameters):
     return [stage.bias if one.term is None else stage.terms[one.term].weights for one, stage in zip(parameters, stages)]
 
 
-def read_model(model):
-    """The :class:`sim.ir.graph.Graph` of a model in memory. Raises ModelError."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        path.write_bytes(model.SerializeToString())
-        return load_network(path)
-
-
 def find_weights(path, parameters):
     """The :class:`FileWeights` of a file, or None if its initializers are not the parameters one to one.
 
@@ -107,7 +97,7 @@ def find_weights(path, parameters):
     while unit < total:
         tags = 1 + np.arange(total) // unit % _BASE
         try:
-            found = parameter_values(read_model(_with(model, arrays, tags.astype(np.float64))), parameters)
+            found = parameter_values(read_model(_with(model, arrays, tags.astype(np.float64)), path), parameters)
         except (ModelError, IndexError):
             return None
         for place, digits in zip(numbers, found):

@@ -1,10 +1,13 @@
 """ONNX files of a network with other weights than those it was read with."""
 
+from pathlib import Path
+
 from ..data.samples import random_samples
+from ..frontend.reader import read_model
 from ..golden.network import run_network
 from ..ir.errors import ModelError
 from .plain import plain_model
-from .sources import find_weights, parameter_values, read_model
+from .sources import find_weights, parameter_values
 
 __all__ = ["ModelWriter"]
 
@@ -30,8 +33,8 @@ class ModelWriter:
     """
 
     def __init__(self, graph, parameters):
-        self._parameters = tuple(parameters)
-        self._weights = find_weights(graph.origin.path, parameters) if graph.origin else None
+        self._parameters, self._path = tuple(parameters), graph.origin.path if graph.origin else Path("model.onnx")
+        self._weights = find_weights(self._path, parameters) if graph.origin else None
         self.model(graph)
 
     def model(self, graph):
@@ -40,7 +43,7 @@ class ModelWriter:
         if self._weights is not None and (model := self._own_model(graph)) is not None:
             return model, True
         model = plain_model(graph)
-        again, samples = read_model(model), random_samples(graph, _SAMPLES, seed=1).rows
+        again, samples = read_model(model, self._path), random_samples(graph, _SAMPLES, seed=1).rows
         if not _same_bits(run_network(again, samples.reshape(_SAMPLES, *again.input_shape)), run_network(graph, samples)):
             raise ModelError(f"{graph.name}: can't be written as an ONNX model of Conv, MaxPool and Relu that has the same bits")
         return model, False
@@ -50,7 +53,7 @@ class ModelWriter:
         values = parameter_values(graph, self._parameters)
         model = self._weights.filled(values)
         try:
-            again = parameter_values(read_model(model), self._parameters)
+            again = parameter_values(read_model(model, self._path), self._parameters)
         except (ModelError, IndexError):
             return None
         return model if all(map(_same_bits, again, values)) else None

@@ -33,7 +33,7 @@ from .registry import LINEAR, ONNX, OPERATORS, operators_of
 from .values import FLOATS, INTEGERS, LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, show, whole
 from .views import Relayout, everything
 
-__all__ = ["read_network"]
+__all__ = ["read_model", "read_network"]
 
 NO_BATCH = 0
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
@@ -49,6 +49,11 @@ def read_network(path, keep_softmax=False):
         model = onnx.ModelProto.FromString(content)
     except DecodeError:
         raise ModelError(f"{printable(path)}: not an ONNX model, or a damaged or truncated one; export it again") from None
+    return read_model(model, path, keep_softmax)
+
+
+def read_model(model, path, keep_softmax=False):
+    """The same of an `onnx.ModelProto` in memory; `path` is its name in messages, and the place of its other files."""
     try:
         if not model.HasField("graph") or not model.graph.node:
             raise ModelError("no graph in it: not an ONNX model, or a truncated one; export it again")

@@ -41,6 +41,7 @@ class CheckpointFolder:
         self.path = Path(folder) / FILE
 
     def exists(self):
+        """Whether there is one."""
         return self.path.exists()
 
     def write(self, facts, progress, tensors):
@@ -113,6 +114,8 @@ class CheckpointFolder:
     def _parts(self):
         """`(header's strings, tensors)`."""
         try:
+            if not self.path.is_file():  # a device may have no end
+                raise self.error("is no file; name another folder")
             content = self.path.read_bytes()
         except OSError as error:
             raise self.error(error.strerror or str(error)) from None

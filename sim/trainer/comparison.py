@@ -8,8 +8,6 @@ from amaranth_tpu.hw.spec.registers import STALLS
 
 __all__ = ["CoreSteps", "Comparison", "differing_bits"]
 
-_TOGETHER = 10  # steps of one run of the simulator
-
 
 @dataclass(frozen=True, eq=False)
 class CoreSteps:
@@ -48,16 +46,24 @@ class Comparison:
     Parameters
     ----------
     network : sim.ir.training.TrainingGraph
-    run : function of a TrainingState and a list of :class:`sim.trainer.training.Batch`
-        Does these steps from this state on, and returns :class:`CoreSteps`.
+    run : function of a TrainingState, a list of :class:`sim.trainer.training.Batch`, and a function or None
+        Does these steps from this state on, and returns :class:`CoreSteps`. The function is told how many are done, of how many.
     most : int or None
         How many steps; None: all.
+    together : int
+        Steps of a run.
+
+    Members
+    -------
     on_run : function of the numbers of the first and the last step, from 1, or None
         Told before each run.
+    on_progress : function or None
+        Handed to `run`.
     """
 
-    def __init__(self, network, run, most, on_run=None):
-        self._network, self._run, self._most, self._on_run = network, run, most, on_run
+    def __init__(self, network, run, most, together=10):
+        self._network, self._run, self._most, self._together = network, run, most, together
+        self.on_run = self.on_progress = None
         self._before, self._waiting, self._after, self._logits = None, [], None, []
         self.steps = self.mismatched_bits = self.values = 0
         self.counters, self.protocol_errors, self.fault, self.where = [], None, None, None
@@ -87,16 +93,16 @@ class Comparison:
         self._waiting.append(batch)
         self._logits.append(logits)
         self._after = after
-        if len(self._waiting) >= _TOGETHER or self.complete:
+        if len(self._waiting) >= self._together or self.complete:
             self.finish()
 
     def finish(self):
         """Runs and compares the steps that wait for it."""
         if not self._waiting:
             return
-        if self._on_run:
-            self._on_run(self.steps + 1, self.steps + len(self._waiting))
-        found = self._run(self._before, self._waiting)
+        if self.on_run:
+            self.on_run(self.steps + 1, self.steps + len(self._waiting))
+        found = self._run(self._before, self._waiting, self.on_progress)
         self.counters += found.counters
         if found.protocol_errors is not None:
             self.protocol_errors = (self.protocol_errors or 0) + found.protocol_errors

@@ -1,5 +1,6 @@
 """Logs of training for TensorBoard: event files by tensorboardX, without its thread, so that errors are seen at once."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -27,7 +28,7 @@ class EventLog:
 
     def __init__(self, folder, first):
         try:
-            from tensorboardX import event_file_writer, summary
+            from tensorboardX import record_writer, summary
             from tensorboardX.proto import event_pb2
         except ImportError as error:
             raise DataError(
@@ -38,21 +39,23 @@ class EventLog:
         self._folder = Path(folder)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = event_file_writer.EventsWriter(str(self._folder / "events"), f".{os.getpid()}")
-            session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._file.write_event(event_pb2.Event(wall_time=time.time(), step=first, session_log=session))
-            self._file.flush()
+            name = f"events.out.tfevents.{time.time():.0f}.{os.getpid()}"  # TensorBoard looks for "tfevents"
+            self._file = record_writer.RecordWriter(str(self._folder / name))
         except OSError as error:
             raise self._failed(error) from None
+        self._write(file_version="brain.Event:2")
+        self._write(step=first, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def add(self, step, **values):
         """Numbers by name, at a step."""
         for name, value in values.items():
-            summary = self._scalar(name.replace("_", " "), value)
-            try:
-                self._file.write_event(self._events.Event(wall_time=time.time(), step=step, summary=summary))
-            except OSError as error:
-                raise self._failed(error) from None
+            self._write(step=step, summary=self._scalar(name, value))
+
+    def _write(self, **event):
+        try:
+            self._file.write(self._events.Event(wall_time=time.time(), **event).SerializeToString())
+        except OSError as error:
+            raise self._failed(error) from None
 
     def flush(self):
         """Puts what was added on the disk."""
@@ -60,6 +63,11 @@ class EventLog:
             self._file.flush()
         except OSError as error:
             raise self._failed(error) from None
+
+    def close(self):
+        """Ends the file; what was not put on the disk before may be lost."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _failed(self, error):
         return DataError(f"{printable(self._folder)}: {error.strerror or error}")

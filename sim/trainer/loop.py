@@ -29,7 +29,7 @@ class Run:
         Gets the first steps, until it has enough.
     log : EventLog or None
         Gets loss, accuracy and rate of each step, and each epoch's figures.
-    on_step : function of a Batch and its Score, or None
+    on_step : function of a Batch, or None
     on_epoch : function of EpochFigures, or None
     """
 
@@ -68,6 +68,9 @@ class Run:
             if self.checkpoints and self.training.step_number:
                 save(self.training, self.checkpoints)
             raise
+        finally:
+            if self.log:
+                self.log.close()
 
     def _step(self):
         """Whether it was an epoch's last one."""
@@ -80,7 +83,7 @@ class Run:
         if self.log:
             self.log.add(number, loss=score.loss, accuracy=score.accuracy, rate=batch.rate)
         if self.on_step:
-            self.on_step(batch, score)
+            self.on_step(batch)
         ended = training.position.epoch > batch.epoch
         if ended:
             figures = training.position.history[-1]

@@ -17,16 +17,16 @@ _FIGURES = tuple(one.name for one in fields(EpochFigures))
 def facts_of(training):
     """{name: text or number} of what decides a run's bits."""
     plan = training.plan
-    whole = f", {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
+    over = f" over {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
     return {
         "network": _digest(training.network),
         "data": training.samples.digest(),
         "optimizer": repr(plan.optimizer),
-        "rate": plan.rate,
-        "schedule": plan.schedule.text + whole,
         "batch": plan.batch,
+        "rate": plan.rate,
         "seed": plan.seed,
         "dropout": plan.dropout.share,
+        "schedule": plan.schedule.text + over,
     }
 
 

@@ -221,13 +221,12 @@ class Training:
         score = self._score(bound_graph(self.network, position.state), self.measured) if self.measured else None
         if score and not np.isfinite(score.loss):
             raise self._diverged(batch)
-        now = time.perf_counter()
-        number = batch.epoch + 1
+        now, number, before = time.perf_counter(), batch.epoch + 1, self.score_so_far(batch.epoch, self.steps)
         figures = EpochFigures(
             epoch=number,
             rate=batch.rate,
-            loss=float(self.losses[batch.epoch].mean()),
-            training_accuracy=float(self.right[batch.epoch].sum() / (self.steps * self.plan.batch)),
+            loss=before.loss,
+            training_accuracy=before.accuracy,
             measured_loss=score and score.loss,
             accuracy=score and score.accuracy,
             seconds=now - self._started,
@@ -237,6 +236,11 @@ class Training:
         if self.plan.patience and (best is None or score.loss < best.loss):
             best = Best(number, score.loss, position.state.masters)
         return replace(position, epoch=number, number=0, history=(*position.history, figures), best=best)
+
+    def score_so_far(self, epoch, steps):
+        """The :class:`Score` of the first steps of an epoch, each before its update."""
+        losses, right = self.losses[epoch, :steps], self.right[epoch, :steps]
+        return Score(float(losses.mean()), int(right.sum()), steps * self.plan.batch)
 
     def score(self, samples):
         """The :class:`Score` of what has been learnt, by the golden model."""

@@ -8,7 +8,6 @@ import sys
 import tracemalloc
 import zipfile
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -17,7 +16,6 @@ from onnx import TensorProto
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.registers import STALLS
-from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli.run_command import run as run_command
 from amaranth_tpu.sim.data.array_files import read_array, write_array
 from amaranth_tpu.sim.data.digits import DataError
@@ -31,23 +29,6 @@ from onnx_models import Builder, reference, weights
 from seeds import seed
 
 SMALL = ("--preset", "tiny")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs the command in this process, which stays as it was: status, standard output and error."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["tpu", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            tpu.main()
-        said = capsys.readouterr()
-        return SimpleNamespace(status=ended.value.code or 0, out=said.out, err=said.err)
-
-    return call
 
 
 @pytest.fixture(scope="module")

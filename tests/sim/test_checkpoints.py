@@ -107,7 +107,9 @@ def test_numbers_that_are_not_finite(tmp_path, tensors, name, value):
 def test_there_is_none(tmp_path):
     folder = CheckpointFolder(tmp_path)
     assert not folder.exists()
-    refused(folder, "No such file")
+    refused(folder, "is no file")
+    folder.path.symlink_to("/dev/zero")
+    refused(folder, "is no file")
 
 
 @pytest.mark.parametrize("place", ["write", "fsync", "replace"])

