@@ -14,7 +14,8 @@ ORDER = """
     scripts/cli scripts/publish
     scripts/show
     sim/benches sim/proofs
-    sim/host sim/check sim/bundle
+    sim/trainer
+    sim/host sim/check sim/bundle sim/export
     sim/backward
     sim/compiler sim/frontend sim/models
     sim/fusion
