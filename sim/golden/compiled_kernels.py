@@ -34,6 +34,7 @@ _NAN = np.uint32(0x7FC00000).view(np.float32)
 
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
 _fused = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+_inlined = numba.njit(error_model="numpy", inline="always")  # as if written in the function that calls it
 
 
 @numba.njit(error_model="numpy")
@@ -82,7 +83,7 @@ def range_of_floats(bits):
     return least, negative
 
 
-@_fused
+@_inlined
 def _eight(c, a, v):
     """Adds `a[k] * v[k]` to c, k from 0 to 7."""
     a0, a1, a2, a3, a4, a5, a6, a7 = a
@@ -91,7 +92,7 @@ def _eight(c, a, v):
         c[j] = (((half + a4 * v[4, j]) + a5 * v[5, j]) + a6 * v[6, j]) + a7 * v[7, j]
 
 
-@_fused
+@_inlined
 def _one(c, a, v):
     for j in range(c.size):
         c[j] = c[j] + a * v[j]
@@ -109,7 +110,7 @@ def _eight_checked(c, a, v):
         _one_checked(c, a[k], v[k])
 
 
-@_compiled
+@_fused
 def convolve(values, weights, sums, exact, first, last):
     """Adds to sums (batch, height, width, outputs), of samples `first` to `last`, a convolution of stride 1 with weights (kernel
     height, kernel width * channels, outputs) over values (batch, at least height, at least width, channels)."""
@@ -117,28 +118,29 @@ def convolve(values, weights, sums, exact, first, last):
     channels, (down, run) = values.shape[3], weights.shape[:2]
     for b in range(first, last):
         for y in range(height):
-            for x in range(width):
-                c = sums[b, y, x]
-                for ky in range(down):
-                    row = values[b, y + ky].reshape(-1)[x * channels : x * channels + run]
-                    k = 0
-                    while k + 8 <= run:
-                        a = row[k], row[k + 1], row[k + 2], row[k + 3], row[k + 4], row[k + 5], row[k + 6], row[k + 7]
-                        v = weights[ky, k : k + 8]
+            for ky in range(down):
+                row = values[b, y + ky].reshape(-1)
+                k = 0
+                while k + 8 <= run:
+                    v = weights[ky, k : k + 8]
+                    for x in range(width):
+                        of = row[x * channels + k :]
+                        a = of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7]
                         if exact:
-                            _eight(c, a, v)
+                            _eight(sums[b, y, x], a, v)
                         else:
-                            _eight_checked(c, a, v)
-                        k += 8
-                    while k < run:
+                            _eight_checked(sums[b, y, x], a, v)
+                    k += 8
+                while k < run:
+                    for x in range(width):
                         if exact:
-                            _one(c, row[k], weights[ky, k])
+                            _one(sums[b, y, x], row[x * channels + k], weights[ky, k])
                         else:
-                            _one_checked(c, row[k], weights[ky, k])
-                        k += 1
+                            _one_checked(sums[b, y, x], row[x * channels + k], weights[ky, k])
+                    k += 1
 
 
-@_compiled
+@_fused
 def correlate(values, gradient, total, exact, ky, first, last):
     """Adds to rows `first` to `last` of total (kernel width * channels, outputs) the sum over (sample, y, x) of what a term of
     stride 1 reads there, at row `ky` of its kernel, times the gradient (batch, height, width, outputs)."""

@@ -36,6 +36,16 @@ def _bits(values):
     return np.ascontiguousarray(values).view(np.uint16)
 
 
+def _padded(values, copy=False):
+    """Float32 values whose last axis is a whole number of lanes, of which the last are +0; maybe the same, unless `copy`."""
+    outputs = values.shape[-1]
+    if outputs % _LANES == 0:
+        return values.copy() if copy else values
+    result = np.zeros((*values.shape[:-1], -outputs % _LANES + outputs), np.float32)
+    result[..., :outputs] = values
+    return result
+
+
 class _CompiledSums(Sums):
     def __init__(self, threads):
         from . import compiled_kernels  # numba is slow to import
@@ -65,11 +75,12 @@ class _CompiledSums(Sums):
         large = high + high_weights - 254 + 2 > 127
         return not (small or large)
 
-    def _widened(self, values, height, width, top=0, left=0):
-        """float32 (batch, height, width, channels), with the values at (top, left) and +0 around."""
-        batch, rows, columns, channels = values.shape
-        make = np.empty if (rows, columns) == (height, width) else np.zeros
-        result, bits = make((batch, height, width, channels), np.float32), _bits(values)
+    def _widened(self, values, size=None, top=0, left=0):
+        """float32 (batch, *size, channels), with the values at (top, left) and +0 around; None: nothing around."""
+        batch, *have, channels = values.shape
+        size = size or have
+        make = np.empty if size == have else np.zeros
+        result, bits = make((batch, *size, channels), np.float32), _bits(values)
         self._shared(lambda *part: self._kernels.widen(bits, result, top, left, *part), batch, result.size)
         return result
 
@@ -80,13 +91,13 @@ class _CompiledSums(Sums):
             return None
         batch, height, width, channels = values.shape
         if size == (1, 1) and term.kernel == (height, width) and term.padding == (0, 0):
-            return self._widened(values.reshape(batch, 1, 1, -1), 1, 1), 1, 1
+            return self._widened(values.reshape(batch, 1, 1, -1)), 1, 1
         if term.stride == term.dilation == (1, 1) and min(term.padding) >= 0 and term.kernel[1] * channels >= _RUN:
             need = [count + kernel - 1 for count, kernel in zip(size, term.kernel)]
             cut = values[:, : max(0, need[0] - term.padding[0]), : max(0, need[1] - term.padding[1])]
-            return self._widened(cut, *need, *term.padding), *term.kernel
+            return self._widened(cut, need, *term.padding), *term.kernel
         seen = patches(values, term, size).reshape(batch, *size, -1)
-        return self._widened(seen, *size), 1, 1
+        return self._widened(seen), 1, 1
 
     def _meets_once(self, sums, values, term):
         """Whether each position of the sums reads a source of one position at one place of a larger kernel, and zeros elsewhere,
@@ -110,12 +121,8 @@ class _CompiledSums(Sums):
         operands, down, across = found
         exact = self._exact(values, term.weights, sums)
         outputs = sums.shape[3]
-        wide = -outputs % _LANES + outputs
-        weights = np.zeros((term.weights[..., 0].size, wide), np.float32)
-        weights[:, :outputs] = self._widened(term.weights.reshape(1, 1, -1, outputs), 1, len(weights))[0, 0]
-        weights = weights.reshape(down, -1, wide)
-        result = np.zeros((*sums.shape[:3], wide), np.float32)
-        result[..., :outputs] = sums
+        weights = _padded(self._widened(term.weights.reshape(1, down, -1, outputs))[0])
+        result = _padded(sums, copy=True)
         if not exact:
             self._kernels.flush(result.reshape(-1))
         work = sums.size * weights[..., 0].size
@@ -131,9 +138,8 @@ class _CompiledSums(Sums):
         operands, down, across = found
         exact = self._exact(values, gradient, np.zeros(1, np.float32))
         outputs = gradient.shape[3]
-        wide = -outputs % _LANES + outputs
-        factors = np.zeros((*gradient.shape[:3], wide), np.float32)
-        factors[..., :outputs] = self._widened(gradient, *gradient.shape[1:3])
+        factors = _padded(self._widened(gradient))
+        wide = factors.shape[3]
         if down == across == 1 and operands.shape[1:3] == gradient.shape[1:3]:  # one long row of positions
             operands, factors = operands.reshape(1, 1, -1, operands.shape[3]), factors.reshape(1, 1, -1, wide)
         rows = across * operands.shape[3]

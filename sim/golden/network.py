@@ -61,7 +61,7 @@ def add_term(sums, values, term):
 def first_sums(stage, batch):
     """What sums of a stage start from: its bias, or +0."""
     start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
-    return np.array(np.broadcast_to(start, (batch, *stage.size, stage.channels)))
+    return np.broadcast_to(start, (batch, *stage.size, stage.channels)).copy()
 
 
 def _sums(stage, tensors):
