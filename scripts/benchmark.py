@@ -194,6 +194,56 @@ def networks(
     )
 
 
+#: Rows of the table `training`: (network, epochs, batch, steps on the core, other options).
+_TRAINED = (
+    ("default", 5, 64, 200, ""),
+    ("default", 5, 128, 20, ""),
+    ("a", 1, 64, 5, ""),
+    ("a", 10, 64, 0, ""),
+    ("b", 1, 64, 1, ""),
+    ("c", 5, 64, 5, ""),
+    ("a", 10, 1024, 0, "--optimizer adam --dropout 0.5"),
+)
+
+
+def train_command(network, epochs, batch, steps, options, data):
+    """The words of `tpu` that make a row of the table `training`."""
+    where = ["--data", str(data.resolve())] if data else []
+    sizes = ["--epochs", str(epochs), "--batch", str(batch), "--rtl-steps", str(steps)]
+    return ["train", "--model", network, *where, *sizes, *options.split()]
+
+
+@app.command()
+def training(
+    data: Annotated[Path, typer.Option(help="Folder with MNIST as IDX files.")],
+    names: Annotated[str, typer.Option(help="Which networks.")] = "default,a,b,c",
+    as_json: Json = False,
+    write: Write = False,
+):
+    """Accuracy of networks trained from fresh weights, and cycles of a step, by `tpu train`."""
+    figures, rows = [], []
+    jobs = [job for job in _TRAINED if job[0] in names.split(",")]
+    for job in track(jobs, "training", console=Console(stderr=True), transient=True):
+        network, epochs, batch, steps, options = job
+        figure = _tpu(*train_command(*job, data))
+        figures.append(figure)
+        timed = steps and [f"{figure['cycles_per_step']:,.0f}", f"{figure['utilisation']:.1%}", figure["mismatched_bits"]]
+        rows.append(
+            [
+                network,
+                f"`{options}`" if options else "",
+                epochs,
+                batch,
+                f"{figure['epochs'][-1]['loss']:.4f}",
+                f"{figure['accuracy']:.2%}",
+                steps,
+                *(timed or ["", "", ""]),
+            ]
+        )
+    head = ["network", "options", "epochs", "batch", "loss", "accuracy", "steps on the core"]
+    _publish("training", [*head, "cycles a step", "utilisation", "bits different"], rows, figures, as_json, write)
+
+
 @app.command()
 def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches of 128.")] = 4, as_json: Json = False):
     """Cycles per second under cocotb and in a bare C++ loop, in turns, on the same verilated model and job; not in the README."""

@@ -3,18 +3,22 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+import onnx
 import typer
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.step_program import StepProgram
+from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
+from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
@@ -162,6 +166,7 @@ def make_job(options):
     if options.steps_to_compare != 0:
         options.core.config("training")  # a core that can't be made is refused before the model is read
     graph = load_network(SHIPPED.get(options.model) or Path(options.model))
+    _refuse_training_info(graph)
     network = differentiate(graph)
     writer = ModelWriter(network.graph, network.parameters) if options.output else None
     data = choose_train_data(graph, options)
@@ -180,6 +185,12 @@ def make_job(options):
     )
 
 
+def _refuse_training_info(graph):
+    """Refuses a file that says by ONNX' own operators how it is trained: that would be another training than this."""
+    if onnx.load(graph.origin.path, load_external_data=False).training_info:
+        raise ModelError(f"{printable(graph.origin.path)}: has training_info, which is not read; export the model without it")
+
+
 def _plan(graph, options):
     if options.optimizer is OptimizerKind.SGD:
         momentum = _MOMENTUM if options.momentum is None else options.momentum
@@ -189,6 +200,13 @@ def _plan(graph, options):
     rate = _RATES[options.optimizer][is_convolutional(graph)] if options.rate is None else options.rate
     if not 0 < rate < float("inf"):
         raise typer.BadParameter(f"--rate must be a number above 0, not {rate:g}")
+    with np.errstate(over="ignore"):
+        factors = {name: float(factor) for name, factor in optimizer.factors(rate, options.batch, 1).items()}
+    if not all(map(np.isfinite, factors.values())) or not factors["rate"]:
+        raise typer.BadParameter(
+            f"--rate {rate:g} or --weight-decay {options.weight_decay:g} is no number that bfloat16 has, at batches of "
+            f"{options.batch}; give another one"
+        )
     return Plan(
         optimizer=optimizer,
         rate=rate,

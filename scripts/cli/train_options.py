@@ -100,7 +100,9 @@ class TrainOptions:
             help="Share of the samples to train on that is held out, to measure each epoch with instead of the test samples.",
         ),
     ] = 0.0
-    epochs: Annotated[int, typer.Option(min=1, rich_help_panel=_STEPS, help="Times that all samples are gone through.")] = 5
+    epochs: Annotated[
+        int, typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, help="How often all samples are gone through.")
+    ] = 5
     batch: Annotated[
         int, typer.Option(min=1, rich_help_panel=_STEPS, help="Samples of a step; what does not fill one is left out.")
     ] = 64
@@ -145,6 +147,7 @@ class TrainOptions:
         int,
         typer.Option(
             min=0,
+            max=(1 << 31) - 1,
             rich_help_panel=_STEPS,
             help="Of fresh weights, of the order of samples, of what is held out, of dropout, and of the bus's pauses.",
         ),

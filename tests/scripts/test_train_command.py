@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import onnx
 import pytest
 from safetensors import safe_open
 
@@ -253,6 +254,9 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--schedule", "cosine"), "'cosine' is no schedule"),
         ((*data, "--rate", -1), "--rate must be a number above 0"),
         ((*data, "--rate", "nan"), "--rate must be a number above 0"),
+        ((*data, "--rate", 1e300), "no number that bfloat16 has"),
+        ((*data, "--rate", 1e-60), "no number that bfloat16 has"),
+        ((*data, "--weight-decay", 1e60), "no number that bfloat16 has"),
         ((*data, "--batch", 301), "do not fill a batch of 301"),
         ((*data, "--validation", 0.001), "leaves one of both parts empty"),
         (("--input", data[1]), "has no labels"),
@@ -283,6 +287,10 @@ def test_models_that_can_not_be_trained(command, data, tmp_path, rng):
     model = write_dense_model(tmp_path / "n.onnx", rng, last="Tanh")
     refused(command("train", "--model", model, *data), "node 'second'", "tanh can't be trained")
     refused(command("train", "--model", tmp_path / "none.onnx", *data), "none.onnx")
+    described = onnx.load(write_dense_model(tmp_path / "o.onnx", rng))
+    described.training_info.add()
+    onnx.save(described, tmp_path / "o.onnx")
+    refused(command("train", "--model", tmp_path / "o.onnx", *data), "o.onnx: has training_info")
 
 
 @pytest.mark.parametrize("package, option", [("tensorboardX", "--log"), ("matplotlib", "--curve")])
