@@ -1,14 +1,6 @@
 """What `tpu train` shows on a terminal."""
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from .terminal import plain, show_cycles
 from .terminal_tables import figure_table, print_table
@@ -23,10 +15,9 @@ class TrainingBar:
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
             transient=True,

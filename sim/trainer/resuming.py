@@ -20,7 +20,7 @@ def facts_of(training):
     over = f" over {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
     return {
         "network": _digest(training.network),
-        "data": training.samples.digest(),
+        "data": training.samples.digest,
         "optimizer": repr(plan.optimizer),
         "batch": plan.batch,
         "rate": plan.rate,

@@ -1,5 +1,6 @@
 """Samples with their right answers, as training takes them, and what a network makes of them."""
 
+import functools
 import hashlib
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ class LabelledSamples:
         """Those with these numbers, in their order."""
         return LabelledSamples(self.rows[numbers], self.labels[numbers])
 
+    @functools.cached_property
     def digest(self):
         """A text that other samples, or these in another order, do not have."""
         digest = hashlib.sha256(str(self.rows.shape).encode())

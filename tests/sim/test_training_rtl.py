@@ -1,0 +1,62 @@
+"""Training steps on the RTL: the golden model's bits in every parameter, momentum and logit, whatever the bus does."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.trainer.comparison import Comparison
+from amaranth_tpu.sim.trainer.core_steps import StepRunner
+from amaranth_tpu.sim.trainer.loop import Run
+from training_runs import CLASSES, new_training
+
+STEPS = 3
+
+
+def compared(rng, n, simulator, memory, together=None):
+    """A :class:`Comparison` of the first steps, which is over."""
+    training = new_training(rng, count=8 * STEPS, epochs=1)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=n), training.plan.batch)
+    runner = StepRunner(program, simulator, memory)
+    comparison = Comparison(training.network, runner, None, together or runner.together)
+    Run(training=training, comparison=comparison)()
+    assert comparison.failure is None and comparison.steps == STEPS, comparison.failure
+    values = 10 * 8 + 8 + 8 * CLASSES + CLASSES
+    assert comparison.values == STEPS * 8 * CLASSES + -(-STEPS // (together or STEPS)) * 2 * values
+    return program, comparison
+
+
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_on_the_instruction_level_model(rng, n):
+    """Steps one by one, from the golden state each time, or together, from each other's."""
+    for together in (1, 3):
+        compared(rng, n, "model", {}, together)
+
+
+def test_what_is_compared(rng):
+    """A parameter, a momentum or a logit that the core has wrong is seen."""
+    training = new_training(rng, count=8)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4), 8)
+    runner, before = StepRunner(program, "model"), training.position.state
+    batch = training.next_batch()
+    _, logits = training.step(batch)
+    found = runner(before, [batch])
+    for array in (*found.state.masters, *(slots["momentum"] for slots in found.state.slots), *found.logits):
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        kept, flat[0] = flat[0], flat[0] ^ 1
+        array[...] = flat.view(array.dtype).reshape(array.shape)
+        comparison = Comparison(training.network, lambda *_: found, 1)
+        comparison.add(before, batch, training.position.state, logits)
+        assert comparison.mismatched_bits == 1
+        flat[0] = kept
+        array[...] = flat.view(array.dtype).reshape(array.shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+@pytest.mark.parametrize("n", [4, 8])
+def test_on_the_rtl(rng, seed, n, simulator):
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    program, comparison = compared(rng, n, simulator, memory)
+    figures = comparison.figures(program.useful_macs, n * n)
+    assert figures["protocol_errors"] == 0 and figures["cycles"] == figures["busy"] + sum(figures["stalls"].values())
