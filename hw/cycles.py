@@ -99,5 +99,5 @@ def cycle_texts(config):
         ),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + _PRODUCT_WAIT} a vector", "with it"),
         Opcode.LOAD_TABLE: (f"n + {_ENTRIES_WAIT} a vector", "with it"),
-        Opcode.SELECT: ("2 a row", "4 cycles later"),
+        Opcode.SELECT: ("2 a row", "5 cycles later"),
     }

@@ -13,7 +13,7 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.spec.instruction import INSTRUCTION_WIDTH
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Fault, Format, Function, Region
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, Fault, Format, Function, Half, Region
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
@@ -35,7 +35,8 @@ BOARDS_GUIDE = DATASHEET.parent / "boards" / "README.md"
 
 _FAULT_TEXTS = {
     Fault.NONE: "no fault",
-    Fault.ILLEGAL: "an opcode or a function that the core does not have, a reserved bit that is set, `lanes` of 0 or above n",
+    Fault.ILLEGAL: "an opcode or a code that the core or the instruction does not have, codes that do not go together, a "
+    "reserved bit that is set, `lanes` of 0 or above n",
     Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a `word` "
     "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
     Fault.LENGTH: "a count of 0",
@@ -78,14 +79,22 @@ def codes():
     """Codes of functions, formats, regions and faults."""
     return "\n\n".join(
         [
-            markdown_table(["function", "code"], [[f.name, f.value] for f in Function]),
-            markdown_table(["format", "code"], [[f.name, f.value] for f in Format]),
+            _codes_of("function", Function),
+            _codes_of("format", Format),
+            _codes_of("half", Half),
+            _codes_of("condition", Condition),
             markdown_table(
                 ["region", "code", "STORE"], [[r.name, r.value, "yes" if REGION_WRITABLE[r] else "no"] for r in Region]
             ),
             markdown_table(["fault", "code", "cause"], [[f.name, f.value, _FAULT_TEXTS[f]] for f in Fault]),
         ]
     )
+
+
+def _codes_of(name, codes):
+    """A table of what a field of this name may hold."""
+    users = {code: [op.name for op, record in INSTRUCTIONS.items() if code in record.codes_of(name)] for code in codes}
+    return markdown_table([name, "code", "of"], [[code.name, code.value, ", ".join(users[code])] for code in codes])
 
 
 def presets():

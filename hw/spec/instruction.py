@@ -167,6 +167,10 @@ class Instruction:
         """Field to its bits."""
         return {field.name: field.width for field in self.fields}
 
+    def codes_of(self, name):
+        """What a field may hold; nothing if it is not there."""
+        return next((field.codes for field in self.fields if field.name == name), ())
+
     @property
     def counts(self):
         """Names of the fields that must not be 0."""

@@ -17,17 +17,34 @@ def enough(config):
     return config.n * (config.latency + 1) + 40
 
 
-def check_silence(rng, program, silence, latency):
+#: A tile takes longer through the transposer and into the array than a row through the array.
+FLAT = Config(**TINY | {"pooling": True, "softmax": True, "training": True}, cell_stages=1)
+
+
+def check_silence(rng, program, silence, latency, config=DEEP):
     """A run of `program` is silent for so many cycles, and no more: the least `timeout` is one more."""
-    host, machine = Host(rng), Machine(DEEP)
+    host, machine = Host(rng), Machine(config)
     cases = [Case(rng, host, machine, program, timeout=timeout) for timeout in (silence, silence + 1)]
-    result = run(DEEP, host, [case.run for case in cases], memory={"latency": latency})
+    result = run(config, host, [case.run for case in cases], memory={"latency": latency})
     assert [one["fault"] and one["fault"][0] for one in result["runs"]] == ["TIMEOUT", None]
 
 
 def test_way_of_a_row(rng):
     row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
     check_silence(rng, [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.lead, 1)
+
+
+def test_way_of_a_tile(rng):
+    """The rows before keep the bus busy until all is dispatched."""
+    program = [
+        *initialisation(FLAT),
+        op(Opcode.SYNC),
+        op(Opcode.LOAD, region=Region.INPUT, rows=24),
+        op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+        op(Opcode.MATMUL, start=1, rows0=1, rows1=1, tiles0=1, tiles1=1, buffer=28),
+        op(Opcode.HALT),
+    ]
+    check_silence(rng, program, 2 * FLAT.n + 5, 1, FLAT)
 
 
 def test_line_of_sync(rng):

@@ -6,7 +6,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.cycles import row_cycles
-from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Format, Function, Half, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
 from amaranth_tpu.scripts.datasheet import DATASHEET, FILES, SECTIONS
 from amaranth_tpu.scripts.publish.worked_example import CONFIG
@@ -67,6 +67,7 @@ def test_example_on_the_core(rng):
 _ROWS = [
     (Opcode.LOAD, {"region": Region.INPUT}, {}),
     (Opcode.LOAD_BIAS, {"region": Region.INPUT}, {}),
+    (Opcode.LOAD_BIAS, {"region": Region.INPUT, "half": Half.LOWER}, {"half": True}),
     (Opcode.STORE, {"region": Region.OUTPUT}, {}),
     *(
         (
@@ -96,6 +97,22 @@ _ROWS = [
         for function in (Function.RELU, Function.TABLE)
         for across in (2, 5)
     ),
+    (Opcode.ACTIVATE, {"lanes": 4, "format": Format.PLANES}, {"wide": True}),
+    (
+        Opcode.POOL,
+        {
+            "lanes": 4,
+            "format": Format.INDEX,
+            "function": Function.RELU,
+            "rows0_stride": 1,
+            "rows1": 1,
+            "window0": 3,
+            "window0_stride": 1,
+            "window1": 1,
+        },
+        {"window": 3},
+    ),
+    (Opcode.SELECT, {"rows1": 1, "rows0_stride": 1, "operand": 64}, {}),
     (Opcode.MULTIPLY, {"lanes": 4, "operand": 64}, {}),
     (Opcode.LOAD_TABLE, {}, {}),
 ]
@@ -105,12 +122,12 @@ _ROWS = [
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_cycles(rng, lanes):
     """Eight rows more take eight times what the table says of a row, on the core."""
-    config = Config(n=4, table_lanes=lanes, unified_buffer_depth=256, accumulator_depth=256)
+    config = Config(n=4, table_lanes=lanes, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)
     host, runs = Host(rng, 1 << 20), []
     places = {name: host.place(bytes(4096)) for name in ("INPUT", "OUTPUT")}
     for opcode, fields, _ in _ROWS:
         for rows in (4, 12):
-            count = "rows0" if opcode is Opcode.POOL else "rows"
+            count = "rows0" if opcode in (Opcode.POOL, Opcode.SELECT) else "rows"
             image = image_of(config, [op(opcode, **fields, **{count: rows}), op(Opcode.HALT)])
             runs.append({"regions": {**places, "MODEL": host.place(image)}})
     cycles = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 4})["runs"]]
