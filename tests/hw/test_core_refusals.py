@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Opcode, Region, decode, encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Half, Opcode, Region, decode, encode, records
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, Hazards, initialisation, least_fields
 from core_runs import FULL, SMALL, TINY, Host, op, run, same
@@ -98,6 +98,41 @@ def edges(config):
     )
 
 
+def training_edges(config):
+    """The same of what needs training; of other cores, all are refused."""
+    n, depths = config.n, {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
+    yield Opcode.LOAD_WEIGHTS, {**GOOD[Opcode.LOAD_WEIGHTS], "transpose": 1}
+    bias = GOOD[Opcode.LOAD_BIAS]
+    yield from ((Opcode.LOAD_BIAS, {**bias, "half": half}) for half in range(4))
+    last = Case.sizes["SCRATCH"] - bias["rows"] * 2 * n
+    for offset in (last, last + config.bus_bytes):
+        yield Opcode.LOAD_BIAS, {**bias, "half": Half.UPPER, "offset": offset}
+    matmul = {**GOOD[Opcode.MATMUL], "bias_rows": 1, "rows1": 2, "tiles0": 2}
+    for start in (0, 1):
+        last = max(0, depths["bias"] - matmul["rows0"] * 2 - 1)
+        yield from ((Opcode.MATMUL, {**matmul, "start": start, "bias": place}) for place in (last, last + 1, 0xFFFF))
+    yield Opcode.MATMUL, {**matmul, "start": 0, "rows1": depths["bias"], "rows0": 1, "tiles0": 1}
+    for opcode, format_ in ((Opcode.ACTIVATE, Format.PLANES), (Opcode.POOL, Format.INDEX)):
+        good = {**GOOD[opcode], "format": format_}
+        rows = 2 * format_.height
+        yield from ((opcode, {**good, "function": function}) for function in Function)
+        yield from ((opcode, {**good, "buffer": place}) for place in (depths["buffer"] - rows, depths["buffer"] - rows + 1))
+        yield opcode, {**good, "format": 5 - format_.value}
+    for format_ in (Format.PLANES, Format.INDEX):
+        yield Opcode.SOFTMAX, {**GOOD[Opcode.SOFTMAX], "format": format_}
+    for opcode, format_ in ((Opcode.SELECT, None), (Opcode.POOL, Format.BFLOAT16), (Opcode.POOL, Format.BINARY32)):
+        good = {**GOOD[opcode], **({"format": format_} if format_ else {}), "rows0": 3, "rows0_stride": 0}
+        last = (depths["buffer"] - (format_.height if format_ else 1)) // 2
+        yield from ((opcode, {**good, "buffer_step": step}) for step in (1, 2, last, last + 1, 0xFFFF))
+        yield opcode, {**good, "rows0": 1, "buffer_step": 0xFFFF}
+    select, last = GOOD[Opcode.SELECT], depths["buffer"] - 2
+    for stride in ("operand_stride", "buffer_stride"):
+        yield from ((Opcode.SELECT, {**select, "rows1": 2, stride: place}) for place in (last, last + 1, 0xFFFF))
+    for name, last in (("rows1_stride", depths["acc"] - 2), ("rows0_stride", depths["acc"] - 1)):
+        yield from ((Opcode.SELECT, {**select, "rows1": 2, name: place}) for place in (last, last + 1, 0xFFFF))
+    yield Opcode.SELECT, {**select, **dict.fromkeys(list(select) + ["operand_stride", "buffer_stride", "buffer_step"], 0xFFFF)}
+
+
 def random_word(rng):
     """A word of any bits, or one that differs little from a good one."""
     if rng.random() < 0.15:
@@ -155,16 +190,17 @@ def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
     return cases
 
 
-def reserved_bits(opcode):
+def reserved_bits(config, opcode):
     """Those that must be zero."""
-    return [bit for bit in range(256) if INSTRUCTIONS[opcode].reserved >> bit & 1]
+    record = records(config).get(opcode, INSTRUCTIONS[opcode])
+    return [bit for bit in range(256) if record.reserved >> bit & 1]
 
 
 @pytest.mark.parametrize("config", [pytest.param(SMALL, marks=pytest.mark.slow), FULL], ids=["small", "full"])
 def test_every_edge(rng, config):
-    words = [encode(opcode, **fields) for opcode, fields in edges(config)]
+    words = [encode(opcode, **fields) for opcode, fields in [*edges(config), *training_edges(config)]]
     for opcode in GOOD:
-        reserved = reserved_bits(opcode)
+        reserved = reserved_bits(config, opcode)
         words += [encode(opcode, **GOOD[opcode]) | 1 << int(bit) for bit in {reserved[0], reserved[-1], rng.choice(reserved)}]
     causes = {str(case.fault and case.fault[0]) for case in check_refused(rng, config, words)}
     assert {"None", "ILLEGAL", "LENGTH", "ADDRESS"} <= causes
