@@ -1,5 +1,5 @@
 """What ONNX asks of a node's attributes and constant inputs, once the shapes of its inputs are known: axes that exist, each once;
-sizes that add up; shapes of parameters. :mod:`sim.frontend.check` does what needs no shapes.
+sizes that add up; shapes of parameters. :mod:`sim.frontend.check_nodes` does what needs no shapes.
 
 Handlers may take what passes here as right.
 """
@@ -15,7 +15,7 @@ from .values import SymbolicTensor, show
 
 __all__ = ["check_ranges"]
 
-#: Operators with one axis: what it is if it is left out (None: it must be there, and :mod:`sim.frontend.check` has seen it).
+#: Operators with one axis: what it is if it is left out. None: it must be there, as :mod:`sim.frontend.check_nodes` has seen.
 _AXIS = {"Softmax": -1, "LogSoftmax": -1, "ArgMax": 0, "Concat": None, "Split": 0, "Gather": 0, "Flatten": 1}
 #: Inputs that are lists: operator -> (their positions, the least number of axes).
 _LISTS = {

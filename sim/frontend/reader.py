@@ -23,7 +23,8 @@ from ..fusion.nodes import Input, Joint, Linear
 from ..fusion.origin import make_origin
 from ..ir.errors import ModelError
 from .batch import Repeated, Sizes, checked, fold_open_constants
-from .check import check_header, check_names, check_nodes, check_text
+from .check import check_header, check_names, check_text
+from .check_nodes import check_nodes
 from .check_ranges import check_ranges
 from .constants import fold_constants, read_constant
 from .local_functions import without_functions

@@ -1,12 +1,8 @@
 """`tpu run` on any model and data, on the models of the core: what it prints and writes, and what it refuses before any work."""
 
 import doctest
-import io
 import json
-import os
 import sys
-import tracemalloc
-import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +13,6 @@ from onnx import TensorProto
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.scripts.cli.run_command import run as run_command
-from amaranth_tpu.sim.data.array_files import read_array, write_array
-from amaranth_tpu.sim.data.digits import DataError
 from amaranth_tpu.sim.data.samples import as_rows, as_samples, random_samples
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -235,15 +229,6 @@ def test_damaged_files(command, model, x, tmp_path):
         refused(command("run", "--model", model, "--simulator", "golden", "--input", place), *said)
 
 
-@pytest.mark.parametrize("content, said", [(b"hello", "no .npy or .npz file"), ("object", "holds Python objects, not numbers")])
-def test_what_is_no_array_of_numbers(tmp_path, content, said):
-    """Said in plain words, not in numpy's."""
-    path = tmp_path / "x.npy"
-    np.save(path, np.array([None]), allow_pickle=True) if content == "object" else path.write_bytes(content)
-    with pytest.raises(DataError, match=said):
-        read_array(path)
-
-
 def test_infinity_that_reaches_other_channels(command, tmp_path):
     """The core has NaN there, as the datasheet says; the run names the layer that is the reason."""
     b = Builder(["n", 4])
@@ -256,46 +241,6 @@ def test_infinity_that_reaches_other_channels(command, tmp_path):
         np.save(tmp_path / "x.npy", np.array([[1, 2, 3, 4], [1, largest, -1, 0]], np.float32))
         done = command("run", "--model", path, "--input", tmp_path / "x.npy", "--n", 4, "--simulator", "model")
         assert done.status == (1 if said else 0) and (said or "") in done.err, done.err
-
-
-def test_a_link_stays_one(tmp_path):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to("there/y.npy")
-    for x in (np.arange(3, dtype=np.float32), np.zeros(2, np.float32)):
-        write_array(tmp_path / "link", x)
-        np.testing.assert_array_equal(np.load(tmp_path / "there" / "y.npy"), x)
-    assert (tmp_path / "link").is_symlink() and sorted(path.name for path in tmp_path.rglob("*")) == ["link", "there", "y.npy"]
-
-
-def test_a_device_or_a_pipe_is_never_replaced(tmp_path):
-    pipe, x = tmp_path / "pipe", np.arange(3, dtype=np.float32)
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_array(pipe, x)
-    np.testing.assert_array_equal(np.load(io.BytesIO(os.read(reader, 1 << 16))), x)
-    os.close(reader)
-    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
-    (tmp_path / "link").symlink_to("/dev/full")
-    with pytest.raises(DataError, match="No space left"):
-        write_array(tmp_path / "link", x)
-    assert (tmp_path / "link").is_char_device()
-
-
-def test_a_header_is_never_trusted(tmp_path):
-    """A few bytes that claim to be gigabytes, or terabytes, take no memory, in a file and in an archive."""
-    claim, archived = tmp_path / "claim.npy", tmp_path / "claim.npz"
-    for count in (1 << 24, 1 << 40):
-        with open(claim, "wb") as file:
-            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (count, 18)})
-            file.write(bytes(100))
-        with zipfile.ZipFile(archived, "w") as archive:
-            archive.write(claim, "x.npy")
-        for path in (claim, archived):
-            tracemalloc.start()
-            with pytest.raises(DataError, match="damaged"):
-                read_array(path, "x")
-            assert tracemalloc.get_traced_memory()[1] < 1 << 24
-            tracemalloc.stop()
 
 
 def test_places_are_checked_first(command, model, tmp_path):
