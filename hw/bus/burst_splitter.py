@@ -78,7 +78,7 @@ class BurstSplitter(wiring.Component):
             self.o.valid.eq(busy),
             self.o.p.address[beat_bits + block_bits :].eq(block),
             self.o.p.address[beat_bits : beat_bits + block_bits].eq(first),
-            self.o.p.beats.eq(last_beat - first + 1),
+            self.o.p.beats.eq((last_beat - first)[:block_bits] + 1),  # never below 0
             self.o.p.last.eq(last),
             self.i.ready.eq(~busy),
         ]
