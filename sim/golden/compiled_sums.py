@@ -90,7 +90,7 @@ class _CompiledSums(Sums):
         if term.groups > 1:
             return None
         batch, height, width, channels = values.shape
-        if size == (1, 1) and term.kernel == (height, width) and term.padding == (0, 0):
+        if size == term.dilation == (1, 1) and term.kernel == (height, width) and term.padding == (0, 0):
             return self._widened(values.reshape(batch, 1, 1, -1)), 1, 1
         if term.stride == term.dilation == (1, 1) and min(term.padding) >= 0 and term.kernel[1] * channels >= _RUN:
             need = [count + kernel - 1 for count, kernel in zip(size, term.kernel)]
