@@ -1,10 +1,11 @@
-"""Dense layers, a chunk of samples at a time: forward, the gradient of the logits, and data gradients back to the first layer.
+"""Flat stages, a chunk of samples at a time: forward, the gradient of the logits, and data gradients back to the first of them.
 
 What a chunk's layers leave for its gradients stays in the unified buffer; what weight gradients read goes to SCRATCH on the way.
 In the unified buffer a tensor lies as in SCRATCH, `[block of n samples][tile][sample]`.
 """
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.isa import Condition, Format, Function, Opcode, Region
@@ -13,7 +14,11 @@ from ..compiler.instructions import Ring
 from ..compiler.results import write_rows
 from ..compiler.timing import turnaround
 from ..ir.tiles import tiles_of
+from .flat_terms import flat_terms
+from .lowering import back_name, flat_name
+from .parameters import MASTER
 from .step_emitter import FROM_ZERO
+from .tensors import NOTHING
 
 __all__ = ["Chunk", "ChunkCode", "kept_vectors"]
 
@@ -61,7 +66,8 @@ class Chunk:
 
 def kept_vectors(memory, rows):
     """Vectors of the unified buffer that a chunk of so many rows takes."""
-    hidden = sum(tiles_of(stage.channels, memory.n) for stage in memory.training.graph.stages[:-1])
+    stages = memory.training.graph.stages
+    hidden = sum(memory.flat[stages[number].output].tiles for number in memory.lowered.flat[:-1])
     return (hidden + 5 * memory.logits.tiles) * rows
 
 
@@ -74,7 +80,7 @@ class ChunkCode:
     memory : StepMemory
     turned : dict of str to Turned
     operands, spare : Ring
-        Places in the unified buffer: for samples, and for what is transposed on its way to SCRATCH.
+        Places in the unified buffer: for what is read from host memory, and for what is transposed on its way to SCRATCH.
 
     Members
     -------
@@ -85,8 +91,9 @@ class ChunkCode:
     def __init__(self, emitter, memory, turned, operands, spare):
         self.emitter, self.memory, self.turned, self.n = emitter, memory, turned, emitter.n
         self.operands, self.spare = operands, spare
-        self.training = memory.training
-        self.graph = self.training.graph
+        self.training, self.flat = memory.training, memory.lowered.flat
+        self.stages = self.training.graph.stages
+        self.terms = {number: flat_terms(memory.lowered, memory, emitter.constants, number) for number in self.flat}
         self.begun, self.waited = False, 0
         self.share(emitter.config.accumulator_depth)
 
@@ -96,32 +103,35 @@ class ChunkCode:
 
     def sums(self, chunk):
         """Accumulator rows that the first stage of a chunk can use."""
-        return tiles_of(self.graph.stages[0].channels, self.n) * chunk.rows
+        return tiles_of(self.stages[self.flat[0]].channels, self.n) * chunk.rows
 
     def begin(self, chunk):
         """The first stage."""
-        yield from self._stage(chunk, 0, self.first)
+        yield from self._stage(chunk, self.flat[0], self.first)
 
     def end(self, chunk):
-        """The other stages, and the gradients of the sums of all stages."""
-        for number in range(1, len(self.graph.stages)):
+        """The other stages, and the gradients of the sums of all of them and of what they read flattened."""
+        for number in self.flat[1:]:
             yield from self._stage(chunk, number, self.later)
         for one in self.training.gradients:
-            self.emitter.stage = len(self.graph.stages) + one.stage
-            yield from self._data_gradient(chunk, one) if one.terms else self._last_gradient(chunk, one)
-            yield from self._transposed(chunk, one)
+            stage = self.stages[one.stage]
+            if one.stage in self.flat:
+                tensor, at = self.memory.flat[one.name], chunk.places.get(stage.output)
+                yield from self._data_gradient(chunk, one.terms, tensor, stage, at) if one.terms else self._last(chunk, one)
+                chunk.places.setdefault(one.name, at)
+                yield from self._transposed(chunk, one)
+            elif stage.output in self.memory.lowered.returned:
+                tensor = self.memory.flat[flat_name(back_name(stage.output))]
+                yield from self._data_gradient(chunk, one.terms, tensor, stage, None)
 
     # Forward
 
     def _stage(self, chunk, number, acc):
-        self.emitter.stage, stage = number, self.graph.stages[number]
-        if stage.output == self.graph.output:
-            yield from self._logits(chunk, number, stage, acc)
-        else:
-            yield from self._hidden(chunk, number, stage, acc)
+        stage, self.emitter.stage = self.stages[number], self.emitter.flat_stages + number
+        yield from self._logits(chunk, number, stage, acc) if number == self.flat[-1] else self._hidden(chunk, number, stage, acc)
 
     def _hidden(self, chunk, number, stage, ring):
-        tensor = self.memory.tensors[stage.output]
+        tensor = self.memory.flat[stage.output]
         place = chunk.take(stage.output, tensor.tiles * chunk.rows)
         function = Function[stage.function.name.upper()]
         for column, count in self._groups(tensor.tiles, chunk.rows, ring):
@@ -137,7 +147,7 @@ class ChunkCode:
         acc = ring.take(logits.tiles * rows)
         for column, count in self._groups(logits.tiles, rows, ring):
             yield from self._sums(chunk, number, column, count, acc + column * rows)
-        place = chunk.take(self.graph.output, 2 * logits.tiles * rows)
+        place = chunk.take(stage.output, 2 * logits.tiles * rows)
         probabilities = chunk.take("P", logits.tiles * rows)
         for tile in range(logits.tiles):
             lanes, at = self._lanes(stage.channels, tile), place + 2 * tile * rows
@@ -159,42 +169,62 @@ class ChunkCode:
 
     def _sums(self, chunk, number, column, count, acc):
         """The sums of `count` column tiles of a stage."""
-        stage, emitter = self.graph.stages[number], self.emitter
-        planes = [self.memory.planes_of(number, index) for index in range(len(stage.terms))]
         bias = self.memory.planes_of(number, None)
-        row = emitter.load_halves([place + column for place in bias.places("master")], count) if bias else None
-        tiles = [one.tile(k, column + c) for one in planes for k in range(one.k_tiles) for c in range(count)]
-        group = emitter.group(tiles, count, acc, chunk.rows, row)
-        for term in stage.terms:
-            for places, loops in self._operands(chunk, term.source):
+        row = self.emitter.load_halves([place + column for place in bias.places(MASTER)], count) if bias else None
+        columns = range(column, column + count)
+        found = [
+            (term.source, place[0], [term.tile(place, c) for c in columns])
+            for term in self.terms[number]
+            for place in term.passes
+        ]
+        yield from self._add(chunk, found, count, acc, row)
+
+    def _add(self, chunk, found, count, acc, row=None):
+        """Passes: (tensor, tile of it, tile of weights for each column or None). Those of zeros alone are left out."""
+        found = [one for one in found if any(one[2])] or found[:1]
+        tiles = [tile or NOTHING for _, _, tiles in found for tile in tiles]
+        group = self.emitter.group(tiles, count, acc, chunk.rows, row)
+        for source, some in groupby(found, key=lambda one: one[0]):
+            for places, loops in self._operands(chunk, source, [tile for _, tile, _ in some]):
                 yield from group.add(places, loops)
 
-    def _operands(self, chunk, name):
-        """Of a tensor, in pieces: `(place of each tile, loops over rows)`."""
-        tensor = self.memory.tensors[name]
+    def _operands(self, chunk, name, wanted):
+        """Of a tensor's tiles, in pieces: `(place of each, loops over rows)`."""
+        tensor = self.memory.flat[name]
         if name in chunk.places:
-            yield self._resident(chunk, tensor.tiles, chunk.places[name])
+            yield self._blocks(chunk, tensor.tiles, chunk.places[name], wanted)
             return
-        most, tile = max(1, self.operands.size // 3 // chunk.rows), 0
+        most = max(1, self.operands.size // 3 // chunk.rows)
         sizes = list(_FIRST) if not self.begun else [-(-tensor.tiles // 8)]
         self.begun = True
-        while tile < tensor.tiles:
-            count = min(most, tensor.tiles - tile, sizes.pop(0) if len(sizes) > 1 else sizes[0])
-            place = self.operands.take(count * chunk.rows)
-            self.emitter.load(Region.INPUT, tensor.vector(tile, chunk.samples[0]), count * chunk.rows, place)
-            yield [place + index * chunk.rows for index in range(count)], [(1, 0), (chunk.rows, 1)]
-            tile += count
+        while wanted:
+            reach = wanted[0] + min(most, sizes.pop(0) if len(sizes) > 1 else sizes[0])
+            count = next((at for at, tile in enumerate(wanted) if not wanted[0] <= tile < reach), len(wanted))
+            yield self._loaded(chunk, tensor, wanted[:count])
+            wanted = wanted[count:]
 
-    def _resident(self, chunk, tiles, place):
+    def _loaded(self, chunk, tensor, wanted):
+        """Tiles from host memory."""
+        count, (low, high) = wanted[-1] + 1 - wanted[0], chunk.samples
+        place = self.operands.take(count * chunk.rows)
+        if low in tensor.starts and tensor.starts[tensor.starts.index(low) + 1] == high:
+            self.emitter.load(tensor.region, tensor.vector(wanted[0], low), count * chunk.rows, place)
+            return [place + (tile - wanted[0]) * chunk.rows for tile in wanted], [(1, 0), (chunk.rows, 1)]
+        for block in range(chunk.blocks):
+            vector = tensor.vector(wanted[0], low + block * self.n)
+            self.emitter.load(tensor.region, vector, count * self.n, place + block * count * self.n)
+        return self._blocks(chunk, count, place, [tile - wanted[0] for tile in wanted])
+
+    def _blocks(self, chunk, tiles, place, wanted):
         """What is in the unified buffer by blocks: places of the tiles, and the loops over rows."""
         loops = [(1, 0), (chunk.rows, 1)] if tiles == 1 or chunk.blocks == 1 else [(chunk.blocks, tiles * self.n), (self.n, 1)]
-        return [place + tile * self.n for tile in range(tiles)], loops
+        return [place + tile * self.n for tile in wanted], loops
 
     # Backward
 
-    def _last_gradient(self, chunk, one):
+    def _last(self, chunk, one):
         """P - T."""
-        emitter, tensor, targets = self.emitter, self.memory.tensors[one.name], self.memory.targets
+        emitter, tensor, targets = self.emitter, self.memory.flat[one.name], self.memory.targets
         count = tensor.tiles * chunk.rows
         acc, place = self.later.take(count), chunk.take("T", count)
         emitter.load(Region.INPUT, targets.vector(0, chunk.samples[0]), count, place)
@@ -206,42 +236,43 @@ class ChunkCode:
         self._wait(count)
         yield
 
-    def _data_gradient(self, chunk, one):
-        """The gradients of a stage's sums, in the place of its results."""
-        emitter, stage, tensor = self.emitter, self.graph.stages[one.stage], self.memory.tensors[one.name]
-        place = chunk.places[one.name] = chunk.places[stage.output]
-        readers = [(self.memory.tensors[part.source], part) for part in one.terms]
+    def _data_gradient(self, chunk, parts, tensor, stage, place):
+        """The gradients of a stage's sums, in the place of its results; if those are not there (None), of its results, straight
+        to SCRATCH."""
+        self.emitter.stage = self.emitter.flat_stages + len(self.stages) + self.stages.index(stage)
         for column, count in self._groups(tensor.tiles, chunk.rows, self.later):
-            acc = self.later.take(count * chunk.rows)
-            tiles = [
-                self.memory.planes_of(part.stage, part.term).tile(column + c, output, transpose=1)
-                for source, part in readers
-                for output in range(source.tiles)
-                for c in range(count)
-            ]
-            group = emitter.group(tiles, count, acc, chunk.rows)
-            for source, part in readers:
-                yield from group.add(*self._resident(chunk, source.tiles, chunk.places[part.source]))
-            if stage.function.name == "relu":
+            acc, columns = self.later.take(count * chunk.rows), range(column, column + count)
+            found = []
+            for part in parts:
+                term = self.terms[part.stage][part.term]
+                for output in range(self.memory.flat[part.source].tiles):
+                    found.append((part.source, output, [term.turned(c, output) for c in columns]))
+            yield from self._add(chunk, found, count, acc)
+            if place is None:
+                piece = self.operands.take(count * chunk.rows)
+                self._write(chunk, tensor, column, count, acc, piece - column * self.n, Function.NONE, count)
+                self._store(chunk, tensor, piece, columns)
+            elif stage.function.name == "relu":
                 self._select(chunk, tensor, column, count, acc, place)
             else:
                 self._write(chunk, tensor, column, count, acc, place, Function.NONE)
             self._wait(2 * count * chunk.rows)
             yield
-        self._store(chunk, tensor, place)
-        self._wait(tensor.tiles * chunk.rows)
-        yield
+        if place is not None:
+            self._store(chunk, tensor, place)
+            self._wait(tensor.tiles * chunk.rows)
+            yield
 
     def _transposed(self, chunk, one):
         """A gradient's blocks, for the gradients of weights."""
-        turned, tensor, first = self.turned.get(one.name), self.memory.tensors[one.name], chunk.samples[0] // self.n
+        turned, tensor, first = self.turned.get(one.name), self.memory.flat[one.name], chunk.samples[0] // self.n
         if turned is None:
             return
         together = max(1, min(self.later.size // turned.rows, self.emitter.zero_rows // tensor.tiles))
         for block in range(first, first + chunk.blocks, together):
             count = min(together, first + chunk.blocks - block)
-            tiles = [tensor.tile(tile, (block + b) * self.n) for b in range(count) for tile in range(tensor.tiles)]
-            turned.write(self.emitter, tiles, block, count, self.later.take(count * turned.rows), self.spare)
+            tiles = [[tensor.tile(tile, (block + b) * self.n) for tile in range(tensor.tiles)] for b in range(count)]
+            turned.write(self.emitter, tiles, block, self.later, self.spare)
             yield
 
     def _select(self, chunk, tensor, column, count, acc, place):
@@ -281,19 +312,22 @@ class ChunkCode:
     def _lanes(self, channels, tile):
         return min(self.n, channels - tile * self.n)
 
-    def _write(self, chunk, tensor, column, count, acc, place, function):
-        """Sums of column tiles -> their places of a tensor by blocks."""
+    def _write(self, chunk, tensor, column, count, acc, place, function, tiles=None):
+        """Sums of column tiles -> their places of a tensor by blocks, of so many tiles."""
+        tiles = tiles or tensor.tiles
         for c in range(count):
             fields = {"function": function, "format": Format.BFLOAT16, "lanes": self._lanes(tensor.channels, column + c)}
             at = place + (column + c) * self.n
-            write_rows(self.emitter, fields, acc + c * chunk.rows, chunk.blocks, self.n, tensor.tiles * self.n, at)
+            write_rows(self.emitter, fields, acc + c * chunk.rows, chunk.blocks, self.n, tiles * self.n, at)
 
-    def _store(self, chunk, tensor, place):
-        """A tensor by blocks -> SCRATCH, samples alone, as what is beside them there has to stay 0."""
-        whole = chunk.count // self.n * self.n
-        if whole:
-            self.emitter.store(tensor.region, tensor.vector(0, chunk.samples[0]), whole * tensor.tiles, place)
-        if whole < chunk.count:
-            for tile in range(tensor.tiles):
-                at = place + (whole * tensor.tiles + tile * self.n)
-                self.emitter.store(tensor.region, tensor.vector(tile, chunk.samples[0] + whole), chunk.count - whole, at)
+    def _store(self, chunk, tensor, place, columns=None):
+        """Tiles of a tensor by blocks -> SCRATCH, samples alone, as what is beside them there has to stay 0."""
+        columns = columns or range(tensor.tiles)
+        (whole, rest), each, first = divmod(chunk.count, self.n), len(columns) * self.n, chunk.samples[0]
+        together = whole if len(columns) == tensor.tiles else 1
+        for block in range(0, whole, together or 1):
+            vector = tensor.vector(columns[0], first + block * self.n)
+            self.emitter.store(tensor.region, vector, together * each, place + block * each)
+        for index, tile in enumerate(columns if rest else ()):
+            vector = tensor.vector(tile, first + whole * self.n)
+            self.emitter.store(tensor.region, vector, rest, place + whole * each + index * self.n)

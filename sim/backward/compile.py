@@ -13,10 +13,14 @@ from ..compiler.scheduling import ordered
 from ..compiler.tiling import NothingFits
 from ..compiler.timing import simulate
 from ..golden.progress import Progress, touched
+from .cropping import cropped
 from .drafts import Draft
+from .lowering import lowered
 from .step_program import make_step
 
 __all__ = ["compile_step"]
+
+_SIMULATED = 30_000  # instructions, of all ways together, up to which one more way is simulated
 
 
 def compile_step(training, optimizer, config, batch):
@@ -41,37 +45,42 @@ def compile_step(training, optimizer, config, batch):
     """
     if not config.training:
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
-    best, fault = None, None
+    made, best, fault, simulated = lowered(cropped(training), config.n), None, None, 0
     for starts in chunk_starts(config, batch):
         try:
-            draft = Draft(training, optimizer, config, batch, starts)
+            draft = Draft(made, optimizer, config, batch, starts)
         except NothingFits as error:
             fault = error
             continue
-        ideal = simulate(draft.emitter.ops, config, ideal=True)
-        for eager in (0, 1, 2):
-            ops = ordered(draft.emitter.ops, ideal, eager)
-            timeline = _ends(ops, config) and simulate(ops, config, limit=best and best[-1].cycles)
+        ops = draft.emitter.ops
+        if best and simulated + 2 * len(ops) > _SIMULATED:
+            break
+        ideal, simulated = simulate(ops, config, ideal=True), simulated + len(ops)
+        for eager in (1, 0, 2):
+            if best and simulated > _SIMULATED:
+                break
+            order = ordered(ops, ideal, eager)
+            timeline = _ends(order, config) and simulate(order, config, limit=best and best[-1].cycles)
+            simulated += len(ops)
             if timeline:
-                best = draft, ops, timeline
+                best = draft, order, timeline
     if best is None:
-        raise CompileError(
-            f"stage {fault.stage}: {fault.name} = {getattr(config, fault.name)}: its smallest tile takes {fault.needed}"
-        )
-    draft, ops, timeline = best
-    return make_step(training, optimizer, config, draft.memory, draft.emitter.constants, ops, timeline)
+        cause = f"stage {fault.stage}: {fault.name} = {getattr(config, fault.name)}: its smallest tile takes {fault.needed}"
+        raise CompileError(cause if fault else f"{training.graph.name}: no order of its instructions comes to its end")
+    draft, order, timeline = best
+    return make_step(draft.training, optimizer, config, draft.memory, draft.emitter.constants, order, timeline)
 
 
 def chunk_starts(config, batch):
     """Ways to cut the batch: first samples of the chunks, and the end. The last ones are small: nothing hides their softmax."""
     n = config.n
-    found = [(0, batch)]
-    for size in (4 * n, 3 * n, 2 * n, n):
+    found = []
+    for size in (3 * n, 2 * n, 4 * n, n):
         for last in (n, 2 * n):
             if batch > last:
                 starts = [*range(0, batch - last, size)]
                 found.append((*starts, -(-(batch - last) // n) * n, batch))
-    return list(dict.fromkeys(found))
+    return [*dict.fromkeys(found), (0, batch)]
 
 
 def _ends(ops, config):

@@ -1,14 +1,21 @@
 """One way to compile a step: the batch in these chunks, and everything that follows from it."""
 
+from dataclasses import replace
+
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.codegen import Overlap
 from ..compiler.instructions import Ring
 from ..compiler.overlap import take_turns
+from ..compiler.search import overlapping_runs
 from ..compiler.tiling import NothingFits
+from ..ir.tiles import tiles_of
 from .chunks import Chunk, ChunkCode, kept_vectors
+from .flattening import Mover
 from .gradients import GradientCode
-from .memory import StepMemory
+from .memory import StepMemory, blocks_of, trained_terms
 from .step_emitter import Constants, StepEmitter
+from .terms import FixedTiles, ParameterTiles
 from .turned import Turned
 from .updates import rows_in_flight, update_all
 
@@ -19,7 +26,7 @@ class Draft:
     """
     Parameters
     ----------
-    training : TrainingGraph
+    lowered : Lowered
     optimizer : Sgd or Adam
     config : Config
     batch : int
@@ -37,33 +44,91 @@ class Draft:
     NothingFits
     """
 
-    def __init__(self, training, optimizer, config, batch, starts):
-        self.training, self.optimizer, self.config, self.n = training, optimizer, config, config.n
-        self.memory = memory = StepMemory(training, optimizer, self.n, batch, starts)
-        names = ["identity", "minus", "ones", *optimizer.factors(1, batch, 1)]
+    def __init__(self, lowered, optimizer, config, batch, starts):
+        self.lowered, self.training, self.optimizer = lowered, lowered.training, optimizer
+        self.config, self.n, self.batch = config, config.n, batch
+        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
+        self.constant_rows = 4 * self.n
         self._place()
+        self.spare_rows = config.accumulator_depth // 4
+        memory.keep(config.accumulator_depth - self.spare_rows)
+        names = ["identity", "minus", "ones", *optimizer.factors(1, batch, 1)]
         constants = Constants(self.n, names, 2 * config.bias_depth // 8)
         self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants)
+        self._enter_stages()
+        self._spatial(False)
+        mover = self._mover()
+        for name in lowered.flattened:
+            mover.flatten(name)
         self._forward_and_back()
-        self._gradients()
+        self._load_factors()
+        self._flat_gradients()
+        for name in lowered.returned:
+            mover.put_back(name)
+        self._spatial(True)
+        self._spatial_gradients()
+
+    def _enter_stages(self):
+        """What the emitter has to know of stages that are not flat."""
+        emitter, memory = self.emitter, self.memory
+        emitter.regions, emitter.flat_stages = memory.regions, len(self.lowered.stages)
+        readers = {one.stage: one for one in self.training.gradients}
+        for index, (stage, number, backward) in enumerate(self.lowered.stages):
+            terms = []
+            for place, term in enumerate(stage.terms):
+                part = readers[number].terms[place] if backward and stage.output not in self._returned else None
+                planes = (
+                    memory.planes_of(*((part.stage, part.term) if part else (number, place))) if part or not backward else None
+                )
+                if planes is None:
+                    terms.append(FixedTiles(emitter.constants, term))
+                    continue
+                inputs = term.weights.shape[3] if part else term.weights.shape[2]
+                terms.append(ParameterTiles(planes, term.kernel, tiles_of(inputs, self.n), turned=bool(part)))
+            emitter.weights[index] = terms
+            bias = None if backward else memory.planes_of(number, None)
+            if bias:
+                emitter.biases[index] = bias
+
+    @property
+    def _returned(self):
+        """Gradients whose only term is what was put back."""
+        stages = self.training.graph.stages
+        return {one.name for one in self.training.gradients if stages[one.stage].output in self.lowered.returned}
+
+    def _spatial(self, backward):
+        """The stages that are not flat, forward or back."""
+        numbers = [index for index, one in enumerate(self.lowered.stages) if one[2] == backward]
+        if not numbers:
+            return
+        batched, first = self.lowered.batched(self.batch), self.constant_rows
+        config = replace(self.config, bias_depth=2 * self.emitter.zero_rows)
+        runs = overlapping_runs(batched, numbers, config, self.memory.layouts, first, self.config.accumulator_depth)
+        for index, run in enumerate(runs):
+            Overlap(self.emitter, batched, self.memory.host, run, first, index % 2 == 1, margins=False).generate()
+
+    def _mover(self):
+        """What moves tensors between stages that are flat and others."""
+        ring = Ring(self.constant_rows, self.config.unified_buffer_depth - self.constant_rows)
+        return Mover(self.emitter, self.memory, ring, Ring(0, self.config.accumulator_depth))
 
     def _place(self):
         """Cuts the unified buffer: constants, gradients transposed, what chunks keep, and the rest. Where the batch is one chunk
         or two in turn, the places of the first one and of the second."""
         memory, depth = self.memory, self.config.unified_buffer_depth
-        blocks, base = -(-memory.batch // self.n), 4 * self.n
+        blocks, base = -(-memory.batch // self.n), self.constant_rows
         self.turned = {}
         trained = {one.parameter.stage for one in memory.planes}
         for one in self.training.gradients:
-            if one.stage in trained:
-                rows = memory.tensors[one.name].tiles * self.n
+            if one.stage in trained and one.stage in self.lowered.flat:
+                rows = memory.flat[one.name].tiles * self.n
                 self.turned[one.name] = turned = Turned(rows, blocks, None)
                 if base + blocks * rows <= depth // 3:
                     turned.place = base
                     base += blocks * rows
                 else:
-                    turned.vector = memory.take_scratch(blocks * rows)
+                    turned.vector = memory.take(Region.SCRATCH, blocks * rows)
         ends, self.base = [base], base
         for parity in (0, 1):
             rows = max((chunk.rows for chunk in self.chunks[parity::2]), default=0)
@@ -85,7 +150,7 @@ class Draft:
     def _forward_and_back(self):
         """All chunks: the first stage of one while the one before goes through the others and back."""
         emitter, depth = self.emitter, self.config.accumulator_depth
-        code = ChunkCode(emitter, self.memory, self.turned, self.operands, self.spare)
+        self.code = code = ChunkCode(emitter, self.memory, self.turned, self.operands, self.spare)
         before = None
         for chunk in [*self.chunks, None]:
             if before is self.chunks[0]:
@@ -114,17 +179,37 @@ class Draft:
 
         take_turns([measured(index, work) for index, work in enumerate(works)], lambda index: done[index])
 
-    def _gradients(self):
-        """Gradients of parameters, and their updates."""
-        emitter, config = self.emitter, self.config
+    def _load_factors(self):
+        """Factors of updates as operands."""
         for place, name in enumerate(("momentum", "decay")):
-            emitter.load_rows(name, (2 + place) * self.n)
-        space = config.unified_buffer_depth - self.base
+            self.emitter.load_rows(name, (2 + place) * self.n)
+
+    def _flat_gradients(self):
+        """Gradients of parameters of flat stages, and their updates, beside the gradients that are transposed already."""
         streamed = max((one.rows * one.blocks for one in self.turned.values() if one.place is None), default=0)
-        ring = Ring(self.base, min(streamed, space // 2))
-        most = min(config.accumulator_depth // 4, emitter.biases.size // 3, (space - ring.size) // rows_in_flight(self.optimizer))
+        space = self.config.unified_buffer_depth - self.base
+        self._update(self.base, min(streamed, space // 2), "flat_parts")
+
+    def _spatial_gradients(self):
+        """Of the other stages."""
+        layouts = [self.memory.layouts[gradient] for _, gradient, _ in trained_terms(self.lowered)]
+        if not layouts:
+            return
+        each = max(blocks_of(layout) * layout.tiles * self.n for layout in layouts)
+        space = self.config.unified_buffer_depth - self.constant_rows
+        if 2 * each > space:
+            raise NothingFits("unified_buffer_depth", 2 * each + self.constant_rows, self.training.graph.stages[0].name)
+        self._update(self.constant_rows, max(each, min(3 * each, space // 2)), "spatial_parts")
+
+    def _update(self, first, transposed, parts):
+        """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed."""
+        emitter, depth = self.emitter, self.config.accumulator_depth
+        rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
+        most = min(self.spare_rows, emitter.bias_ring.size // 3, rest.size // rows_in_flight(self.optimizer))
         if most < self.n:
-            raise NothingFits("unified_buffer_depth", 0, "")
-        acc = Ring(0, config.accumulator_depth)
-        code = GradientCode(emitter, self.memory, self.turned, acc, ring, most)
-        update_all(emitter, self.optimizer, code.parts(), Ring(self.base + ring.size, space - ring.size), acc)
+            needed = first + transposed + rows_in_flight(self.optimizer) * self.n
+            raise NothingFits("unified_buffer_depth", needed, self.training.graph.stages[0].name)
+        acc, sums = Ring(0, self.spare_rows), Ring(self.spare_rows, depth - self.spare_rows)
+        ring = Ring(first, transposed)
+        code = GradientCode(emitter, self.memory, self.code.terms, self.turned, sums, acc, ring, most)
+        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc)

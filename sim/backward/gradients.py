@@ -1,12 +1,19 @@
 """Gradients of parameters: sums over the batch, a part of a parameter after the other.
 
-The operands are D transposed, rows of outputs whose lanes are n samples; the tiles are n samples of what the layer read, a sample
-a row. So sums lie as the parameter does, and a part's sums stay in the accumulators until its update has begun.
+The operands are D transposed, rows of outputs whose lanes are n samples or positions; the tiles are n of these of what the stage
+read, one a row. So sums lie as the parameter does, and a part's sums stay in the accumulators until its update has begun.
 """
 
 from dataclasses import dataclass
 
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..compiler.program import CompileError
+from ..compiler.timing import turnaround
+from .memory import blocks_of, trained_terms
 from .parameters import Planes
+from .tensors import NOTHING, Tile
+from .turned import write_turned
 
 __all__ = ["Part", "GradientCode"]
 
@@ -40,64 +47,85 @@ class GradientCode:
     ----------
     emitter : StepEmitter
     memory : StepMemory
+    terms : dict of int to list of FlatTerm
+        Of flat stages.
     turned : dict of str to Turned
-        Gradients transposed.
-    acc, ring : Ring
-        Accumulator rows, and places in the unified buffer for what is transposed in SCRATCH.
+        Gradients of flat stages, transposed.
+    sums, acc : Ring
+        Accumulator rows: for sums of gradients, and for what is transposed.
+    ring : Ring
+        Places in the unified buffer for what is transposed.
     most : int
         Rows of a part.
     """
 
-    def __init__(self, emitter, memory, turned, acc, ring, most):
-        self.emitter, self.memory, self.turned, self.acc, self.ring, self.n = emitter, memory, turned, acc, ring, emitter.n
-        self.most = most
-        self.blocks = -(-memory.batch // self.n)
+    def __init__(self, emitter, memory, terms, turned, sums, acc, ring, most):
+        self.emitter, self.memory, self.terms, self.turned, self.n = emitter, memory, terms, turned, emitter.n
+        self.sums, self.acc, self.ring, self.most = sums, acc, ring, most // emitter.n * emitter.n
+        self.kept = set()  # gradients whose transposed samples are in SCRATCH
+        self.last = min((one for one in memory.planes if not one.is_bias), key=lambda one: one.parameter.stage)
 
-    def parts(self):
-        """All parts, one after the other, each when its sums are complete."""
-        training = self.memory.training
-        for one in training.gradients:
-            mine = [planes for planes in self.memory.planes if planes.parameter.stage == one.stage]
-            self.emitter.stage = one.stage
-            for planes in reversed(mine):
-                if planes.is_bias:
-                    yield from self._bias(planes, self.memory.tensors[one.name])
-                else:
-                    source = training.graph.stages[one.stage].terms[planes.parameter.term].source
-                    yield from self._weights(planes, self.turned[one.name], self.memory.tensors[source])
+    def flat_parts(self):
+        """All parts of flat stages, one after the other, each when its sums are complete."""
+        for planes, one in self._parameters(True):
+            yield from self._flat(planes, one)
 
-    def _bias(self, planes, gradient):
-        emitter = self.emitter
-        for first in range(0, planes.rows, emitter.zero_rows):
-            count = min(emitter.zero_rows, planes.rows - first)
-            acc = self.acc.take(count)
-            tiles = [gradient.tile(first + c, b * self.n, transpose=1) for b in range(self.blocks) for c in range(count)]
-            emitter.add_up(tiles, count, [emitter.rows["ones"]] * self.blocks, [(1, 0), (1, 1)], acc, 1)
-            yield Part(planes, first, count, acc)
+    def spatial_parts(self):
+        """Those of the other stages."""
+        for planes, one in self._parameters(False):
+            yield from self._spatial(planes, one)
 
-    def _weights(self, planes, turned, source):
-        emitter = self.emitter
+    def _parameters(self, flat):
+        """Planes and gradients of the stages' sums, from the last stage to the first, biases first."""
+        stages = len(self.memory.training.graph.stages)
+        for one in self.memory.training.gradients:
+            if (one.stage in self.memory.lowered.flat) == flat:
+                self.emitter.stage = self.emitter.flat_stages + 2 * stages + one.stage
+                mine = [planes for planes in self.memory.planes if planes.parameter.stage == one.stage]
+                yield from ((planes, one) for planes in reversed(mine))
+
+    def _flat(self, planes, one):
+        """Of a flat stage: blocks of samples."""
+        emitter, gradient, n = self.emitter, self.memory.flat[one.name], self.n
+        samples = range(0, self.memory.batch, n)
+        if planes.is_bias:
+            tiles = [[gradient.tile(tile, sample, 1) for sample in samples] for tile in range(gradient.tiles)]
+            yield from self._bias(planes, tiles)
+            return
+        term, turned = self.terms[one.stage][planes.parameter.term], self.turned[one.name]
+        _, _, inputs, _ = planes.shape or planes.parameter.initial.shape
+        source = self.memory.flat[term.source]
+        read = {term.tiles.number(*place): tile for tile, *place in term.passes}
         for k, count, first, size in self._cuts(planes):
-            acc = self.acc.take(count * size)
-            tiles = [source.tile(k + c, b * self.n, transpose=1) for b in range(self.blocks) for c in range(count)]
+            acc = self.sums.take(count * size)
+            columns = [read.get(k + c) for c in range(count)]
+            tiles = [NOTHING if tile is None else source.tile(tile, s, 1) for s in samples for tile in columns]
             group = emitter.group(tiles, count, acc, size)
             for places in turned.read(emitter, first, size, self.ring):
                 for _ in group.add(places, [(1, 0), (size, 1)]):
                     pass
             yield Part(planes, k * planes.rows + first, count * size, acc)
 
+    def _bias(self, planes, tiles):
+        """From the tiles of the gradient, of each tile of outputs in the order of the sum."""
+        emitter = self.emitter
+        for first in range(0, planes.rows, emitter.zero_rows):
+            some = tiles[first : first + emitter.zero_rows]
+            acc = self.sums.take(len(some))
+            ones = [emitter.rows["ones"]] * len(some[0])
+            emitter.add_up([tile for block in zip(*some) for tile in block], len(some), ones, [(1, 0), (1, 1)], acc, 1)
+            yield Part(planes, first, len(some), acc)
+
     def _cuts(self, planes):
         """`(first k tile, k tiles, first row, rows)` of the parts: one k tile's rows, or all of those of several. The very last
         ones are smaller, as nothing hides their update."""
-        most = self.most // self.n * self.n
-        rows, together = min(planes.rows, most), min(max(1, most // planes.rows), self.emitter.zero_rows)
+        rows, together = min(planes.rows, self.most), min(max(1, self.most // planes.rows), self.emitter.zero_rows)
         cuts = [
             (k, min(together, planes.k_tiles - k), first, min(rows, planes.rows - first))
             for k in range(0, planes.k_tiles, together)
             for first in range(0, planes.rows, rows)
         ]
-        weights = [one for one in self.memory.planes if not one.is_bias]
-        for _ in range(_HALVES if planes is min(weights, key=lambda one: one.parameter.stage) else 0):
+        for _ in range(_HALVES if planes is self.last else 0):
             k, count, first, size = cuts.pop()
             half = count // 2 if count > 1 else -(-size // 2 // self.n) * self.n
             if count > 1:
@@ -107,3 +135,77 @@ class GradientCode:
             else:
                 cuts.append((k, count, first, size))
         return cuts
+
+    # Sample by sample
+
+    def _spatial(self, planes, one):
+        """Of a stage that goes sample by sample: blocks of positions, counted in the pitch of what it reads."""
+        layout, (region, first) = self.memory.layouts[one.name], self.memory.regions[one.name]
+        blocks, samples = blocks_of(layout), range(self.memory.batch)
+        if planes.is_bias:
+            tiles = [
+                [
+                    Tile(region, first + layout.position(s, 0, tile) + block * self.n, 1)
+                    for s in samples
+                    for block in range(blocks)
+                ]
+                for tile in range(layout.tiles)
+            ]
+            yield from self._bias(planes, tiles)
+            return
+        name = next(source for source, _, parameter in trained_terms(self.memory.lowered) if parameter is planes.parameter)
+        rows = planes.rows
+        if rows > self.sums.size:
+            raise CompileError(f"{planes.parameter.name}: accumulator_depth: gradients of its {rows} outputs do not fit")
+        together = self.sums.size // rows
+        for k in range(0, planes.k_tiles, together):
+            count = min(together, planes.k_tiles - k)
+            acc = self.sums.take(count * rows)
+            groups = self._groups(planes, name, k, count, acc, blocks)
+            for sample in samples:
+                place = self._transposed(one.name, sample, blocks, rows)
+                for group in groups:
+                    for _ in group.add([place + block * rows for block in range(blocks)], [(1, 0), (rows, 1)]):
+                        pass
+            self.kept.add(one.name)
+            each = max(1, self.most // rows)
+            for c in range(0, count, each):
+                size = min(each, count - c) * rows
+                for low in range(0, size, self.most):
+                    part = min(self.most, size - low)
+                    yield Part(planes, (k + c) * rows + low, part, acc + c * rows + low)
+
+    def _groups(self, planes, name, k, count, acc, blocks):
+        """The groups of column tiles of a sweep, which go on from sample to sample: one column tile, or so many that passes over
+        the same sums do not wait for each other."""
+        layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
+        term = self.memory.lowered.terms[planes.parameter.stage][planes.parameter.term]
+        together, groups = -(-turnaround(self.emitter.config) // max(planes.rows, self.n)), []
+        together = min(together, self.emitter.zero_rows)
+        for c in range(0, count, together):
+            size, tiles = min(together, count - c), []
+            places = [divmod(k + c + index, layout.tiles) for index in range(size)]
+            for sample in range(self.memory.batch):
+                for block in range(blocks):
+                    for position, tile in places:
+                        y, x = (at - before for at, before in zip(divmod(position, term.kernel[1]), term.padding))
+                        at = first + layout.position(sample, y, tile, x) + block * self.n
+                        tiles.append(Tile(region, at, 1))
+            groups.append(self.emitter.group(tiles, size, acc + c * planes.rows, planes.rows))
+        return groups
+
+    def _transposed(self, name, sample, blocks, rows):
+        """Place of a sample's gradient, transposed, `[block][output]`: made the first time, and kept in SCRATCH for others."""
+        emitter, place, kept = self.emitter, self.ring.take(blocks * rows), self.memory.kept.get(name)
+        if name in self.kept:
+            emitter.load(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)
+            return place
+        layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
+        tiles = [
+            [Tile(region, first + layout.position(sample, 0, tile) + block * self.n) for tile in range(layout.tiles)]
+            for block in range(blocks)
+        ]
+        write_turned(emitter, tiles, place, self.acc)
+        if kept is not None:
+            emitter.store(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)
+        return place

@@ -1,67 +1,115 @@
 """Host memory of a training step: what is where in the regions, and how arrays get there and back."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..compiler.layout import HostLayout, layout_of
 from ..golden.arithmetic import bfloat16
 from ..golden.training import TrainingState
+from ..ir.tiles import tiles_of
+from .lowering import back_name, flat_name, is_flat_gather
 from .parameters import MASTER, Planes
 from .tensors import Flat
 
-__all__ = ["StepMemory"]
+__all__ = ["StepMemory", "blocks_of", "trained_terms"]
 
 
 class StepMemory:
     """
     Parameters
     ----------
-    training : TrainingGraph
+    lowered : Lowered
     optimizer : Sgd or Adam
     n, batch : int
     starts : tuple of int
-        First samples of the chunks that go forward together, and the end of the last one.
+        First samples of the chunks that go through the flat stages together, and the end of the last one.
 
     Members
     -------
     planes : list of Planes
         Of the parameters, in their order.
-    tensors : dict of str to Flat
-        The graph's, and gradients of sums.
+    flat : dict of str to Flat
+        Tensors of one position.
+    layouts : dict of str to Layout
+        The other tensors.
+    regions : dict of str to (Region, first vector)
+        Of those.
     targets, logits : Flat
+    kept : dict of str to int
+        Gradients that are kept transposed, for several passes over the batch: the first vectors in SCRATCH.
     sizes : dict of Region to vectors
         Of INPUT, SCRATCH and OUTPUT.
     """
 
-    def __init__(self, training, optimizer, n, batch, starts):
-        self.training, self.n, self.batch = training, n, batch
+    def __init__(self, lowered, optimizer, n, batch, starts):
+        self.lowered, self.training, self.n, self.batch = lowered, lowered.training, n, batch
         self.sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
-        self.planes = []
-        for parameter in training.parameters:
-            one = Planes(parameter, n, dict(optimizer.slots), self.sizes[Region.SCRATCH])
-            self.planes.append(one)
-            self.sizes[Region.SCRATCH] += one.size
-        graph, blocks = training.graph, (*range(0, batch, n), batch)
-        last = graph.stages[-1]
-        self.tensors = {graph.input: self._place(Flat(graph.tensors[graph.input].channels, n, starts), Region.INPUT)}
-        self.targets = self._place(Flat(last.channels, n, starts), Region.INPUT)
-        self.logits = self._place(Flat(last.channels, n, starts, size=2), Region.OUTPUT)
-        for stage in graph.stages[:-1]:
-            self.tensors[stage.output] = self._place(Flat(stage.channels, n, blocks), Region.SCRATCH)
-        for one in training.gradients:
-            channels = graph.stages[one.stage].channels
-            self.tensors[one.name] = self._place(Flat(channels, n, blocks), Region.SCRATCH)
+        self.planes, self.flat, self.regions, self.kept = [], {}, {}, {}
+        for one in self.training.parameters:
+            shape = None if one.term is None else lowered.terms[one.stage][one.term].weights.shape
+            self.planes.append(Planes(one, n, dict(optimizer.slots), self.take(Region.SCRATCH, 0), shape))
+            self.take(Region.SCRATCH, self.planes[-1].size)
+        self.layouts = _layouts(lowered, n, batch)
+        self._place_input(starts)
+        self._place_flat()
+        for name, layout in self.layouts.items():
+            if name not in self.regions:
+                self.regions[name] = Region.SCRATCH, self.take(Region.SCRATCH, layout.size)
+        # Tiles of a plane's last positions reach behind it, where numbers have to be finite.
+        longest = max((layout.plane for layout in self.layouts.values()), default=0)
+        for region in (Region.INPUT, Region.SCRATCH):
+            self.take(region, longest)
 
-    def _place(self, tensor, region):
+    def _place_input(self, starts):
+        last = self.training.graph.stages[-1]
+        for gather in self.lowered.gathers:
+            name = gather.tensor.name
+            if is_flat_gather(gather):
+                self.flat[name] = self._placed(Flat(gather.tensor.channels, self.n, starts), Region.INPUT)
+            else:
+                self.regions[name] = Region.INPUT, self.take(Region.INPUT, self.layouts[name].size)
+        self.targets = self._placed(Flat(last.channels, self.n, starts), Region.INPUT)
+        self.logits = self._placed(Flat(last.channels, self.n, starts, size=2), Region.OUTPUT)
+
+    def _place_flat(self):
+        lowered, blocks = self.lowered, (*range(0, self.batch, self.n), self.batch)
+        stages, channels = self.training.graph.stages, {}
+        for number in lowered.flat[:-1]:
+            channels[stages[number].output] = stages[number].channels
+        for one in self.training.gradients:
+            if one.stage in lowered.flat:
+                channels[one.name] = stages[one.stage].channels
+        for names, of in ((lowered.flattened, flat_name), (lowered.returned, lambda name: flat_name(back_name(name)))):
+            for name in names:
+                tensor = lowered.tensors[name]
+                channels[of(name)] = tensor.height * tensor.width * tiles_of(tensor.channels, self.n) * self.n
+        for name, count in channels.items():
+            self.flat[name] = self._placed(Flat(count, self.n, blocks), Region.SCRATCH)
+
+    def _placed(self, tensor, region):
+        return tensor.at(region, self.take(region, tensor.vectors))
+
+    def keep(self, rows):
+        """Room for the gradients whose parameters take more than so many accumulator rows."""
+        for one in self.training.gradients:
+            mine = [planes for planes in self.planes if planes.parameter.stage == one.stage and not planes.is_bias]
+            if one.name in self.layouts and sum(planes.k_tiles * planes.rows for planes in mine) > rows:
+                each = blocks_of(self.layouts[one.name]) * mine[0].rows
+                self.kept[one.name] = self.take(Region.SCRATCH, self.batch * each)
+
+    def take(self, region, vectors):
+        """Room for more in a region: its first vector."""
         first = self.sizes[region]
-        self.sizes[region] += tensor.vectors
-        return tensor.at(region, first)
-
-    def take_scratch(self, vectors):
-        """Room for more in SCRATCH: its first vector."""
-        first = self.sizes[Region.SCRATCH]
-        self.sizes[Region.SCRATCH] += vectors
+        self.sizes[region] += vectors
         return first
+
+    @property
+    def host(self):
+        """As the compiler of networks has it."""
+        return HostLayout(self.layouts, self.regions, self.sizes, self.n)
 
     def planes_of(self, stage, term):
         """:class:`Planes` of a stage's term (None: its bias), or None."""
@@ -83,11 +131,15 @@ class StepMemory:
         for what, values, size in (("samples", x, graph.input_size), ("targets", targets, graph.output_size)):
             if values.dtype != bfloat16 or values.shape != (self.batch, size):
                 raise ValueError(f"{what} must be bfloat16 of shape ({self.batch}, {size}), not {values.dtype} {values.shape}")
-        arranged = graph.arrange_input(x).reshape(self.batch, -1)
+        values, parts = graph.arrange_input(x), []
+        for gather in self.lowered.gathers:
+            name, made = gather.tensor.name, gather(values)
+            parts.append(self.flat[name].pack(made[:, 0, 0]) if name in self.flat else self.layouts[name].pack(made))
         ordered = np.array(targets)
         if graph.output_order is not None:
             ordered[:, graph.output_order] = targets
-        return self.tensors[graph.input].pack(arranged) + self.targets.pack(ordered)
+        parts.append(self.targets.pack(ordered))
+        return b"".join(parts).ljust(self.sizes[Region.INPUT] * 2 * self.n, b"\0")
 
     def pack_state(self, state):
         """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`."""
@@ -105,3 +157,48 @@ class StepMemory:
     def unpack_logits(self, data):
         """float32 (batch, classes), as the model has them, from region OUTPUT."""
         return self.training.graph.arrange_output(self.logits.unpack(data))
+
+
+def _layouts(lowered, n, batch):
+    """Layouts of the tensors of several positions, by planes.
+
+    A gradient lies in the pitch of what the stage's weights that are trained are multiplied with: so a kernel position is a
+    distance of vectors between the two. Behind a gradient's plane there are zeros up to whole blocks of n.
+    """
+    readers, flat = lowered.readers(), {gather.tensor.name for gather in lowered.gathers if is_flat_gather(gather)}
+    tensors = {name: tensor for name, tensor in lowered.tensors.items() if name not in flat}
+    layouts = {name: layout_of(tensor, n, batch, readers.get(name, ()), planar=True) for name, tensor in tensors.items()}
+    alike = [(source, gradient) for source, gradient, _ in trained_terms(lowered)]
+    changed = True
+    while changed:
+        changed = False
+        for pair in alike:
+            pitch = max(layouts[name].pitch for name in pair)
+            for name in pair:
+                if layouts[name].pitch < pitch:
+                    layouts[name], changed = _wider(layouts[name], pitch), True
+    for _, name in alike:
+        layout = layouts[name]
+        layouts[name] = replace(layout, behind=blocks_of(layout) * n - (layout.tensor.height + layout.below) * layout.pitch)
+        if layouts[name].behind < 0:
+            layouts[name] = layout
+    return layouts
+
+
+def _wider(layout, pitch):
+    """With more columns of zeros; what is in front of the first sample has as many rows."""
+    top, left = divmod(layout.lead, layout.pitch)
+    return replace(layout, beside=pitch - layout.tensor.width, lead=top * pitch + left)
+
+
+def blocks_of(layout):
+    """Blocks of n positions from a plane's first to its last, zeros between rows included."""
+    return -(-((layout.tensor.height - 1) * layout.pitch + layout.tensor.width) // layout.n)
+
+
+def trained_terms(lowered):
+    """(source, gradient of the sums, parameter) of the terms that are trained, of stages that are not flat."""
+    names = {one.stage: one.name for one in lowered.training.gradients}
+    for one in lowered.training.parameters:
+        if one.term is not None and one.stage not in lowered.flat:
+            yield lowered.terms[one.stage][one.term].source, names[one.stage], one

@@ -49,12 +49,15 @@ class Planes:
         What the optimizer keeps of it.
     first : int
         First vector in region SCRATCH.
+    shape : tuple of int or None
+        Shape of the weights as the core has them, if it is another one: inputs of several kernel positions are those of one.
     """
 
     parameter: Parameter
     n: int
     slots: dict = field(repr=False)
     first: int
+    shape: tuple | None = None
 
     @property
     def is_bias(self):
@@ -62,7 +65,7 @@ class Planes:
 
     @property
     def _shape(self):
-        return self.parameter.initial.shape
+        return self.shape or self.parameter.initial.shape
 
     @property
     def k_tiles(self):
@@ -122,7 +125,7 @@ class Planes:
             return vectors.ravel()[: self._shape[0]].copy()
         height, width, inputs, outputs = self._shape
         padded = vectors.reshape(self.k_tiles, self.rows, self.n).swapaxes(1, 2).reshape(height * width, -1, self.rows)
-        return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self._shape)
+        return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self.parameter.initial.shape)
 
     def pack(self, values):
         """Bytes of all planes, from {name: array}."""

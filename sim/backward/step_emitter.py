@@ -4,9 +4,12 @@ from amaranth_tpu.hw.spec.isa import Format, Function, Half, Opcode, Region
 
 from ..compiler.emitter import Emitter
 from ..compiler.instructions import Ring
+from ..compiler.layout import ZEROS
 from ..compiler.matmuls import Group
 from ..compiler.scheduling import STARTING
-from .tensors import Tile
+from .parameters import MASTER
+from .step_results import StepResults
+from .tensors import NOTHING, Tile
 
 __all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows"]
 
@@ -22,26 +25,31 @@ def from_rows(bias):
 
 
 class Constants:
-    """What a step needs in region MODEL, counted in vectors from the first: zeros, and tiles by name.
+    """What a step needs in region MODEL, counted in vectors from the first: zeros, tiles by name, and tiles of fixed weights.
 
     Parameters
     ----------
     n : int
     names : sequence of str
     zeros : int
-        Vectors.
+        Vectors, at least.
+
+    Members
+    -------
+    fixed : dict of bytes to int
+        Tiles of fixed weights, and the first vector of each.
     """
 
     def __init__(self, n, names, zeros):
-        self.n, self.names, self.zeros = n, tuple(names), -(-zeros // n) * n
+        self.n, self.names, self.zeros, self.fixed = n, tuple(names), -(-max(zeros, ZEROS) // n) * n, {}
 
     def vector(self, name):
-        """First vector of a tile."""
+        """First vector of a tile that has a name."""
         return self.zeros + self.names.index(name) * self.n
 
-    @property
-    def vectors(self):
-        return self.zeros + len(self.names) * self.n
+    def add(self, tile):
+        """First vector of a tile of fixed weights, of these bytes."""
+        return self.fixed.setdefault(tile, self.zeros + (len(self.names) + len(self.fixed)) * self.n)
 
 
 def runs_of(tiles, n):
@@ -55,27 +63,21 @@ def runs_of(tiles, n):
         first += size
 
 
-class StepGroup:
-    """A :class:`sim.compiler.matmuls.Group` whose tiles are brought as it takes them."""
+class _Tiles:
+    """Tiles in the order in which the passes of a group take them."""
 
-    def __init__(self, emitter, tiles, count, acc, rows, bias):
-        self.emitter, self.tiles, self.count = emitter, tiles, count
-        passes = len(tiles) // count
-        self.group = Group(emitter, 0, count, acc, rows, passes, [(0, rows)], passes, bias=bias, bring=self._bring)
+    def __init__(self, emitter, tiles):
+        self.emitter, self.tiles, self.done = emitter, tiles, 0
 
-    def _bring(self, count):
-        self.emitter.bring(self.tiles[:count])
-        del self.tiles[:count]
+    def fit(self, passes, count):
+        """What a MATMUL takes has to be asked for before it, so its tiles lie one behind the other, or there are few of them."""
+        left = self.tiles[self.done : self.done + passes * count]
+        _, size = next(runs_of(left, self.emitter.n))
+        return max(size // count, min(passes, max(1, self.emitter.config.weight_fifo_depth // 2 // count)))
 
-    def add(self, places, loops):
-        """As of Group. What a MATMUL takes has to be asked for before it, so its tiles lie one behind the other, or there are few
-        of them."""
-        most = max(1, self.emitter.config.weight_fifo_depth // 2 // self.count)
-        while places:
-            _, size = next(runs_of(self.tiles[: len(places) * self.count], self.emitter.n))
-            step = max(size // self.count, min(most, len(places)))
-            yield from self.group.add(places[:step], loops)
-            places = places[step:]
+    def bring(self, count):
+        self.emitter.bring(self.tiles[self.done : self.done + count])
+        self.done += count
 
 
 class StepEmitter(Emitter):
@@ -89,10 +91,14 @@ class StepEmitter(Emitter):
 
     Members
     -------
-    biases : Ring
-        Bias rows.
     rows : dict of str to int
         Constant tiles whose vectors are in the unified buffer: the places.
+    weights : dict of int to list
+        Of stages that are not flat, by their numbers: where the tiles of each term come from.
+    biases : dict of int to Planes
+        Of those of them that have a bias.
+    flat_stages : int
+        What the numbers of flat stages are counted from, in `stage`.
     zero_rows : int
         Bias rows from 0 on that are zeros, so that sums of so many column tiles start from +0.
     """
@@ -101,8 +107,9 @@ class StepEmitter(Emitter):
         super().__init__(config, scratch)
         self.constants = constants
         self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
+        self.bias_ring = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
         self.rows, self.bringing = {}, None
-        self.biases = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
+        self.weights, self.biases, self.flat_stages = {}, {}, 0
         self.zeroed, self.operands_loaded = False, 0
 
     # Moves
@@ -118,9 +125,9 @@ class StepEmitter(Emitter):
         self.load(Region.MODEL, self.constants.vector(name), count or self.n, place)
         self.rows[name] = place
 
-    def load_halves(self, planes, rows):
+    def load_halves(self, planes, rows, key=None):
         """Bias rows of numbers whose upper and lower halves begin at these vectors of SCRATCH. Returns the first row."""
-        bias = self.biases.take(rows)
+        bias = self.take_bias(rows, key)
         for half, vector in zip((Half.UPPER, Half.LOWER), planes):
             self.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, vector, rows, bias=bias, half=half)
         return bias
@@ -155,15 +162,21 @@ class StepEmitter(Emitter):
     def store(self, region, vector, rows, buffer):
         """Unified buffer -> vectors of host memory."""
         self.transfer(Opcode.STORE, region, vector, rows, buffer=buffer)
-        self.bringing = None
+
+    def transfer(self, opcode, region, vector, rows, **fields):
+        super().transfer(opcode, region, vector, rows, **fields)
+        if opcode is Opcode.STORE:
+            self.bringing = None
 
     def group(self, tiles, count, acc, rows, bias=None):
-        """:class:`StepGroup` of `count` column tiles of `rows` sums each, that takes these tiles in the order of its passes, then
-        columns; from bias row `bias` on, None: from +0."""
+        """:class:`sim.compiler.matmuls.Group` of `count` column tiles of `rows` sums each, that takes these tiles in the order of
+        its passes, then columns; from bias row `bias` on, None: from +0."""
         if bias is None:
             assert count <= self.zero_rows
             self._load_zeros()
-        return StepGroup(self, [*tiles], count, acc, rows, bias or 0)
+        tiles, whole = [*tiles], [(0, rows)]
+        passes = len(tiles) // count
+        return Group(self, 0, count, acc, rows, passes, whole, passes, bias=bias or 0, tiles=_Tiles(self, tiles))
 
     def add_up(self, tiles, count, places, loops, acc, rows, bias=None):
         """All passes of a group, over operands at these places."""
@@ -171,8 +184,8 @@ class StepEmitter(Emitter):
             pass
 
     def add_product(self, name, vector, rows, acc):
-        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles and the diagonal, which
-        is in the unified buffer, is the operand, so that the buffer's port has nothing to do with it. What is beside the last
+        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles, and the operand is the
+        diagonal, which is in the unified buffer, so that the buffer's port has nothing to do with it. What is beside the last
         vectors, in their tile, has to be finite."""
         whole, rest = divmod(rows, self.n)
         for first, each, count in ((0, self.n, whole), (whole * self.n, rest, 1)):
@@ -199,6 +212,29 @@ class StepEmitter(Emitter):
         loops = {"rows0": rows, "rows0_stride": 1, "rows1": 1, "tiles0": count, "tiles0_acc_stride": rows, "tiles1": 1}
         others = ("start", "keep", "bias_rows", "bias", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles1_acc_stride")
         self.emit(Opcode.MATMUL, {**dict.fromkeys(others, 0), **loops, "buffer": place, "acc": acc, **start})
+
+    # What stages that are not flat ask for
+
+    def tiles(self, columns, passes):
+        """As of StageEmitter."""
+        first, count = columns
+        terms = self.weights[self.stage]
+        found = (terms[index].tile(ky, kx, tile, first + c) for index, ky, kx, tile in passes for c in range(count))
+        return _Tiles(self, [tile or NOTHING for tile in found])
+
+    def bias(self, column, count):
+        """First bias row of column tiles of the present stage."""
+        planes, key = self.biases.get(self.stage), (self.stage, column, count)
+        if planes is None:
+            self._load_zeros()
+            return 0
+        if key not in self.bias_places:
+            self.load_halves([place + column for place in planes.places(MASTER)], count, key)
+        return self.bias_places[key][0]
+
+    def results(self, stage, wide):
+        """As of StageEmitter."""
+        return StepResults(self, stage, wide)
 
     # Results
 

@@ -94,7 +94,7 @@ def make_step(training, optimizer, config, memory, constants, ops, timeline):
     """:class:`StepProgram` of instructions in their final order."""
     words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
     tiles = [_tile(name, 0, config.n) for name in constants.names]
-    model = b"".join([*words, bytes(constants.zeros * config.vector_bytes), *tiles])
+    model = b"".join([*words, bytes(constants.zeros * config.vector_bytes), *tiles, *constants.fixed])
     made = StepProgram(
         model=model,
         instructions=len(words),

@@ -12,7 +12,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..compiler.layout import Layout
 from ..ir.graph import Tensor
 
-__all__ = ["Tile", "Flat"]
+__all__ = ["Tile", "NOTHING", "Flat"]
 
 
 class Tile(NamedTuple):
@@ -21,6 +21,10 @@ class Tile(NamedTuple):
     region: Region
     vector: int
     transpose: int = 0
+
+
+#: A tile of zeros.
+NOTHING = Tile(Region.MODEL, 0)
 
 
 @dataclass(frozen=True)

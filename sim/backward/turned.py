@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amaranth_tpu.hw.spec.isa import Region
 
-__all__ = ["Turned"]
+__all__ = ["Turned", "write_turned"]
 
 
 @dataclass
@@ -30,12 +30,11 @@ class Turned:
     place: int | None
     vector: int | None = None
 
-    def write(self, emitter, tiles, block, count, acc, ring):
-        """Blocks from their tiles `[block][tile of outputs]`, through accumulator rows at `acc`."""
-        rows = count * self.rows
-        emitter.add_up(tiles, len(tiles), [emitter.rows["identity"]], [(1, 0), (emitter.n, 1)], acc, emitter.n)
+    def write(self, emitter, tiles, block, acc, ring):
+        """Blocks from this one on."""
+        rows = len(tiles) * self.rows
         place = ring.take(rows) if self.place is None else self.place + block * self.rows
-        emitter.activate(acc, place, rows)
+        write_turned(emitter, tiles, place, acc)
         if self.place is None:
             emitter.store(Region.SCRATCH, self.vector + block * self.rows, rows, place)
 
@@ -54,3 +53,17 @@ class Turned:
                 for index in range(count):
                     emitter.load(Region.SCRATCH, vector + index * self.rows, size, place + index * size)
             yield [place + index * size for index in range(count)]
+
+
+def write_turned(emitter, tiles, place, acc):
+    """Transposes `tiles`, those of each block, to the unified buffer from `place` on, by way of the ring `acc` of accumulator
+    rows: as many of them at once as it has room for."""
+    flat = [tile for block in tiles for tile in block]
+    step = max(1, min(acc.size // emitter.n, emitter.zero_rows))
+    if step >= len(tiles[0]):
+        step = step // len(tiles[0]) * len(tiles[0])
+    for first in range(0, len(flat), step):
+        some = flat[first : first + step]
+        rows = acc.take(len(some) * emitter.n)
+        emitter.add_up(some, len(some), [emitter.rows["identity"]], [(1, 0), (emitter.n, 1)], rows, emitter.n)
+        emitter.activate(rows, place + first * emitter.n, len(some) * emitter.n)

@@ -33,7 +33,8 @@ class Rectangle:
 class Area:
     """A part of a tensor in the unified buffer: rows y, tiles of channels, and columns x if not all of them.
 
-    As `[sample][y][tile][x]`, with `left` margin columns in front of each sample (or each row, if not all tiles are there).
+    As `[sample][y][tile][x]`, with `left` margin columns in front of each sample (or each row, if not all tiles are there). Of a
+    planar layout as `[sample][tile][y][x]`, with those in front of each plane.
     """
 
     layout: Layout
@@ -54,11 +55,22 @@ class Area:
 
     @property
     def row(self):
+        if self.layout.planar:
+            return self.pitch
         own = (self.tiles[1] - self.tiles[0]) * self.pitch
         return own if self._stretched or self.columns is not None else self.left + own
 
     @property
+    def plane(self):
+        """Positions from one tile to the next."""
+        if self.layout.planar:
+            return (self.left if self.columns is None else 0) + (self.rows[1] - self.rows[0]) * self.row
+        return self.pitch
+
+    @property
     def sample(self):
+        if self.layout.planar:
+            return (self.tiles[1] - self.tiles[0]) * self.plane
         return (self.left if self._stretched else 0) + (self.rows[1] - self.rows[0]) * self.row
 
     @property
@@ -71,7 +83,7 @@ class Area:
         return (
             (sample - self.samples[0]) * self.sample
             + (y - self.rows[0]) * self.row
-            + (tile - self.tiles[0]) * self.pitch
+            + (tile - self.tiles[0]) * self.plane
             + x
             - first
         )
@@ -105,6 +117,9 @@ class Area:
         layout, tile = self.layout, self.tiles[0]
         found = []
         for sample in range(*self.samples):
+            if layout.planar:
+                found += self._planes(sample)
+                continue
             if self._stretched:
                 found.append((layout.position(sample, self.rows[0]) - self.left, self.sample))
                 continue
@@ -122,18 +137,28 @@ class Area:
             place += count
         return merged
 
+    def _planes(self, sample):
+        """`(host position, count)` of what lies together, of a planar layout."""
+        for tile in range(*self.tiles):
+            if self.columns is None:
+                yield self.layout.position(sample, self.rows[0], tile) - self.left, self.plane
+            else:
+                yield from ((self.layout.position(sample, y, tile, self.columns[0]), self.pitch) for y in range(*self.rows))
+
 
 @dataclass
 class Placed:
     """An area in the unified buffer from `place` on.
 
-    `size` : vectors of a position. `loads` : what is still to come, as :meth:`Area.loads` has it.
+    `size` : vectors of a position. `loads` : what is still to come, as :meth:`Area.loads` has it. `extras` : what else the job
+    makes.
     """
 
     area: Area
     place: int
     size: int = 1
     loads: list = field(default_factory=list)
+    extras: list = field(default_factory=list)
 
     def at(self, sample, y, tile, x):
         """First vector of a position."""

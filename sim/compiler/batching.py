@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.graph import Graph, Tensor
 
-__all__ = ["Batched", "lay_along_x", "flat_tensors", "reads"]
+__all__ = ["Batched", "lay_along_x", "flat_tensors", "reads", "writes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,12 @@ class Batched:
 
 def reads(stage):
     """Names of the tensors that a stage reads."""
-    return {*(term.source for term in stage.terms), *([stage.times] if stage.times else ())}
+    return {*(term.source for term in stage.terms), *([stage.beside] if stage.beside else ())}
+
+
+def writes(stage):
+    """Names of the tensors that a stage writes."""
+    return {stage.output, *(extra.tensor for extra in stage.extras)}
 
 
 def flat_tensors(stages, tensors):

@@ -8,13 +8,13 @@ instructions where they overlap.
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
-from .batching import reads
+from .batching import reads, writes
 from .emitter import StageEmitter
 from .instructions import Ring
 from .overlap import steps_of, sums_of, take_turns, vectors_of
 from .stage_code import StageCode
 
-__all__ = ["generate"]
+__all__ = ["generate", "Overlap"]
 
 
 def generate(batched, host, runs, config):
@@ -38,7 +38,7 @@ def generate(batched, host, runs, config):
             _take_chunks(emitter, batched, host, run, index == 0, run is runs[-1])
         else:
             behind = [*flat[index + 1 :], True].index(True)  # of those, every other one, and not the last, has the lower end
-            _Overlap(emitter, batched, host, run, behind % 2 == 1).generate()
+            Overlap(emitter, batched, host, run, host.zeros, behind % 2 == 1).generate()
     return emitter
 
 
@@ -57,13 +57,28 @@ def _take_chunks(emitter, batched, host, run, first, last):
                 pass
 
 
-class _Overlap:
-    """The instructions of a run whose stages take turns."""
+class Overlap:
+    """The instructions of a run whose stages take turns.
 
-    def __init__(self, emitter, batched, host, run, low):
+    Parameters
+    ----------
+    emitter : Emitter
+        With what StageEmitter has of stages.
+    batched : Batched
+    host : HostLayout
+    run : RunPlan
+    first : int
+        Vector of the unified buffer from which on it is theirs.
+    low : bool
+        As of :func:`sim.compiler.overlap.vectors_of`.
+    margins : bool
+        Whether zeros around tensors in SCRATCH are written; else they are there.
+    """
+
+    def __init__(self, emitter, batched, host, run, first, low, margins=True):
         self.emitter, self.batched, self.host, self.run, self.zeroed = emitter, batched, host, run, set()
-        depth, self.codes = emitter.config.unified_buffer_depth, []
-        for number, plan, (operands, place) in zip(run.stages, run.plans, vectors_of(run.plans, host.zeros, depth, low)):
+        self.margins, depth, self.codes = margins, emitter.config.unified_buffer_depth, []
+        for number, plan, (operands, place) in zip(run.stages, run.plans, vectors_of(run.plans, first, depth, low)):
             rings = Ring(*operands), Ring(place, plan.slots * plan.staging), None
             self.codes.append(StageCode(emitter, batched, host.layouts, run, number, {}, *rings))
 
@@ -72,7 +87,7 @@ class _Overlap:
             self.emitter.stage = code.number
             code.prepare()
         sources = [
-            [index for index, other in enumerate(self.codes) if other.stage.output in reads(code.stage)] for code in self.codes
+            [index for index, other in enumerate(self.codes) if writes(other.stage) & reads(code.stage)] for code in self.codes
         ]
         before = []
         for step in steps_of([[rectangle.samples for rectangle in code.rectangles] for code in self.codes], sources):
@@ -98,7 +113,8 @@ class _Overlap:
                 if is_break or code.acc.size >= 2 * code.plan.sums:
                     yield
                     self.emitter.stage = code.number
-            self._zero_margins(code, rectangle.samples)
+            if self.margins:
+                self._zero_margins(code, rectangle.samples)
             yield
 
     def _zero_margins(self, code, samples):

@@ -11,6 +11,7 @@ from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
 from .instructions import Op, Places, Ring, accesses
 from .layout import ZEROS
+from .results import Results
 from .timing import UNIT
 
 __all__ = ["Emitter", "StageEmitter"]
@@ -31,6 +32,8 @@ class Emitter:
         Number of the stage that instructions belong to from now on.
     worked : dict of int to int
         Cycles of the array by stage.
+    regions : dict of str to (Region, first vector)
+        Of tensors in host memory.
     """
 
     def __init__(self, config, scratch):
@@ -39,7 +42,8 @@ class Emitter:
         # The function table is left out: one unit alone uses it, in order.
         self.places = {space: Places(space_depth(config, space)) for space in ("buffer", "acc", "bias")}
         self.places["scratch"] = Places(max(1, scratch))
-        self.worked = Counter()
+        self.worked, self.regions = Counter(), {}
+        self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
 
     def emit(self, opcode, fields, tiles=None, group_tiles=0):
         """Adds an instruction, which waits for those that used what it touches."""
@@ -58,6 +62,28 @@ class Emitter:
     def transfer(self, opcode, region, vector, rows, **fields):
         """An instruction that moves `rows` from or to host memory, beginning at a vector of a region."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
+
+    def move(self, opcode, name, position, buffer, count, size=1):
+        """LOAD or STORE of positions of a tensor, `size` vectors each."""
+        region, first = self.regions[name]
+        self.transfer(opcode, region, first + position * size, count * size, buffer=buffer)
+
+    def take_bias(self, count, key=None):
+        """Bias rows, of which `bias_places` has the first under this key as long as nothing else has come there."""
+        place = self.bias_ring.take(count)
+        self.bias_places = {
+            other: (first, rows)
+            for other, (first, rows) in self.bias_places.items()
+            if first + rows <= place or place + count <= first
+        }
+        if key is not None:
+            self.bias_places[key] = place, count
+        return place
+
+    def load_zeros(self, buffer, count):
+        """Zeros -> unified buffer, from the beginning of the constants in MODEL."""
+        for first in range(0, count, ZEROS):
+            self.transfer(Opcode.LOAD, Region.MODEL, 0, min(ZEROS, count - first), buffer=buffer + first)
 
 
 class StageEmitter(Emitter):
@@ -79,20 +105,17 @@ class StageEmitter(Emitter):
     def __init__(self, config, stages, host):
         super().__init__(config, host.sizes[Region.SCRATCH])
         self.stages, self.regions = stages, host.regions
-        self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
         self.tables, self.loaded = {}, None
         self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
-    def move(self, opcode, name, position, buffer, count, size=1):
-        """LOAD or STORE of positions of a tensor, `size` vectors each."""
-        region, first = self.regions[name]
-        self.transfer(opcode, region, first + position * size, count * size, buffer=buffer)
+    def results(self, stage, wide):
+        """The way out of the accumulators for a stage."""
+        return Results(self, stage, wide)
 
-    def load_zeros(self, buffer, count):
-        for first in range(0, count, ZEROS):
-            self.emit(
-                Opcode.LOAD, {"region": Region.MODEL, "offset": 0, "rows": min(ZEROS, count - first), "buffer": buffer + first}
-            )
+    def tiles(self, columns, passes):
+        """The tiles of a group of column tiles, (first, count), of the present stage, as :class:`sim.compiler.matmuls.Group` has
+        it."""
+        return None
 
     def begin_run(self, stages):
         """Stages of these numbers follow."""
@@ -111,13 +134,8 @@ class StageEmitter(Emitter):
             return row
         key = self.stage, column, count
         if key not in self.bias_places:
-            place = self.bias_ring.take(count)
-            self.bias_places = {
-                other: at for other, at in self.bias_places.items() if at + other[2] <= place or place + count <= at
-            }
-            self._load_biases(row, count, place)
-            self.bias_places[key] = place
-        return self.bias_places[key]
+            self._load_biases(row, count, self.take_bias(count, key))
+        return self.bias_places[key][0]
 
     def _load_biases(self, row, count, place):
         self.emit(Opcode.LOAD_BIAS, {"region": Region.MODEL, "offset": self._bias_offset(row), "rows": count, "bias": place})

@@ -35,17 +35,20 @@ def _key(term, size):
     return term.kernel, term.stride, term.dilation, term.padding, size
 
 
-def fold(graph, n):
-    """`(stages, [Gather])` with the terms replaced that gain by it, and the input tensors that they and the others read."""
+def fold(graph, n, always=()):
+    """`(stages, [Gather])` with the terms replaced that gain by it, and the input tensors that they and the others read. Terms of
+    the stages of which `always` has the numbers are replaced even if they gain nothing."""
     shape = graph.tensors[graph.input]
     gathers, stages = {}, []
-    for stage in graph.stages:
+    for number, stage in enumerate(graph.stages):
         terms = []
         for term in stage.terms:
             folded = np.prod(term.kernel) * shape.channels
             if term.source != graph.input:
                 terms.append(term)
-            elif term.groups > 1 or tiles_of(folded, n) >= np.prod(term.kernel) * tiles_of(shape.channels, n):
+            elif term.groups > 1 or (
+                number not in always and tiles_of(folded, n) >= np.prod(term.kernel) * tiles_of(shape.channels, n)
+            ):
                 gathers.setdefault(None, Gather(shape))
                 terms.append(term)
             else:
@@ -55,7 +58,7 @@ def fold(graph, n):
                         Tensor(f"{graph.input}, gathered {len(gathers)}", int(folded), *stage.sums_size), term, stage.sums_size
                     ),
                 )
-                terms.append(Term(gather.tensor.name, term.weights.reshape(1, 1, folded, -1)))
+                terms.append(Term(gather.tensor.name, term.weights.reshape(1, 1, folded, -1), fixed=term.fixed))
         if stage.times == graph.input:
             gathers.setdefault(None, Gather(shape))
         stages.append(replace(stage, terms=tuple(terms)))

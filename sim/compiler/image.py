@@ -12,7 +12,7 @@ from .program import Program, check_regions, host_vectors
 from .tiling import count_passes, passes_of
 from .timing import MATMUL
 
-__all__ = ["HostMemory", "make_program", "array_cycles", "encoded"]
+__all__ = ["HostMemory", "make_program", "array_cycles", "dense_weights", "encoded"]
 
 #: Padding of weights: x * -0 is -0 for the zeros in the pad lanes of x, and adding -0 changes no sum.
 _PAD = 0x8000
@@ -79,7 +79,7 @@ class HostMemory:
     def weights(self, number, column, count):
         """Tiles of `count` column tiles of a stage, in the order of their passes: [pass, column tile, column, row]."""
         stage, n = self.batched.stages[number], self.n
-        dense = [self._dense(term, column, count) for term in stage.terms]
+        dense = [dense_weights(term, column, count, n) for term in stage.terms]
         passes = passes_of(stage, n, column)
         return (
             np.stack([dense[index][ky, kx, tile * n : (tile + 1) * n] for index, ky, kx, tile in passes])
@@ -87,17 +87,19 @@ class HostMemory:
             .transpose(0, 2, 3, 1)
         )
 
-    def _dense(self, term, column, count):
-        """Weights of all source channels for these columns, padded and between groups -0: uint16 (ky, kx, rows, columns)."""
-        inputs, channels = term.weights.shape[2:]
-        outputs = channels // term.groups
-        first, end = column * self.n, (column + count) * self.n
-        dense = np.full((*term.kernel, tiles_of(inputs * term.groups, self.n) * self.n, end - first), _PAD, "<u2")
-        weights = term.weights.view(np.uint16)
-        for g in range(first // outputs, min(term.groups, -(-end // outputs))):
-            low, high = max(first, g * outputs), min(end, (g + 1) * outputs)
-            dense[:, :, g * inputs : (g + 1) * inputs, low - first : high - first] = weights[..., low:high]
-        return dense
+
+def dense_weights(term, column, count, n):
+    """Weights of all source channels for `count` column tiles, padded and between groups -0: bits, uint16 (ky, kx, rows,
+    columns)."""
+    inputs, channels = term.weights.shape[2:]
+    outputs = channels // term.groups
+    first, end = column * n, (column + count) * n
+    dense = np.full((*term.kernel, tiles_of(inputs * term.groups, n) * n, end - first), _PAD, "<u2")
+    weights = term.weights.view(np.uint16)
+    for g in range(first // outputs, min(term.groups, -(-end // outputs))):
+        low, high = max(first, g * outputs), min(end, (g + 1) * outputs)
+        dense[:, :, g * inputs : (g + 1) * inputs, low - first : high - first] = weights[..., low:high]
+    return dense
 
 
 def array_cycles(batched, number, ops, host, n):

@@ -3,9 +3,11 @@
 A vector is `n` channels of one position. A tensor lies as `[sample][y][tile][x]`, in tiles of `n` channels, with margins of
 zeros that neighbours share. The columns behind a row are also those before the next one. The rows below a sample are also those
 above the next. So what a padded convolution reads for any range of rows is one stretch of memory.
+
+Of a training step they lie by planes, `[sample][tile][y][x]`, so that n vectors in a row are n positions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +38,10 @@ class Layout:
         Zeros in front of the first sample.
     flat : bool
         Whether it has the samples along x, and chunks of them in the place of samples; see :mod:`sim.compiler.batching`.
+    planar : bool
+        Whether tiles come before y and x.
+    behind : int
+        Of a planar one: zeros behind every plane, a tile of a sample.
     """
 
     tensor: Tensor
@@ -45,6 +51,8 @@ class Layout:
     beside: int = 0
     lead: int = 0
     flat: bool = False
+    planar: bool = False
+    behind: int = 0
 
     @property
     def tiles(self):
@@ -52,18 +60,23 @@ class Layout:
 
     @property
     def pitch(self):
-        """Positions from a tile's row to the next tile's."""
+        """Positions of a tile's row."""
         return self.tensor.width + self.beside
 
     @property
     def row(self):
         """Positions from one y to the next."""
-        return self.tiles * self.pitch
+        return self.pitch if self.planar else self.tiles * self.pitch
+
+    @property
+    def plane(self):
+        """Positions from one tile to the next."""
+        return (self.tensor.height + self.below) * self.pitch + self.behind if self.planar else self.pitch
 
     @property
     def sample(self):
         """Positions from one sample to the next."""
-        return (self.tensor.height + self.below) * self.row
+        return self.tiles * self.plane if self.planar else (self.tensor.height + self.below) * self.row
 
     @property
     def size(self):
@@ -72,10 +85,15 @@ class Layout:
 
     def position(self, sample, y, tile=0, x=0):
         """Number of a position; y and x may lie in the margins."""
-        return self.lead + sample * self.sample + y * self.row + tile * self.pitch + x
+        return self.lead + sample * self.sample + y * self.row + tile * self.plane + x
 
-    def _positions(self):
-        return np.s_[:, : self.tensor.height, :, : self.tensor.width]
+    def _view(self, vectors):
+        """Of (positions without the lead, n): (batch, height, tiles, width, n), without margins."""
+        height, width = self.tensor.height, self.tensor.width
+        if self.planar:
+            planes = vectors.reshape(self.batch, self.tiles, self.plane, self.n)[:, :, : height * self.pitch]
+            return planes.reshape(self.batch, self.tiles, height, self.pitch, self.n)[..., :width, :].swapaxes(1, 2)
+        return vectors.reshape(self.batch, height + self.below, self.tiles, self.pitch, self.n)[:, :height, :, :width]
 
     def pack(self, values):
         """Bytes of bfloat16 (up to batch, height, width, channels); missing samples are zeros."""
@@ -86,20 +104,19 @@ class Layout:
             raise ValueError(f"samples must be of shape (up to {self.batch}, {self.tensor.shape}), not {values.shape}")
         padded = np.zeros((self.batch, *self.tensor.shape[:2], self.tiles * self.n), "<u2")
         padded[: len(values), ..., : self.tensor.channels] = values.view(np.uint16)
-        whole = np.zeros((self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n), "<u2")
-        whole[self._positions()] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
+        whole = np.zeros((self.batch * self.sample, self.n), "<u2")
+        self._view(whole)[:] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
         return bytes(2 * self.n * self.lead) + whole.tobytes()
 
     def unpack(self, data, dtype="<f4"):
         """float32 (batch, height, width, channels) from the bytes of a tensor, one position being `n` binary32 or bfloat16."""
         dtype = np.dtype(dtype)
         values = np.frombuffer(bytes(data[: dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n :]
-        whole = values.reshape(self.batch, self.tensor.height + self.below, self.tiles, self.pitch, self.n)
-        values = whole[self._positions()].transpose(0, 1, 3, 2, 4)
+        values = self._view(values).transpose(0, 1, 3, 2, 4)
         return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., : self.tensor.channels])
 
 
-def layout_of(tensor, n, batch, terms, flat=False):
+def layout_of(tensor, n, batch, terms, flat=False, planar=False):
     """The layout that serves these (term, size of the sums) that read the tensor."""
     below = beside = top = left = 0
     for term, size in terms:
@@ -112,8 +129,8 @@ def layout_of(tensor, n, batch, terms, flat=False):
         ]
         top, left = max(top, before[0]), max(left, before[1])
         below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
-    row = tiles_of(tensor.channels, n) * (tensor.width + beside)
-    return Layout(tensor, n, batch, below, beside, lead=top * row + left, flat=flat)
+    layout = Layout(tensor, n, batch, below, beside, flat=flat, planar=planar)
+    return replace(layout, lead=top * layout.row + left)
 
 
 @dataclass(frozen=True)

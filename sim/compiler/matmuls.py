@@ -46,19 +46,26 @@ class Group:
         What the rows of the passes from `whole` on are cut into.
     bias : int or None
         First bias row; None: the emitter knows it.
-    bring : function or None
-        Called with the tiles that the next MATMUL takes. None: their LOAD_WEIGHTS are put in afterwards.
+    tiles : object or None
+        `fit(passes, count)` says how many of so many passes one MATMUL may have, and `bring(tiles)` emits LOAD_WEIGHTS of the
+        next tiles. None: those are put in afterwards.
     """
 
-    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, bring=None):
+    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, tiles=None):
         self.emitter, self.column, self.count, self.acc, self.sums = emitter, column, count, acc, sums
         self.passes, self.parts, self.whole, self.done = passes, parts, whole, 0
         self.bias = emitter.bias(column, count) if bias is None else bias
-        self.bring = bring
+        self.tiles = tiles
 
     def add(self, places, rows):
         """Passes with operands at these places; `rows` are two loops, (count, stride) each. Yields False where other stages
         may have a turn."""
+        while places:
+            together = self.tiles.fit(len(places), self.count) if self.tiles else len(places)
+            yield from self._add(places[:together], rows)
+            places = places[together:]
+
+    def _add(self, places, rows):
         whole = max(0, self.whole - self.done)
         ahead = places[:whole]
         if self.done == 0 and ahead:
@@ -121,7 +128,7 @@ class Group:
             "tiles1_acc_stride": 0,
         }
         taken = 0 if keep else count0 * count1 * count
-        if self.bring and taken:
-            self.bring(taken)
+        if self.tiles and taken:
+            self.tiles.bring(taken)
         tiles = (self.emitter.stage, self.column, self.count, self.done * self.count + c, taken) if taken else None
         self.emitter.emit(Opcode.MATMUL, fields, tiles, self.passes * self.count)

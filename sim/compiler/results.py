@@ -38,7 +38,7 @@ class Results:
         if stage.times:
             self._multiply(rectangle, column, acc, result, factor)
             return
-        fields = {"function": _code(stage.function), "format": self.format, "lanes": self._lanes(column)}
+        fields = self.fields(column)
         if stage.pool:
             self._pool_windows(rectangle, column, acc, result, fields)
             return
@@ -48,6 +48,10 @@ class Results:
             (samples, 1, result.area.sample) if rows == columns == 1 else (samples * rows, columns, result.area.row)
         )
         write_rows(self.emitter, fields, acc, outer, inner, step, self._at(rectangle, column, result))
+
+    def fields(self, column):
+        """What results of a column tile are made by."""
+        return {"function": _code(self.stage.function), "format": self.format, "lanes": self._lanes(column)}
 
     def softmax(self, rectangle, acc, sums, result):
         """Sums of all column tiles, `sums` rows each: a row of positions at a time, unless one tile holds all channels."""
@@ -104,8 +108,12 @@ class Results:
 
     def store(self, result):
         """A job's results -> host memory."""
-        for position, place, count in result.area.transfers(across_samples=True):
-            self.emitter.move(Opcode.STORE, self.stage.output, position, result.place + place * self.size, count, self.size)
+        self.store_area(result, self.stage.output)
+
+    def store_area(self, placed, name):
+        """An area of a tensor -> host memory."""
+        for position, place, count in placed.area.transfers(across_samples=True):
+            self.emitter.move(Opcode.STORE, name, position, placed.place + place * placed.size, count, placed.size)
 
     def _at(self, rectangle, column, result, sample=0, y=0, x=0):
         """Place of the result (sample, y, x) of a job."""

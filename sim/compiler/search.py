@@ -14,7 +14,7 @@ from .scheduling import ordered, with_weights
 from .tiling import NothingFits, count_passes, plan_stage
 from .timing import MATMUL, estimate, simulate
 
-__all__ = ["Choice", "Draft", "Schedule", "search"]
+__all__ = ["Choice", "Draft", "Schedule", "search", "overlapping_runs"]
 
 _SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are ordered and compared by simulation
 _OVERLAP_PASSES = 20_000  # the same for stages that overlap
@@ -189,26 +189,28 @@ def _best_overlap(batched, config):
 
 
 def _overlaps(batched, host, config, depth):
-    """RunPlans for sums of up to `depth` accumulator rows. Raises NothingFits."""
-    space, runs = config.unified_buffer_depth - host.zeros, []
-    for flat, some in groupby(range(len(batched.stages)), batched.is_flat):
-        if flat:
-            continue
-        numbers = list(some)
-        plans = [plan_stage(batched, number, config, host.layouts, space, depth) for number in numbers]
-        stages = list(zip(numbers, plans))
-        for group in groups_of(stages, partial(_fit, batched, host, config)):
-            runs.append(RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)))
-    return tuple(runs)
+    """RunPlans of all stages whose results are not flat. Raises NothingFits."""
+    neighbours = (list(numbers) for flat, numbers in groupby(range(len(batched.stages)), batched.is_flat) if not flat)
+    runs = (overlapping_runs(batched, numbers, config, host.layouts, host.zeros, depth) for numbers in neighbours)
+    return tuple(run for some in runs for run in some)
 
 
-def _fit(batched, host, config, group):
+def overlapping_runs(batched, numbers, config, layouts, first, depth):
+    """RunPlans of neighbouring stages, for the unified buffer from vector `first` on and sums of up to `depth` accumulator rows.
+    Raises NothingFits."""
+    space = config.unified_buffer_depth - first
+    plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]
+    groups = groups_of(list(zip(numbers, plans)), partial(_fit, batched, config, first))
+    return [RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)) for group in groups]
+
+
+def _fit(batched, config, first, group):
     """Whether stages, (number, plan) each, fit the buffers side by side."""
     functions = [batched.stages[number].function for number, _ in group]
     return (
         len({function for function in functions if function.is_table}) < 2
         and sum(plan.sums for _, plan in group) <= config.accumulator_depth
-        and vectors_of([plan for _, plan in group], host.zeros, config.unified_buffer_depth, False) is not None
+        and vectors_of([plan for _, plan in group], first, config.unified_buffer_depth, False) is not None
     )
 
 

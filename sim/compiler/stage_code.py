@@ -6,14 +6,13 @@ from amaranth_tpu.hw.spec.isa import Opcode
 
 from .areas import Area, Placed
 from .matmuls import Group
-from .results import Results
 from .tiling import count_passes, passes_of
 from .timing import turnaround
 
 __all__ = ["StageCode"]
 
-#: Stands for the tensor that the result is multiplied with, among the operands.
-_FACTOR = object()
+#: Stands for the tensor that is read where results are made, among the operands.
+_BESIDE = object()
 _PIECES = 8  # loads of a chunk's operands, so that they come and go while passes run
 
 
@@ -39,14 +38,15 @@ class StageCode:
         self.number, self.stage, self.plan = number, batched.stages[number], run.plans[number - run.stages[0]]
         self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
         self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
-        self.results = Results(emitter, self.stage, batched.is_wide(self.stage))
+        self.results = emitter.results(self.stage, batched.is_wide(self.stage))
         self.passes = count_passes(self.stage, self.n)
 
     def prepare(self):
         """What all the jobs need: the table of the function, zeros beside the results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
-        if self.layout.beside and self.plan.columns == self.layout.tensor.width:
+        between = any(extra.spread != (1, 1) for extra in self.stage.extras)
+        if between or self.layout.beside and self.plan.columns * self.stage.window[1] == self.layout.tensor.width:
             self.emitter.load_zeros(self.staging.base, self.staging.size)
 
     # Jobs. They and what they call yield where other stages may have a turn: True between groups of column tiles.
@@ -66,6 +66,9 @@ class StageCode:
         if whole and home is None:
             place = self.staging.take(self.plan.staging or area.size * self.results.size)
         result = Placed(area, place, self.results.size)
+        for extra in self.plan.extras(stage, rectangle, self.layouts):
+            last = (result.extras or [result])[-1]
+            result.extras.append(Placed(extra, last.place + last.area.size))
         cuts, column = {} if whole else self._cuts(first), 0
         operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
         held = self.acc.take(self.layout.tiles * sums) if stage.softmax else None
@@ -77,7 +80,7 @@ class StageCode:
             parts = [(begin, min(size, sums - begin)) for begin in range(0, sums, size)]
             acc = self.acc.take(count * sums) if held is None else held + column * sums
             operands = yield from self._sum(rectangle, (column, count), acc, sums, operands, cuts, parts)
-            factor = operands.get(_FACTOR)
+            factor = operands.get(_BESIDE)
             if not whole:
                 self.results.write_group(
                     rectangle,
@@ -136,9 +139,9 @@ class StageCode:
     def _load_block(self, rectangle, block, cuts=None):
         """{source: Placed}. What `cuts` has is loaded with the passes that need it, the other operands now."""
         stage, areas, found = self.stage, self.plan.areas(self.stage, rectangle, block, self.layouts), {}
-        if stage.times and block is self.plan.blocks[-1]:
-            areas[_FACTOR] = self.plan.factor(stage, rectangle, self.layouts)
-        names = {source: stage.times if source is _FACTOR else source for source in areas}
+        if stage.beside and block is self.plan.blocks[-1]:
+            areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
+        names = {source: stage.beside if source is _BESIDE else source for source in areas}
         size = sum(area.size for source, area in areas.items() if names[source] not in self.homes)
         place = self.operands.take(size) if size else 0
         for source, area in areas.items():
@@ -180,7 +183,9 @@ class StageCode:
     def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
         """All passes of a group of column tiles, (first, count). Returns the operands that are there at the end."""
         passes = passes_of(self.stage, self.n, columns[0])
-        group = Group(self.emitter, columns[0], columns[1], acc, sums, len(passes), parts, self._whole(len(passes), sums, parts))
+        tiles = self.emitter.tiles(columns, passes)
+        whole = self._whole(len(passes), sums, parts)
+        group = Group(self.emitter, columns[0], columns[1], acc, sums, len(passes), parts, whole, tiles=tiles)
         for block in self.plan.blocks:
             if len(self.plan.blocks) > 1:
                 operands = self._load_block(rectangle, block)

@@ -144,21 +144,28 @@ class StagePlan:
 
     def result(self, stage, rectangle, layouts):
         """The area of the output that a job makes."""
-        (top, left), layout = stage.origin, layouts[stage.output]
-        first, end = rectangle.columns
-        whole = layout.flat or end - first == layout.tensor.width
-        return Area(
-            layout,
-            rectangle.samples,
-            (top + rectangle.rows[0], top + rectangle.rows[1]),
-            (0, layout.tiles),
-            None if whole else (left + first, left + end),
-            0,
-        )
+        return self._area(layouts[stage.output], rectangle, stage.origin, stage.window)
 
-    def factor(self, stage, rectangle, layouts):
-        """The area of what the result is multiplied with."""
-        layout = layouts[stage.times]
+    def extras(self, stage, rectangle, layouts):
+        """The areas of what else a job makes."""
+        windows = [[a * b for a, b in zip(stage.window, extra.spread)] for extra in stage.extras]
+        return [self._area(layouts[one.tensor], rectangle, (0, 0), window) for one, window in zip(stage.extras, windows)]
+
+    def _area(self, layout, rectangle, origin, window):
+        """Of a tensor that has a window for each result."""
+        rows, columns = ([first * size for first in edges] for edges, size in zip((rectangle.rows, rectangle.columns), window))
+        whole = layout.flat or rectangle.columns[1] - rectangle.columns[0] == -(-layout.tensor.width // window[1])
+        (top, left), tiles = origin, (0, layout.tiles)
+        columns = None if whole else (left + columns[0], left + columns[1])
+        return Area(layout, rectangle.samples, (top + rows[0], top + rows[1]), tiles, columns, 0)
+
+    def staged(self, stage, rectangle, layouts):
+        """Positions in the unified buffer of all that a job makes."""
+        return sum(area.size for area in (self.result(stage, rectangle, layouts), *self.extras(stage, rectangle, layouts)))
+
+    def beside(self, stage, rectangle, layouts):
+        """The area of what is read where the results are made."""
+        layout = layouts[stage.beside]
         columns = None if self.columns == stage.result_size[1] else rectangle.columns
         return Area(layout, rectangle.samples, rectangle.rows, (0, layout.tiles), columns, 0)
 
@@ -213,9 +220,9 @@ def plan_stage(batched, number, config, layouts, space, depth):
     NothingFits
     """
     found, needed, stage = [], ("", 0), batched.stages[number]
-    for samples, rows, columns in _shapes(stage, batched.batch):
+    for samples, rows, columns in _shapes(stage, batched.batch, layouts[stage.output].planar):
         job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1))
-        staged = job.result.size * job.width
+        staged = job.made * job.width
         if job.held > depth:
             needed = "accumulator_depth", job.held
             continue
@@ -235,10 +242,10 @@ def plan_stage(batched, number, config, layouts, space, depth):
     return min(found, key=lambda entry: entry[0])[1]
 
 
-def _shapes(stage, batch):
+def _shapes(stage, batch, planar):
     """Sizes of jobs: samples, where one loop over rows is free for them; rows and columns of the result."""
     height, width = stage.result_size
-    several = min(stage.sums_size) == 1 and not stage.pool
+    several = min(stage.sums_size) == 1 and not stage.pool and not planar
     return [
         *((samples, height, width) for samples in (_sizes(batch) if several else ())),
         *((1, rows, width) for rows in _sizes(height)),
@@ -264,8 +271,8 @@ class Job:
         Accumulator rows of a column tile of the largest one, and of those that it needs at once.
     width : int
         Vectors of a position of the result.
-    result : Area
-        Of the largest one.
+    made : int
+        Positions of all that the largest one makes.
     """
 
     def __init__(self, batched, number, layouts, trial, homes=()):
@@ -277,7 +284,7 @@ class Job:
         self.tiles = layouts[self.stage.output].tiles
         self.held = self.sums * (self.tiles if self.stage.softmax else 1)
         self.width = 2 if batched.is_wide(self.stage) else 1
-        self.result = trial.result(self.stage, self.largest, layouts)
+        self.made = trial.staged(self.stage, self.largest, layouts)
 
     def sizes(self, blocks, rectangle):
         """Vectors of each block of operands, of which the last brings what the result is multiplied with."""
@@ -289,8 +296,8 @@ class Job:
             )
             for block in blocks
         ]
-        if self.stage.times and self.stage.times not in self.homes:
-            sizes[-1] += self.trial.factor(self.stage, rectangle, self.layouts).size
+        if self.stage.beside and self.stage.beside not in self.homes:
+            sizes[-1] += self.trial.beside(self.stage, rectangle, self.layouts).size
         return sizes
 
     def operands(self, blocks):
@@ -316,7 +323,7 @@ def _cost(job, config, together, blocks=1, operands=0):
     passes, again = count_passes(job.stage, config.n), 1 if blocks == 1 else -(-job.tiles // together)
     jobs = -(-job.batched.batch // job.trial.samples) * len(job.rectangles)
     compute = jobs * passes / together * group_cycles(config, together, job.sums)
-    bus = jobs * (passes * config.n + job.result.size * job.width + again * operands) * config.beats_per_vector
+    bus = jobs * (passes * config.n + job.made * job.width + again * operands) * config.beats_per_vector
     return max(compute, bus) + jobs * 30 * (1 + blocks * again), min(compute, bus), jobs
 
 
@@ -330,7 +337,7 @@ def _plan(job, config, blocks, operands, slots, depth):
         job.trial,
         groups=even_groups(job.tiles, together),
         blocks=blocks,
-        staging=job.result.size * job.width,
+        staging=job.made * job.width,
         slots=slots or 1,
         operands=operands,
         sums=job.held * together,

@@ -12,7 +12,7 @@ import numpy as np
 
 from .functions import NONE, Function
 
-__all__ = ["Tensor", "Term", "Pool", "Stage", "Graph", "dense_chain", "span"]
+__all__ = ["Tensor", "Term", "Pool", "Select", "Extra", "Stage", "Graph", "dense_chain", "span"]
 
 
 def span(count, stride, kernel, dilation):
@@ -79,6 +79,43 @@ class Pool:
     padding: tuple[int, int] = (0, 0)
 
 
+@dataclass(frozen=True)
+class Select:
+    """What keeps sums of gradients, at each result of a stage: one in every `window` of the output.
+
+    Parameters
+    ----------
+    tensor : str
+        Of the sums' shape: the stage's results, which have to be above 0; or numbers of places in windows.
+    window : (int, int)
+        Height and width of what a sum belongs to in the output.
+    index : bool
+        Whether the tensor has numbers. They count y first, then x; 255 stands for none.
+    """
+
+    tensor: str
+    window: tuple[int, int] = (1, 1)
+    index: bool = False
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a stage writes beside its results.
+
+    Parameters
+    ----------
+    tensor : str
+    spread : (int, int)
+        Result (y, x) goes to (y, x) * spread; +0 is between.
+    index : bool
+        Instead of results, the numbers of the first largest sums in their windows, 255 where relu gives 0.
+    """
+
+    tensor: str
+    spread: tuple[int, int] = (1, 1)
+    index: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
     """`output[origin + (y, x)] = round(function(pool(bias + terms)))`, or that times `times`.
@@ -109,6 +146,10 @@ class Stage:
         The ONNX value, (batch, channels, height, width) or (batch, channels), that this stage completes, for comparison.
     title : str
         How a message names the operator that it was made of; empty: by the stage's name.
+    select : Select or None
+        In a training step, in place of a function: what keeps the sums.
+    extras : tuple of Extra
+        In a training step: what else is written.
     """
 
     name: str
@@ -123,11 +164,23 @@ class Stage:
     origin: tuple[int, int] = (0, 0)
     value: str | None = None
     title: str = ""
+    select: Select | None = None
+    extras: tuple[Extra, ...] = ()
 
     @property
     def result_size(self):
-        """(height, width) of what is written."""
+        """(height, width) of what is written, or of what selects."""
         return self.pool.size if self.pool else self.size
+
+    @property
+    def beside(self):
+        """Tensor of the results' shape that is read where they are made, or None."""
+        return self.select.tensor if self.select else self.times
+
+    @property
+    def window(self):
+        """Positions of the output, along y and x, for each result."""
+        return self.select.window if self.select else (1, 1)
 
     @property
     def sums_size(self):

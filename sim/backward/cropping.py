@@ -1,0 +1,37 @@
+"""Positions of tensors that nothing reads are left out, and windows of one position.
+
+A convolution whose sums are pooled may leave rows and columns of its source unread. Then nothing depends on them, their
+gradient is 0, and they add 0 to the gradients of parameters.
+"""
+
+from dataclasses import replace
+
+from ..ir.graph import span
+
+__all__ = ["cropped"]
+
+
+def _reach(graph, stages, name):
+    """(height, width) of what stages read of a tensor."""
+    have, found = graph.tensors[name], [1, 1]
+    for stage in stages:
+        for term in stage.terms:
+            if term.source == name:
+                loops = zip(stage.sums_size, term.stride, term.kernel, term.dilation, term.padding)
+                ends = [span(count, *loop) - padding for count, *loop, padding in loops]
+                found = [max(a, b) for a, b in zip(found, ends)]
+    return tuple(min(a, b) for a, b in zip(found, (have.height, have.width)))
+
+
+def cropped(training):
+    """The :class:`sim.ir.training.TrainingGraph` without the results of stages that are not read."""
+    graph, stages, tensors = training.graph, [], dict(training.graph.tensors)
+    for stage in reversed(graph.stages):
+        if stage.output != graph.output:
+            size = _reach(graph, stages, stage.output)
+            stage = replace(stage, pool=replace(stage.pool, size=size)) if stage.pool else replace(stage, size=size)
+            if stage.pool and stage.pool.window == (1, 1):
+                stage = replace(stage, pool=None, size=size)
+            tensors[stage.output] = replace(tensors[stage.output], height=size[0], width=size[1])
+        stages.insert(0, replace(stage, size=stage.sums_size))
+    return replace(training, graph=replace(graph, stages=tuple(stages), tensors=tensors))

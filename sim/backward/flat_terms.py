@@ -1,0 +1,59 @@
+"""Terms of flat stages: what each reads, tile by tile, and its tiles of weights."""
+
+from dataclasses import dataclass
+
+from ..ir.tiles import tiles_of
+from .lowering import flat_name
+from .terms import FixedTiles, ParameterTiles
+
+__all__ = ["FlatTerm", "flat_terms"]
+
+
+@dataclass(frozen=True, eq=False)
+class FlatTerm:
+    """
+    Parameters
+    ----------
+    source : str
+        A flat tensor.
+    passes : list of (int, int, int, int)
+        In the order of the sum: tile of the source, and the kernel position and tile of channels whose weights it is multiplied
+        with.
+    tiles : ParameterTiles or FixedTiles
+    """
+
+    source: str
+    passes: list
+    tiles: object
+
+    def tile(self, place, column):
+        """Weights of a pass, for a column tile; None of zeros alone."""
+        return self.tiles.tile(*place[1:], column)
+
+    def turned(self, source, output):
+        """The same transposed, for the gradient of a tile of the source; None if it is not read."""
+        place = next((place for place in self.passes if place[0] == source), None)
+        tile = place and self.tile(place, output)
+        return tile and tile._replace(transpose=1)
+
+
+def flat_terms(lowered, memory, constants, number):
+    """The :class:`FlatTerm` of each term of a flat stage."""
+    n, found = memory.n, []
+    for index, term in enumerate(lowered.terms[number]):
+        planes = memory.planes_of(number, index)
+        height, width, inputs, _ = term.weights.shape
+        count = tiles_of(inputs * term.groups, n)
+        tiles = ParameterTiles(planes, (height, width), count) if planes else FixedTiles(constants, term)
+        if term.source not in lowered.flattened:
+            found.append(FlatTerm(term.source, [(tile, 0, 0, tile) for tile in range(count)], tiles))
+            continue
+        source, passes = lowered.tensors[term.source], []
+        for ky in range(height):
+            for kx in range(width):
+                y, x = (k * apart - before for k, apart, before in zip((ky, kx), term.dilation, term.padding))
+                if 0 <= y < source.height and 0 <= x < source.width:
+                    first = (y * source.width + x) * count
+                    passes += [(first + tile, ky, kx, tile) for tile in range(count)]
+        found.append(FlatTerm(flat_name(term.source), passes, tiles))
+    return found

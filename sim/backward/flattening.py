@@ -1,0 +1,114 @@
+"""Between tensors of several positions, a sample behind the other, and flat ones, whose samples lie side by side.
+
+Vectors change places by passes over the identity, whose operands are read in any order. A block of n samples is taken at a time.
+"""
+
+from amaranth_tpu.hw.spec.isa import Format, Function, Region
+
+from ..compiler.program import CompileError
+from ..compiler.results import write_rows
+from .lowering import back_name, flat_name
+from .tensors import Tile
+
+__all__ = ["Mover"]
+
+_FIELDS = {"function": Function.NONE, "format": Format.BFLOAT16}
+
+
+class Mover:
+    """Makes the instructions that move tensors.
+
+    Parameters
+    ----------
+    emitter : StepEmitter
+    memory : StepMemory
+    ring, acc : Ring
+        Places in the unified buffer, and accumulator rows.
+    """
+
+    def __init__(self, emitter, memory, ring, acc):
+        self.emitter, self.memory, self.ring, self.acc, self.n = emitter, memory, ring, acc, emitter.n
+        self.fields = {**_FIELDS, "lanes": self.n}
+        self.identity = Tile(Region.MODEL, emitter.constants.vector("identity"))
+
+    def flatten(self, name):
+        """A tensor of several positions -> its flat one."""
+        layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
+        flat, tensor = self.memory.flat[flat_name(name)], layout.tensor
+        for samples, y, rows in self._parts(layout):
+            count, vectors = samples[1] - samples[0], rows * tensor.width * layout.tiles * self.n
+            place, sample, plane = self._load(layout, region, first, samples, (y, rows))
+            made = self.ring.take(vectors)
+            joined = rows if layout.pitch == tensor.width else 1
+            for tile in range(layout.tiles):
+                for row, size in self._rows(rows, min(joined, rows), tensor.width * count):
+                    at, positions = place + tile * plane + row * layout.pitch, size * tensor.width
+                    acc = self.acc.take(positions * count)
+                    self.emitter.add_up([self.identity], 1, [at], [(positions, 1), (count, sample)], acc, positions * count)
+                    to = made + (row * tensor.width * layout.tiles + tile) * self.n
+                    write_rows(self.emitter, self.fields, acc, positions, count, layout.tiles * self.n, to)
+            self._store_flat(flat, samples, y * tensor.width * layout.tiles, vectors // self.n, made)
+
+    def put_back(self, name):
+        """The flat gradient of a tensor -> one of its positions."""
+        name = back_name(name)
+        layout, flat = self.memory.layouts[name], self.memory.flat[flat_name(name)]
+        width, (region, first) = layout.tensor.width, self.memory.regions[name]
+        assert layout.plane == layout.tensor.height * width
+        for samples, y, rows in self._parts(layout):
+            count, tiles = samples[1] - samples[0], rows * width * layout.tiles
+            place, made, plane = self.ring.take(tiles * self.n), self.ring.take(tiles * count), rows * width
+            self.emitter.load(flat.region, flat.vector(y * width * layout.tiles, samples[0]), tiles * self.n, place)
+            for tile in range(layout.tiles):
+                for row, size in self._rows(rows, rows, width * count):
+                    at, positions = place + (row * width * layout.tiles + tile) * self.n, size * width
+                    acc, loops = self.acc.take(positions * count), [(count, 1), (positions, layout.tiles * self.n)]
+                    self.emitter.add_up([self.identity], 1, [at], loops, acc, positions * count)
+                    to = made + tile * plane + row * width
+                    write_rows(self.emitter, self.fields, acc, count, positions, layout.tiles * plane, to)
+            for sample in range(*samples):
+                at = made + (sample - samples[0]) * layout.tiles * plane
+                for tile in range(layout.tiles) if rows < layout.tensor.height else [0]:
+                    size = plane if rows < layout.tensor.height else layout.tiles * plane
+                    self.emitter.store(region, first + layout.position(sample, y, tile), size, at + tile * plane)
+
+    def _parts(self, layout):
+        """`(samples, first row y, rows)`, so that operands and results fit."""
+        tensor, batch = layout.tensor, self.memory.batch
+        each = layout.tiles * self.n * (layout.pitch + tensor.width)
+        rows = min(tensor.height, self.ring.size // each)
+        if not rows or tensor.width * self.n > self.acc.size:
+            name = "accumulator_depth" if rows else "unified_buffer_depth"
+            raise CompileError(f"{tensor.name}: {name}: {self.n} samples of a row of it do not fit")
+        for first in range(0, batch, self.n):
+            for y in range(0, tensor.height, rows):
+                yield (first, min(batch, first + self.n)), y, min(rows, tensor.height - y)
+
+    def _rows(self, rows, most, each):
+        """`(first, rows)` of what is moved at once, of `each` sums a row."""
+        size = max(1, min(most, self.acc.size // 2 // each))
+        return [(row, min(size, rows - row)) for row in range(0, rows, size)]
+
+    def _load(self, layout, region, first, samples, rows):
+        """Rows y of all tiles of samples: place, vectors from a sample to the next, and from a tile to the next."""
+        (y, count), samples_here = rows, samples[1] - samples[0]
+        if count == layout.tensor.height and layout.plane == count * layout.pitch:
+            place = self.ring.take(samples_here * layout.sample)
+            self.emitter.load(region, first + layout.position(samples[0], 0), samples_here * layout.sample, place)
+            return place, layout.sample, layout.plane
+        plane = count * layout.pitch
+        place = self.ring.take(samples_here * layout.tiles * plane)
+        for sample in range(*samples):
+            for tile in range(layout.tiles):
+                at = place + ((sample - samples[0]) * layout.tiles + tile) * plane
+                self.emitter.load(region, first + layout.position(sample, y, tile), plane, at)
+        return place, layout.tiles * plane, plane
+
+    def _store_flat(self, flat, samples, tile, tiles, place):
+        """Tiles of a flat tensor, of a block of samples."""
+        count = samples[1] - samples[0]
+        if count == self.n:
+            self.emitter.store(flat.region, flat.vector(tile, samples[0]), tiles * self.n, place)
+            return
+        for index in range(tiles):
+            self.emitter.store(flat.region, flat.vector(tile + index, samples[0]), count, place + index * self.n)

@@ -1,0 +1,167 @@
+"""From a training graph to stages that the core runs: forward and backward, sample by sample or with the samples side by side.
+
+A stage of one position, a dense layer, is *flat*: its samples lie side by side. What it reads of a tensor of several positions is
+*flattened* first, to channels of one position, and its gradient is put back afterwards. The other stages run sample by sample:
+those of the network, and those that make the gradients of their sums.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..compiler.batching import Batched
+from ..compiler.im2col import fold
+from ..compiler.program import CompileError
+from ..golden.arithmetic import bfloat16
+from ..ir.graph import Extra, Select, Stage, Tensor, Term
+
+__all__ = ["Lowered", "lowered", "is_flat_gather", "flat_name", "back_name", "apart_name"]
+
+
+def flat_name(source):
+    """Of a tensor, flattened."""
+    return f"{source}, flat"
+
+
+def back_name(source):
+    """Of the gradient of a tensor that was flattened, put back."""
+    return f"gradient of {source}"
+
+
+def _index_name(tensor):
+    return f"{tensor}, indices"
+
+
+def apart_name(gradient, stretch):
+    """Of a gradient with zeros between its positions."""
+    return f"{gradient}, {stretch[0]} x {stretch[1]} apart"
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """
+    Parameters
+    ----------
+    training : TrainingGraph
+    terms : list of tuple of Term
+        Of the graph's stages, those of few channels of the input replaced by terms over what the host gathers.
+    gathers : list of Gather
+    flat : list of int
+        Numbers of the graph's stages that are flat.
+    stages : list of (Stage, int, bool)
+        The others: forward, and then of gradients; the number in the graph, and whether it is a gradient's.
+    tensors : dict of str to Tensor
+        That these write or read.
+    flattened : tuple of str
+        Tensors that are flattened.
+    returned : tuple of str
+        Those of them whose gradient is put back.
+    """
+
+    training: object
+    terms: list
+    gathers: list
+    flat: list
+    stages: list
+    tensors: dict
+    flattened: tuple
+    returned: tuple
+
+    def batched(self, batch):
+        """The stages that are not flat, as the compiler of networks has them."""
+        stages = tuple(stage for stage, _, _ in self.stages)
+        return Batched(self.training.graph, stages, self.tensors, tuple(self.gathers), batch, 1, frozenset())
+
+    def readers(self):
+        """{tensor: [(term, size of the sums)]} of the stages that are not flat."""
+        found = {}
+        for stage, _, _ in self.stages:
+            for term in stage.terms:
+                found.setdefault(term.source, []).append((term, stage.sums_size))
+        return found
+
+
+def _is_flat(stage):
+    return stage.size == (1, 1) and stage.pool is None
+
+
+def is_flat_gather(gather):
+    """Whether what the host gathers of the input has one position."""
+    return gather.term is not None and gather.size == (1, 1)
+
+
+def lowered(training, n):
+    """:class:`Lowered`. Raises CompileError for what can't be compiled yet."""
+    graph = training.graph
+    flat = [number for number, stage in enumerate(graph.stages) if _is_flat(stage)]
+    folded, gathers = fold(graph, n, flat)
+    results = {graph.stages[number].output for number in flat}
+    forward, tensors = [], {gather.tensor.name: gather.tensor for gather in gathers}
+    differentiated = {one.stage: one for one in training.gradients}
+    for number, stage in enumerate(folded):
+        if number in flat:
+            continue
+        if results & {term.source for term in stage.terms}:
+            raise CompileError(f"stage {stage.name}: reads one position at several, which a training step can't do")
+        tensors[stage.output] = graph.tensors[stage.output]
+        if stage.pool and number in differentiated:
+            index = _index_name(stage.output)
+            tensors[index] = replace(tensors[stage.output], name=index)
+            stage = replace(stage, extras=(Extra(index, index=True),))
+        forward.append((stage, number, False))
+    terms = [stage.terms for stage in folded]
+    beside = results | {gather.tensor.name for gather in gathers if is_flat_gather(gather)}
+    read = dict.fromkeys(term.source for number in flat for term in terms[number])
+    flattened = tuple(name for name in read if name not in beside)
+    backward, returned = _gradients(training, flat, flattened, tensors)
+    return Lowered(training, terms, gathers, flat, forward + backward, tensors, flattened, returned)
+
+
+def _gradients(training, flat, flattened, tensors):
+    """The stages of gradients, and the tensors whose gradients are put back. Enters what they read and write in `tensors`."""
+    graph, found, returned = training.graph, [], []
+    for one in training.gradients:
+        if one.stage in flat:
+            continue
+        stage = graph.stages[one.stage]
+        tensors[one.name] = Tensor(one.name, stage.channels, *stage.sums_size)
+    for one in training.gradients:
+        if one.stage in flat:
+            continue
+        stage = graph.stages[one.stage]
+        if stage.output in flattened:
+            if any(part.stage not in flat for part in one.terms):
+                raise CompileError(
+                    f"stage {stage.name}: both dense layers and others read its result, which is not supported yet"
+                )
+            returned.append(stage.output)
+            name = back_name(stage.output)
+            tensors[name] = replace(graph.tensors[stage.output], name=name)
+            ones = np.ones((1, 1, 1, stage.channels), bfloat16)
+            terms = (Term(name, ones, groups=stage.channels, fixed=True),)
+        else:
+            terms = tuple(_turned(training, part) for part in one.terms)
+        select = Select(stage.output) if stage.function.name == "relu" else None
+        if stage.pool:
+            select = Select(_index_name(stage.output), stage.pool.window, index=True)
+        extras = []
+        for stretch in _stretches(training, one):
+            apart = apart_name(one.name, stretch)
+            tensors[apart] = Tensor(apart, stage.channels, *(size * by for size, by in zip(stage.sums_size, stretch)))
+            extras.append(Extra(apart, stretch))
+        made = Stage(one.name, one.name, terms, stage.result_size, select=select, extras=tuple(extras))
+        found.append((made, one.stage, True))
+    return found, tuple(returned)
+
+
+def _turned(training, part):
+    """A term of a data gradient, over what it reads in memory."""
+    term = training.turned(part, training.graph.stages[part.stage].terms[part.term].weights)
+    stretch = training.stretch(part)
+    return term if stretch == (1, 1) else replace(term, source=apart_name(part.source, stretch))
+
+
+def _stretches(training, one):
+    """The stretches by which readers of a gradient want it apart."""
+    parts = (part for other in training.gradients for part in other.terms if part.source == one.name)
+    return sorted({training.stretch(part) for part in parts} - {(1, 1)})

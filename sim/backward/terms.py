@@ -1,0 +1,62 @@
+"""Where a term's tiles of weights come from: from its parameter, or, where the weights are fixed, from region MODEL."""
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..compiler.image import dense_weights
+from .tensors import Tile
+
+__all__ = ["ParameterTiles", "FixedTiles"]
+
+
+class ParameterTiles:
+    """Of a term that is trained.
+
+    Parameters
+    ----------
+    planes : Planes
+    kernel : (int, int)
+    inputs : int
+        Tiles of the source's channels, in the forward pass.
+    turned : bool
+        Whether it is the data gradient's term: kernel positions last to first, inputs and outputs changed.
+    """
+
+    def __init__(self, planes, kernel, inputs, turned=False):
+        self.planes, self.kernel, self.inputs, self.turned = planes, kernel, inputs, turned
+
+    def number(self, ky, kx, tile):
+        """Number of a k tile."""
+        return (ky * self.kernel[1] + kx) * self.inputs + tile
+
+    def tile(self, ky, kx, tile, column):
+        """The :class:`Tile` of a pass over a tile of the source, for a column tile of the sums."""
+        height, width = self.kernel
+        if self.turned:
+            ky, kx, tile, column = height - 1 - ky, width - 1 - kx, column, tile
+        return self.planes.tile(self.number(ky, kx, tile), column, int(self.turned))
+
+
+class FixedTiles:
+    """Of a term whose weights are fixed.
+
+    Parameters
+    ----------
+    constants : Constants
+    term : Term
+    """
+
+    def __init__(self, constants, term):
+        self.constants, self.term, self.n = constants, term, constants.n
+        self.places = {}
+
+    def tile(self, ky, kx, tile, column):
+        """As of ParameterTiles. Of zeros alone: None."""
+        key = ky, kx, tile, column
+        if key not in self.places:
+            dense = dense_weights(self.term, column, 1, self.n)[ky, kx, tile * self.n : (tile + 1) * self.n]
+            values = np.where(dense & 0x7FFF, dense, 0).T  # a column a vector
+            self.places[key] = self.constants.add(values.astype("<u2").tobytes()) if values.any() else None
+        place = self.places[key]
+        return place if place is None else Tile(Region.MODEL, place)

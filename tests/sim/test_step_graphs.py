@@ -1,0 +1,93 @@
+"""Training steps of networks with convolutions, pooling, averages and residual sums: instruction-level model = golden step."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.backward.cropping import cropped
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.ir.functions import RELU
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from trainable_graphs import random_trainable_graph
+from training_steps import run_steps
+
+CONFIG = Config(n=4, training=True, unified_buffer_depth=2048)
+
+
+def convolutions(rng, channels, size=28, classes=10, hidden=128):
+    """Network a: two convolutions of 3 x 3, each with pooling by 2, and two dense layers."""
+
+    def weights(*shape):
+        return round_bfloat16(rng.normal(0, (2 / np.prod(shape[:-1])) ** 0.5, shape).astype(np.float32))
+
+    def bias(count):
+        return rng.normal(0, 0.1, count).astype(np.float32)
+
+    tensors, stages, source = {"x": Tensor("x", 1, size, size)}, [], Tensor("x", 1, size, size)
+    for number, count in enumerate(channels):
+        sums, name = source.height - 2, f"a{number}"
+        term = Term(source.name, weights(3, 3, source.channels, count))
+        pool = Pool((2, 2), (sums // 2, sums // 2), (2, 2))
+        stages.append(Stage(f"conv{number}", name, (term,), (sums, sums), bias(count), pool, RELU))
+        tensors[name] = source = Tensor(name, count, sums // 2, sums // 2)
+    dense = Term(source.name, weights(source.height, source.width, source.channels, hidden))
+    stages.append(Stage("dense0", "d", (dense,), bias=bias(hidden), function=RELU))
+    stages.append(Stage("dense1", "y", (Term("d", weights(1, 1, hidden, classes)),), bias=bias(classes)))
+    tensors |= {"d": Tensor("d", hidden), "y": Tensor("y", classes)}
+    return Graph("a", tensors, "x", "y", tuple(stages), softmax=True)
+
+
+def check(graph, rng, config=CONFIG, batch=3, steps=2):
+    training, optimizer = differentiate(graph), Sgd(0.75)
+    program = compile_step(training, optimizer, config, batch)
+    run_steps(program, training, optimizer, rng, steps)
+    return program
+
+
+@pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual"])
+def test_each_kind_of_stage(rng, kind):
+    graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind))
+    check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(40))
+def test_random_graphs(rng, number):
+    graph = random_trainable_graph(rng, stages=int(rng.integers(1, 5)))
+    check(graph, rng, Config(n=int(rng.choice([2, 4, 8])), training=True), int(rng.integers(1, 12)))
+
+
+@pytest.mark.smoke
+def test_two_convolutions(rng):
+    """Gradients of weights take several passes over the batch, and a plane of results several jobs."""
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, Config(n=4, training=True, accumulator_depth=64), steps=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, batch", [(4, 2), (8, 3), (16, 5)])
+def test_network_a(rng, n, batch):
+    check(convolutions(rng, (32, 64)), rng, Config(n=n, training=True), batch, steps=1)
+
+
+@pytest.mark.slow
+def test_cycles_of_network_a(rng):
+    """n = 16, latency 32: issue 12 wants 65 % of the array at batch 64."""
+    program = compile_step(differentiate(convolutions(rng, (32, 64))), Sgd(), Config(training=True), 64)
+    assert program.predicted_cycles <= 2_500_000
+
+
+def test_what_nothing_reads_is_left_out(rng):
+    """Of 13 x 13 results the second convolution reads 12 x 12, as its last sums are in no window."""
+    training = cropped(differentiate(convolutions(rng, (32, 64))))
+    first, second = training.graph.stages[:2]
+    assert (first.size, first.pool.size, second.size) == ((24, 24), (12, 12), (10, 10))
+
+
+def test_refusal_in_one_line(rng):
+    training = differentiate(convolutions(rng, (32, 64)))
+    with pytest.raises(CompileError, match="^stage [^\n]*: unified_buffer_depth = 128[^\n]*$"):
+        compile_step(training, Sgd(), Config(n=4, training=True, unified_buffer_depth=128), 4)
