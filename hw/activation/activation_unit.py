@@ -242,7 +242,7 @@ class ActivationUnit(wiring.Component):
                 operand=self.operand.word_select(c, 16),
                 equal=equal,
                 number=number,
-                release=go_on & ~following.select,
+                keep_all=go_on & ~following.select,
                 keep=selected[c],
             )
         return selected

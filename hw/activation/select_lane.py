@@ -11,7 +11,7 @@ __all__ = ["SelectLane"]
 
 class SelectLane(wiring.Component):
     """One lane of SELECT. `keep` says, from the cycle after `take` on, whether the operand that was there then fulfils the
-    condition, and is 1 from the cycle after `release` on; `take` comes before `release`.
+    condition, and is 1 from the cycle after `keep_all` on; `take` comes before `keep_all`.
 
     An operand is a bfloat16 of any bits. Above 0 are positive numbers and the infinity, but neither a NaN nor a subnormal, which
     counts as 0 here as everywhere.
@@ -24,13 +24,13 @@ class SelectLane(wiring.Component):
     equal : 1, in
         The condition: that the operand's low byte is `number`; else, that it is above 0.
     number : 8, in
-    release : 1, in
+    keep_all : 1, in
     keep : 1, out
     """
 
     def __init__(self):
         super().__init__(
-            {"take": In(1), "operand": In(Bfloat16), "equal": In(1), "number": In(8), "release": In(1), "keep": Out(1)}
+            {"take": In(1), "operand": In(Bfloat16), "equal": In(1), "number": In(8), "keep_all": In(1), "keep": Out(1)}
         )
 
     def elaborate(self, platform):
@@ -46,7 +46,7 @@ class SelectLane(wiring.Component):
                 if_same.eq(Mux(self.equal, x.exponent[0] == number[7], positive)),
                 if_other.eq(~self.equal & positive & ~x.exponent.all()),
             ]
-        with m.Elif(self.release):
+        with m.Elif(self.keep_all):
             m.d.sync += [same.eq(1), if_same.eq(1), if_other.eq(1)]
         m.d.comb += self.keep.eq(Mux(same, if_same, if_other))
         return m

@@ -66,22 +66,22 @@ def test_equal(numbers):
 
 
 def test_when():
-    """An answer holds until the next operand is taken, or until it is released."""
+    """An answer holds until the next operand is taken, or until all is kept."""
     rng = random.Random(seed())
     cycles = 3000
     columns = {
         "take": [rng.random() < 0.3 for _ in range(cycles)],
-        "release": [rng.random() < 0.3 for _ in range(cycles)],
+        "keep_all": [rng.random() < 0.3 for _ in range(cycles)],
         "operand": [rng.getrandbits(16) for _ in range(cycles)],
         "equal": [rng.getrandbits(1) for _ in range(cycles)],
         "number": [rng.getrandbits(8) for _ in range(cycles)],
     }
     columns["number"] = [x & 0xFF if rng.random() < 0.5 else y for x, y in zip(columns["operand"], columns["number"])]
-    columns["release"][0] = True
+    columns["keep_all"][0] = True
     found, expected = simulate_columns(SelectLane(), **columns)["keep"], None
-    for cycle, (take, release, x, equal, number) in enumerate(zip(*columns.values())):
+    for cycle, (take, keep_all, x, equal, number) in enumerate(zip(*columns.values())):
         assert expected is None or found[cycle] == expected
         if take:
             expected = x & 0xFF == number if equal else bool(above_zero([x])[0])
-        elif release:
+        elif keep_all:
             expected = True
