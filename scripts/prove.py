@@ -5,7 +5,7 @@
 `python -m amaranth_tpu.scripts.prove controls`             wrong specifications and wrong blocks, which must not be provable
 `python -m amaranth_tpu.scripts.prove --write`              everything, and its tables into the datasheet
 
-What a property says, and why they together say all, is in `sim/proofs/properties.py`.
+What a property says, and why they together say all, is in `sim/proofs/properties.py`, of lanes in `sim/proofs/lanes.py`.
 """
 
 import json
@@ -17,8 +17,9 @@ from typing import Annotated
 import typer
 
 from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.sim.proofs.blocks import BLOCKS
 from amaranth_tpu.sim.proofs.jobs import negative_controls, proofs
-from amaranth_tpu.sim.proofs.properties import BLOCKS
+from amaranth_tpu.sim.proofs.lanes import LANES
 from amaranth_tpu.sim.proofs.smt import SolverError
 
 from .cli.command_line import Json, console, run_app
@@ -38,13 +39,17 @@ class ProofError(RuntimeError):
 # --- What is shown ------------------------------------------------------------------------------------------------
 
 
-def _number(bits, port):
-    """Bits of a port, and the number that they are; ports of sums have 32, of flags one."""
+#: Ports of lanes that are no numbers with a fraction.
+_FLAGS = ("take", "equal", "number", "keep_all", "keep", "relu", "cut", "low", "wide", "stays")
+
+
+def _number(bits, port, block):
+    """Bits of a port, and the number that they are; ports of sums have 32. Flags and counts are as they are."""
     if bits is None:
         return "-"
-    if port.startswith(("mark", "switch", "rst")):
+    if port.startswith(("mark", "switch", "rst")) or port in _FLAGS or (port == "o" and block in LANES):
         return str(bits)
-    width = 16 if port in ("x", "w", "x_i", "w_i", "x_o", "w_o") else 32
+    width = 16 if port in ("x", "w", "x_i", "w_i", "x_o", "w_o", "operand", "rounded") else 32
     (value,) = struct.unpack(">f", (bits << 32 - width).to_bytes(4))
     return f"0x{bits:0{width // 4}X} ({value:.9g})"
 
@@ -61,9 +66,9 @@ def _controls_table(results):
     for r in results:
         row = [r.subject, f"{r.block}, {BLOCKS[r.block].parameter} {r.value}", r.result]
         if example := r.counterexample:
-            shown = [f"{port}({cycle}) = {_number(example.inputs[port][cycle], port)}" for port, cycle in example.shown]
+            shown = [f"{port}({cycle}) = {_number(example.inputs[port][cycle], port, r.block)}" for port, cycle in example.shown]
             row += ["<br>".join(shown) or example.property]
-            row += [_number(bits, example.port) for bits in (example.expected, example.found, example.golden)]
+            row += [_number(bits, example.port, r.block) for bits in (example.expected, example.found, example.golden)]
         else:
             row += ["-"] * 4
         rows.append([*row, "yes" if r.as_expected and r.counterexample else "-"])
@@ -102,7 +107,7 @@ def run_jobs(jobs, timeout, at_a_time):
 
 @app.command(help=__doc__)
 def prove(
-    parts: Annotated[list[str], typer.Argument(help="Of: multiplier, adder, cell, controls; all if none is given.")] = None,
+    parts: Annotated[list[str], typer.Argument(help=f"Of: {', '.join(BLOCKS)}, controls; all if none is given.")] = None,
     leads: Annotated[str, typer.Option(help="Multipliers, by their lead, like 0,3.")] = None,
     latencies: Annotated[str, typer.Option(help="Adders, by their latency.")] = None,
     stages: Annotated[str, typer.Option(help="Cells, by their stages.")] = None,
@@ -127,7 +132,7 @@ def prove(
     if write and (parts or any(values is not None for values in chosen.values())):
         raise typer.BadParameter("--write takes no choice: the datasheet shows everything")
     parts = parts or known
-    todo = [job for block in BLOCKS if block in parts for job in proofs(block, chosen[block])]
+    todo = [job for block in BLOCKS if block in parts for job in proofs(block, chosen.get(block))]
     todo += negative_controls(mutations) if "controls" in parts else []
     results = run_jobs(todo, timeout, jobs)
 

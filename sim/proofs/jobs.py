@@ -7,8 +7,9 @@ from amaranth_tpu.hw.arithmetic.multiplier import Multiplier
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_rtlil
 
-from .mutants import DropsSticky, FlushesLeastNormal, MarkSwitches, SwitchesLate
-from .properties import BLOCKS, specification
+from .blocks import BLOCKS
+from .mutants import DropsSticky, FlushesLeastNormal, KeepsNaN, MarkSwitches, NotStrict, SwitchesLate
+from .properties import specification
 from .replay import replay
 from .smt import Circuit, solve
 
@@ -179,8 +180,11 @@ def negative_controls(mutations=3):
         Job("adder", adder, "block: no sticky bit", mutate=DropsSticky),
         Job("cell", cell, "block: takes the next weight a cycle late", mutate=SwitchesLate),
         Job("cell", cell, "block: a mark switches too", mutate=MarkSwitches),
+        Job("comparator", True, "block: of equal negative numbers each is larger", mutate=NotStrict),
+        Job("select lane", 1, "block: keeps lanes with a NaN", mutate=KeepsNaN),
     ]
-    for block, value in (("multiplier", multiplier), ("adder", adder), ("cell", cell)):
+    mutated = ("multiplier", multiplier), ("adder", adder), ("cell", cell), ("activation lane", True), ("select lane", 1)
+    for block, value in mutated:
         for change in _mutations(block, value, mutations):
             words = dict(zip(*[iter(change.split()[1:])] * 2))
             subject = f"netlist: {words['-mode']} at `{words['-cell']}.{words['-port']}[{words['-portbit']}]`"

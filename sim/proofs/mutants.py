@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-__all__ = ["FlushesLeastNormal", "DropsSticky", "SwitchesLate", "MarkSwitches"]
+__all__ = ["FlushesLeastNormal", "DropsSticky", "SwitchesLate", "MarkSwitches", "NotStrict", "KeepsNaN"]
 
 
 class _Mutant(wiring.Component):
@@ -69,3 +69,18 @@ class MarkSwitches(_Mutant):
         passed_on = Signal()
         m.d.sync += passed_on.eq(self.switch_i)
         m.d.comb += [self.inner.switch_i.eq(self.switch_i | self.mark_i), self.switch_o.eq(passed_on)]
+
+
+class NotStrict(_Mutant):
+    """A comparator that says of two equal negative numbers that the one is larger than the other."""
+
+    def mutate(self, m):
+        m.d.comb += self.o.eq(self.inner.o | (self.a[31] & (self.a == self.b)))
+
+
+class KeepsNaN(_Mutant):
+    """A lane of SELECT for which a NaN is above 0."""
+
+    def mutate(self, m):
+        with m.If(self.operand.exponent.all() & ~self.operand.sign & ~self.equal):
+            m.d.comb += self.inner.operand.fraction.eq(0)

@@ -16,7 +16,7 @@ from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 
 from ..golden import arithmetic as golden
 
-__all__ = ["BLOCKS", "Block", "Property", "specification"]
+__all__ = ["ARITHMETIC", "Block", "Property", "specification"]
 
 _SPECIFICATION = """
 (define-fun ftz ((f Float32)) Float32 {ftz})
@@ -71,7 +71,8 @@ class Property:
     @property
     def decisive(self):
         """`(port, cycle)` of the inputs that the property names; none if it is about two runs."""
-        return tuple((port, int(cycle)) for port, cycle in re.findall(r"\brun\.(\w+)\.(\d+)", self.expected))
+        names = dict.fromkeys(re.findall(r"\brun\.(\w+)\.(\d+)", self.expected))
+        return tuple((port, int(cycle)) for port, cycle in names)
 
     def after(self, start, widths):
         """The property about runs that have, in their first cycles, the inputs of the columns `start`."""
@@ -245,7 +246,7 @@ _CELL_START = {
 }
 
 #: By name. The adder's pipelining is its latency and whether its second operand has one NaN only.
-BLOCKS = {
+ARITHMETIC = {
     block.name: block
     for block in (
         Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_properties, _multiplier_model),

@@ -148,8 +148,12 @@ class Circuit:
             self._parts[high] = low, f"({self.name}.{index} {{run}}.{{before}})"
         for port, width in self.inputs.items():
             definition = re.search(rf"^\(define-fun \|{self.name}_n {port}\| \(\(state {state}\)\) .*$", text, re.M)
-            for name in re.findall(rf"\((\|{self.name}#\d+\|) state\)", definition[0]):
+            # An input may lie in the state in several pieces, next to others.
+            piece = rf"(?:\(\(_ extract (\d+) (\d+)\) )?\((\|{self.name}#\d+\|) state\)"
+            for last, first, name in re.findall(piece, definition[0]):
                 high, low, _ = places[name]
+                if last:
+                    high, low = low + int(last), low + int(first)
                 self._parts[high] = low, f"((_ extract {width - 1} {width - 1 - high + low}) {{run}}.{port}.{{cycle}})"
                 width -= high - low + 1
         # What is left is a bit of Yosys' own and the clock. Were it more, an input or a register would be held for ever.

@@ -7,16 +7,21 @@ import sys
 
 import pytest
 
+from amaranth_tpu.sim.proofs.blocks import BLOCKS
 from amaranth_tpu.sim.proofs.jobs import Job, negative_controls, proofs
+from amaranth_tpu.sim.proofs.lanes import LANES
 from amaranth_tpu.sim.proofs.mutants import FlushesLeastNormal
-from amaranth_tpu.sim.proofs.properties import BLOCKS, specification
+from amaranth_tpu.sim.proofs.properties import specification
 from amaranth_tpu.sim.proofs.smt import Circuit, SolverError, solve
 
 TIMEOUT = 900
 
 
 def everything():
-    return [job for block in BLOCKS for job in proofs(block)]
+    """Lanes take a moment."""
+    for block in BLOCKS:
+        for job in proofs(block):
+            yield pytest.param(job, marks=[] if block in LANES else pytest.mark.slow, id=f"{job.block} {job.value}")
 
 
 def test_multiplier():
@@ -92,14 +97,13 @@ def test_command_fails(words, status, message):
     assert done.returncode == status and message in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("job", everything(), ids=lambda job: f"{job.block} {job.value}")
+@pytest.mark.parametrize("job", list(everything()))
 def test_proof(job):
     assert job.run(TIMEOUT).result == "proven"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("index", range(18))
+@pytest.mark.parametrize("index", range(26))
 def test_control(index):
     result = negative_controls()[index].run(TIMEOUT)
     assert result.as_expected, result
@@ -108,4 +112,4 @@ def test_control(index):
 
 @pytest.mark.slow
 def test_controls_are_all_tested():
-    assert len(negative_controls()) == 18
+    assert len(negative_controls()) == 26
