@@ -11,6 +11,8 @@ __all__ = ["row_cycles", "result_cycles", "cycle_texts"]
 _PRODUCT_WAIT = 6
 #: The same of a vector of LOAD_TABLE, which need not come out again.
 _ENTRIES_WAIT = 5
+#: The first operand of SELECT waits for all vectors before it, and its vector is a stage longer on the way than others.
+_SELECT_START = 4
 
 
 def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False):
@@ -32,7 +34,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
     if INSTRUCTIONS[opcode].transfer:
         return INSTRUCTIONS[opcode].vectors(config.n, {"half": int(half)}) * config.beats_per_vector
     if opcode is Opcode.SELECT:
-        return 2  # at the vector port: its operand, and its result
+        return 2  # its operand and its result, at the vector port
     if opcode is Opcode.MULTIPLY:
         return config.n // config.table_lanes + FunctionTable.latency + _PRODUCT_WAIT
     if opcode is Opcode.LOAD_TABLE:
@@ -54,7 +56,7 @@ def result_cycles(config, opcode, fields):
     height, table = fields.get("format", Format.BFLOAT16).height, fields.get("function") is Function.TABLE
     if opcode is Opcode.SELECT:
         cycles = fields["rows0"] * fields["rows1"] * row_cycles(config, opcode)
-        return cycles, cycles
+        return cycles + _SELECT_START, cycles
     if opcode is Opcode.SOFTMAX:
         rows, tiles = fields["rows"], fields["tiles"]
         values = (tiles - 1) * config.n + fields["lanes"]
@@ -99,5 +101,8 @@ def cycle_texts(config):
         ),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + _PRODUCT_WAIT} a vector", "with it"),
         Opcode.LOAD_TABLE: (f"n + {_ENTRIES_WAIT} a vector", "with it"),
-        Opcode.SELECT: ("2 a row", "5 cycles later"),
+        Opcode.SELECT: (
+            "2 a row; 6 where its operand is the result of the row before",
+            "5 cycles later; 8 behind other instructions of its unit",
+        ),
     }
