@@ -184,9 +184,9 @@ class StepEmitter(Emitter):
             pass
 
     def add_product(self, name, vector, rows, acc):
-        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles, and the operand is the
-        diagonal, which is in the unified buffer, so that the buffer's port has nothing to do with it. What is beside the last
-        vectors, in their tile, has to be finite."""
+        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles, and the operand is
+        the diagonal, which is in the unified buffer, so that the buffer's port has nothing to do with it. What is beside the
+        last vectors, in their tile, has to be finite."""
         whole, rest = divmod(rows, self.n)
         for first, each, count in ((0, self.n, whole), (whole * self.n, rest, 1)):
             if each and count:
