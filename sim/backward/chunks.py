@@ -170,7 +170,7 @@ class ChunkCode:
     def _sums(self, chunk, number, column, count, acc):
         """The sums of `count` column tiles of a stage."""
         bias = self.memory.planes_of(number, None)
-        row = self.emitter.load_halves([place + column for place in bias.places(MASTER)], count) if bias else None
+        row = self.emitter.load_halves(bias.places(MASTER), bias.stretches(column, count)) if bias else None
         columns = range(column, column + count)
         found = [
             (term.source, place[0], [term.tile(place, c) for c in columns])

@@ -104,7 +104,7 @@ class Draft:
             return
         batched, first = self.lowered.batched(self.batch), self.constant_rows
         config = replace(self.config, bias_depth=2 * self.emitter.zero_rows)
-        runs = overlapping_runs(batched, numbers, config, self.memory.layouts, first, self.config.accumulator_depth)
+        runs = overlapping_runs(batched, numbers, config, self.memory.layouts, first, config.accumulator_depth, True)
         for index, run in enumerate(runs):
             Overlap(self.emitter, batched, self.memory.host, run, first, index % 2 == 1, margins=False).generate()
 
@@ -199,7 +199,7 @@ class Draft:
         space = self.config.unified_buffer_depth - self.constant_rows
         if 2 * each > space:
             raise NothingFits("unified_buffer_depth", 2 * each + self.constant_rows, self.training.graph.stages[0].name)
-        self._update(self.constant_rows, max(each, min(3 * each, space // 2)), "spatial_parts")
+        self._update(self.constant_rows, max(2 * each, min(3 * each, space // 2)), "spatial_parts")
 
     def _update(self, first, transposed, parts):
         """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed."""

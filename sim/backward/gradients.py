@@ -11,9 +11,9 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..compiler.program import CompileError
 from ..compiler.timing import turnaround
 from .memory import blocks_of, trained_terms
-from .parameters import Planes
+from .parameters import Planes, Stacked, StackedBias
 from .tensors import NOTHING, Tile
-from .turned import write_turned
+from .turned import turning
 
 __all__ = ["Part", "GradientCode"]
 
@@ -30,6 +30,8 @@ class Part:
     first, rows : int
         Vectors within a plane.
     acc : int
+    decays : bool
+        Whether it takes part in weight decay.
     step : int
         Place in the unified buffer of what the master moves by, once it is known.
     """
@@ -38,6 +40,7 @@ class Part:
     first: int
     rows: int
     acc: int
+    decays: bool = True
     step: int = 0
 
 
@@ -114,7 +117,7 @@ class GradientCode:
             acc = self.sums.take(len(some))
             ones = [emitter.rows["ones"]] * len(some[0])
             emitter.add_up([tile for block in zip(*some) for tile in block], len(some), ones, [(1, 0), (1, 1)], acc, 1)
-            yield Part(planes, first, len(some), acc)
+            yield Part(planes, first, len(some), acc, False)
 
     def _cuts(self, planes):
         """`(first k tile, k tiles, first row, rows)` of the parts: one k tile's rows, or all of those of several. The very last
@@ -141,17 +144,19 @@ class GradientCode:
     def _spatial(self, planes, one):
         """Of a stage that goes sample by sample: blocks of positions, counted in the pitch of what it reads."""
         layout, (region, first) = self.memory.layouts[one.name], self.memory.regions[one.name]
-        blocks, samples = blocks_of(layout), range(self.memory.batch)
-        if planes.is_bias:
+        blocks = blocks_of(layout)
+        if isinstance(planes, StackedBias):
+            return
+        if planes.is_bias or isinstance(planes, Stacked):
             tiles = [
                 [
-                    Tile(region, first + layout.position(s, 0, tile) + block * self.n, 1)
-                    for s in samples
+                    Tile(region, first + layout.position(sample, 0, tile) + block * self.n, 1)
+                    for sample in range(self.memory.batch)
                     for block in range(blocks)
                 ]
                 for tile in range(layout.tiles)
             ]
-            yield from self._bias(planes, tiles)
+            yield from self._bias(planes, tiles) if planes.is_bias else self._stacked(planes, one.name, tiles)
             return
         name = next(source for source, _, parameter in trained_terms(self.memory.lowered) if parameter is planes.parameter)
         rows = planes.rows
@@ -161,19 +166,48 @@ class GradientCode:
         for k in range(0, planes.k_tiles, together):
             count = min(together, planes.k_tiles - k)
             acc = self.sums.take(count * rows)
-            groups = self._groups(planes, name, k, count, acc, blocks)
-            for sample in samples:
-                place = self._transposed(one.name, sample, blocks, rows)
-                for group in groups:
-                    for _ in group.add([place + block * rows for block in range(blocks)], [(1, 0), (rows, 1)]):
-                        pass
-            self.kept.add(one.name)
+            self._sweep(one.name, self._groups(planes, name, k, count, acc, blocks), blocks, rows)
             each = max(1, self.most // rows)
             for c in range(0, count, each):
                 size = min(each, count - c) * rows
                 for low in range(0, size, self.most):
                     part = min(self.most, size - low)
                     yield Part(planes, (k + c) * rows + low, part, acc + c * rows + low)
+
+    def _sweep(self, name, groups, blocks, rows):
+        """Passes of all samples; a sample's gradient is transposed while the one before is multiplied."""
+        place, turning = self._transposed(name, 0, blocks, rows)
+        for sample in range(self.memory.batch):
+            for _ in turning:
+                pass
+            places = [place + block * rows for block in range(blocks)]
+            if sample + 1 < self.memory.batch:
+                place, turning = self._transposed(name, sample + 1, blocks, rows)
+            for group in groups:
+                for _ in group.add(places, [(1, 0), (rows, 1)]):
+                    pass
+                next(turning, None)
+        self.kept.add(name)
+
+    def _stacked(self, planes, name, tiles):
+        """Of weights and bias, from the tiles of the gradient, of each tile of outputs in the order of the sum."""
+        emitter, each, (_, vector) = self.emitter, planes.each, self.memory.turned_inputs[name]
+        blocks, count = len(tiles[0]), len(tiles)
+        if count * each > self.sums.size or count > emitter.zero_rows:
+            raise CompileError(f"{planes.parameter.name}: accumulator_depth: gradients of its {count} tiles do not fit")
+        acc = self.sums.take(count * each)
+        group = emitter.group([tile for block in zip(*tiles) for tile in block], count, acc, each)
+        step = max(1, self.ring.size // 4 // each)
+        for block in range(0, blocks, step):
+            size = min(step, blocks - block)
+            place = self.ring.take(size * each)
+            emitter.load(Region.INPUT, vector + block * each, size * each, place)
+            for _ in group.add([place + index * each for index in range(size)], [(1, 0), (each, 1)]):
+                pass
+        for first in range(0, planes.rows, each):
+            for low in range(0, each - 1, self.most):
+                yield Part(planes, first + low, min(self.most, each - 1 - low), acc + first + low)
+            yield Part(planes, first + each - 1, 1, acc + first + each - 1, False)
 
     def _groups(self, planes, name, k, count, acc, blocks):
         """The groups of column tiles of a sweep, which go on from sample to sample: one column tile, or so many that passes over
@@ -195,17 +229,21 @@ class GradientCode:
         return groups
 
     def _transposed(self, name, sample, blocks, rows):
-        """Place of a sample's gradient, transposed, `[block][output]`: made the first time, and kept in SCRATCH for others."""
-        emitter, place, kept = self.emitter, self.ring.take(blocks * rows), self.memory.kept.get(name)
+        """`(place, generator)` of a sample's gradient, transposed, `[block][output]`: made the first time, and kept in SCRATCH for
+        others. The generator makes the instructions, a part each time."""
+        place, kept = self.ring.take(blocks * rows), self.memory.kept.get(name)
         if name in self.kept:
-            emitter.load(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)
-            return place
+            self.emitter.load(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)
+            return place, iter(())
+        return place, self._transposing(name, sample, blocks, rows, place, kept)
+
+    def _transposing(self, name, sample, blocks, rows, place, kept):
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
+        first += layout.position(sample, 0)
         tiles = [
-            [Tile(region, first + layout.position(sample, 0, tile) + block * self.n) for tile in range(layout.tiles)]
+            [Tile(region, first + tile * layout.plane + block * self.n) for tile in range(layout.tiles)]
             for block in range(blocks)
         ]
-        write_turned(emitter, tiles, place, self.acc)
+        yield from turning(self.emitter, tiles, place, self.acc)
         if kept is not None:
-            emitter.store(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)
-        return place
+            self.emitter.store(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)

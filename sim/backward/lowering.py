@@ -15,7 +15,19 @@ from ..compiler.program import CompileError
 from ..golden.arithmetic import bfloat16
 from ..ir.graph import Extra, Select, Stage, Tensor, Term
 
-__all__ = ["Lowered", "lowered", "is_flat_gather", "flat_name", "back_name", "apart_name"]
+__all__ = ["Lowered", "lowered", "is_flat_gather", "is_stacked", "flat_name", "back_name", "apart_name"]
+
+
+def is_stacked(lowered, parameter, n):
+    """Whether a parameter is the weights of the one trained term of a stage that reads, sample by sample, so few channels of what
+    the host gathers that they and the bias fit n rows. Then the host can turn what is read, too."""
+    stage = parameter.stage
+    if parameter.term is None or stage in lowered.flat:
+        return False
+    term = lowered.terms[stage][parameter.term]
+    alone = sum(one.stage == stage and one.term is not None for one in lowered.training.parameters) == 1
+    gathered = any(gather.term is not None and gather.tensor.name == term.source for gather in lowered.gathers)
+    return alone and gathered and term.weights.shape[2] < n
 
 
 def flat_name(source):

@@ -10,8 +10,8 @@ from ..compiler.layout import HostLayout, layout_of
 from ..golden.arithmetic import bfloat16
 from ..golden.training import TrainingState
 from ..ir.tiles import tiles_of
-from .lowering import back_name, flat_name, is_flat_gather
-from .parameters import MASTER, Planes
+from .lowering import back_name, flat_name, is_flat_gather, is_stacked
+from .parameters import MASTER, Planes, Stacked, StackedBias
 from .tensors import Flat
 
 __all__ = ["StepMemory", "blocks_of", "trained_terms"]
@@ -38,6 +38,9 @@ class StepMemory:
     regions : dict of str to (Region, first vector)
         Of those.
     targets, logits : Flat
+    turned_inputs : dict of str to (str, int)
+        Gradients whose stage reads the input, and is stacked: what it reads, and the first vector of that in INPUT once more,
+        turned: `[sample][block of n positions][channel, and a row of ones]`, positions counted as the gradient's.
     kept : dict of str to int
         Gradients that are kept transposed, for several passes over the batch: the first vectors in SCRATCH.
     sizes : dict of Region to vectors
@@ -47,10 +50,10 @@ class StepMemory:
     def __init__(self, lowered, optimizer, n, batch, starts):
         self.lowered, self.training, self.n, self.batch = lowered, lowered.training, n, batch
         self.sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
-        self.planes, self.flat, self.regions, self.kept = [], {}, {}, {}
+        self.planes, self.flat, self.regions = [], {}, {}
+        self.turned_inputs, self.kept = {}, {}
         for one in self.training.parameters:
-            shape = None if one.term is None else lowered.terms[one.stage][one.term].weights.shape
-            self.planes.append(Planes(one, n, dict(optimizer.slots), self.take(Region.SCRATCH, 0), shape))
+            self.planes.append(self._planes(one, dict(optimizer.slots)))
             self.take(Region.SCRATCH, self.planes[-1].size)
         self.layouts = _layouts(lowered, n, batch)
         self._place_input(starts)
@@ -63,6 +66,16 @@ class StepMemory:
         for region in (Region.INPUT, Region.SCRATCH):
             self.take(region, longest)
 
+    def _planes(self, parameter, slots):
+        n, first = self.n, self.take(Region.SCRATCH, 0)
+        shape = None if parameter.term is None else self.lowered.terms[parameter.stage][parameter.term].weights.shape
+        if is_stacked(self.lowered, parameter, n):
+            return Stacked(parameter, n, slots, first, shape)
+        weights = next((one for one in self.planes if one.parameter.stage == parameter.stage), None)
+        if isinstance(weights, Stacked):
+            return StackedBias(parameter, n, slots, first, shape, weights)
+        return Planes(parameter, n, slots, first, shape)
+
     def _place_input(self, starts):
         last = self.training.graph.stages[-1]
         for gather in self.lowered.gathers:
@@ -71,6 +84,10 @@ class StepMemory:
                 self.flat[name] = self._placed(Flat(gather.tensor.channels, self.n, starts), Region.INPUT)
             else:
                 self.regions[name] = Region.INPUT, self.take(Region.INPUT, self.layouts[name].size)
+        for source, gradient, parameter in trained_terms(self.lowered):
+            if is_stacked(self.lowered, parameter, self.n):
+                size = blocks_of(self.layouts[gradient]) * (self.layouts[source].tensor.channels + 1)
+                self.turned_inputs[gradient] = source, self.take(Region.INPUT, self.batch * size)
         self.targets = self._placed(Flat(last.channels, self.n, starts), Region.INPUT)
         self.logits = self._placed(Flat(last.channels, self.n, starts, size=2), Region.OUTPUT)
 
@@ -127,31 +144,42 @@ class StepMemory:
         targets : bfloat16 (batch, classes)
             As the model has its results.
         """
-        graph, x, targets = self.training.graph, np.asarray(x), np.asarray(targets)
+        x, targets = np.asarray(x), np.asarray(targets)
+        graph = self.training.graph
         for what, values, size in (("samples", x, graph.input_size), ("targets", targets, graph.output_size)):
             if values.dtype != bfloat16 or values.shape != (self.batch, size):
                 raise ValueError(f"{what} must be bfloat16 of shape ({self.batch}, {size}), not {values.dtype} {values.shape}")
         values, parts = graph.arrange_input(x), []
-        for gather in self.lowered.gathers:
-            name, made = gather.tensor.name, gather(values)
+        gathered = {gather.tensor.name: gather(values) for gather in self.lowered.gathers}
+        for name, made in gathered.items():
             parts.append(self.flat[name].pack(made[:, 0, 0]) if name in self.flat else self.layouts[name].pack(made))
+        parts += [self._turned(self.layouts[gradient], gathered[name]) for gradient, (name, _) in self.turned_inputs.items()]
         ordered = np.array(targets)
         if graph.output_order is not None:
             ordered[:, graph.output_order] = targets
         parts.append(self.targets.pack(ordered))
         return b"".join(parts).ljust(self.sizes[Region.INPUT] * 2 * self.n, b"\0")
 
+    def _turned(self, layout, values):
+        """Bytes of values (batch, height, width, channels), turned, for the gradient of this layout."""
+        batch, height, width, channels = values.shape
+        whole = np.zeros((batch, blocks_of(layout) * self.n, channels + 1), bfloat16)
+        positions = np.arange(height)[:, None] * layout.pitch + np.arange(width)
+        whole[:, positions, :channels] = values
+        whole[:, positions, channels] = 1
+        return whole.reshape(batch, -1, self.n, channels + 1).swapaxes(2, 3).tobytes()
+
     def pack_state(self, state):
         """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`."""
-        parts = [
-            one.pack({MASTER: np.asarray(master, np.float32), **slots})
-            for one, master, slots in zip(self.planes, state.masters, state.slots)
-        ]
-        return b"".join(parts).ljust(self.sizes[Region.SCRATCH] * 2 * self.n, b"\0")
+        scratch = np.zeros((self.sizes[Region.SCRATCH], self.n), "<u2")
+        for one, master, slots in zip(self.planes, state.masters, state.slots):
+            one.write(scratch, {MASTER: np.asarray(master, np.float32), **slots})
+        return scratch.tobytes()
 
     def unpack_state(self, data, steps=0):
         """The state that is in region SCRATCH, after so many updates."""
-        found = [one.unpack(data) for one in self.planes]
+        scratch = np.frombuffer(bytes(data), "<u2").astype(np.uint16).reshape(-1, self.n)
+        found = [one.read(scratch) for one in self.planes]
         return TrainingState([one.pop(MASTER) for one in found], found, steps)
 
     def unpack_logits(self, data):
@@ -168,7 +196,8 @@ def _layouts(lowered, n, batch):
     readers, flat = lowered.readers(), {gather.tensor.name for gather in lowered.gathers if is_flat_gather(gather)}
     tensors = {name: tensor for name, tensor in lowered.tensors.items() if name not in flat}
     layouts = {name: layout_of(tensor, n, batch, readers.get(name, ()), planar=True) for name, tensor in tensors.items()}
-    alike = [(source, gradient) for source, gradient, _ in trained_terms(lowered)]
+    trained = [*trained_terms(lowered)]
+    alike = [(source, gradient) for source, gradient, one in trained if not is_stacked(lowered, one, n)]
     changed = True
     while changed:
         changed = False
@@ -177,7 +206,7 @@ def _layouts(lowered, n, batch):
             for name in pair:
                 if layouts[name].pitch < pitch:
                     layouts[name], changed = _wider(layouts[name], pitch), True
-    for _, name in alike:
+    for _, name, _ in trained:
         layout = layouts[name]
         layouts[name] = replace(layout, behind=blocks_of(layout) * n - (layout.tensor.height + layout.below) * layout.pitch)
         if layouts[name].behind < 0:

@@ -2,7 +2,7 @@
 
 A number of binary32 is in two planes, its upper half and its lower half; a bfloat16 is in one. Weights lie as `[k tile][output]
 [k lane]`, so that n vectors in a row are a tile: with the forward pass a vector is a column, with data gradients, transposed, a
-row. Biases lie as vectors of n outputs.
+row. Biases lie as vectors of n outputs. Those of a stage that reads few channels of the input lie the other way (Stacked).
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from ..ir.tiles import tiles_of
 from ..ir.training import Parameter
 from .tensors import Tile
 
-__all__ = ["Planes", "MASTER"]
+__all__ = ["Planes", "Stacked", "StackedBias", "MASTER"]
 
 #: Name of the parameter itself, among what is kept of it.
 MASTER = "master"
@@ -110,10 +110,19 @@ class Planes:
         """The :class:`Tile` of a k tile and a tile of outputs."""
         return Tile(Region.SCRATCH, self.places(MASTER)[0] + k * self.rows + output * self.n, transpose)
 
+    def stretches(self, first, count):
+        """`(first row, rows)` of what lies together of rows of a bias."""
+        return [(first, count)]
+
+    @property
+    def row_numbers(self):
+        """Which vectors of a plane :meth:`arrange` makes."""
+        return np.arange(self.k_tiles * self.rows)
+
     def arrange(self, values):
         """(vectors, n) from an array of the parameter's shape; what is beside it is 0."""
         if self.is_bias:
-            return np.pad(values, (0, self.vectors * self.n - len(values))).reshape(-1, self.n)
+            return np.pad(values, (0, self.rows * self.n - len(values))).reshape(-1, self.n)
         height, width, inputs, outputs = self._shape
         padded = np.zeros((height * width, tiles_of(inputs, self.n) * self.n, self.rows), values.dtype)
         padded[:, :inputs, :outputs] = values.reshape(height * width, inputs, outputs)
@@ -127,16 +136,80 @@ class Planes:
         padded = vectors.reshape(self.k_tiles, self.rows, self.n).swapaxes(1, 2).reshape(height * width, -1, self.rows)
         return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self.parameter.initial.shape)
 
-    def pack(self, values):
-        """Bytes of all planes, from {name: array}."""
-        planes = [half for name in self.kinds for half in _halves(self.arrange(values[name]))]
-        return b"".join(half.astype("<u2").tobytes() for half in planes)
-
-    def unpack(self, data):
-        """{name: array} from the bytes of region SCRATCH."""
-        bytes_of, found = self.vectors * self.n * 2, {}
+    def write(self, scratch, values):
+        """{name: array} -> region SCRATCH, uint16 (vectors, n)."""
         for name in self.kinds:
-            starts = (place * self.n * 2 for place in self.places(name))
-            halves = [np.frombuffer(bytes(data[start : start + bytes_of]), "<u2").astype(np.uint16) for start in starts]
-            found[name] = self.restore(_whole([half.reshape(-1, self.n) for half in halves]))
-        return found
+            for place, half in zip(self.places(name), _halves(self.arrange(values[name]))):
+                scratch[place + self.row_numbers] = half
+
+    def read(self, scratch):
+        """The inverse of :meth:`write`."""
+        return {
+            name: self.restore(_whole([scratch[place + self.row_numbers] for place in self.places(name)])) for name in self.kinds
+        }
+
+
+class Stacked(Planes):
+    """Of weights of one k tile and the bias of their stage, as `[tile of outputs][k, and then the bias]`: a vector has n outputs.
+    So lie the sums of a gradient whose operands are what the stage read, turned by the host, and whose tiles are D."""
+
+    @property
+    def each(self):
+        """Vectors of a tile of outputs."""
+        return self._shape[2] + 1
+
+    @property
+    def k_tiles(self):
+        return 1
+
+    @property
+    def rows(self):
+        return tiles_of(self._shape[3], self.n) * self.each
+
+    @property
+    def vectors(self):
+        return -(-(self.rows + self.n) // self.n) * self.n  # the last tile reaches behind the last row
+
+    def tile(self, k, output, transpose=0):
+        return Tile(Region.SCRATCH, self.places(MASTER)[0] + output * self.each, 1 - transpose)
+
+    @property
+    def row_numbers(self):
+        return np.delete(np.arange(self.rows), np.s_[self.each - 1 :: self.each])
+
+    def arrange(self, values):
+        inputs, outputs = self._shape[2:]
+        padded = np.zeros((inputs, tiles_of(outputs, self.n) * self.n), values.dtype)
+        padded[:, :outputs] = values.reshape(inputs, outputs)
+        return padded.reshape(inputs, -1, self.n).swapaxes(0, 1).reshape(-1, self.n)
+
+    def restore(self, vectors):
+        inputs, outputs = self._shape[2:]
+        padded = vectors.reshape(-1, inputs, self.n).swapaxes(0, 1).reshape(inputs, -1)
+        return np.ascontiguousarray(padded[:, :outputs]).reshape(self.parameter.initial.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class StackedBias(Planes):
+    """The bias in the planes of its stage's weights.
+
+    Parameters
+    ----------
+    weights : Stacked
+    """
+
+    weights: Stacked | None = None
+
+    def places(self, name):
+        return self.weights.places(name)
+
+    @property
+    def size(self):
+        return 0
+
+    def stretches(self, first, count):
+        return [(row, 1) for row in self.row_numbers[first : first + count].tolist()]
+
+    @property
+    def row_numbers(self):
+        return np.arange(self.weights.each - 1, self.weights.rows, self.weights.each)

@@ -125,12 +125,15 @@ class StepEmitter(Emitter):
         self.load(Region.MODEL, self.constants.vector(name), count or self.n, place)
         self.rows[name] = place
 
-    def load_halves(self, planes, rows, key=None):
-        """Bias rows of numbers whose upper and lower halves begin at these vectors of SCRATCH. Returns the first row."""
-        bias = self.take_bias(rows, key)
-        for half, vector in zip((Half.UPPER, Half.LOWER), planes):
-            self.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, vector, rows, bias=bias, half=half)
-        return bias
+    def load_halves(self, planes, stretches, key=None):
+        """Bias rows of numbers whose upper and lower halves lie in these planes of SCRATCH, `(first row, rows)` of each stretch.
+        Returns the first."""
+        place = first = self.take_bias(sum(count for _, count in stretches), key)
+        for row, count in stretches:
+            for half, plane in zip((Half.UPPER, Half.LOWER), planes):
+                self.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, plane + row, count, bias=place, half=half)
+            place += count
+        return first
 
     # Sums
 
@@ -184,9 +187,9 @@ class StepEmitter(Emitter):
             pass
 
     def add_product(self, name, vector, rows, acc):
-        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles, and the operand is
-        the diagonal, which is in the unified buffer, so that the buffer's port has nothing to do with it. What is beside the
-        last vectors, in their tile, has to be finite."""
+        """A constant, diagonal, times vectors of SCRATCH onto the sums at `acc`. The vectors come as tiles; the operand is the
+        diagonal, which is in the unified buffer, so that the buffer's port has nothing to do with it. What is beside the last
+        vectors, in their tile, has to be finite."""
         whole, rest = divmod(rows, self.n)
         for first, each, count in ((0, self.n, whole), (whole * self.n, rest, 1)):
             if each and count:
@@ -229,7 +232,7 @@ class StepEmitter(Emitter):
             self._load_zeros()
             return 0
         if key not in self.bias_places:
-            self.load_halves([place + column for place in planes.places(MASTER)], count, key)
+            self.load_halves(planes.places(MASTER), planes.stretches(column, count), key)
         return self.bias_places[key][0]
 
     def results(self, stage, wide):

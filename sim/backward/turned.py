@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amaranth_tpu.hw.spec.isa import Region
 
-__all__ = ["Turned", "write_turned"]
+__all__ = ["Turned", "turning"]
 
 
 @dataclass
@@ -34,7 +34,8 @@ class Turned:
         """Blocks from this one on."""
         rows = len(tiles) * self.rows
         place = ring.take(rows) if self.place is None else self.place + block * self.rows
-        write_turned(emitter, tiles, place, acc)
+        for _ in turning(emitter, tiles, place, acc):
+            pass
         if self.place is None:
             emitter.store(Region.SCRATCH, self.vector + block * self.rows, rows, place)
 
@@ -55,9 +56,9 @@ class Turned:
             yield [place + index * size for index in range(count)]
 
 
-def write_turned(emitter, tiles, place, acc):
+def turning(emitter, tiles, place, acc):
     """Transposes `tiles`, those of each block, to the unified buffer from `place` on, by way of the ring `acc` of accumulator
-    rows: as many of them at once as it has room for."""
+    rows: as many of them at once as it has room for. A generator, which yields after each of these."""
     flat = [tile for block in tiles for tile in block]
     step = max(1, min(acc.size // emitter.n, emitter.zero_rows))
     if step >= len(tiles[0]):
@@ -67,3 +68,4 @@ def write_turned(emitter, tiles, place, acc):
         rows = acc.take(len(some) * emitter.n)
         emitter.add_up(some, len(some), [emitter.rows["identity"]], [(1, 0), (emitter.n, 1)], rows, emitter.n)
         emitter.activate(rows, place + first * emitter.n, len(some) * emitter.n)
+        yield

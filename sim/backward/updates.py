@@ -56,7 +56,7 @@ class _Sgd:
         emitter, (momentum,) = self.emitter, self._places(part, "momentum")
         part.step = self.ring.take(part.rows)
         emitter.add_product("momentum", momentum, part.rows, part.acc)
-        if self.decays and not part.planes.is_bias:
+        if self.decays and part.decays:
             emitter.add_product("decay", self._places(part, MASTER)[0], part.rows, part.acc)
         emitter.activate(part.acc, part.step, part.rows)
         emitter.store(Region.SCRATCH, momentum, part.rows, part.step)
@@ -64,7 +64,7 @@ class _Sgd:
     def end(self, part):
         """W' = W - r V'."""
         emitter, planes = self.emitter, self._places(part, MASTER)
-        bias, acc = emitter.load_halves(planes, part.rows), self.acc.take(part.rows)
+        bias, acc = emitter.load_halves(planes, [(0, part.rows)]), self.acc.take(part.rows)
         emitter.add_scaled("rate", part.step, part.rows, acc, from_rows(bias))
         place = self.ring.take(2 * part.rows)
         emitter.activate(acc, place, part.rows, Format.PLANES)

@@ -195,12 +195,15 @@ def _overlaps(batched, host, config, depth):
     return tuple(run for some in runs for run in some)
 
 
-def overlapping_runs(batched, numbers, config, layouts, first, depth):
+def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False):
     """RunPlans of neighbouring stages, for the unified buffer from vector `first` on and sums of up to `depth` accumulator rows.
-    Raises NothingFits."""
-    space = config.unified_buffer_depth - first
+    `tight` : with one place for results, where more stages overlap then. Raises NothingFits."""
+    space, fits = config.unified_buffer_depth - first, partial(_fit, batched, config, first)
     plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]
-    groups = groups_of(list(zip(numbers, plans)), partial(_fit, batched, config, first))
+    groups = groups_of(list(zip(numbers, plans)), fits)
+    if tight and len(groups) > 1:
+        fewer = groups_of([(number, replace(plan, slots=1)) for number, plan in zip(numbers, plans)], fits)
+        groups = fewer if len(fewer) < len(groups) else groups
     return [RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)) for group in groups]
 
 
