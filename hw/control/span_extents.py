@@ -22,8 +22,8 @@ _EXTENT_WIDTH = 36
 _SPACES = ("buffer", "acc", "bias")
 
 
-#: What the later of two spans is called that are not alike.
-_OTHER = "other"
+#: Where the second of two spans is kept that are not alike: of what has such spans, none touches a bias row.
+_SPARE = "bias"
 
 
 def _loops(record, span):
@@ -41,7 +41,7 @@ def _places(record):
     for space in _SPACES:
         spans = record.spans_of(space)
         if len(spans) == 1 or spans and not _are_alike(*spans):
-            yield from zip((space, _OTHER), spans)
+            yield from zip((space, _SPARE), spans)
 
 
 def _products(record):
@@ -104,8 +104,10 @@ class SpanExtents(wiring.Component):
         m = Module()
         word = InstructionWord(self.config, self.word)
         places = {opcode: dict(_places(record)) for opcode, record in word.records.items()}
-        ranked = [opcode for opcode, names in places.items() if _OTHER in names]  # their spans are compared in the end
-        last = {name: Signal(_EXTENT_WIDTH, name=f"last_{name}") for name in (*_SPACES, *([_OTHER] if ranked else []))}
+        ranked = [  # their spans are compared in the end
+            opcode for opcode, spans in places.items() if any(span.space != name for name, span in spans.items())
+        ]
+        last = {space: Signal(_EXTENT_WIDTH, name=f"last_{space}") for space in _SPACES}
         m.d.comb += [getattr(self, f"last_{space}").eq(last[space]) for space in _SPACES]
         m.d.comb += self.inside.eq(
             Cat(last[space] < space_depth(self.config, space) for space in _SPACES).all() & self._table_holds(m, word)
@@ -137,17 +139,30 @@ class SpanExtents(wiring.Component):
         with m.Elif(second):
             self._take_later(m, word, last)
         with m.Else():
-            for opcode, terms in products.items():
-                with m.If(word.one_of(opcode)):
-                    for i, (_, _, name) in enumerate(terms):
-                        with m.If(step[i + 2]):
-                            m.d.sync += last[name].eq(last[name] + product)
-                    for name, span in places[opcode].items():
-                        if (slides := self._slides(word, opcode, span)) is not None:
-                            ready = step[[term[:2] for term in terms].index(span.slide[1]) + 2]
-                            with m.If(ready & slides):
+            # Other cores go without what is shared, so that not a letter of their text changes.
+            if self.config.training:
+                self._add_shared(m, word, products, places, step, last, product)
+            else:
+                for opcode, terms in products.items():
+                    with m.If(word.one_of(opcode)):
+                        for i, (_, _, name) in enumerate(terms):
+                            with m.If(step[i + 2]):
                                 m.d.sync += last[name].eq(last[name] + product)
         return m
+
+    def _add_shared(self, m, word, products, places, step, last, product):
+        """Adds the product where it belongs: opcodes share what says so."""
+        adds = {name: [] for name in last}
+        for opcode, terms in products.items():
+            for i, (_, _, name) in enumerate(terms):
+                adds[name].append(word.one_of(opcode) & step[i + 2])
+            for name, span in places[opcode].items():
+                if (slides := self._slides(word, opcode, span)) is not None:
+                    ready = step[[term[:2] for term in terms].index(span.slide[1]) + 2]
+                    adds[name].append(word.one_of(opcode) & slides & ready)
+        for name, row in last.items():
+            with m.If(Cat(adds[name]).any()):
+                m.d.sync += row.eq(row + product)
 
     def _slides(self, word, opcode, span):
         """Whether a span is taken more than once, each time a row later; None if it never is."""
@@ -201,7 +216,10 @@ class SpanExtents(wiring.Component):
                     m.d.sync += last[space].eq(Mux(self.behind, view[other.base], view[one.base]) + view[one.rows[0]] - 1)
                 else:
                     with m.If(word.one_of(opcode)):
-                        m.d.sync += last[space].eq(Mux(last[_OTHER] > last[space], last[_OTHER], last[space]))
+                        # The later one, which is outside if either is.
+                        one, other = last[space], last[_SPARE]
+                        later, beyond = Mux(other[:16] > one[:16], other[:16], one[:16]), other[16:] | one[16:]
+                        m.d.sync += [one.eq(Cat(later, beyond)), other.eq(0)]
 
     def _table_holds(self, m, word):
         """Whether the words of the function table exist that are touched, which begin a row of n; a cycle after `start`."""
@@ -221,11 +239,24 @@ class SpanExtents(wiring.Component):
         factors, exact = (Signal(16), Signal(16)), Signal()
         m.d.comb += exact.eq(word.where(_has_product_of_rows) & step[0])
         m.d.sync += [left.eq(factors[0] - ~exact), right.eq(factors[1]), product.eq(left * right)]
-        for opcode, terms in products.items():
-            with m.If(word.one_of(opcode)):
-                for side, factor in enumerate(factors):
-                    chosen = (Mux(step[i], word[opcode][term[side]], 0) for i, term in enumerate(terms))
-                    m.d.comb += factor.eq(functools.reduce(operator.or_, chosen))
+        if self.config.training:
+            m.d.comb += [factor.eq(self._shared_factor(word, products, step, side)) for side, factor in enumerate(factors)]
+        else:
+            for opcode, terms in products.items():
+                with m.If(word.one_of(opcode)):
+                    for side, factor in enumerate(factors):
+                        chosen = (Mux(step[i], word[opcode][term[side]], 0) for i, term in enumerate(terms))
+                        m.d.comb += factor.eq(functools.reduce(operator.or_, chosen))
         with m.If(step[2]):
             m.d.sync += self.rows.eq(product)
         return product
+
+    def _shared_factor(self, word, products, step, side):
+        """A factor of the present step, with fields at one place of the word taken once, whatever the opcodes."""
+        uses = {}
+        for opcode, terms in products.items():
+            bits = {field.name: (field.first, field.width) for field in word.records[opcode].fields}
+            for i, term in enumerate(terms):
+                uses.setdefault(bits[term[side]], []).append(word.one_of(opcode) & step[i])
+        chosen = (Mux(Cat(now).any(), word.bits[first : first + width], 0) for (first, width), now in uses.items())
+        return functools.reduce(operator.or_, chosen)
