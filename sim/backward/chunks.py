@@ -18,7 +18,7 @@ from .flat_terms import flat_terms
 from .lowering import back_name, flat_name
 from .parameters import MASTER
 from .step_emitter import FROM_ZERO
-from .tensors import NOTHING
+from .tensors import NOTHING, Tile
 
 __all__ = ["Chunk", "ChunkCode", "kept_vectors"]
 
@@ -137,7 +137,9 @@ class ChunkCode:
         for column, count in self._groups(tensor.tiles, chunk.rows, ring):
             acc = ring.take(count * chunk.rows)
             yield from self._sums(chunk, number, column, count, acc)
-            self._write(chunk, tensor, column, count, acc, place, function)
+            self._write(chunk, tensor, column, count, acc, (place, tensor.tiles, column), function)
+            if stage.output in self.memory.masks:
+                self._drop(chunk, tensor, stage.output, column, count, acc, place)
             self._wait(count * chunk.rows)
             yield
         self._store(chunk, tensor, place)
@@ -231,7 +233,7 @@ class ChunkCode:
         emitter.add_scaled("identity", chunk.places["P"], count, acc, FROM_ZERO)
         emitter.add_scaled("minus", place, count, acc)
         result = chunk.take(one.name, count)
-        self._write(chunk, tensor, 0, tensor.tiles, acc, result, Function.NONE)
+        self._write(chunk, tensor, 0, tensor.tiles, acc, (result, tensor.tiles, 0), Function.NONE)
         self._store(chunk, tensor, result)
         self._wait(count)
         yield
@@ -241,27 +243,38 @@ class ChunkCode:
         to SCRATCH."""
         self.emitter.stage = self.emitter.flat_stages + len(self.stages) + self.stages.index(stage)
         for column, count in self._groups(tensor.tiles, chunk.rows, self.later):
-            acc, columns = self.later.take(count * chunk.rows), range(column, column + count)
-            found = []
+            acc, columns, found = self.later.take(count * chunk.rows), range(column, column + count), []
             for part in parts:
                 term = self.terms[part.stage][part.term]
                 for output in range(self.memory.flat[part.source].tiles):
                     found.append((part.source, output, [term.turned(c, output) for c in columns]))
             yield from self._add(chunk, found, count, acc)
-            if place is None:
-                piece = self.operands.take(count * chunk.rows)
-                self._write(chunk, tensor, column, count, acc, piece - column * self.n, Function.NONE, count)
-                self._store(chunk, tensor, piece, columns)
-            elif stage.function.name == "relu":
-                self._select(chunk, tensor, column, count, acc, place)
-            else:
-                self._write(chunk, tensor, column, count, acc, place, Function.NONE)
+            self._keep(chunk, tensor, stage, column, count, acc, place)
             self._wait(2 * count * chunk.rows)
             yield
         if place is not None:
             self._store(chunk, tensor, place)
             self._wait(tensor.tiles * chunk.rows)
             yield
+
+    def _keep(self, chunk, tensor, stage, column, count, acc, place):
+        """What is left of the sums of column tiles of a gradient, to its place or to SCRATCH."""
+        masked = flat_name(stage.output) if place is None else stage.output
+        if masked in self.memory.masks:
+            self._scale(count * chunk.rows, acc)
+        result, kept = (place, tensor.tiles, column), None
+        if place is None:
+            result = self.operands.take(count * chunk.rows), count, 0
+        elif stage.function.name == "relu":
+            kept = result
+        if masked in self.memory.masks and not kept:
+            kept = self._mask(chunk, masked, column, count), count, 0
+        if kept:
+            self._select(chunk, count, acc, kept, result)
+        else:
+            self._write(chunk, tensor, column, count, acc, result, Function.NONE)
+        if place is None:
+            self._store(chunk, tensor, result[0], range(column, column + count))
 
     def _transposed(self, chunk, one):
         """A gradient's blocks, for the gradients of weights."""
@@ -275,27 +288,48 @@ class ChunkCode:
             turned.write(self.emitter, tiles, block, self.later, self.spare)
             yield
 
-    def _select(self, chunk, tensor, column, count, acc, place):
-        """Sums where the results at `place` are above 0, in their place."""
+    def _select(self, chunk, count, acc, kept, result):
+        """Sums of column tiles where what is `kept` is above 0. That and the result lie by blocks, as of :meth:`_write`."""
         for c in range(count):
-            at = place + (column + c) * self.n
-            self.emitter.emit(
-                Opcode.SELECT,
-                {
-                    "condition": Condition.POSITIVE,
-                    "rows0": self.n,
-                    "rows0_stride": 1,
-                    "rows1": chunk.blocks,
-                    "rows1_stride": self.n,
-                    "acc": acc + c * chunk.rows,
-                    "operand": at,
-                    "operand_stride": tensor.tiles * self.n,
-                    "buffer": at,
-                    "buffer_stride": tensor.tiles * self.n,
-                    "buffer_step": 1,
-                    "number": 0,
-                },
-            )
+            (operand, operands, first), (buffer, tiles, column) = kept, result
+            fields = {
+                "condition": Condition.POSITIVE,
+                "rows0": self.n,
+                "rows0_stride": 1,
+                "rows1": chunk.blocks,
+                "rows1_stride": self.n,
+                "acc": acc + c * chunk.rows,
+                "operand": operand + (first + c) * self.n,
+                "operand_stride": operands * self.n,
+                "buffer": buffer + (column + c) * self.n,
+                "buffer_stride": tiles * self.n,
+            }
+            self.emitter.emit(Opcode.SELECT, fields)
+
+    # Dropout
+
+    def _drop(self, chunk, tensor, name, column, count, acc, place):
+        """Results of column tiles at `place`, times the factor where the mask is above 0."""
+        keep = Tile(Region.MODEL, self.emitter.constants.vector("keep"))
+        for c in range(count):
+            places, loops = self._blocks(chunk, tensor.tiles, place, [column + c])
+            self.emitter.add_up([keep], 1, places, loops, acc + c * chunk.rows, chunk.rows)
+        kept = self._mask(chunk, name, column, count), count, 0
+        self._select(chunk, count, acc, kept, (place, tensor.tiles, column))
+
+    def _scale(self, rows, acc):
+        """Sums, rounded, times the factor."""
+        place = self.operands.take(rows)
+        self.emitter.activate(acc, place, rows)
+        self.emitter.add_scaled("keep", place, rows, acc, FROM_ZERO)
+
+    def _mask(self, chunk, name, column, count):
+        """Place of tiles of a mask, by blocks."""
+        mask, place = self.memory.masks[name], self.operands.take(count * chunk.rows)
+        for block in range(chunk.blocks):
+            vector = mask.vector(column, chunk.samples[0] + block * self.n)
+            self.emitter.load(mask.region, vector, count * self.n, place + block * count * self.n)
+        return place
 
     # Both
 
@@ -305,19 +339,19 @@ class ChunkCode:
 
     def _groups(self, tiles, rows, ring):
         """`(first, count)` of the column tiles that are summed together."""
-        most = max(1, min(self.emitter.zero_rows, ring.size // rows))
+        most = max(1, min(self.emitter.zero_rows, ring.size // rows, self.operands.size // 3 // rows))
         size = -(-tiles // -(-tiles // most))
         return [(column, min(size, tiles - column)) for column in range(0, tiles, size)]
 
     def _lanes(self, channels, tile):
         return min(self.n, channels - tile * self.n)
 
-    def _write(self, chunk, tensor, column, count, acc, place, function, tiles=None):
-        """Sums of column tiles -> their places of a tensor by blocks, of so many tiles."""
-        tiles = tiles or tensor.tiles
+    def _write(self, chunk, tensor, column, count, acc, result, function):
+        """Sums of column tiles of a tensor -> their places by blocks, `(place, tiles, first tile)`."""
+        place, tiles, first = result
         for c in range(count):
             fields = {"function": function, "format": Format.BFLOAT16, "lanes": self._lanes(tensor.channels, column + c)}
-            at = place + (column + c) * self.n
+            at = place + (first + c) * self.n
             write_rows(self.emitter, fields, acc + c * chunk.rows, chunk.blocks, self.n, tiles * self.n, at)
 
     def _store(self, chunk, tensor, place, columns=None):

@@ -13,9 +13,10 @@ from ..compiler.scheduling import ordered
 from ..compiler.tiling import NothingFits
 from ..compiler.timing import simulate
 from ..golden.progress import Progress, touched
+from ..ir.optimizers import Adam
 from .cropping import cropped
 from .drafts import Draft
-from .lowering import lowered
+from .lowering import check_masks, lowered
 from .step_program import make_step
 
 __all__ = ["compile_step"]
@@ -23,7 +24,7 @@ __all__ = ["compile_step"]
 _SIMULATED = 30_000  # instructions, of all ways together, up to which one more way is simulated
 
 
-def compile_step(training, optimizer, config, batch):
+def compile_step(training, optimizer, config, batch, dropout=None):
     """The program of one training step for batches of `batch` samples.
 
     Parameters
@@ -33,6 +34,8 @@ def compile_step(training, optimizer, config, batch):
     config : Config
         With `training`.
     batch : int
+    dropout : sim.golden.dropout.Dropout or None
+        Whose masks each step has.
 
     Returns
     -------
@@ -45,10 +48,13 @@ def compile_step(training, optimizer, config, batch):
     """
     if not config.training:
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
+    if isinstance(optimizer, Adam) and not config.table_lanes:
+        raise CompileError("Adam needs a core with table_lanes; set it in its configuration (--table-lanes)")
     made, best, fault, simulated = lowered(cropped(training), config.n), None, None, 0
+    check_masks(made, dropout.stages(made.training) if dropout else ())
     for starts in chunk_starts(config, batch):
         try:
-            draft = Draft(made, optimizer, config, batch, starts)
+            draft = Draft(made, optimizer, config, batch, starts, dropout)
         except NothingFits as error:
             fault = error
             continue

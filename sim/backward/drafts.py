@@ -9,6 +9,8 @@ from ..compiler.instructions import Ring
 from ..compiler.overlap import take_turns
 from ..compiler.search import overlapping_runs
 from ..compiler.tiling import NothingFits
+from ..golden.inverse_root import inverse_root_table
+from ..ir.optimizers import Adam
 from ..ir.tiles import tiles_of
 from .chunks import Chunk, ChunkCode, kept_vectors
 from .flattening import Mover
@@ -17,7 +19,7 @@ from .memory import StepMemory, blocks_of, trained_terms
 from .step_emitter import Constants, StepEmitter
 from .terms import FixedTiles, ParameterTiles
 from .turned import Turned
-from .updates import rows_in_flight, update_all
+from .updates import rows_in_flight, rows_of_factors, update_all
 
 __all__ = ["Draft"]
 
@@ -32,6 +34,7 @@ class Draft:
     batch : int
     starts : tuple of int
         First samples of the chunks, and the end.
+    dropout : Dropout or None
 
     Members
     -------
@@ -44,17 +47,20 @@ class Draft:
     NothingFits
     """
 
-    def __init__(self, lowered, optimizer, config, batch, starts):
+    def __init__(self, lowered, optimizer, config, batch, starts, dropout=None):
         self.lowered, self.training, self.optimizer = lowered, lowered.training, optimizer
         self.config, self.n, self.batch = config, config.n, batch
-        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts)
+        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, dropout)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
         self.constant_rows = 4 * self.n
         self._place()
         self.spare_rows = config.accumulator_depth // 4
         memory.keep(config.accumulator_depth - self.spare_rows)
-        names = ["identity", "minus", "ones", *optimizer.factors(1, batch, 1)]
-        constants = Constants(self.n, names, 2 * config.bias_depth // 8)
+        values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch, 1))}
+        if memory.masked:
+            values["keep"] = dropout.factor
+        table = inverse_root_table().words if isinstance(optimizer, Adam) else ()
+        constants = Constants(self.n, values, 2 * config.bias_depth // 8, table)
         self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants)
         self._enter_stages()
         self._spatial(False)
@@ -135,7 +141,7 @@ class Draft:
             ends.append(ends[-1] + kept_vectors(memory, rows))
         for index, chunk in enumerate(self.chunks):
             chunk.place = ends[index % 2]
-        least = ends[-1] + self._spare + max(chunk.rows for chunk in self.chunks)
+        least = ends[-1] + self._spare + 3 * max(chunk.rows for chunk in self.chunks)
         if least > depth:
             raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
         self.spare = Ring(ends[-1], self._spare)
@@ -154,8 +160,7 @@ class Draft:
         before = None
         for chunk in [*self.chunks, None]:
             if before is self.chunks[0]:
-                for place, (name, count) in enumerate((("identity", self.n), ("ones", 1))):
-                    emitter.load_rows(name, place * self.n, count)
+                self._load_constants()
             least = max(self.memory.logits.tiles * before.rows, depth // 4) if before else 0
             most = depth - least if chunk else 0
             if chunk and most < chunk.rows:
@@ -165,6 +170,13 @@ class Draft:
             works += [code.end(before)] if before else []
             self._take_turns(works, code)
             before = chunk
+
+    def _load_constants(self):
+        """What is needed when the first chunk has gone through its first stage: rows that are operands, the function table."""
+        for place, (name, count) in enumerate((("identity", self.n), ("ones", 1))):
+            self.emitter.load_rows(name, place * self.n, count)
+        if isinstance(self.optimizer, Adam):
+            self.emitter.put_table(inverse_root_table(), self.emitter.constants.table, self.operands)
 
     def _take_turns(self, works, code):
         """Runs generators side by side, the one next that has made the fewest cycles of work for the array or waits for it."""
@@ -181,7 +193,7 @@ class Draft:
 
     def _load_factors(self):
         """Factors of updates as operands."""
-        for place, name in enumerate(("momentum", "decay")):
+        for place, name in enumerate(rows_of_factors(self.optimizer)):
             self.emitter.load_rows(name, (2 + place) * self.n)
 
     def _flat_gradients(self):

@@ -3,7 +3,7 @@
 Vectors change places by passes over the identity, whose operands are read in any order. A block of n samples is taken at a time.
 """
 
-from amaranth_tpu.hw.spec.isa import Format, Function, Region
+from amaranth_tpu.hw.spec.isa import Condition, Format, Function, Opcode, Region
 
 from ..compiler.program import CompileError
 from ..compiler.results import write_rows
@@ -29,24 +29,50 @@ class Mover:
     def __init__(self, emitter, memory, ring, acc):
         self.emitter, self.memory, self.ring, self.acc, self.n = emitter, memory, ring, acc, emitter.n
         self.fields = {**_FIELDS, "lanes": self.n}
-        self.identity = Tile(Region.MODEL, emitter.constants.vector("identity"))
+
+    def _tile(self, name):
+        return Tile(Region.MODEL, self.emitter.constants.vector(name))
+
+    def _select(self, acc, outer, inner, step, operand, buffer):
+        """`outer` runs of `inner` sums where the operands are above 0; runs of these and of the result are `step` apart."""
+        fields = {
+            "condition": Condition.POSITIVE,
+            "rows0": inner,
+            "rows0_stride": 1,
+            "rows1": outer,
+            "rows1_stride": inner,
+            "acc": acc,
+            "operand": operand,
+            "operand_stride": step,
+            "buffer": buffer,
+            "buffer_stride": step,
+        }
+        self.emitter.emit(Opcode.SELECT, fields)
 
     def flatten(self, name):
         """A tensor of several positions -> its flat one."""
         layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
         flat, tensor = self.memory.flat[flat_name(name)], layout.tensor
-        for samples, y, rows in self._parts(layout):
+        mask = self.memory.masks.get(flat_name(name))
+        for samples, y, rows in self._parts(layout, 3 if mask else 2):
             count, vectors = samples[1] - samples[0], rows * tensor.width * layout.tiles * self.n
             place, sample, plane = self._load(layout, region, first, samples, (y, rows))
-            made = self.ring.take(vectors)
+            made, kept = self.ring.take(vectors), None
+            if mask:
+                kept = self.ring.take(vectors)
+                self.emitter.load(mask.region, mask.vector(y * tensor.width * layout.tiles, samples[0]), vectors, kept)
             joined = rows if layout.pitch == tensor.width else 1
             for tile in range(layout.tiles):
                 for row, size in self._rows(rows, min(joined, rows), tensor.width * count):
                     at, positions = place + tile * plane + row * layout.pitch, size * tensor.width
                     acc = self.acc.take(positions * count)
-                    self.emitter.add_up([self.identity], 1, [at], [(positions, 1), (count, sample)], acc, positions * count)
-                    to = made + (row * tensor.width * layout.tiles + tile) * self.n
-                    write_rows(self.emitter, self.fields, acc, positions, count, layout.tiles * self.n, to)
+                    factor = self._tile("keep" if mask else "identity")
+                    self.emitter.add_up([factor], 1, [at], [(positions, 1), (count, sample)], acc, positions * count)
+                    to = (row * tensor.width * layout.tiles + tile) * self.n
+                    if mask:
+                        self._select(acc, positions, count, layout.tiles * self.n, kept + to, made + to)
+                    else:
+                        write_rows(self.emitter, self.fields, acc, positions, count, layout.tiles * self.n, made + to)
             self._store_flat(flat, samples, y * tensor.width * layout.tiles, vectors // self.n, made)
 
     def put_back(self, name):
@@ -63,7 +89,7 @@ class Mover:
                 for row, size in self._rows(rows, rows, width * count):
                     at, positions = place + (row * width * layout.tiles + tile) * self.n, size * width
                     acc, loops = self.acc.take(positions * count), [(count, 1), (positions, layout.tiles * self.n)]
-                    self.emitter.add_up([self.identity], 1, [at], loops, acc, positions * count)
+                    self.emitter.add_up([self._tile("identity")], 1, [at], loops, acc, positions * count)
                     to = made + tile * plane + row * width
                     write_rows(self.emitter, self.fields, acc, count, positions, layout.tiles * plane, to)
             for sample in range(*samples):
@@ -72,10 +98,10 @@ class Mover:
                     size = plane if rows < layout.tensor.height else layout.tiles * plane
                     self.emitter.store(region, first + layout.position(sample, y, tile), size, at + tile * plane)
 
-    def _parts(self, layout):
-        """`(samples, first row y, rows)`, so that operands and results fit."""
+    def _parts(self, layout, count=2):
+        """`(samples, first row y, rows)`, so that operands and results, and masks, fit: `count` times their vectors."""
         tensor, batch = layout.tensor, self.memory.batch
-        each = layout.tiles * self.n * (layout.pitch + tensor.width)
+        each = layout.tiles * self.n * (layout.pitch + (count - 1) * tensor.width)
         rows = min(tensor.height, self.ring.size // each)
         if not rows or tensor.width * self.n > self.acc.size:
             name = "accumulator_depth" if rows else "unified_buffer_depth"

@@ -32,8 +32,6 @@ class Part:
     acc : int
     decays : bool
         Whether it takes part in weight decay.
-    step : int
-        Place in the unified buffer of what the master moves by, once it is known.
     """
 
     planes: Planes
@@ -41,7 +39,6 @@ class Part:
     rows: int
     acc: int
     decays: bool = True
-    step: int = 0
 
 
 class GradientCode:
@@ -229,8 +226,8 @@ class GradientCode:
         return groups
 
     def _transposed(self, name, sample, blocks, rows):
-        """`(place, generator)` of a sample's gradient, transposed, `[block][output]`: made the first time, and kept in SCRATCH for
-        others. The generator makes the instructions, a part each time."""
+        """`(place, generator)` of a sample's gradient, transposed, `[block][output]`: made the first time, and kept in SCRATCH
+        for others. The generator makes the instructions, a part each time."""
         place, kept = self.ring.take(blocks * rows), self.memory.kept.get(name)
         if name in self.kept:
             self.emitter.load(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)

@@ -15,7 +15,17 @@ from ..compiler.program import CompileError
 from ..golden.arithmetic import bfloat16
 from ..ir.graph import Extra, Select, Stage, Tensor, Term
 
-__all__ = ["Lowered", "lowered", "is_flat_gather", "is_stacked", "flat_name", "back_name", "apart_name"]
+__all__ = ["Lowered", "lowered", "is_flat_gather", "is_stacked", "check_masks", "flat_name", "back_name", "apart_name"]
+
+
+def check_masks(lowered, numbers):
+    """Raises CompileError where a mask is on results that not only flat stages read."""
+    graph = lowered.training.graph
+    for number in numbers:
+        name = graph.stages[number].output
+        readers = [other for other, stage in enumerate(graph.stages) if any(term.source == name for term in stage.terms)]
+        if number not in lowered.flat and not set(readers) <= set(lowered.flat):
+            raise CompileError(f"stage {graph.stages[number].name}: dropout between convolutions is not supported yet")
 
 
 def is_stacked(lowered, parameter, n):

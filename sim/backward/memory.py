@@ -26,6 +26,7 @@ class StepMemory:
     n, batch : int
     starts : tuple of int
         First samples of the chunks that go through the flat stages together, and the end of the last one.
+    dropout : Dropout or None
 
     Members
     -------
@@ -38,6 +39,8 @@ class StepMemory:
     regions : dict of str to (Region, first vector)
         Of those.
     targets, logits : Flat
+    masks : dict of str to Flat
+        Of results that have one: by the flat tensor's name.
     turned_inputs : dict of str to (str, int)
         Gradients whose stage reads the input, and is stacked: what it reads, and the first vector of that in INPUT once more,
         turned: `[sample][block of n positions][channel, and a row of ones]`, positions counted as the gradient's.
@@ -47,17 +50,19 @@ class StepMemory:
         Of INPUT, SCRATCH and OUTPUT.
     """
 
-    def __init__(self, lowered, optimizer, n, batch, starts):
+    def __init__(self, lowered, optimizer, n, batch, starts, dropout=None):
         self.lowered, self.training, self.n, self.batch = lowered, lowered.training, n, batch
         self.sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
         self.planes, self.flat, self.regions = [], {}, {}
-        self.turned_inputs, self.kept = {}, {}
+        self.turned_inputs, self.kept, self.masks, self.dropout = {}, {}, {}, dropout
         for one in self.training.parameters:
             self.planes.append(self._planes(one, dict(optimizer.slots)))
             self.take(Region.SCRATCH, self.planes[-1].size)
         self.layouts = _layouts(lowered, n, batch)
         self._place_input(starts)
         self._place_flat()
+        for name in self.masked.values():
+            self.masks[name] = self._placed(self.flat[name], Region.INPUT)
         for name, layout in self.layouts.items():
             if name not in self.regions:
                 self.regions[name] = Region.SCRATCH, self.take(Region.SCRATCH, layout.size)
@@ -106,6 +111,13 @@ class StepMemory:
         for name, count in channels.items():
             self.flat[name] = self._placed(Flat(count, self.n, blocks), Region.SCRATCH)
 
+    @property
+    def masked(self):
+        """{number of a stage whose results have a mask: name of the flat tensor}."""
+        stages, flattened = self.training.graph.stages, self.lowered.flattened
+        names = {number: stages[number].output for number in (self.dropout.stages(self.training) if self.dropout else ())}
+        return {number: flat_name(name) if name in flattened else name for number, name in names.items()}
+
     def _placed(self, tensor, region):
         return tensor.at(region, self.take(region, tensor.vectors))
 
@@ -143,6 +155,8 @@ class StepMemory:
             As the model has them.
         targets : bfloat16 (batch, classes)
             As the model has its results.
+        masks : dict of int to bfloat16 (batch, height, width, channels)
+            With dropout, of results of stages: 0, or the factor of what is kept.
         """
         x, targets = np.asarray(x), np.asarray(targets)
         graph = self.training.graph
@@ -158,7 +172,20 @@ class StepMemory:
         if graph.output_order is not None:
             ordered[:, graph.output_order] = targets
         parts.append(self.targets.pack(ordered))
+        parts += [self._packed_mask(number, name, masks or {}) for number, name in self.masked.items()]
         return b"".join(parts).ljust(self.sizes[Region.INPUT] * 2 * self.n, b"\0")
+
+    def _packed_mask(self, number, name, masks):
+        """Bytes of a stage's mask, each position's channels up to whole tiles."""
+        stage, mask = self.training.graph.stages[number], np.asarray(masks.get(number, ()))
+        shape = (self.batch, *stage.result_size, stage.channels)
+        if mask.dtype != bfloat16 or mask.shape[::3] != shape[::3] or mask.ndim != 4:
+            raise ValueError(f"the mask of stage {stage.name} must be bfloat16 of shape {shape}, not {mask.dtype} {mask.shape}")
+        mask = mask[:, : shape[1], : shape[2]]
+        if not np.isin(mask.astype(np.float32), [0, np.float32(self.dropout.factor)]).all():
+            raise ValueError(f"the mask of stage {stage.name} must have no numbers but 0 and {self.dropout.factor}")
+        padded = np.pad(mask, ((0, 0), (0, 0), (0, 0), (0, -shape[3] % self.n))).reshape(self.batch, -1)
+        return self.masks[name].pack(padded[:, : self.masks[name].channels])
 
     def _turned(self, layout, values):
         """Bytes of values (batch, height, width, channels), turned, for the gradient of this layout."""

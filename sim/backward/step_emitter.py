@@ -1,5 +1,7 @@
 """The instructions of a training step: sums over tiles that are loaded as they are needed, and the moves around them."""
 
+import numpy as np
+
 from amaranth_tpu.hw.spec.isa import Format, Function, Half, Opcode, Region
 
 from ..compiler.emitter import Emitter
@@ -7,6 +9,7 @@ from ..compiler.instructions import Ring
 from ..compiler.layout import ZEROS
 from ..compiler.matmuls import Group
 from ..compiler.scheduling import STARTING
+from ..golden.arithmetic import bfloat16
 from .parameters import MASTER
 from .step_results import StepResults
 from .tensors import NOTHING, Tile
@@ -30,18 +33,25 @@ class Constants:
     Parameters
     ----------
     n : int
-    names : sequence of str
+    values : dict of str to number or None
+        By name, the factors of the identity that the tiles are; None: as the optimizer says; `ones` are ones everywhere.
     zeros : int
         Vectors, at least.
+    words : sequence of int
+        Of a function table, 16 bits each.
 
     Members
     -------
+    table : int
+        First vector of the function table.
     fixed : dict of bytes to int
         Tiles of fixed weights, and the first vector of each.
     """
 
-    def __init__(self, n, names, zeros):
-        self.n, self.names, self.zeros, self.fixed = n, tuple(names), -(-max(zeros, ZEROS) // n) * n, {}
+    def __init__(self, n, values, zeros, words=()):
+        self.n, self.names, self.values, self.words, self.fixed = n, tuple(values), values, words, {}
+        self.zeros = -(-max(zeros, ZEROS) // n) * n
+        self.table = self.zeros + len(self.names) * n
 
     def vector(self, name):
         """First vector of a tile that has a name."""
@@ -49,7 +59,17 @@ class Constants:
 
     def add(self, tile):
         """First vector of a tile of fixed weights, of these bytes."""
-        return self.fixed.setdefault(tile, self.zeros + (len(self.names) + len(self.fixed)) * self.n)
+        return self.fixed.setdefault(tile, self.table + len(self.words) // self.n + len(self.fixed) * self.n)
+
+    def pack(self):
+        """Bytes of all, the optimizer's factors 0."""
+        parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
+        return b"".join([*parts, np.asarray(self.words, "<u2").tobytes(), *self.fixed])
+
+    def tile(self, name, value):
+        """Bytes of a tile that has a name, for a factor."""
+        values = np.ones((self.n, self.n)) if name == "ones" else np.eye(self.n) * np.float32(value)
+        return np.asarray(values, np.float32).astype(bfloat16).tobytes()
 
 
 def runs_of(tiles, n):

@@ -3,14 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.image import encoded
 from ..compiler.program import check_regions
-from ..golden.arithmetic import bfloat16
 from .memory import StepMemory
 from .step_emitter import Constants
 
@@ -62,13 +59,14 @@ class StepProgram:
         model, size = bytearray(self.model), self.config.vector_bytes
         for name, value in self.optimizer.factors(rate, self.batch, step).items():
             if name in self.constants.names:
-                tile = _tile(name, value, self.config.n)
+                tile = self.constants.tile(name, value)
                 place = first + self.constants.vector(name) * size
                 model[place : place + len(tile)] = tile
         return bytes(model)
 
     def pack_input(self, x, targets, masks=None):
-        """Image of region INPUT: bfloat16 samples (batch, input size) and targets (batch, classes), as the model has them."""
+        """Image of region INPUT: bfloat16 samples (batch, input size) and targets (batch, classes), as the model has them, and
+        with dropout its masks, as :meth:`sim.golden.dropout.Dropout.masks` makes them."""
         return self.memory.pack_input(x, targets, masks)
 
     def pack_state(self, state):
@@ -84,17 +82,10 @@ class StepProgram:
         return self.memory.unpack_logits(data)
 
 
-def _tile(name, value, n):
-    """Bytes of a constant tile."""
-    values = np.ones((n, n)) if name == "ones" else np.eye(n) * {"identity": 1, "minus": -1}.get(name, value)
-    return np.asarray(values, np.float32).astype(bfloat16).tobytes()
-
-
 def make_step(training, optimizer, config, memory, constants, ops, timeline):
     """:class:`StepProgram` of instructions in their final order."""
     words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
-    tiles = [_tile(name, 0, config.n) for name in constants.names]
-    model = b"".join([*words, bytes(constants.zeros * config.vector_bytes), *tiles, *constants.fixed])
+    model = b"".join([*words, constants.pack()])
     made = StepProgram(
         model=model,
         instructions=len(words),

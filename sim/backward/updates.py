@@ -1,25 +1,32 @@
 """What is done with the gradients of a part of a parameter: the optimizers of :mod:`sim.ir.optimizers` as instructions.
 
-An update has two halves. The second, which makes the new master, comes after the gradient of the next part: then what it waits
-for, the way of the first half's results through the unified buffer, is hidden.
+An update goes step by step. Its first steps, up to the last that reads the gradient, come before the next part's gradient. The
+others come between that one's, so that what they wait for, the way through the activation unit, is hidden.
 """
 
 from collections import deque
 
-from amaranth_tpu.hw.spec.isa import Format, Region
+from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
 
+from ..compiler.instructions import Ring
 from ..ir.optimizers import Adam, Sgd
 from .parameters import MASTER
-from .step_emitter import from_rows
+from .step_emitter import FROM_ZERO, from_rows
 
-__all__ = ["update_all", "rows_in_flight"]
+__all__ = ["update_all", "rows_in_flight", "rows_of_factors"]
 
-_AHEAD = 1  # parts whose gradients are summed before the new master of a part
+_IN_FLIGHT = 3  # parts at a time, at most
+_PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer for each row of a part
 
 
 def rows_in_flight(optimizer):
-    """Vectors of the unified buffer that updates take at least, in rows of a part."""
-    return {Sgd: 8, Adam: 24}[type(optimizer)]
+    """Vectors of the unified buffer that updates take, for each row of a part."""
+    return _IN_FLIGHT * _PLACES[type(optimizer)]
+
+
+def rows_of_factors(optimizer):
+    """Names of the factors that updates have as operands, beside the identity."""
+    return {Sgd: ("momentum", "decay"), Adam: ("first", "decay")}[type(optimizer)]
 
 
 def update_all(emitter, optimizer, parts, ring, acc):
@@ -32,41 +39,116 @@ def update_all(emitter, optimizer, parts, ring, acc):
     ring, acc : Ring
         Places in the unified buffer and in the accumulators.
     """
-    rule = {Sgd: _Sgd}[type(optimizer)](emitter, optimizer, ring, acc)
-    waiting = deque()
-    for part in parts:
-        rule.begin(part)
-        waiting.append(part)
-        if len(waiting) > _AHEAD:
-            rule.end(waiting.popleft())
-    for part in waiting:
-        rule.end(part)
+    rule = {Sgd: _Sgd, Adam: _Adam}[type(optimizer)](emitter, optimizer, acc)
+    size, under_way = ring.size // _IN_FLIGHT, deque()
+    for number, part in enumerate(parts):
+        while len(under_way) >= _IN_FLIGHT:
+            _go_on(under_way)
+        steps = rule.steps(part, Ring(ring.base + number % _IN_FLIGHT * size, size))
+        while not next(steps):
+            _go_on(under_way)
+        _go_on(under_way)
+        under_way.append(steps)
+    while under_way:
+        _go_on(under_way)
 
 
-class _Sgd:
-    def __init__(self, emitter, optimizer, ring, acc):
-        self.emitter, self.decays, self.ring, self.acc = emitter, bool(optimizer.weight_decay), ring, acc
+def _go_on(under_way):
+    """A step of each of the updates."""
+    for steps in [*under_way]:
+        if next(steps, True) is True:
+            under_way.remove(steps)
+
+
+class _Rule:
+    """
+    Parameters
+    ----------
+    emitter : StepEmitter
+    optimizer : Sgd or Adam
+    acc : Ring
+    """
+
+    def __init__(self, emitter, optimizer, acc):
+        self.emitter, self.decays, self.acc = emitter, bool(optimizer.weight_decay), acc
+
+    def steps(self, part, ring):
+        """A generator of the instructions for a part, with these vectors of the unified buffer. It yields after each step: False,
+        and True once, when the part's sums are not needed any more; later None."""
+        raise NotImplementedError
 
     def _places(self, part, name):
         """First vectors of a part in SCRATCH, of each plane of what is kept under this name."""
         return [place + part.first for place in part.planes.places(name)]
 
-    def begin(self, part):
-        """V' = bf16(G + mu V), with weight decay bf16((G + mu V) + decay * upper half of W)."""
-        emitter, (momentum,) = self.emitter, self._places(part, "momentum")
-        part.step = self.ring.take(part.rows)
-        emitter.add_product("momentum", momentum, part.rows, part.acc)
-        if self.decays and part.decays:
-            emitter.add_product("decay", self._places(part, MASTER)[0], part.rows, part.acc)
-        emitter.activate(part.acc, part.step, part.rows)
-        emitter.store(Region.SCRATCH, momentum, part.rows, part.step)
+    def _from_halves(self, planes, rows):
+        """Where sums start that begin from numbers in two planes."""
+        return from_rows(self.emitter.load_halves(planes, [(0, rows)]))
 
-    def end(self, part):
-        """W' = W - r V'."""
-        emitter, planes = self.emitter, self._places(part, MASTER)
-        bias, acc = emitter.load_halves(planes, [(0, part.rows)]), self.acc.take(part.rows)
-        emitter.add_scaled("rate", part.step, part.rows, acc, from_rows(bias))
-        place = self.ring.take(2 * part.rows)
-        emitter.activate(acc, place, part.rows, Format.PLANES)
+    def _store_halves(self, acc, planes, rows, place):
+        """Sums -> their halves, at `place` and behind, and in SCRATCH."""
+        self.emitter.activate(acc, place, rows, Format.PLANES)
         for index, vector in enumerate(planes):
-            emitter.store(Region.SCRATCH, vector, part.rows, place + index * part.rows)
+            self.emitter.store(Region.SCRATCH, vector, rows, place + index * rows)
+
+
+class _Sgd(_Rule):
+    """V' = bf16(G + mu V), with weight decay bf16((G + mu V) + decay * upper half of W); W' = W - r V'."""
+
+    def steps(self, part, ring):
+        emitter, rows, master = self.emitter, part.rows, self._places(part, MASTER)
+        place, (momentum,) = ring.take(rows), self._places(part, "momentum")
+        emitter.add_product("momentum", momentum, rows, part.acc)
+        if self.decays and part.decays:
+            emitter.add_product("decay", master[0], rows, part.acc)
+        emitter.activate(part.acc, place, rows)
+        emitter.store(Region.SCRATCH, momentum, rows, place)
+        yield True
+        start, acc = self._from_halves(master, rows), self.acc.take(rows)
+        emitter.add_scaled("rate", place, rows, acc, start)
+        self._store_halves(acc, master, rows, ring.take(2 * rows))
+
+
+class _Adam(_Rule):
+    """As :class:`sim.ir.optimizers.Adam` has it; but M' is read from the unified buffer where that says A, of which it is the
+    rounded value, so that the sums are free for the next part."""
+
+    def steps(self, part, ring):
+        emitter, rows, master = self.emitter, part.rows, self._places(part, MASTER)
+        square, first, second, root, other = (ring.take(size * rows) for size in (1, 1, 2, 1, 1))
+        emitter.activate(part.acc, square, rows)
+        self._multiply(part.acc, square, rows)
+        yield False
+        (moment,), halves = self._places(part, "first"), self._places(part, "second")
+        emitter.add_product("first", moment, rows, part.acc)
+        emitter.activate(part.acc, first, rows)
+        emitter.store(Region.SCRATCH, moment, rows, first)
+        yield True
+        emitter.load(Region.SCRATCH, halves[0], rows, second)
+        start, acc = self._from_halves(halves, rows), self.acc.take(rows)
+        emitter.add_scaled("moved", second, rows, acc, start)
+        emitter.add_scaled("square", square, rows, acc)
+        self._store_halves(acc, halves, rows, second)
+        emitter.activate(acc, root, rows, function=Function.TABLE)
+        yield
+        acc = self.acc.take(rows)
+        emitter.add_scaled("identity", first, rows, acc, FROM_ZERO)
+        self._multiply(acc, root, rows)
+        acc = self.acc.take(rows)
+        emitter.add_scaled("beyond", second, rows, acc, FROM_ZERO)
+        emitter.activate(acc, other, rows, function=Function.TABLE)
+        yield
+        acc = self.acc.take(rows)
+        emitter.add_scaled("identity", root, rows, acc, FROM_ZERO)
+        self._multiply(acc, other, rows)
+        yield
+        start, acc = self._from_halves(master, rows), self.acc.take(rows)
+        emitter.add_scaled("rate", other, rows, acc, start)
+        if self.decays and part.decays:
+            emitter.add_product("decay", master[0], rows, acc)
+        self._store_halves(acc, master, rows, ring.take(2 * rows))
+
+    def _multiply(self, acc, place, rows):
+        """Sums, rounded, times vectors, in their place."""
+        fields = {"rows": rows, "lanes": self.emitter.n, "acc": acc, "operand": place, "buffer": place}
+        self.emitter.emit(Opcode.MULTIPLY, fields)

@@ -80,6 +80,26 @@ class Emitter:
             self.bias_places[key] = place, count
         return place
 
+    def put_table(self, table, vector, operands):
+        """Loads the function table with one whose words begin at a vector of MODEL, by way of a ring in the unified buffer."""
+        vectors = TABLE_WORDS // self.n
+        part = min(vectors, operands.size)
+        for start in range(0, vectors, part):
+            rows = min(part, vectors - start)
+            buffer = operands.take(rows)
+            self.transfer(Opcode.LOAD, Region.MODEL, vector + start, rows, buffer=buffer)
+            self.emit(
+                Opcode.LOAD_TABLE,
+                {
+                    "linear_low": table.linear_low,
+                    "linear_high": table.linear_high,
+                    "first": table.first,
+                    "rows": rows,
+                    "buffer": buffer,
+                    "word": start * self.n,
+                },
+            )
+
     def load_zeros(self, buffer, count):
         """Zeros -> unified buffer, from the beginning of the constants in MODEL."""
         for first in range(0, count, ZEROS):
@@ -154,20 +174,5 @@ class StageEmitter(Emitter):
             return
         self.loaded = function
         number = self.tables.setdefault(function, len(self.tables))
-        table, vectors, size = table_of(function), TABLE_WORDS // self.n, self.config.vector_bytes
-        base, part = self._bias_offset(self.first_bias[-1]) + number * vectors * size, min(vectors, operands.size)
-        for start in range(0, vectors, part):
-            rows = min(part, vectors - start)
-            buffer = operands.take(rows)
-            self.emit(Opcode.LOAD, {"region": Region.MODEL, "offset": base + start * size, "rows": rows, "buffer": buffer})
-            self.emit(
-                Opcode.LOAD_TABLE,
-                {
-                    "linear_low": table.linear_low,
-                    "linear_high": table.linear_high,
-                    "first": table.first,
-                    "rows": rows,
-                    "buffer": buffer,
-                    "word": start * self.n,
-                },
-            )
+        base = self._bias_offset(self.first_bias[-1]) // self.config.vector_bytes
+        self.put_table(table_of(function), base + number * (TABLE_WORDS // self.n), operands)

@@ -35,6 +35,16 @@ class Dropout:
         if not 0 <= self.share < 1:
             raise ValueError(f"the share of dropout must be at least 0 and less than 1, not {self.share:g}")
 
+    @property
+    def _edge(self):
+        """Bytes below this one are left out."""
+        return min(round(self.share * 256), 255)
+
+    @property
+    def factor(self):
+        """What is kept is multiplied by this, bfloat16."""
+        return np.float32(256 / (256 - self._edge)).astype(bfloat16)
+
     def stages(self, graph):
         """Numbers of the stages of a :class:`sim.ir.training.TrainingGraph` whose results have a mask."""
         if self.share == 0:
@@ -55,13 +65,11 @@ class Dropout:
         Bytes of Philox 4x64 (Salmon and others 2011) with the key (seed, stage) and `step` in the third word of its counter, in
         order of (sample, y, x, channel): what is below `share * 256`, rounded, is left out.
         """
-        edge = min(round(self.share * 256), 255)
-        keep = np.float32(256 / (256 - edge)).astype(bfloat16)
         masks = {}
         for number in self.stages(graph):
             stage = graph.graph.stages[number]
             shape = (batch, *stage.result_size, stage.channels)
             random = np.random.Generator(np.random.Philox(key=[self.seed, number], counter=[0, 0, step, 0]))
             bytes_of = np.frombuffer(random.bytes(int(np.prod(shape))), np.uint8).reshape(shape)
-            masks[number] = np.where(bytes_of < edge, bfloat16(0), keep)
+            masks[number] = np.where(bytes_of < self._edge, bfloat16(0), self.factor)
         return masks

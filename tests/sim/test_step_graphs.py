@@ -1,6 +1,5 @@
 """Training steps of networks with convolutions, pooling, averages and residual sums: instruction-level model = golden step."""
 
-import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
@@ -8,37 +7,11 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.cropping import cropped
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
-from amaranth_tpu.sim.ir.functions import RELU
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from trainable_graphs import random_trainable_graph
-from training_steps import run_steps
+from training_steps import convolutions, run_steps
 
 CONFIG = Config(n=4, training=True, unified_buffer_depth=2048)
-
-
-def convolutions(rng, channels, size=28, classes=10, hidden=128):
-    """Network a: two convolutions of 3 x 3, each with pooling by 2, and two dense layers."""
-
-    def weights(*shape):
-        return round_bfloat16(rng.normal(0, (2 / np.prod(shape[:-1])) ** 0.5, shape).astype(np.float32))
-
-    def bias(count):
-        return rng.normal(0, 0.1, count).astype(np.float32)
-
-    tensors, stages, source = {"x": Tensor("x", 1, size, size)}, [], Tensor("x", 1, size, size)
-    for number, count in enumerate(channels):
-        sums, name = source.height - 2, f"a{number}"
-        term = Term(source.name, weights(3, 3, source.channels, count))
-        pool = Pool((2, 2), (sums // 2, sums // 2), (2, 2))
-        stages.append(Stage(f"conv{number}", name, (term,), (sums, sums), bias(count), pool, RELU))
-        tensors[name] = source = Tensor(name, count, sums // 2, sums // 2)
-    dense = Term(source.name, weights(source.height, source.width, source.channels, hidden))
-    stages.append(Stage("dense0", "d", (dense,), bias=bias(hidden), function=RELU))
-    stages.append(Stage("dense1", "y", (Term("d", weights(1, 1, hidden, classes)),), bias=bias(classes)))
-    tensors |= {"d": Tensor("d", hidden), "y": Tensor("y", classes)}
-    return Graph("a", tensors, "x", "y", tuple(stages), softmax=True)
 
 
 def check(graph, rng, config=CONFIG, batch=3, steps=2):

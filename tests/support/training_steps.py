@@ -6,9 +6,10 @@ from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
-from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.ir.functions import RELU
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 
-__all__ = ["chain", "started_state", "batch_of", "differences", "run_steps"]
+__all__ = ["chain", "convolutions", "started_state", "batch_of", "differences", "run_steps"]
 
 
 def chain(rng, sizes, biased=True):
@@ -19,6 +20,29 @@ def chain(rng, sizes, biased=True):
         bias = rng.normal(0, 0.1, outputs).astype(np.float32) if biased else None
         layers.append((f"dense{number}", weights, bias, "none" if number == len(sizes) - 2 else "relu"))
     return dense_chain("chain", layers)
+
+
+def convolutions(rng, channels, size=28, classes=10, hidden=128):
+    """Network a: two convolutions of 3 x 3, each with pooling by 2, and two dense layers."""
+
+    def weights(*shape):
+        return round_bfloat16(rng.normal(0, (2 / np.prod(shape[:-1])) ** 0.5, shape).astype(np.float32))
+
+    def bias(count):
+        return rng.normal(0, 0.1, count).astype(np.float32)
+
+    tensors, stages, source = {"x": Tensor("x", 1, size, size)}, [], Tensor("x", 1, size, size)
+    for number, count in enumerate(channels):
+        sums, name = source.height - 2, f"a{number}"
+        term = Term(source.name, weights(3, 3, source.channels, count))
+        pool = Pool((2, 2), (sums // 2, sums // 2), (2, 2))
+        stages.append(Stage(f"conv{number}", name, (term,), (sums, sums), bias(count), pool, RELU))
+        tensors[name] = source = Tensor(name, count, sums // 2, sums // 2)
+    dense = Term(source.name, weights(source.height, source.width, source.channels, hidden))
+    stages.append(Stage("dense0", "d", (dense,), bias=bias(hidden), function=RELU))
+    stages.append(Stage("dense1", "y", (Term("d", weights(1, 1, hidden, classes)),), bias=bias(classes)))
+    tensors |= {"d": Tensor("d", hidden), "y": Tensor("y", classes)}
+    return Graph("a", tensors, "x", "y", tuple(stages), softmax=True)
 
 
 def started_state(training, optimizer, rng):

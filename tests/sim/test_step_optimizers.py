@@ -1,0 +1,87 @@
+"""Adam, weight decay and dropout in a step's instructions: instruction-level model = golden step."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from trainable_graphs import random_trainable_graph
+from training_steps import batch_of, chain, convolutions, run_steps
+
+#: What the first demonstration of the TPU trains.
+FIRST = (784, 32, 64, 128, 10)
+
+
+def check(graph, rng, optimizer, n=4, batch=6, dropout=None, steps=2):
+    training = differentiate(graph)
+    program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
+    run_steps(program, training, optimizer, rng, steps, dropout=dropout)
+    return program
+
+
+@pytest.mark.parametrize("n, batch", [(4, 7), (8, 12)])
+@pytest.mark.parametrize("decay", [0, 0.01])
+def test_adam(rng, n, batch, decay):
+    check(chain(rng, (9, 2 * n + 3, n, 5)), rng, Adam(weight_decay=decay), n, batch)
+
+
+def test_adam_of_convolutions(rng):
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, Adam(), steps=1)
+
+
+def test_decay_of_convolutions(rng):
+    """Weights and bias of the first one lie together, but only the weights decay."""
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, Sgd(0.5, 0.1), steps=1)
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])
+def test_dropout(rng, optimizer):
+    check(chain(rng, (9, 7, 6, 5)), rng, optimizer, batch=11, dropout=Dropout(0.5, 3))
+
+
+def test_dropout_behind_convolutions(rng):
+    """Without hidden dense layers, dropout is on what the last one reads."""
+    graph = random_trainable_graph(rng, stages=2, kinds=("pool",))
+    while len([stage for stage in graph.stages if stage.size == (1, 1)]) > 1:
+        graph = random_trainable_graph(rng, stages=2, kinds=("pool",))
+    check(graph, rng, Sgd(), dropout=Dropout(0.25, 5))
+
+
+def test_masks_are_checked(rng):
+    training, dropout = differentiate(chain(rng, (9, 7, 5))), Dropout(0.5)
+    program = compile_step(training, Sgd(), Config(n=4, training=True), 6, dropout)
+    x, targets = batch_of(training, 6, rng)
+    with pytest.raises(ValueError, match="mask of stage dense0 must be"):
+        program.pack_input(x, targets)
+    masks = dropout.masks(training, 0, 6)
+    masks[0] = masks[0] * masks[0].dtype.type(0.5)
+    with pytest.raises(ValueError, match="no numbers but 0 and 2"):
+        program.pack_input(x, targets, masks)
+
+
+@pytest.mark.slow
+def test_the_first_demonstration(rng):
+    """32, 64 and 128 units, dropout 0.5: Adam's step takes at most three times the cycles of SGD's."""
+    training, cycles = differentiate(chain(rng, FIRST)), []
+    for optimizer in (Sgd(), Adam()):
+        program = compile_step(training, optimizer, Config(training=True), 1024, Dropout(0.5))
+        cycles.append(program.predicted_cycles)
+    assert cycles[1] < 3 * cycles[0]
+    run_steps(program, training, Adam(), rng, 1, dropout=Dropout(0.5))
+
+
+def test_adam_needs_a_table(rng):
+    with pytest.raises(CompileError, match="^Adam needs a core with table_lanes[^\n]*$"):
+        compile_step(differentiate(chain(rng, (9, 7, 5))), Adam(), Config(n=4, training=True, table_lanes=0), 6)
+
+
+def test_factors_are_tiles(rng):
+    """Of the next update's image, nothing but the optimizer's diagonals differs."""
+    training = differentiate(chain(rng, (9, 7, 5)))
+    program = compile_step(training, Adam(), Config(n=4, training=True), 6)
+    one, other = (np.frombuffer(program.with_rate(0.001, step), np.uint16) for step in (1, 2))
+    assert (one != other).sum() == 4
