@@ -217,12 +217,13 @@ def train_command(network, epochs, batch, steps, options, data):
 def training(
     data: Annotated[Path, typer.Option(help="Folder with MNIST as IDX files.")],
     names: Annotated[str, typer.Option(help="Which networks.")] = "default,a,b,c",
+    most: Annotated[int, typer.Option(help="Steps on the core, at most.")] = 200,
     as_json: Json = False,
     write: Write = False,
 ):
     """Accuracy of networks trained from fresh weights, and cycles of a step, by `tpu train`."""
     figures, rows = [], []
-    jobs = [job for job in _TRAINED if job[0] in names.split(",")]
+    jobs = [(*job[:3], min(job[3], most), job[4]) for job in _TRAINED if job[0] in names.split(",")]
     for job in track(jobs, "training", console=Console(stderr=True), transient=True):
         network, epochs, batch, steps, options = job
         figure = _tpu(*train_command(*job, data))

@@ -90,7 +90,7 @@ class StepRunner:
     program: object
     simulator: str
     memory: dict = field(default_factory=dict)
-    timeout: float = 3600
+    timeout: float = 24 * 3600
 
     @property
     def together(self):

@@ -35,7 +35,7 @@ def test_alone():
     assert done.exit_code == 2 and "Usage: " in done.output and "synth" in done.output
 
 
-@pytest.mark.parametrize("name", ["generate", "run", "synth"])
+@pytest.mark.parametrize("name", ["generate", "run", "train", "synth"])
 def test_help(name):
     said = command(name, "--help").output
     assert "─ Core ─" in said and f"\n tpu {name} " in said, said  # options in groups, and an example

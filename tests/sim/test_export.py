@@ -9,6 +9,7 @@ from onnx import TensorProto, numpy_helper
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.export.plain import plain_model
+from amaranth_tpu.sim.export.sources import find_weights
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
@@ -127,7 +128,9 @@ def test_weights_that_two_layers_share(rng, tmp_path):
     build("MatMul", shared)
     build("Relu")
     build("MatMul", shared)
-    own, path, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    network = differentiate(load_network(build.save(tmp_path)))
+    assert find_weights(network.graph.origin.path, network.parameters) is None
+    own, path, graph = rewritten(network.graph.origin.path, rng, tmp_path)
     assert not own
     check(path, graph, rng)
 
