@@ -204,14 +204,13 @@ class Draft:
 
     def _spatial_gradients(self):
         """Of the other stages."""
-        layouts = [self.memory.layouts[gradient] for _, gradient, _ in trained_terms(self.lowered)]
-        if not layouts:
+        planes = [self.memory.layouts[gradient] for _, gradient, _ in trained_terms(self.lowered)]
+        if not planes:
             return
-        each = max(blocks_of(layout) * layout.tiles * self.n for layout in layouts)
+        rows = max(layout.tiles for layout in planes) * self.n
+        each = max(blocks_of(layout) * layout.tiles for layout in planes) * self.n
         space = self.config.unified_buffer_depth - self.constant_rows
-        if 2 * each > space:
-            raise NothingFits("unified_buffer_depth", 2 * each + self.constant_rows, self.training.graph.stages[0].name)
-        self._update(self.constant_rows, max(2 * each, min(3 * each, space // 2)), "spatial_parts")
+        self._update(self.constant_rows, min(3 * each, max(2 * rows, space // 2)), "spatial_parts")
 
     def _update(self, first, transposed, parts):
         """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed."""

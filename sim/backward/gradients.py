@@ -172,19 +172,24 @@ class GradientCode:
                     yield Part(planes, (k + c) * rows + low, part, acc + c * rows + low)
 
     def _sweep(self, name, groups, blocks, rows):
-        """Passes of all samples; a sample's gradient is transposed while the one before is multiplied."""
-        place, turning = self._transposed(name, 0, blocks, rows)
-        for sample in range(self.memory.batch):
-            for _ in turning:
+        """Passes over the whole batch, some blocks of a sample at a time; the next ones are transposed meanwhile."""
+        size = min(blocks, self.ring.size // 2 // rows)
+        pieces = [
+            (sample, first, min(size, blocks - first)) for sample in range(self.memory.batch) for first in range(0, blocks, size)
+        ]
+        place, steps = self._transposed(name, blocks, rows, *pieces[0])
+        for number, (_, _, count) in enumerate(pieces):
+            for _ in steps:
                 pass
-            places = [place + block * rows for block in range(blocks)]
-            if sample + 1 < self.memory.batch:
-                place, turning = self._transposed(name, sample + 1, blocks, rows)
+            places = [place + block * rows for block in range(count)]
+            if number + 1 < len(pieces):
+                place, steps = self._transposed(name, blocks, rows, *pieces[number + 1])
             for group in groups:
                 for _ in group.add(places, [(1, 0), (rows, 1)]):
                     pass
-                next(turning, None)
-        self.kept.add(name)
+                next(steps, None)
+        if name in self.memory.kept:
+            self.kept.add(name)
 
     def _stacked(self, planes, name, tiles):
         """Of weights and bias, from the tiles of the gradient, of each tile of outputs in the order of the sum."""
@@ -225,22 +230,20 @@ class GradientCode:
             groups.append(self.emitter.group(tiles, size, acc + c * planes.rows, planes.rows))
         return groups
 
-    def _transposed(self, name, sample, blocks, rows):
-        """`(place, generator)` of a sample's gradient, transposed, `[block][output]`: made the first time, and kept in SCRATCH
-        for others. The generator makes the instructions, a part each time."""
-        place, kept = self.ring.take(blocks * rows), self.memory.kept.get(name)
+    def _transposed(self, name, blocks, rows, sample, first, count):
+        """`(place, generator)` of `count` blocks of a sample's gradient, transposed, `[block][output]`: made the first time, and
+        kept in SCRATCH for others. The generator makes the instructions, a part each time."""
+        place, kept = self.ring.take(count * rows), self.memory.kept.get(name)
+        vector = None if kept is None else kept + (sample * blocks + first) * rows
         if name in self.kept:
-            self.emitter.load(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)
+            self.emitter.load(Region.SCRATCH, vector, count * rows, place)
             return place, iter(())
-        return place, self._transposing(name, sample, blocks, rows, place, kept)
+        layout, (region, start) = self.memory.layouts[name], self.memory.regions[name]
+        start += layout.position(sample, 0) + first * self.n
+        tiles = [[Tile(region, start + tile * layout.plane + b * self.n) for tile in range(layout.tiles)] for b in range(count)]
+        return place, self._transposing(tiles, place, vector)
 
-    def _transposing(self, name, sample, blocks, rows, place, kept):
-        layout, (region, first) = self.memory.layouts[name], self.memory.regions[name]
-        first += layout.position(sample, 0)
-        tiles = [
-            [Tile(region, first + tile * layout.plane + block * self.n) for tile in range(layout.tiles)]
-            for block in range(blocks)
-        ]
+    def _transposing(self, tiles, place, vector):
         yield from turning(self.emitter, tiles, place, self.acc)
-        if kept is not None:
-            self.emitter.store(Region.SCRATCH, kept + sample * blocks * rows, blocks * rows, place)
+        if vector is not None:
+            self.emitter.store(Region.SCRATCH, vector, len(tiles) * len(tiles[0]) * self.n, place)
