@@ -135,7 +135,7 @@ def functions():
     every, rng = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16), np.random.default_rng(1)
     operands = [np.where(every & 0x7F800000, every, every & 0x80000000)]
     for low, high in ((2.0**-20, 4), (4, 16), (16, 64)):
-        sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 300_000)), rng.uniform(low, high, 300_000)
+        sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 100_000)), rng.uniform(low, high, 100_000)
         operands.append(np.concatenate([*sizes, *np.negative(sizes)]).astype(np.float32).view(np.uint32))
     rows = []
     for one in DEFINITIONS.values():

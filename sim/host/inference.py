@@ -30,6 +30,7 @@ from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.isa_model import Machine, MachineFault
 from ..golden.network import run_network
 from ..rtl.runner import Simulation
+from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
 from .batches import run_batches
 from .driver import fault_of
@@ -129,6 +130,7 @@ class Result:
 
 def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, quick=False):
     """The simulation of a core; memory is rounded up to a power of two, so that builds are shared."""
+    simulator_version(simulator)  # if it is missing, said before the Verilog is made
     size = 1 << max(24, (memory_bytes - 1).bit_length())
     return Simulation.of_core(verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves, quick=quick)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from amaranth_tpu.hw.tools.process import ToolError, build_directory, made_once, tail
 
 from .cocotb_runners import cocotb_runners
-from .simulators import find_python_library, find_verilator, has_fst_headers, icarus_version
+from .simulators import find_python_library, find_verilator, has_fst_headers, simulator_version
 
 __all__ = ["Simulation", "Simulators", "ToolError", "SimulationError"]
 
@@ -124,13 +124,13 @@ class Simulation:
     @property
     def _make_arguments(self):
         # All files as one, which reads Verilator's headers once, or each by itself, on all processors.
-        model = ("VM_PARALLEL_BUILDS=0", "OPT_FAST=-O1") if self.quick and not self.alone else ("OPT_FAST=-O2",)
+        model = ("VM_PARALLEL_BUILDS=0", "OPT_FAST=-O0") if self.quick and not self.alone else ("OPT_FAST=-O2",)
         return *model, "OPT_SLOW=-O0", self._opt_global
 
     @property
     def _opt_global(self):
-        # Verilator's own run-time objects; a trace that is quickly built is short.
-        return f"OPT_GLOBAL=-O{0 if self.quick and self.waves else 1}"
+        # Verilator's own run-time objects.
+        return f"OPT_GLOBAL=-O{0 if self.quick else 1}"
 
     @property
     def _control(self):
@@ -144,7 +144,7 @@ class Simulation:
     @functools.cached_property
     def version(self):
         """Name and version of the simulator."""
-        return find_verilator().version if self.simulator == "verilator" else icarus_version()
+        return simulator_version(self.simulator)
 
     @functools.cached_property
     def _key(self):
@@ -183,8 +183,9 @@ class Simulation:
 
     @property
     def _library(self):
-        """Where Verilator's own run-time objects are kept: the same for every model, and most of a small one's build."""
-        content = [self.version, self._build_arguments, self._opt_global]
+        """Where Verilator's own run-time objects are kept: the same for every model, and most of a small one's build. A trace
+        only needs one more."""
+        content = [self.version, self._opt_global]
         return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
 
     def _build_in(self, place, timeout):
@@ -198,10 +199,9 @@ class Simulation:
             control.write_text(self._control)
             sources.insert(0, control)
             runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
-            if self._library.exists():
-                for path in self._library.iterdir():
-                    shutil.copyfile(path, place / path.name)
-                    runner.make_arguments += ("-o", path.name)  # make: do not remake
+            for path in self._library.glob("*.o"):
+                shutil.copyfile(path, place / path.name)
+                runner.make_arguments += ("-o", path.name)  # make: do not remake
         runner.status = 0
         try:
             runner.build(
@@ -229,14 +229,8 @@ class Simulation:
             ).replace(str(place) + "/", "")
             raise ToolError(f"build with {self.simulator} failed: {reason} (log: {failed})")
 
-        if self.simulator == "verilator" and not self._library.exists():
-            with tempfile.TemporaryDirectory(dir=place.parent) as name:
-                fresh = Path(name) / "library"
-                fresh.mkdir()
-                for path in place.glob("verilated*.o"):
-                    shutil.copyfile(path, fresh / path.name)
-                with contextlib.suppress(OSError):  # another process was first
-                    fresh.rename(self._library)
+        for path in place.glob("verilated*.o"):
+            made_once(self._library / path.name, functools.partial(shutil.copyfile, path), timeout)
 
     @property
     def build_seconds(self):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from amaranth_tpu.hw.tools.process import ToolError
 
-__all__ = ["find_verilator", "icarus_version", "run_icarus", "find_python_library", "has_fst_headers"]
+__all__ = ["find_verilator", "icarus_version", "simulator_version", "run_icarus", "find_python_library", "has_fst_headers"]
 
 _MINIMUM_VERILATOR = (5, 36)
 
@@ -91,6 +91,11 @@ def icarus_version():
     compiler = _need("iverilog", "iverilog")
     _need("vvp", "iverilog")
     return _version_line(compiler, "-V")
+
+
+def simulator_version(simulator):
+    """Name and version of `icarus` or `verilator`. Raises ToolError where it is missing."""
+    return find_verilator().version if simulator == "verilator" else icarus_version()
 
 
 def run_icarus(verilog, *, timeout=120):

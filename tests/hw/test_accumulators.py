@@ -35,7 +35,7 @@ def verilog(bias_halves):
 
 
 @pytest.mark.parametrize("bias_halves", [False, True])
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_verilog(simulator, bias_halves):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(bias_halves), top="accumulators", quick=True)
     result = simulation.run(

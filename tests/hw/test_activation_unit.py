@@ -173,9 +173,11 @@ def verilog(features):
 @pytest.mark.parametrize(
     "simulator, features",
     [
-        ("icarus", FEATURES[0]),
-        *((simulator, FEATURES[-1]) for simulator in runner.Simulators),
-        pytest.param("verilator", FEATURES[0], marks=pytest.mark.slow),
+        ("icarus", FEATURES[-1]),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("icarus", FEATURES[0]), ("verilator", FEATURES[0]), ("verilator", FEATURES[-1]))
+        ),
     ],
     ids=str,
 )

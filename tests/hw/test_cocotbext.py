@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.rtl.runner import Simulation
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from seeds import seed
 
 CONFIG = Config(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
@@ -42,7 +42,7 @@ def test_network(tmp_path, pause):
         base += -(-size // 64) * 64 + 64
     (tmp_path / "before").write_bytes(image)
 
-    simulation = Simulation(simulator="icarus", verilog=to_verilog(CONFIG), top="tpu")
+    simulation = Simulation(simulator="icarus", verilog=verilog_of(CONFIG), top="tpu")
     result = simulation.run(
         "amaranth_tpu.sim.benches.bench_cocotbext",
         timeout=120,

@@ -156,10 +156,10 @@ def is_short(word):
     return np.prod(counts, dtype=float) < 3000
 
 
-def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
+def check_refused(rng, config, words, *, memory=None):
     """Each word after a few good instructions. Causes and places are those of the model; after a SYNC, so is all memory;
     without one, what went before may not have happened yet. A good program in between gives its results."""
-    host, machine, hazards = Host(rng, 1 << 20 if len(words) < 200 else 1 << 21), Machine(config), Hazards(rng, config)
+    host, machine, hazards = Host(rng), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(20))]
     exact = [True]
     for number, word in enumerate(words):
@@ -174,7 +174,7 @@ def check_refused(rng, config, words, *, memory=None, simulator="icarus"):
         if number % 30 == 29:
             cases.append(Case(rng, host, machine, hazards.make(20)))
             exact.append(True)
-    result = run(config, host, [case.run for case in cases], memory=memory, simulator=simulator)
+    result = run(config, host, [case.run for case in cases], memory=memory)
     allowed = bytearray(host.bytes)
     for number, (case, one, is_exact) in enumerate(zip(cases, result["runs"], exact)):
         assert one["fault"] == case.fault, f"program {number}: {one['fault']}, not {case.fault}: {case.program[-2:]}"
@@ -217,7 +217,7 @@ def test_random_words(rng, config):
 def test_random_words_in_volume(rng, config):
     for _ in range(20):
         words = [word for word in (random_word(rng) for _ in range(150)) if is_short(word)]
-        check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20}, simulator="verilator")
+        check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20})
 
 
 @pytest.mark.parametrize("bus_width", [None, 32])

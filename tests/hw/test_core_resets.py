@@ -20,7 +20,7 @@ def check_resets(rng, config, count, memory):
 
     The reset comes within the time that the memory takes to give the first 24 of at least 32 instructions.
     """
-    host, machine, hazards = Host(rng, 1 << 20), Machine(config), Hazards(rng, config)
+    host, machine, hazards = Host(rng), Machine(config), Hazards(rng, config)
     runs, cases = [], []
     for number in range(count):
         program = (

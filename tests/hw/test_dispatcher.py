@@ -168,7 +168,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         await ports.tick()
 
 
-@pytest.mark.parametrize("in_flight", [4, 16, 32])
+@pytest.mark.parametrize("in_flight", [4, pytest.param(16, marks=pytest.mark.slow), 32])
 @pytest.mark.parametrize(
     "case",
     [

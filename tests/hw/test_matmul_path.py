@@ -189,10 +189,10 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
     "n, stages, count, wild, weights_pace",
     [
         (2, 1, 8, 0, 1),
-        (2, 2, 8, 0.02, 0.4),
-        (2, 3, 8, 0, 1),
+        pytest.param(2, 2, 8, 0.02, 0.4, marks=pytest.mark.slow),
+        pytest.param(2, 3, 8, 0, 1, marks=pytest.mark.slow),
         (2, 3, 8, 0.02, 0.4),
-        (2, 4, 8, 0, 0.4),
+        pytest.param(2, 4, 8, 0, 0.4, marks=pytest.mark.slow),
         (2, 8, 8, 0, 1),
         (4, 3, 3, 0.003, 1),
         (4, 5, 2, 0, 0.4),

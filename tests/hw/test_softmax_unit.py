@@ -48,7 +48,7 @@ def verilog():
     return component_to_verilog(unit(**sizes(4)), name="softmax_unit")
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
     result = simulation.run(
@@ -56,9 +56,9 @@ def test_verilog(simulator):
         testcase="random_operations",
         seed=seed(),
         timeout=120,
-        arguments={**sizes(4), "widest": 12, "count": 40},
+        arguments={**sizes(4), "widest": 12, "count": 15},
     )
-    assert result["elements"] >= 120
+    assert result["elements"] >= 45
 
 
 @pytest.mark.parametrize("n, lanes, tiles", [(4, 4, 1), (8, 2, 1), (8, 8, 1), (8, 5, 4)])

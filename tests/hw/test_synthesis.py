@@ -5,7 +5,7 @@ import re
 import pytest
 
 from amaranth_tpu.hw.boards import BOARDS
-from amaranth_tpu.hw.config import PLAIN, PRESETS, Config
+from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.implement import implement
 from amaranth_tpu.hw.fpga.netlist import Layout, registers_for_memories
@@ -14,7 +14,8 @@ from amaranth_tpu.hw.fpga.synthesis import SynthesisError, synthesize
 from amaranth_tpu.hw.fpga.targets import FAMILIES, RESOURCES, TargetError, find_target, target_names
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.run_tool import run_tool
-from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from core_runs import SMALL
 from netlists import VERILOG
 
 CELLS = FAMILIES["ecp5"].cells
@@ -110,7 +111,7 @@ def test_memories_that_became_registers():
 
 def test_text_of_a_core():
     """Its blocks are found."""
-    verilog = to_verilog(Config(n=2, unified_buffer_depth=128, accumulator_depth=128, **PLAIN))
+    verilog = verilog_of(SMALL)
     blocks = [name for name, _ in Layout(verilog + on_scan_chain(verilog), "top").blocks.values()]
     assert {"array", "unified_buffer", "accumulators", "weight_fifo", "dispatcher", "decoder", "registers"} <= set(blocks)
 

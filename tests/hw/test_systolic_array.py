@@ -38,7 +38,7 @@ def run(simulator, n, stages, count, **options):
     )
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_verilog(simulator):
     assert run(simulator, 2, 3, 60, quick=True)["compared"] > 60
 

@@ -108,6 +108,7 @@ def test_rows():
     assert "\n| 5 | 1 | 4 | 516 | 289 | 1 | 118 | 122 | 650 | 100 |\n" in rows([figure])
 
 
+@pytest.mark.slow
 def test_nextpnr_fails():
     with pytest.raises(ToolError, match="nextpnr-ecp5 stopped with status"):
         fmax("not a netlist", 1)

@@ -19,6 +19,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host import inference
 from amaranth_tpu.sim.host.inference import run_samples
+from command import refused
 from onnx_models import Builder, reference, weights
 from seeds import seed
 
@@ -44,16 +45,8 @@ def x():
 
 def run(command, model, *arguments, simulator="golden"):
     done = command("run", *SMALL, "--model", model, "--simulator", simulator, "--json", *arguments)
-    assert done.status == 0, done.err
-    return json.loads(done.out)
-
-
-def refused(done, *said):
-    assert done.status and not done.out, done.out
-    lines = done.err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: "), done.err
-    for text in said:
-        assert text in lines[0], lines[0]
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("simulator", ["golden", "model"])
@@ -110,7 +103,7 @@ def test_images_and_labels(command, model, x, tmp_path):
 def test_for_people(command, model, x, tmp_path):
     np.save(tmp_path / "x.npy", x)
     done = command("run", *SMALL, "--model", model, "--input", tmp_path / "x.npy", "--simulator", "model")
-    assert done.status == 0, done.err
+    assert done.returncode == 0, done.stderr
     for text in (
         "4 x 4 cells",
         "instruction-level model",
@@ -121,8 +114,8 @@ def test_for_people(command, model, x, tmp_path):
         "top answer the same",
         "estimated cycles",
     ):
-        assert text in done.out, done.out
-    assert "accuracy" not in done.out and "stall" not in done.out
+        assert text in done.stdout, done.stdout
+    assert "accuracy" not in done.stdout and "stall" not in done.stdout
 
 
 def test_without_the_package_of_digits(command, monkeypatch):
@@ -240,7 +233,7 @@ def test_infinity_that_reaches_other_channels(command, tmp_path):
     for largest, said in ((80, None), (200, "bits differ from the golden model: the result of 'growth' is infinite")):
         np.save(tmp_path / "x.npy", np.array([[1, 2, 3, 4], [1, largest, -1, 0]], np.float32))
         done = command("run", "--model", path, "--input", tmp_path / "x.npy", "--n", 4, "--simulator", "model")
-        assert done.status == (1 if said else 0) and (said or "") in done.err, done.err
+        assert done.returncode == (1 if said else 0) and (said or "") in done.stderr, done.stderr
 
 
 def test_places_are_checked_first(command, model, tmp_path):
@@ -282,12 +275,12 @@ def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
     output = tmp_path / "y.npy"
     arguments = ("run", *SMALL, "--model", path, "--input", tmp_path / "x.npy")
     done = command(*arguments, "--simulator", "model", "--output", output, "--json")
-    assert done.status == 1 and "read wrongly" in done.err and not output.exists()
-    assert done.err.strip().splitlines()[1:] == [f"{output} is not written"]
-    figures = json.loads(done.out)
-    assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] in done.err
+    assert done.returncode == 1 and "read wrongly" in done.stderr and not output.exists()
+    assert done.stderr.strip().splitlines()[1:] == [f"{output} is not written"]
+    figures = json.loads(done.stdout)
+    assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] in done.stderr
     done = command(*arguments, "--simulator", "golden")
-    assert done.status == 1 and "read wrongly" in done.out
+    assert done.returncode == 1 and "read wrongly" in done.stdout
 
 
 def test_text_of_a_model_is_shown_as_it_is(command, tmp_path):
@@ -296,14 +289,14 @@ def test_text_of_a_model_is_shown_as_it_is(command, tmp_path):
     build("MatMul", weights(np.random.default_rng(1), 8, 3), name="[bold red]x\x1b[2J[/]\n")
     path = build.save(tmp_path)
     done = command("run", *SMALL, "--model", path, "--explain")
-    assert done.status == 0 and "\x1b" not in done.out and "[bold red]x" in done.out, done.out
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "[bold red]x" in done.stdout, done.stdout
 
 
 def test_operators(command):
-    groups = json.loads(command("run", "--operators", "--json").out)
+    groups = json.loads(command("run", "--operators", "--json").stdout)
     assert any("Conv" in names for names in groups.values())
     done = command("run", "--operators")
-    assert done.status == 0 and "Conv" in done.out and all(group in done.out for group in groups)
+    assert done.returncode == 0 and "Conv" in done.stdout and all(group in done.stdout for group in groups)
 
 
 def test_explain_needs_no_data(command, model):
@@ -313,7 +306,7 @@ def test_explain_needs_no_data(command, model):
         ("d", 128 * 7840, ()),
         ("default", 8 * (784 * 128 + 1280), ("--batch", 8)),
     ):
-        plan = json.loads(command("run", "--model", path, "--explain", "--json", *batch).out)
+        plan = json.loads(command("run", "--model", path, "--explain", "--json", *batch).stdout)
         assert sum(layer["macs"] for layer in plan["layers"]) == macs
         assert sum(layer["cycles"] for layer in plan["layers"]) == plan["cycles"]
         assert all(0 < layer["utilisation"] <= 1 and layer["busy"] <= layer["cycles"] for layer in plan["layers"])

@@ -46,11 +46,11 @@ def test_run_for_people(digits, model):
         assert text in done.stdout
 
 
-def test_preprocess_matters(digits, model):
+def test_preprocess_matters(command, digits, model):
     cycles = [
-        json.loads(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 2, "--preprocess", kind, "--json").stdout)[
-            "mismatched_bits"
-        ]
+        json.loads(
+            command("run", *SMALL, "--model", model, "--data", digits, "--images", 2, "--preprocess", kind, "--json").stdout
+        )["mismatched_bits"]
         for kind in ("raw", "symmetric")
     ]
     assert cycles == [0, 0]
@@ -96,51 +96,51 @@ def test_synth(target, tmp_path):
     assert ("does not fit ice40-up5k" in done.stderr) != figures["fits"], done.stderr
 
 
-def test_synth_refuses(tmp_path):
+def test_synth_refuses(command, tmp_path):
     place = ("-o", tmp_path / "x")
-    refused(tpu("synth", "--target", "ecp6", *place), "ecp6", "ulx3s-85f", "ecp5-85", "ice40-up5k")
-    refused(tpu("synth", "--target", "xc7a100t", "--pnr", *place), "xc7a100t", "only be synthesized", "--pnr")
-    refused(tpu("synth", "--preset", "huge", *place), "preset", "tiny")
-    refused(tpu("synth", "--n", 12, *place), "n must be a power of two")
-    refused(tpu("synth", "--seed", 0, *place), "--seed")
+    refused(command("synth", "--target", "ecp6", *place), "ecp6", "ulx3s-85f", "ecp5-85", "ice40-up5k")
+    refused(command("synth", "--target", "xc7a100t", "--pnr", *place), "xc7a100t", "only be synthesized", "--pnr")
+    refused(command("synth", "--preset", "huge", *place), "preset", "tiny")
+    refused(command("synth", "--n", 12, *place), "n must be a power of two")
+    refused(command("synth", "--seed", 0, *place), "--seed")
     (tmp_path / "file").touch()
-    refused(tpu("synth", "--n", 2, "-o", tmp_path / "file"), "file")
+    refused(command("synth", "--n", 2, "-o", tmp_path / "file"), "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_impossible_size(tmp_path):
-    refused(tpu("generate", "--n", 12, "-o", tmp_path / "x.v"), "n must be a power of two", "12")
-    refused(tpu("run", "--n", 12), "n must be a power of two")
-    refused(tpu("generate", "--n", 4, "--table-lanes", 8, "-o", tmp_path / "x.v"), "table_lanes must be", "up to n = 4")
-    refused(tpu("generate", "--n", "many", "-o", tmp_path / "x.v"), "--n")
-    refused(tpu("generate", "--preset", "huge", "-o", tmp_path / "x.v"), "preset", "tiny")
+def test_impossible_size(command, tmp_path):
+    refused(command("generate", "--n", 12, "-o", tmp_path / "x.v"), "n must be a power of two", "12")
+    refused(command("run", "--n", 12), "n must be a power of two")
+    refused(command("generate", "--n", 4, "--table-lanes", 8, "-o", tmp_path / "x.v"), "table_lanes must be", "up to n = 4")
+    refused(command("generate", "--n", "many", "-o", tmp_path / "x.v"), "--n")
+    refused(command("generate", "--preset", "huge", "-o", tmp_path / "x.v"), "preset", "tiny")
     assert not list(tmp_path.iterdir())
 
 
-def test_unified_buffer_too_small():
-    refused(tpu("run", "--n", 16, "--unified-buffer-depth", 16, "--simulator", "icarus"), "unified_buffer_depth", "16")
+def test_unified_buffer_too_small(command):
+    refused(command("run", "--n", 16, "--unified-buffer-depth", 16, "--simulator", "icarus"), "unified_buffer_depth", "16")
 
 
-def test_no_place_to_write(tmp_path):
-    refused(tpu("generate", "--n", 2, "-o", tmp_path / "none" / "x.v"), "x.v")
+def test_no_place_to_write(command, tmp_path):
+    refused(command("generate", "--n", 2, "-o", tmp_path / "none" / "x.v"), "x.v")
 
 
-def test_truncated_model(tmp_path, digits):
+def test_truncated_model(command, tmp_path, digits):
     path = tmp_path / "m.onnx"
     path.write_bytes(SHIPPED.read_bytes()[:100_000])
-    refused(tpu("run", *SMALL, "--model", path, "--data", digits), "m.onnx")
-    refused(tpu("run", *SMALL, "--model", tmp_path / "none.onnx", "--data", digits), "none.onnx")
+    refused(command("run", *SMALL, "--model", path, "--data", digits), "m.onnx")
+    refused(command("run", *SMALL, "--model", tmp_path / "none.onnx", "--data", digits), "none.onnx")
 
 
-def test_unsupported_operator(tmp_path, digits):
-    refused(tpu("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", operator="Sin"), "--data", digits), "Sin", "last")
+def test_unsupported_operator(command, tmp_path, digits):
+    refused(command("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", operator="Sin"), "--data", digits), "Sin", "last")
 
 
-def test_wrong_input_size(tmp_path, digits):
-    refused(tpu("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", inputs=20), "--data", digits), "20", "16")
+def test_wrong_input_size(command, tmp_path, digits):
+    refused(command("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", inputs=20), "--data", digits), "20", "16")
 
 
-def test_bad_images(tmp_path, digits, model):
+def test_bad_images(command, tmp_path, digits, model):
     images, labels = (digits / f"t10k-{name}-ubyte.gz" for name in ("images-idx3", "labels-idx1"))
 
     def case(name, image_bytes, label_bytes):
@@ -148,14 +148,14 @@ def test_bad_images(tmp_path, digits, model):
         folder.mkdir()
         (folder / images.name).write_bytes(image_bytes)
         (folder / labels.name).write_bytes(label_bytes)
-        return tpu("run", *SMALL, "--model", model, "--data", folder)
+        return command("run", *SMALL, "--model", model, "--data", folder)
 
     refused(case("swapped", labels.read_bytes(), images.read_bytes()))
     refused(case("truncated", images.read_bytes()[:-20], labels.read_bytes()))
     refused(case("shortened", gzip.compress(gzip.decompress(images.read_bytes())[:-1]), labels.read_bytes()))
-    refused(tpu("run", *SMALL, "--model", model, "--data", tmp_path / "none"), "none")
-    refused(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 11), "--images", "10")
-    refused(tpu("run", *SMALL, "--model", model, "--data", digits, "--images", "some"), "--images")
+    refused(command("run", *SMALL, "--model", model, "--data", tmp_path / "none"), "none")
+    refused(command("run", *SMALL, "--model", model, "--data", digits, "--images", 11), "--images", "10")
+    refused(command("run", *SMALL, "--model", model, "--data", digits, "--images", "some"), "--images")
 
 
 def test_missing_simulator(tmp_path, digits, model):

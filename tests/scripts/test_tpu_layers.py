@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from command import SMALL, refused, tpu
+from command import SMALL, refused
 from onnx_models import Builder, weights
 
 
@@ -22,13 +22,13 @@ def convolutional(tmp_path_factory):
     return build.save(tmp_path_factory.mktemp("cnn"))
 
 
-def test_explain(convolutional, digits):
+def test_explain(command, convolutional, digits):
     arguments = ("run", *SMALL, "--pooling", "--model", convolutional, "--images", 10, "--explain")
-    plan = json.loads(tpu(*arguments, "--json").stdout)
+    plan = json.loads(command(*arguments, "--json").stdout)
     assert [layer["name"] for layer in plan["layers"]] == ["first", "second"]
     assert [layer["macs"] for layer in plan["layers"]] == [10 * 16 * 9 * 6, 10 * 24 * 3]
     assert sum(layer["cycles"] for layer in plan["layers"]) == plan["cycles"]
-    done = tpu(*arguments)
+    done = command(*arguments)
     for text in ("conv 3x3, max 2x2, relu", "host gathers windows", "activation unit: pooling", "2x2x6", "expected cycles"):
         assert text in done.stdout, done.stdout
 
@@ -45,9 +45,9 @@ def dense(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["convolutional", "dense"])
-def test_layers(kind, request, digits):
+def test_layers(command, kind, request, digits):
     path = request.getfixturevalue(kind)
-    done = tpu("run", *SMALL, "--pooling", "--model", path, "--data", digits, "--images", 4, "--layers", "--json")
+    done = command("run", *SMALL, "--pooling", "--model", path, "--data", digits, "--images", 4, "--layers", "--json")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] is None
@@ -64,13 +64,15 @@ def test_layers(kind, request, digits):
     assert figures["layers_against"].startswith("onnx")
 
 
-def test_explain_a_dense_network():
-    done = tpu("run", "--preset", "tiny", "--explain", "--images", 8)
+def test_explain_a_dense_network(command):
+    done = command("run", "--preset", "tiny", "--explain", "--images", 8)
     assert done.returncode == 0, done.stderr
     assert "dense, relu" in done.stdout and "802,816" in done.stdout
 
 
-def test_a_core_without_pooling(convolutional, digits):
+def test_a_core_without_pooling(command, convolutional, digits):
     refused(
-        tpu("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits), "needs a core with pooling", "--pooling"
+        command("run", *SMALL, "--no-pooling", "--model", convolutional, "--data", digits),
+        "needs a core with pooling",
+        "--pooling",
     )

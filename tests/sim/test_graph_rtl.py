@@ -26,7 +26,7 @@ def exact(graph, config, random, batch, count=None, **memory):
     assert result.fault is None and result.mismatched_bits == 0 and result.protocol_errors == 0
 
 
-@pytest.mark.parametrize("number", [*range(7), *(pytest.param(number, marks=pytest.mark.slow) for number in range(7, 312))])
+@pytest.mark.parametrize("number", [*range(4), *(pytest.param(number, marks=pytest.mark.slow) for number in range(4, 312))])
 def test_random_graph(rng, number):
     graph = random_graph(rng, functions=FUNCTIONS)
     try:

@@ -12,11 +12,11 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.tools import process
-from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.host import batches as whole_runs
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl import simulators as tools
 from amaranth_tpu.sim.rtl.memory_images import read_dump, write_image
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from stand_in import stand_in
 
 CONFIG = Config(n=8, **PLAIN)
@@ -139,7 +139,7 @@ def test_key_follows_the_content():
 
 def test_modules_not_inlined_exist():
     """A name that no module has would be ignored, and cost speed only."""
-    verilog = to_verilog(Config(n=4, **PLAIN))
+    verilog = verilog_of(Config(n=4))
     for name in runner._NO_INLINE:
         assert re.search(rf"^module {name}\b", verilog, re.M), name
 

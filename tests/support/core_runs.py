@@ -32,9 +32,17 @@ SIZES = [
     dict(n=2, softmax=True, pooling=True, training=True, bias_depth=16, weight_fifo_depth=2),
     dict(softmax=True, pooling=True, training=True, bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
 ]
+#: Each value of a field above at least once, in half as many cores.
+FEW_SIZES = [
+    dict(cell_stages=1, in_flight=4),
+    dict(cell_stages=8, bus_width=32, pooling=True),
+    dict(weight_fifo_depth=2, in_flight=32, cell_stages=5, softmax=True),
+    dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40, pooling=True, table_lanes=2),
+    dict(n=8, weight_fifo_depth=2, table_lanes=1),
+]
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
-MEMORY = 1 << 18
-BAD = 0x3F000  # where an erroneous bus has its bad addresses
+MEMORY = 1 << 21  # the same for most runs, as it is part of what is built
+BAD = MEMORY - 0x1000  # where an erroneous bus has its bad addresses
 SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
 
 
@@ -54,12 +62,14 @@ class Host:
         return [base, len(data)]
 
 
-def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=300):
-    """Runs on the core, one after the other; the memory afterwards is in `memory`.
+def usual_simulator(config, verilog=None):
+    """Verilator for a model that many tests share; else Icarus, which is built in no time."""
+    return "verilator" if config in (SMALL, FULL) and verilog is None else "icarus"
 
-    Without a `simulator`, in Verilator if the model is one that many tests share, else in Icarus, which is built in no time.
-    """
-    simulator = simulator or ("verilator" if config in (SMALL, FULL) and verilog is None else "icarus")
+
+def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=300):
+    """Runs on the core, one after the other, in the :func:`usual_simulator` or another; the memory afterwards is in `memory`."""
+    simulator = simulator or usual_simulator(config, verilog)
     simulation = Simulation.of_core(
         verilog or verilog_of(config), config, simulator=simulator, memory_bytes=len(host.bytes), quick=len(host.bytes) <= MEMORY
     )
