@@ -29,7 +29,8 @@ def fastest_sums(threads=None):
     """Compiled :class:`Sums` for this number of threads (None: of processors), or those in numpy where numba is not installed."""
     if importlib.util.find_spec("numba") is None:
         return Sums()
-    return _CompiledSums(threads or len(os.sched_getaffinity(0)))
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return _CompiledSums(threads or here)
 
 
 def _bits(values):

@@ -89,7 +89,8 @@ class Sums:
 
     def kept(self, gradient, result):
         """bfloat16: a gradient where the result is above 0, else +0."""
-        return np.where(result > 0, gradient, bfloat16(0))
+        bits = result.view(np.uint16)
+        return np.where((bits > 0) & (bits <= 0x7F80), gradient, bfloat16(0))  # neither NaN
 
     def rounded(self, values, rectified=False):
         """float32 -> bfloat16, through relu if `rectified`."""

@@ -8,6 +8,7 @@ import pytest
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.gradients import Sums, upper_half
 from amaranth_tpu.sim.golden.inverse_root import InverseRoot, inverse_root
@@ -101,15 +102,16 @@ def test_options_out_of_range(make, arguments):
         make(*arguments)
 
 
-def _trained(random, optimizer, steps):
+def _trained(random, optimizer, steps, rate=None, sums=None):
     """States of a chain of dense layers before, and after each step, with the results."""
     layers = [("a", random_values(random, (12, 9), 0.3), np.zeros(9, np.float32), "relu")]
     layers.append(("b", random_values(random, (9, 4), 0.3), np.zeros(4, np.float32), "none"))
     graph = differentiate(dense_chain("g", layers))
     x, labels = random_values(random, (32, 12)), random.integers(0, 4, 32)
-    states, results, rate = [initial_state(graph, optimizer)], [], 0.1 if isinstance(optimizer, Sgd) else 0.01
+    states, results = [initial_state(graph, optimizer)], []
+    rate = rate or (0.1 if isinstance(optimizer, Sgd) else 0.01)
     for _ in range(steps):
-        results.append(step(graph, states[-1], optimizer, x, one_hot(labels, 4), rate))
+        results.append(step(graph, states[-1], optimizer, x, one_hot(labels, 4), rate, sums=sums))
         states.append(results[-1].state)
     return graph, states, results
 
@@ -210,3 +212,11 @@ def test_dropout_that_doubles_all(rng, pooled):
     one, two = results
     assert np.array_equal(one.logits, two.logits) and np.array_equal(one.gradients[0], two.gradients[0])
     assert np.array_equal(one.gradients[1], 2 * two.gradients[1])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("optimizer", [Sgd(), Adam()], ids=["sgd", "adam"])
+def test_a_rate_that_is_too_large(rng, optimizer, compiled):
+    """The loss is no number after some steps; nothing raises, not even a warning, on the way there and beyond."""
+    _, _, results = _trained(rng, optimizer, 6, 1e37, fastest_sums(1) if compiled else None)
+    assert not np.isfinite([result.loss for result in results]).all()
