@@ -153,11 +153,12 @@ class StagePlan:
 
     def _area(self, layout, rectangle, origin, window):
         """Of a tensor that has a window for each result."""
-        rows, columns = ([first * size for first in edges] for edges, size in zip((rectangle.rows, rectangle.columns), window))
+        rows, columns = (
+            (start + edges[0] * size, start + edges[1] * size)
+            for start, edges, size in zip(origin, (rectangle.rows, rectangle.columns), window)
+        )
         whole = layout.flat or rectangle.columns[1] - rectangle.columns[0] == -(-layout.tensor.width // window[1])
-        (top, left), tiles = origin, (0, layout.tiles)
-        columns = None if whole else (left + columns[0], left + columns[1])
-        return Area(layout, rectangle.samples, (top + rows[0], top + rows[1]), tiles, columns, 0)
+        return Area(layout, rectangle.samples, rows, (0, layout.tiles), None if whole else columns, 0)
 
     def staged(self, stage, rectangle, layouts):
         """Positions in the unified buffer of all that a job makes."""
