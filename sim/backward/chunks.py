@@ -37,12 +37,15 @@ class Chunk:
         First vector of the unified buffer for what stays there.
     places : dict of str to int
         Tensors that are there.
+    begun : bool
+        Whether it has gone through the first stage.
     """
 
     samples: tuple[int, int]
     n: int
     place: int = 0
     places: dict = field(default_factory=dict)
+    begun: bool = False
 
     @property
     def count(self):
@@ -79,8 +82,9 @@ class ChunkCode:
     emitter : StepEmitter
     memory : StepMemory
     turned : dict of str to Turned
-    operands, spare : Ring
-        Places in the unified buffer: for what is read from host memory, and for what is transposed on its way to SCRATCH.
+    operands, others, spare : Ring
+        Places in the unified buffer: for what is read from host memory by the first stage, and by all that follows; and for what
+        is transposed on its way to SCRATCH.
 
     Members
     -------
@@ -88,9 +92,9 @@ class ChunkCode:
         Cycles so far for which the array could only work on something else: results that the next stage reads.
     """
 
-    def __init__(self, emitter, memory, turned, operands, spare):
+    def __init__(self, emitter, memory, turned, operands, others, spare):
         self.emitter, self.memory, self.turned, self.n = emitter, memory, turned, emitter.n
-        self.operands, self.spare = operands, spare
+        self.operands, self.others, self.spare = operands, others, spare
         self.training, self.flat = memory.training, memory.lowered.flat
         self.stages = self.training.graph.stages
         self.terms = {number: flat_terms(memory.lowered, memory, emitter.constants, number) for number in self.flat}
@@ -105,9 +109,14 @@ class ChunkCode:
         """Accumulator rows that the first stage of a chunk can use."""
         return tiles_of(self.stages[self.flat[0]].channels, self.n) * chunk.rows
 
+    def least(self, chunk):
+        """Accumulator rows that it has to have."""
+        return self.memory.logits.tiles * chunk.rows if len(self.flat) == 1 else chunk.rows
+
     def begin(self, chunk):
         """The first stage."""
         yield from self._stage(chunk, self.flat[0], self.first)
+        chunk.begun = True
 
     def end(self, chunk):
         """The other stages, and the gradients of the sums of all of them and of what they read flattened."""
@@ -196,19 +205,20 @@ class ChunkCode:
         if name in chunk.places:
             yield self._blocks(chunk, tensor.tiles, chunk.places[name], wanted)
             return
-        most = max(1, self.operands.size // 3 // chunk.rows)
+        ring = self.others if chunk.begun else self.operands
+        most = max(1, ring.size // 3 // chunk.rows)
         sizes = list(_FIRST) if not self.begun else [-(-tensor.tiles // 8)]
         self.begun = True
         while wanted:
             reach = wanted[0] + min(most, sizes.pop(0) if len(sizes) > 1 else sizes[0])
             count = next((at for at, tile in enumerate(wanted) if not wanted[0] <= tile < reach), len(wanted))
-            yield self._loaded(chunk, tensor, wanted[:count])
+            yield self._loaded(chunk, tensor, wanted[:count], ring)
             wanted = wanted[count:]
 
-    def _loaded(self, chunk, tensor, wanted):
+    def _loaded(self, chunk, tensor, wanted, ring):
         """Tiles from host memory."""
         count, (low, high) = wanted[-1] + 1 - wanted[0], chunk.samples
-        place = self.operands.take(count * chunk.rows)
+        place = ring.take(count * chunk.rows)
         if low in tensor.starts and tensor.starts[tensor.starts.index(low) + 1] == high:
             self.emitter.load(tensor.region, tensor.vector(wanted[0], low), count * chunk.rows, place)
             return [place + (tile - wanted[0]) * chunk.rows for tile in wanted], [(1, 0), (chunk.rows, 1)]
@@ -264,7 +274,7 @@ class ChunkCode:
             self._scale(count * chunk.rows, acc)
         result, kept = (place, tensor.tiles, column), None
         if place is None:
-            result = self.operands.take(count * chunk.rows), count, 0
+            result = self.others.take(count * chunk.rows), count, 0
         elif stage.function.name == "relu":
             kept = result
         if masked in self.memory.masks and not kept:
@@ -319,13 +329,14 @@ class ChunkCode:
 
     def _scale(self, rows, acc):
         """Sums, rounded, times the factor."""
-        place = self.operands.take(rows)
+        place = self.others.take(rows)
         self.emitter.activate(acc, place, rows)
         self.emitter.add_scaled("keep", place, rows, acc, FROM_ZERO)
 
     def _mask(self, chunk, name, column, count):
         """Place of tiles of a mask, by blocks."""
-        mask, place = self.memory.masks[name], self.operands.take(count * chunk.rows)
+        mask, ring = self.memory.masks[name], self.others if chunk.begun else self.operands
+        place = ring.take(count * chunk.rows)
         for block in range(chunk.blocks):
             vector = mask.vector(column, chunk.samples[0] + block * self.n)
             self.emitter.load(mask.region, vector, count * self.n, place + block * count * self.n)
@@ -339,9 +350,14 @@ class ChunkCode:
 
     def _groups(self, tiles, rows, ring):
         """`(first, count)` of the column tiles that are summed together."""
-        most = max(1, min(self.emitter.zero_rows, ring.size // rows, self.operands.size // 3 // rows))
+        most = max(1, min(self.emitter.zero_rows, ring.size // rows, self._most // rows))
         size = -(-tiles // -(-tiles // most))
         return [(column, min(size, tiles - column)) for column in range(0, tiles, size)]
+
+    @property
+    def _most(self):
+        """Vectors of what is on its way to or from host memory at a time."""
+        return min(ring.size // 3 for ring in (self.operands, self.others) if ring.size)
 
     def _lanes(self, channels, tile):
         return min(self.n, channels - tile * self.n)

@@ -141,12 +141,22 @@ class Draft:
             ends.append(ends[-1] + kept_vectors(memory, rows))
         for index, chunk in enumerate(self.chunks):
             chunk.place = ends[index % 2]
-        least = ends[-1] + self._spare + 3 * max(chunk.rows for chunk in self.chunks)
+        rows = 3 * max(chunk.rows for chunk in self.chunks)
+        least = ends[-1] + self._spare + rows + (rows if self._others else 0)
         if least > depth:
             raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
         self.spare = Ring(ends[-1], self._spare)
         first = ends[-1] + self.spare.size
-        self.operands = Ring(first, depth - first)
+        others = max(rows, (depth - first) // 3) if self._others else 0
+        self.others, self.operands = Ring(first, others), Ring(first + others, depth - first - others)
+
+    @property
+    def _others(self):
+        """Whether flat stages but the first read host memory, or gradients leave the unified buffer on their way."""
+        lowered, stages = self.lowered, self.training.graph.stages
+        there = {stages[number].output for number in lowered.flat}
+        read = {term.source for number in lowered.flat[1:] for term in lowered.terms[number]}
+        return bool(lowered.returned or self.memory.masks or read - there)
 
     @property
     def _spare(self):
@@ -156,16 +166,16 @@ class Draft:
     def _forward_and_back(self):
         """All chunks: the first stage of one while the one before goes through the others and back."""
         emitter, depth = self.emitter, self.config.accumulator_depth
-        self.code = code = ChunkCode(emitter, self.memory, self.turned, self.operands, self.spare)
+        self.code = code = ChunkCode(emitter, self.memory, self.turned, self.operands, self.others, self.spare)
         before = None
         for chunk in [*self.chunks, None]:
             if before is self.chunks[0]:
                 self._load_constants()
             least = max(self.memory.logits.tiles * before.rows, depth // 4) if before else 0
-            most = depth - least if chunk else 0
-            if chunk and most < chunk.rows:
-                raise NothingFits("accumulator_depth", least + chunk.rows, self.training.graph.stages[-1].name)
-            code.share(min(most, code.sums(chunk)) if chunk else 0)
+            needed = code.least(chunk) if chunk else 0
+            if least + needed > depth:
+                raise NothingFits("accumulator_depth", least + needed, self.training.graph.stages[-1].name)
+            code.share(min(depth - least, code.sums(chunk)) if chunk else 0)
             works = [code.begin(chunk)] if chunk else []
             works += [code.end(before)] if before else []
             self._take_turns(works, code)

@@ -56,10 +56,11 @@ class Mover:
         mask = self.memory.masks.get(flat_name(name))
         for samples, y, rows in self._parts(layout, 3 if mask else 2):
             count, vectors = samples[1] - samples[0], rows * tensor.width * layout.tiles * self.n
-            place, sample, plane = self._load(layout, region, first, samples, (y, rows))
-            made, kept = self.ring.take(vectors), None
+            operands = count * layout.tiles * rows * layout.pitch
+            place = self.ring.take(operands + (2 if mask else 1) * vectors)
+            made, kept = place + operands, place + operands + vectors
+            sample, plane = self._load(layout, region, first, samples, (y, rows), place)
             if mask:
-                kept = self.ring.take(vectors)
                 self.emitter.load(mask.region, mask.vector(y * tensor.width * layout.tiles, samples[0]), vectors, kept)
             joined = rows if layout.pitch == tensor.width else 1
             for tile in range(layout.tiles):
@@ -83,7 +84,8 @@ class Mover:
         assert layout.plane == layout.tensor.height * width
         for samples, y, rows in self._parts(layout):
             count, tiles = samples[1] - samples[0], rows * width * layout.tiles
-            place, made, plane = self.ring.take(tiles * self.n), self.ring.take(tiles * count), rows * width
+            place, plane = self.ring.take(tiles * (self.n + count)), rows * width
+            made = place + tiles * self.n
             self.emitter.load(flat.region, flat.vector(y * width * layout.tiles, samples[0]), tiles * self.n, place)
             for tile in range(layout.tiles):
                 for row, size in self._rows(rows, rows, width * count):
@@ -115,20 +117,18 @@ class Mover:
         size = max(1, min(most, self.acc.size // 2 // each))
         return [(row, min(size, rows - row)) for row in range(0, rows, size)]
 
-    def _load(self, layout, region, first, samples, rows):
-        """Rows y of all tiles of samples: place, vectors from a sample to the next, and from a tile to the next."""
+    def _load(self, layout, region, first, samples, rows, place):
+        """Rows y of all tiles of samples. Returns the vectors from a sample to the next, and from a tile to the next."""
         (y, count), samples_here = rows, samples[1] - samples[0]
         if count == layout.tensor.height and layout.plane == count * layout.pitch:
-            place = self.ring.take(samples_here * layout.sample)
             self.emitter.load(region, first + layout.position(samples[0], 0), samples_here * layout.sample, place)
-            return place, layout.sample, layout.plane
+            return layout.sample, layout.plane
         plane = count * layout.pitch
-        place = self.ring.take(samples_here * layout.tiles * plane)
         for sample in range(*samples):
             for tile in range(layout.tiles):
                 at = place + ((sample - samples[0]) * layout.tiles + tile) * plane
                 self.emitter.load(region, first + layout.position(sample, y, tile), plane, at)
-        return place, layout.tiles * plane, plane
+        return layout.tiles * plane, plane
 
     def _store_flat(self, flat, samples, tile, tiles, place):
         """Tiles of a flat tensor, of a block of samples."""

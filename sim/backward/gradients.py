@@ -63,6 +63,7 @@ class GradientCode:
         self.emitter, self.memory, self.terms, self.turned, self.n = emitter, memory, terms, turned, emitter.n
         self.sums, self.acc, self.ring, self.most = sums, acc, ring, most // emitter.n * emitter.n
         self.kept = set()  # gradients whose transposed samples are in SCRATCH
+        self.turn = 0  # half of the ring that has what was transposed last
         self.last = min((one for one in memory.planes if not one.is_bias), key=lambda one: one.parameter.stage)
 
     def flat_parts(self):
@@ -108,9 +109,9 @@ class GradientCode:
 
     def _bias(self, planes, tiles):
         """From the tiles of the gradient, of each tile of outputs in the order of the sum."""
-        emitter = self.emitter
-        for first in range(0, planes.rows, emitter.zero_rows):
-            some = tiles[first : first + emitter.zero_rows]
+        emitter, most = self.emitter, min(self.emitter.zero_rows, self.most)
+        for first in range(0, planes.rows, most):
+            some = tiles[first : first + most]
             acc = self.sums.take(len(some))
             ones = [emitter.rows["ones"]] * len(some[0])
             emitter.add_up([tile for block in zip(*some) for tile in block], len(some), ones, [(1, 0), (1, 1)], acc, 1)
@@ -233,7 +234,8 @@ class GradientCode:
     def _transposed(self, name, blocks, rows, sample, first, count):
         """`(place, generator)` of `count` blocks of a sample's gradient, transposed, `[block][output]`: made the first time, and
         kept in SCRATCH for others. The generator makes the instructions, a part each time."""
-        place, kept = self.ring.take(count * rows), self.memory.kept.get(name)
+        self.turn, kept = 1 - self.turn, self.memory.kept.get(name)
+        place = self.ring.base + self.turn * (self.ring.size // 2)
         vector = None if kept is None else kept + (sample * blocks + first) * rows
         if name in self.kept:
             self.emitter.load(Region.SCRATCH, vector, count * rows, place)

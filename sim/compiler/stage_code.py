@@ -45,8 +45,8 @@ class StageCode:
         """What all the jobs need: the table of the function, zeros beside the results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
-        between = any(extra.spread != (1, 1) for extra in self.stage.extras)
-        if between or self.layout.beside and self.plan.columns * self.stage.window[1] == self.layout.tensor.width:
+        whole = self.plan.columns * self.stage.window[1] == self.layout.tensor.width
+        if whole and (self.layout.beside or any(extra.spread != (1, 1) for extra in self.stage.extras)):
             self.emitter.load_zeros(self.staging.base, self.staging.size)
 
     # Jobs. They and what they call yield where other stages may have a turn: True between groups of column tiles.
@@ -66,9 +66,8 @@ class StageCode:
         if whole and home is None:
             place = self.staging.take(self.plan.staging or area.size * self.results.size)
         result = Placed(area, place, self.results.size)
-        for extra in self.plan.extras(stage, rectangle, self.layouts):
-            last = (result.extras or [result])[-1]
-            result.extras.append(Placed(extra, last.place + last.area.size))
+        if stage.extras:
+            result.extras = self._extras(rectangle, place)
         cuts, column = {} if whole else self._cuts(first), 0
         operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
         held = self.acc.take(self.layout.tiles * sums) if stage.softmax else None
@@ -101,6 +100,17 @@ class StageCode:
             self.results.softmax(rectangle, held, sums, result)
         if whole and home is None:
             self.results.store(result)
+
+    def _extras(self, rectangle, place):
+        """What else a job makes, always at the same places behind the results, so that zeros between stay there."""
+        largest = max(self.rectangles, key=lambda one: int(np.prod(one.sums)))
+        sizes = [area.size for area in self.plan.made(self.stage, largest, self.layouts)]
+        made = []
+        for index, (extra, area) in enumerate(zip(self.stage.extras, self.plan.made(self.stage, rectangle, self.layouts)[1:])):
+            made.append(Placed(area, place + sum(sizes[: index + 1])))
+            if extra.spread != (1, 1) and self.plan.columns < self.stage.result_size[1]:
+                self.emitter.load_zeros(made[-1].place, area.size)
+        return made
 
     def cycles(self, rectangles):
         """Of the array, in jobs."""

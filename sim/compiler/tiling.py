@@ -146,10 +146,13 @@ class StagePlan:
         """The area of the output that a job makes."""
         return self._area(layouts[stage.output], rectangle, stage.origin, stage.window)
 
-    def extras(self, stage, rectangle, layouts):
-        """The areas of what else a job makes."""
-        windows = [[a * b for a, b in zip(stage.window, extra.spread)] for extra in stage.extras]
-        return [self._area(layouts[one.tensor], rectangle, (0, 0), window) for one, window in zip(stage.extras, windows)]
+    def made(self, stage, rectangle, layouts):
+        """The area of the output, and those of what else a job makes."""
+        areas = [self.result(stage, rectangle, layouts)]
+        for extra in stage.extras:
+            window = [a * b for a, b in zip(stage.window, extra.spread)]
+            areas.append(self._area(layouts[extra.tensor], rectangle, (0, 0), window))
+        return areas
 
     def _area(self, layout, rectangle, origin, window):
         """Of a tensor that has a window for each result."""
@@ -159,10 +162,6 @@ class StagePlan:
         )
         whole = layout.flat or rectangle.columns[1] - rectangle.columns[0] == -(-layout.tensor.width // window[1])
         return Area(layout, rectangle.samples, rows, (0, layout.tiles), None if whole else columns, 0)
-
-    def staged(self, stage, rectangle, layouts):
-        """Positions in the unified buffer of all that a job makes."""
-        return sum(area.size for area in (self.result(stage, rectangle, layouts), *self.extras(stage, rectangle, layouts)))
 
     def beside(self, stage, rectangle, layouts):
         """The area of what is read where the results are made."""
@@ -285,7 +284,7 @@ class Job:
         self.tiles = layouts[self.stage.output].tiles
         self.held = self.sums * (self.tiles if self.stage.softmax else 1)
         self.width = 2 if batched.is_wide(self.stage) else 1
-        self.made = trial.staged(self.stage, self.largest, layouts)
+        self.made = sum(area.size for area in trial.made(self.stage, self.largest, layouts))
 
     def sizes(self, blocks, rectangle):
         """Vectors of each block of operands, of which the last brings what the result is multiplied with."""
