@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.functions import RELU
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.optimizers import Adam
 from amaranth_tpu.sim.trainer.comparison import Comparison
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.loop import Run
+from graphs import random_values
 from training_runs import CLASSES, new_training
 
 STEPS = 3
@@ -31,6 +37,25 @@ def test_on_the_instruction_level_model(rng, n):
     """Steps one by one, from the golden state each time, or together, from each other's."""
     for together in (1, 3):
         compared(rng, n, "model", {}, together)
+
+
+def test_convolutions_by_adam_with_dropout(rng):
+    """Rate, update number and masks differ from step to step."""
+    kernel, inner = random_values(rng, (3, 3, 1, 3), 0.5), random_values(rng, (2, 2, 3, 5), 0.5)
+    outer = random_values(rng, (1, 1, 5, CLASSES), 0.5)
+    biases = [np.zeros(count, np.float32) for count in (3, 5, CLASSES)]
+    stages = (
+        Stage("conv", "a", (Term("x", kernel, padding=(1, 1)),), (5, 5), biases[0], Pool((2, 2), (2, 2), (2, 2)), RELU),
+        Stage("inner", "b", (Term("a", inner),), bias=biases[1], function=RELU),
+        Stage("outer", "y", (Term("b", outer),), bias=biases[2]),
+    )
+    tensors = Tensor("x", 1, 5, 5), Tensor("a", 3, 2, 2), Tensor("b", 5), Tensor("y", CLASSES)
+    network = differentiate(Graph("small", {one.name: one for one in tensors}, "x", "y", stages))
+    training = new_training(rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), rate=0.01, dropout=Dropout(0.5))
+    program = compile_step(network, training.plan.optimizer, from_preset("training", n=4), 8)
+    comparison = Comparison(network, StepRunner(program, "model"), None, 3)
+    Run(training=training, comparison=comparison)()
+    assert comparison.failure is None and comparison.steps == 3, comparison.failure
 
 
 def test_what_is_compared(rng):

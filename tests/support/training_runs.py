@@ -34,11 +34,11 @@ def dense_network(rng):
     return differentiate(dense_chain("small", layers))
 
 
-def new_training(rng, network=None, *, count=50, validation=0, optimizer=None, **plan):
+def new_training(rng, network=None, *, count=50, validation=0, inputs=INPUTS, optimizer=None, **plan):
     """A :class:`Training` from fresh weights, on clusters. With `validation` so many of them are held out."""
     network = network or dense_network(np.random.default_rng(5))
     optimizer = optimizer or Sgd()
-    rows, labels = clusters(rng, count + validation)
+    rows, labels = clusters(rng, count + validation, inputs)
     samples = LabelledSamples.checked(rows, labels, CLASSES)
     plan = {"rate": 0.05, "schedule": parse_schedule("fifths"), "batch": 8, "epochs": 3} | plan
     held = samples.chosen(np.arange(count, count + validation)) if validation else None
