@@ -89,7 +89,8 @@ class TrainJob:
         """Has the first steps from here run on the core too. Raises CompileError."""
         options, training = self.options, self.training
         config = options.core.config("training")
-        self.program = compile_step(training.network, training.plan.optimizer, config, training.plan.batch)
+        plan = training.plan
+        self.program = compile_step(training.network, plan.optimizer, config, plan.batch, plan.dropout)
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
         runner = StepRunner(self.program, options.simulator.value, memory)
         self.run.comparison = Comparison(training.network, runner, options.steps_to_compare, runner.together)

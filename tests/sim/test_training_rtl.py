@@ -52,7 +52,7 @@ def test_convolutions_by_adam_with_dropout(rng):
     tensors = Tensor("x", 1, 5, 5), Tensor("a", 3, 2, 2), Tensor("b", 5), Tensor("y", CLASSES)
     network = differentiate(Graph("small", {one.name: one for one in tensors}, "x", "y", stages))
     training = new_training(rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), rate=0.01, dropout=Dropout(0.5))
-    program = compile_step(network, training.plan.optimizer, from_preset("training", n=4), 8)
+    program = compile_step(network, training.plan.optimizer, from_preset("training", n=4), 8, Dropout(0.5))
     comparison = Comparison(network, StepRunner(program, "model"), None, 3)
     Run(training=training, comparison=comparison)()
     assert comparison.failure is None and comparison.steps == 3, comparison.failure
