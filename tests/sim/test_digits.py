@@ -128,8 +128,7 @@ def test_packaged_digits():
     assert images.shape == (5000, 28, 28) and images.dtype == labels.dtype == np.uint8
     assert (np.bincount(labels) == 500).all() and set(labels[:50]) == set(range(10))
     assert images.max() == 255 and images[:, 0].max() == 0
-    again, _ = load_digits()
-    assert (again == images).all()
+    assert labels[:10].tolist() == [4, 5, 0, 0, 7, 0, 9, 0, 4, 1]
 
 
 def test_preprocess():
