@@ -49,14 +49,14 @@ def tests(tmp_path, rng):
 
 def run(command, *arguments):
     done = command("train", "--json", *arguments)
-    assert done.status == 0 and not done.err, done.err
-    return json.loads(done.out)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return json.loads(done.stdout)
 
 
 def refused(done, *said):
-    assert done.status and not done.out, done.out
-    lines = done.err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: "), done.err
+    assert done.returncode and not done.stdout, done.stdout
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
     for text in said:
         assert text in lines[0], lines[0]
 
@@ -91,7 +91,7 @@ def test_the_written_model_runs(command, model, data, tests, tmp_path):
     again = command(
         "run", "--model", tmp_path / "new.onnx", "--input", tests[1], "--labels", tests[3], "--simulator", "golden", "--json"
     )
-    found = json.loads(again.out)
+    found = json.loads(again.stdout)
     assert found["accuracy"] == figures["accuracy"] and found["against_model"]["error"] is None
 
 
@@ -171,10 +171,10 @@ def test_the_packaged_digits(command):
 def test_for_people(command, model, data, tests, tmp_path):
     places = ("-o", tmp_path / "new.onnx", "--checkpoint", tmp_path / "c")
     done = command("train", "--model", model, *data, *tests, "--epochs", 2, *places)
-    assert done.status == 0, done.err
-    assert [line.split(":")[0] for line in done.err.splitlines()] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["epoch 1 of 2", "epoch 2 of 2"]
     for text in ("Epochs", "test accuracy", "sgd, rate 0.1, fifths", "in the model's own form", "checkpoint.safetensors"):
-        assert text in done.out, done.out
+        assert text in done.stdout, done.stdout
 
 
 def records(path):
@@ -323,7 +323,7 @@ def test_checkpoints_that_do_not_fit(command, model, data, tmp_path):
 
 def test_nothing_to_resume_yet(command, model, data, tmp_path):
     done = command("train", "--model", model, *data, "--checkpoint", tmp_path / "c", "--resume", "--epochs", 1)
-    assert done.status == 0 and "not there yet: starting at the first step" in done.err
+    assert done.returncode == 0 and "not there yet: starting at the first step" in done.stderr
 
 
 @pytest.fixture
@@ -427,7 +427,7 @@ def test_a_core_with_other_bits(command, model, data, tmp_path, monkeypatch):
     monkeypatch.setattr(step_program.StepProgram, "pack_state", wrong)
     given = ("--model", model, *data, "--rtl-steps", "all", "--simulator", "model", "--n", 4, "-o", tmp_path / "new.onnx")
     done = command("train", *given, "--json")
-    assert done.status == 1 and "differ from the golden model" in done.err and not (tmp_path / "new.onnx").exists()
-    assert done.err.strip().splitlines()[1:] == [f"{tmp_path / 'new.onnx'} is not written"]
-    figures = json.loads(done.out)
+    assert done.returncode == 1 and "differ from the golden model" in done.stderr and not (tmp_path / "new.onnx").exists()
+    assert done.stderr.strip().splitlines()[1:] == [f"{tmp_path / 'new.onnx'} is not written"]
+    figures = json.loads(done.stdout)
     assert figures["mismatched_bits"] > 0 and figures["accuracy"] is None and figures["output"] is None
