@@ -184,7 +184,7 @@ class Simulation:
     @property
     def _library(self):
         """Where Verilator's own run-time objects are kept: the same for every model, and most of a small one's build. A trace
-        only needs one more."""
+        needs one more."""
         content = [self.version, self._opt_global]
         return build_directory() / "sim" / ("library-" + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20])
 
