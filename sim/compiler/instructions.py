@@ -83,11 +83,16 @@ class Places:
 
 
 def accesses(opcode, fields, vector_bytes):
-    """`(memory, first row, rows, write)` of all that an instruction touches, on the chip and in region SCRATCH."""
-    record = INSTRUCTIONS[opcode]
+    """`(memory, first row, rows, write)` of all that an instruction touches, on the chip and in region SCRATCH: of a memory one
+    stretch, as hazards are interlocked, from the first row to the last that it reads or writes."""
+    record, spans = INSTRUCTIONS[opcode], {}
     for span in record.spans:
         if span.is_touched(fields):
-            yield span.space, fields[span.base], span.length(fields), span.use == "w"
+            first = fields[span.base]
+            low, high, write = spans.get(span.space, (first, first, False))
+            spans[span.space] = min(low, first), max(high, first + span.length(fields)), write or span.use == "w"
+    for space, (low, high, write) in spans.items():
+        yield space, low, high - low, write
     if record.transfer and fields.get("region") is Region.SCRATCH:
         vectors = fields["rows"] * record.vectors(vector_bytes // 2, fields)
         yield "scratch", fields["offset"] // vector_bytes, vectors, record.transfer.use == "w"

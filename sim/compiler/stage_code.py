@@ -5,6 +5,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Opcode
 
 from .areas import Area, Placed
+from .instructions import Ring
 from .matmuls import Group
 from .tiling import count_passes, passes_of
 from .timing import turnaround
@@ -38,8 +39,19 @@ class StageCode:
         self.number, self.stage, self.plan = number, batched.stages[number], run.plans[number - run.stages[0]]
         self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
         self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
+        self.besides = self._besides()
         self.results = emitter.results(self.stage, batched.is_wide(self.stage))
         self.passes = count_passes(self.stage, self.n)
+
+    def _besides(self):
+        """Places for what selects: between operands and results, as an instruction that reads there and writes here holds up all
+        others between. None if nothing does."""
+        if not self.stage.select:
+            return None
+        size = max(self.plan.beside(self.stage, one, self.layouts).size for one in self.rectangles)
+        size *= 2 if self.operands.size >= 2 * self.plan.operands else 1
+        self.operands = Ring(self.operands.base, self.operands.size - size)
+        return Ring(self.operands.base + self.operands.size, size)
 
     def prepare(self):
         """What all the jobs need: the table of the function, zeros beside the results."""
@@ -152,7 +164,8 @@ class StageCode:
         if stage.beside and block is self.plan.blocks[-1]:
             areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
         names = {source: stage.beside if source is _BESIDE else source for source in areas}
-        size = sum(area.size for source, area in areas.items() if names[source] not in self.homes)
+        apart = [_BESIDE] if self.besides else []
+        size = sum(area.size for source, area in areas.items() if names[source] not in self.homes and source not in apart)
         place = self.operands.take(size) if size else 0
         for source, area in areas.items():
             name = names[source]
@@ -161,10 +174,11 @@ class StageCode:
                 found[source] = Placed(Area(layout, rectangle.samples, (0, 1), (0, layout.tiles), None, 0), self.homes[name])
                 continue
             ends = [end for end in (cuts or {}).get(source, ()) if area.tiles[0] < end < area.tiles[1]]
-            found[source] = operand = Placed(area, place, loads=area.loads(ends))
+            at = self.besides.take(area.size) if source in apart else place
+            found[source] = operand = Placed(area, at, loads=area.loads(ends))
             if not ends:
                 self._load(name, operand, area.tiles[1])
-            place += area.size
+            place += 0 if source in apart else area.size
         return found
 
     def _load(self, name, operand, tiles):
