@@ -92,4 +92,4 @@ def test_the_timing_model_is_near(rng):
     """Cycles of steps, against those that the compiler predicts."""
     for graph, batch in ((chain(rng, (100, 40, 10)), 16), (convolutions(rng, (8, 16), 14, 10, 16), 4)):
         program, counters = check(graph, rng, "verilator", n=8, batch=batch, steps=1)
-        assert abs(counters[0]["cycles"] - program.predicted_cycles) < 0.03 * program.predicted_cycles
+        assert abs(counters[0]["cycles"] - program.predicted_cycles) < 0.06 * program.predicted_cycles
