@@ -11,7 +11,7 @@ __all__ = ["ResultUnits"]
 
 class ResultUnits(wiring.Component):
     """Executes the operations of the :class:`.ActivationUnit` and those of the :class:`.SoftmaxUnit` in order, and has the
-    members of the first. A unit begins when the other has ended all that came before.
+    members of the first. A unit begins when the other has ended all that came before; the softmax unit a cycle after that.
 
     Parameters
     ----------
@@ -29,19 +29,22 @@ class ResultUnits(wiring.Component):
         m.submodules.functions = functions = self._functions
         m.submodules.softmax = softmax = self._softmax
 
-        # Operations in the activation unit: fewer than there are slots.
+        # Operations in the activation unit: fewer than there are slots. The turn of the softmax unit comes out of a register,
+        # since it chooses the accumulator row and the vector that both units' memories see.
         in_hand = Signal(len(self.port.done_slot) + 1)
         turn = Signal()
-        m.d.sync += in_hand.eq(in_hand + (functions.port.op.valid & functions.port.op.ready) - functions.port.done)
+        m.d.sync += [
+            in_hand.eq(in_hand + (functions.port.op.valid & functions.port.op.ready) - functions.port.done),
+            turn.eq(self.port.op.valid & self.port.op.p.softmax & (in_hand == 0) & ~softmax.port.done),
+        ]
         m.d.comb += [
-            turn.eq(self.port.op.valid & self.port.op.p.softmax & (in_hand == 0)),
             functions.port.op.payload.eq(self.port.op.payload),
             functions.port.op.valid.eq(self.port.op.valid & ~self.port.op.p.softmax),
             softmax.port.op.payload.eq(self.port.op.payload),
             softmax.port.op.valid.eq(turn),
             self.port.op.ready.eq(Mux(self.port.op.p.softmax, softmax.port.op.ready, functions.port.op.ready)),
             self.port.done.eq(functions.port.done | softmax.port.done),
-            self.port.done_slot.eq(Mux(turn, softmax.port.done_slot, functions.port.done_slot)),
+            self.port.done_slot.eq(Mux(softmax.port.done, softmax.port.done_slot, functions.port.done_slot)),
             self.moves.eq(functions.moves | softmax.moves),
             self.acc_row.eq(Mux(turn, softmax.acc_row, functions.acc_row)),
             self.acc_read.eq(Mux(turn, softmax.acc_read, functions.acc_read)),
