@@ -120,7 +120,8 @@ class SpanExtents(wiring.Component):
         alike = self.start & word.where(lambda record: _pairs(record) and not _products(record))
         m.d.sync += [
             step.eq(Mux(self.start, word.one_of(*products), step << 1)),
-            second.eq(functools.reduce(operator.or_, (multiplied[opcode] for opcode in ranked), alike)),
+            # `step` may still hold a bit of the word before when the next one starts.
+            second.eq(functools.reduce(operator.or_, (multiplied[opcode] & ~self.start for opcode in ranked), alike)),
         ]
         m.d.comb += [
             self.more.eq(word.where(lambda record: _products(record) or _pairs(record))),

@@ -236,17 +236,17 @@ def operation(opcode, fields, config, pc):
     return "transfer", found
 
 
-async def words(ports, rng, *, config, count, kinds):
-    """`count` random words, and more if not all `kinds` of outcomes have come by then, up to ten times as many."""
+async def words(ports, rng, *, config, count, kinds, make=random_word):
+    """`count` words of `make`, and more if not all `kinds` of outcomes have come by then, up to ten times as many."""
     sizes = [rng.randrange(1, 200) * 16 * config.n for _ in Region]
     machine = Machine(config, {region: bytes(size) for region, size in zip(Region, sizes)})
     ports.set(bases=BASES, sizes=sizes)
     layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
-    seen = {}
+    seen, taken = {}, 0
     for index in range(10 * count):
-        if index >= count and len(seen) == kinds:
+        if index >= count and len(seen) >= kinds:
             break
-        word, pc = random_word(rng, config, sizes), rng.getrandbits(32)
+        word, pc = make(rng, config, sizes), rng.getrandbits(32)
         overrun, failed = rng.random() < 0.02, rng.random() < 0.02
         try:
             opcode, fields = machine.check(word, pc)
@@ -262,14 +262,15 @@ async def words(ports, rng, *, config, count, kinds):
         ports.set(
             i__valid=1,
             i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun), failed=int(failed)),
-            o__ready=0,
+            o__ready=taken,
         )
         await ports.settle()
         while not ports.get("i__ready"):
             await ports.tick()
             await ports.settle()
         await ports.tick()
-        ports.set(i__valid=0, i__payload=rng.getrandbits(290))
+        ports.set(i__valid=0, i__payload=rng.getrandbits(290), o__ready=0)
+        taken = 0
         started = ports.cycle
         await ports.settle()
         while not (ports.get("o__valid") or ports.get("fault")):
@@ -325,9 +326,15 @@ async def words(ports, rng, *, config, count, kinds):
                     assert got[stride] == right[stride] < 1 << widths[stride]
             if kind == "matmul" and right["start"]:
                 assert got["bias"] == right["bias"]
+        # The next word comes in the cycle in which this one goes, or some cycles later.
+        if opcode is not Opcode.HALT and rng.getrandbits(1):
+            taken = 1
+            continue
         ports.set(o__ready=1)
         await ports.tick()
         ports.set(o__ready=0)
+        for _ in range(rng.randrange(4)):
+            await ports.tick()
         if opcode is Opcode.HALT:
             for _ in range(3):
                 await ports.settle()
@@ -346,6 +353,22 @@ def test_random(config):
     kinds = sum(exists(config, opcode) for opcode in Opcode) + 4
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=1600, kinds=kinds)
     assert len(seen) == kinds, f"something never happened: {seen}"
+
+
+@pytest.mark.parametrize("config", CONFIGS[-2:], ids=["n4", "n16"])
+def test_word_behind_word(config):
+    """What is found of an instruction does not depend on the one before, however short the time between them."""
+    opcodes = [opcode for opcode in records(config) if opcode is not Opcode.HALT]
+    in_turn = iter([opcode for first in opcodes for second in opcodes for opcode in (first, second) * 4])
+
+    def make(rng, config, sizes):
+        opcode = next(in_turn)
+        names = records(config)[opcode].widths
+        counts = {name: rng.randrange(1, 4) for name in (*records(config)[opcode].counts, "lanes") if name in names}
+        strides = {name: rng.randrange(4) for name in names if name.endswith("stride")}
+        return encode(opcode, **counts, **strides, **({"region": Region.OUTPUT} if opcode is Opcode.STORE else {}))
+
+    simulate(Decoder(config=config), words, seed=seed(), config=config, count=8 * len(opcodes) ** 2, kinds=0, make=make)
 
 
 def test_decode_is_the_inverse_of_encode():
