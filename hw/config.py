@@ -62,6 +62,12 @@ class Config:
         "What gradients and updates take beyond inference: SELECT, transposed tiles, a bias row for each row of sums, halves of "
         "binary32, indices of maxima. Needs `pooling` and `softmax`.",
     )
+    ring: bool = _parameter(False, "RING: sums over a ring of up to 8 cores, by AXI4-Stream links.")
+    ring_depth: int = _parameter(
+        64,
+        "Vectors that the ring unit takes in before it works on them, and so the longest segment: a power of two, 4 to 32768. "
+        "Below the latency of the links in cycles, these idle.",
+    )
 
     def __post_init__(self):
         for entry in fields(self):
@@ -91,6 +97,7 @@ class Config:
             ("bias_depth", 2, 1 << 15),
             ("weight_fifo_depth", 2, (1 << 15) // self.n),
             ("in_flight", 4, 32),
+            ("ring_depth", 4, 1 << 15),
         ):
             value = getattr(self, name)
             if not (_is_power_of_two(value) and low <= value <= high):

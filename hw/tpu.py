@@ -86,8 +86,8 @@ class Tpu(wiring.Component):
 
         bus = DomainRenamer("bus")
         widths = {"address_width": config.address_width, "data_width": config.bus_width}
-        m.submodules.registers = bus(registers := ControlRegisters())
-        m.submodules.run = bus(run := RunControl())
+        m.submodules.registers = bus(registers := ControlRegisters(config=config))
+        m.submodules.run = bus(run := RunControl(config=config))
         m.submodules.transaction_id = bus(transaction_id := TransactionId())
         m.submodules.reader = bus(reader := AxiReader(**widths))
         m.submodules.writer = bus(writer := AxiWriter(**widths, outstanding=_OUTSTANDING_WRITES))
@@ -315,9 +315,7 @@ class Tpu(wiring.Component):
             registers.bias_depth.eq(config.bias_depth),
             registers.weight_fifo_depth.eq(config.weight_fifo_depth),
             registers.features.eq(
-                REGISTER["features"].pack(
-                    pooling=config.pooling, softmax=config.softmax, training=config.training, table_lanes=config.table_lanes
-                )
+                REGISTER["features"].pack(**{name: getattr(config, name) for name in REGISTER["features"].fields})
             ),
             registers.status.eq(REGISTER["status"].pack(running=run.active, done=run.done, fault=run.faulted, quiet=run.quiet)),
             registers.interrupt.eq(REGISTER["interrupt"].pack(enable=run.enabled, pending=run.pending)),
@@ -345,7 +343,7 @@ class Tpu(wiring.Component):
 
     def _connect_counters(self, m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation):
         """Why the array takes no row, and whether anything moves at all."""
-        m.submodules.stalls = stalls = StallReasons()
+        m.submodules.stalls = stalls = StallReasons(config=self.config)
         m.d.comb += [
             stalls.waits_weights.eq(matmul_unit.waits_weights),
             stalls.waits_sums.eq(matmul_unit.waits_sums),

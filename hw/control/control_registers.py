@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from ..bus.axi import OKAY, axi4_lite_signature
 from ..spec.isa import Region
-from ..spec.registers import ADDRESS_WIDTH, REGISTERS, STALLS
+from ..spec.registers import ADDRESS_WIDTH, registers_of, stalls_of
 
 __all__ = ["ControlRegisters", "region_registers"]
 
@@ -24,6 +24,10 @@ class ControlRegisters(wiring.Component):
 
     A write is taken one cycle after both its address and its data are there; a read answers two cycles after its address.
 
+    Parameters
+    ----------
+    config : hw.config.Config
+
     Members
     -------
     bus : AXI4-Lite, in
@@ -34,7 +38,7 @@ class ControlRegisters(wiring.Component):
     regions : array of region registers, out
         See :func:`region_registers`; in the order of `Region`.
     stalls : array of 32, in
-        The counters, in the order of `STALLS`.
+        The counters, in the order of :func:`hw.spec.registers.stalls_of`.
     <name>_written : 1, out
         For each `w1` register, and for `interrupt`: a write, in the cycle of `written_data`.
     written_data : 32, out
@@ -43,14 +47,15 @@ class ControlRegisters(wiring.Component):
     #: `rw` registers whose state lives elsewhere.
     _elsewhere = ("interrupt",)
 
-    def __init__(self):
+    def __init__(self, *, config):
+        self.registers = registers_of(config)
         members = {
             "bus": In(axi4_lite_signature(address_width=ADDRESS_WIDTH)),
             "regions": Out(region_registers()).array(len(Region)),
-            "stalls": In(32).array(len(STALLS)),
+            "stalls": In(32).array(len(stalls_of(config))),
             "written_data": Out(32),
         }
-        for register in REGISTERS:
+        for register in self.registers:
             if register.group:
                 continue
             if self._is_stored(register):
@@ -93,7 +98,7 @@ class ControlRegisters(wiring.Component):
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
         # The address is decoded in one cycle, the register taken in the next.
-        readable = [register for register in REGISTERS if register.access != "w1"]
+        readable = [register for register in self.registers if register.access != "w1"]
         selected = Signal(len(readable))
         m.d.sync += selected.eq(Cat(bus.araddr[2:] == register.offset >> 2 for register in readable))
         with m.If(read):
@@ -103,7 +108,7 @@ class ControlRegisters(wiring.Component):
             ]
 
         m.d.sync += self.written_data.eq(bus.wdata)
-        for register in REGISTERS:
+        for register in self.registers:
             chosen = write & (bus.awaddr[2:] == register.offset >> 2)
             if self._is_stored(register):
                 held = self._value(register)

@@ -8,6 +8,7 @@ from amaranth.utils import exact_log2
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, records
 from ..spec.operations import instruction_layout
+from ..spec.registers import MOST_CORES
 from .description import decoded_layout, describe
 from .instruction_word import InstructionWord
 from .span_extents import SpanExtents, extent_cycles
@@ -26,9 +27,10 @@ class Decoder(wiring.Component):
     is checked while this one waits for its place.
 
     In this order: an instruction that could not be read (BUS_READ); a reserved bit, an unknown opcode or code of a field, codes
-    that exclude each other, a wrong count of lanes (ILLEGAL); a count of 0 (LENGTH); a place outside a memory of the chip or a
-    region, a beat that is not aligned, a STORE to a region that may not be written, the end of region MODEL (ADDRESS). The first
-    that fails raises `fault` for ever once what came before it is handed on; nothing comes out of it, nor of what follows a HALT.
+    that exclude each other, a wrong count of lanes (ILLEGAL); a count of 0, or above what there is room for (LENGTH); a ring of
+    which this core is no part (RING); a place outside a memory of the chip or a region, a beat that is not aligned, a STORE to a
+    region that may not be written, the end of region MODEL (ADDRESS). The first that fails raises `fault` for ever once what came
+    before it is handed on; nothing comes out of it, nor of what follows a HALT.
 
     Parameters
     ----------
@@ -38,6 +40,7 @@ class Decoder(wiring.Component):
     Members
     -------
     bases, sizes : of the regions, in order.
+    ring_size, ring_ready : the cores of the ring, and that this is one of them; in a core that can be in one.
     fault, cause : the instruction at `pc` is not to be executed.
     """
 
@@ -49,6 +52,7 @@ class Decoder(wiring.Component):
                 "o": Out(stream.Signature(decoded_layout(config))),
                 "bases": In(config.address_width).array(4),
                 "sizes": In(32).array(4),
+                **({"ring_size": In(range(MOST_CORES + 1)), "ring_ready": In(1)} if config.ring else {}),
                 "fault": Out(1),
                 "cause": Out(Fault),
                 "pc": Out(32),
@@ -63,6 +67,8 @@ class Decoder(wiring.Component):
         m.d.comb += extents.word.eq(bits)
         legal, counts_hold = check_word(m, word)
         checked_legal, checked_counts = Signal(), Signal()
+        if self.config.ring:
+            m.d.comb += extents.cores.eq(self.ring_size)
         base, host_end, host_holds = self._host_span(m, word, extents.start)
         described = Signal(decoded_layout(self.config))
         describe(m, described, word, pc=self.pc, base=base, host_end=host_end, extents=extents)
@@ -101,6 +107,9 @@ class Decoder(wiring.Component):
                         m.d.sync += self.cause.eq(Fault.ILLEGAL)
                     with m.Elif(~checked_counts):
                         m.d.sync += self.cause.eq(Fault.LENGTH)
+                    if self.config.ring:
+                        with m.Elif(word.one_of(Opcode.RING) & ~self.ring_ready):
+                            m.d.sync += self.cause.eq(Fault.RING)
                     with m.Elif(~(extents.inside & host_holds)):
                         m.d.sync += self.cause.eq(Fault.ADDRESS)
                     with m.Else():

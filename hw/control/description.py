@@ -6,7 +6,7 @@ from amaranth.utils import exact_log2
 
 from ..spec.instruction import Unit
 from ..spec.isa import Condition, Format, Function, Opcode, Region
-from ..spec.operations import activate_layout, matmul_layout, transfer_layout
+from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
 
@@ -26,7 +26,7 @@ def footprint_layout():
 
 
 def decoded_layout(config):
-    """A checked instruction. Of the three operations, the one for `footprint.unit` counts."""
+    """A checked instruction. Of the operations, the one for `footprint.unit` counts."""
     return data.StructLayout(
         {
             "halt": 1,
@@ -34,6 +34,7 @@ def decoded_layout(config):
             "transfer": transfer_layout(config),
             "matmul": matmul_layout(config),
             "activate": activate_layout(config),
+            **({"ring": ring_layout(config)} if config.ring else {}),
         }
     )
 
@@ -62,6 +63,9 @@ def describe(m, o, word, *, pc, base, host_end, extents):
     _describe_footprint(m, o.footprint, word, host_end, extents)
     _describe_transfer(m, o.transfer, word, base)
     _describe_activate(m, o.activate, word)
+    if word.config.ring:
+        ring = word[Opcode.RING]
+        m.d.comb += [o.ring.tag.pc.eq(pc), *(o.ring[name].eq(ring[name]) for name in word.records[Opcode.RING].widths)]
 
 
 def _describe_footprint(m, footprint, word, host_end, extents):

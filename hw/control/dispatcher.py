@@ -6,16 +6,22 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..spec.instruction import Unit
-from ..spec.operations import activate_layout, matmul_layout, transfer_layout
+from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 from ..spec.unit_ports import unit_port
 from .description import decoded_layout, footprint_layout
 from .operation_queue import OperationQueue
 from .scoreboard import Scoreboard
 
-__all__ = ["Dispatcher", "UNITS"]
+__all__ = ["Dispatcher", "units_of"]
 
 #: The units, with their operation's name in :func:`hw.control.description.decoded_layout`, in the order of `Unit`.
-UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmul": "matmul", "activate": "activate"}
+_UNITS = {"load": "transfer", "weights": "transfer", "store": "transfer", "matmul": "matmul", "activate": "activate"}
+
+
+def units_of(config):
+    """The units that a core has, with their operation's name in :func:`hw.control.description.decoded_layout`, in the order of
+    :class:`hw.spec.instruction.Unit`."""
+    return {**_UNITS, "ring": "ring"} if config.ring else _UNITS
 
 
 #: What instructions share.
@@ -39,8 +45,8 @@ class Dispatcher(wiring.Component):
     -------
     i : stream of decoded instructions, in
         :func:`hw.control.decoder.decoded_layout`.
-    load, weights, store, matmul, activate : unit port, out
-        See :func:`hw.spec.unit_ports.unit_port`.
+    load, weights, store, matmul, activate, ring : unit port, out
+        Of the units that the core has; see :func:`hw.spec.unit_ports.unit_port`.
     halted : 1, out
         HALT was reached, and every instruction has ended.
     accepted : 1, out
@@ -55,19 +61,22 @@ class Dispatcher(wiring.Component):
     held_slot : slot, in
         The MATMUL in this slot would begin if it were not blocked.
     waits : units, out
-        The units that it waits for, two cycles ago: one bit each, in the order of `UNITS`.
+        The units that it waits for, two cycles ago: one bit each, in the order of :func:`units_of`.
     """
 
     queue_depth = 4
 
     def __init__(self, *, config):
         self.config = config
+        self.units = units_of(config)
         self.layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
+        if config.ring:
+            self.layouts["ring"] = ring_layout(config)
         slot = range(config.in_flight)
         super().__init__(
             {
                 "i": In(stream.Signature(decoded_layout(config))),
-                **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in UNITS.items()},
+                **{unit: Out(unit_port(self.layouts[kind])) for unit, kind in self.units.items()},
                 "halted": Out(1),
                 "accepted": Out(1),
                 "at_end": Out(1),
@@ -75,7 +84,7 @@ class Dispatcher(wiring.Component):
                 "blocked": Out(config.in_flight),
                 "held": In(1),
                 "held_slot": In(slot),
-                "waits": Out(len(UNITS)),
+                "waits": Out(len(self.units)),
             }
         )
 
@@ -89,7 +98,8 @@ class Dispatcher(wiring.Component):
         # The end of an operation on the bus counts one cycle later.
         ends, bus_ends, late, any_late = Signal(slots), Signal(slots), Signal(slots), Signal()
         on_bus = (self.load, self.weights, self.store)
-        for ports, ended in ((on_bus, bus_ends), ((self.matmul, self.activate), ends)):
+        off_bus = (self.matmul, self.activate, *([self.ring] if "ring" in self.units else []))
+        for ports, ended in ((on_bus, bus_ends), (off_bus, ends)):
             for port in ports:
                 with m.If(port.done):
                     m.d.comb += ended.bit_select(port.done_slot, 1).eq(1)
@@ -99,9 +109,9 @@ class Dispatcher(wiring.Component):
         # A pipeline over the occupied slots, one a cycle: choose a slot, read its footprint, compare the spans, judge. Slots of
         # the instruction's own unit are skipped, except for the first.
         footprint = self.i.p.footprint
-        slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in UNITS}
+        slots_of = {unit: Signal(slots, name=f"slots_of_{unit}") for unit in self.units}
         own = Signal(slots)
-        m.d.comb += own.eq(Array(slots_of.values())[footprint.unit.as_value()])
+        m.d.comb += own.eq(self._by_unit(slots_of, footprint.unit))
         idle = Signal(init=1)  # between two instructions
         left, to_scan, waits_for = Signal(slots), Signal(slots), Signal(slots)
         reading, comparing, judging = Signal(), Signal(), Signal()
@@ -138,17 +148,17 @@ class Dispatcher(wiring.Component):
         # Registers, from the cycle before: `compared`: no slot is left to compare. `mine`: the instruction's unit. `room`: its
         # queue and the scoreboard have room. `clear`: it waits for no slot. The instruction has been there for a cycle by then.
         # Until it is placed, room only grows, and slots that it waits for only end.
-        compared, mine, room, clear = Signal(), Signal(len(UNITS)), Signal(), Signal()
+        compared, mine, room, clear = Signal(), Signal(len(self.units)), Signal(), Signal()
         is_sync, is_halt = Signal(), Signal()
-        rooms = Array([Signal(name=f"{unit}_room") for unit in UNITS])
+        rooms = {unit: Signal(name=f"{unit}_room") for unit in self.units}
         none, placed, accept = Signal(), Signal(), Signal()
         alone = Signal()  # no more than one slot was occupied
         is_control = footprint.unit == Unit.CONTROL
         m.d.sync += [
             alone.eq((board.occupied & (board.occupied - 1)) == 0),
             compared.eq(self.i.valid & ~placed & Mux(idle, ~board.occupied.any(), ~left.any() & ~reading & ~comparing)),
-            mine.eq(Cat(footprint.unit.as_value() == index for index in range(len(UNITS)))),
-            room.eq(~is_control & ~board.occupied.all() & rooms[footprint.unit.as_value()]),
+            mine.eq(Cat(footprint.unit.as_value() == Unit[unit.upper()].value for unit in self.units)),
+            room.eq(~is_control & ~board.occupied.all() & self._by_unit(rooms, footprint.unit)),
             clear.eq(~(waits_for & board.occupied).any() & ~(judging & conflict.any())),
             is_sync.eq(self.i.valid & ~placed & is_control & ~self.i.p.halt),
             is_halt.eq(self.i.valid & ~placed & is_control & self.i.p.halt),
@@ -175,7 +185,7 @@ class Dispatcher(wiring.Component):
         with m.Elif(judging & conflict.any()):
             m.d.sync += waits_for.bit_select(judged_slot, 1).eq(1)
 
-        for index, (unit, kind) in enumerate(UNITS.items()):
+        for index, (unit, kind) in enumerate(self.units.items()):
             shape = self.layouts[kind]
             queue = m.submodules[f"{unit}_queue"] = OperationQueue(payload=shape, slot=free.shape(), depth=self.queue_depth)
             entry = Signal(shape, name=f"{unit}_entry")
@@ -183,7 +193,7 @@ class Dispatcher(wiring.Component):
             m.d.comb += [
                 entry.eq(self.i.p[kind]),
                 entry.tag.slot.eq(free),
-                rooms[index].eq(queue.w_rdy),
+                rooms[unit].eq(queue.w_rdy),
                 queue.w_payload.eq(entry),
                 queue.w_slot.eq(free),
             ]
@@ -220,6 +230,13 @@ class Dispatcher(wiring.Component):
         pending = Signal(slots)
         m.d.sync += [
             pending.eq(Mux(self.held, Array(board.waiting)[self.held_slot], 0)),
-            *(self.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(UNITS)),
+            *(self.waits[i].eq((pending & slots_of[unit]).any()) for i, unit in enumerate(self.units)),
         ]
         return m
+
+    def _by_unit(self, values, unit):
+        """That of the `values`, by name, which belongs to a unit; of no meaning for CONTROL."""
+        values = list(values.values())
+        return Array(values[: Unit.CONTROL.value] + values[Unit.CONTROL.value - 1 :] if "ring" in self.units else values)[
+            unit.as_value()
+        ]

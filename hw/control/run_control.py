@@ -5,7 +5,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.isa import Fault
-from ..spec.registers import STALLS
+from ..spec.registers import stalls_of
 from ..spec.unit_ports import fault_port
 
 __all__ = ["RunControl"]
@@ -19,6 +19,10 @@ class State(enum.Enum, shape=2):
     RUN = 2
 
 
+#: Counters of a core with a ring: how often which event comes.
+_RING_COUNTERS = {"ring_sent": "ring_sends", "ring_received": "ring_takes"}
+
+
 class RunControl(wiring.Component):
     """Starts and ends runs, and counts.
 
@@ -26,6 +30,10 @@ class RunControl(wiring.Component):
     `quiet`. A run ends with `halted`, with a fault, or by `reset`. With no `progress` for `timeout` cycles, a run ends
     with the fault TIMEOUT, whatever it waits for. What is counted, and `progress`, is taken one cycle late, so that no block's
     path ends in a counter.
+
+    Parameters
+    ----------
+    config : hw.config.Config
 
     Members
     -------
@@ -53,15 +61,21 @@ class RunControl(wiring.Component):
     busy : 1, in
         A row entered the array in this cycle.
     stall : reasons, in
-        Else why not, one bit each in the order of `STALLS`; the lowest counts.
+        Else why not, one bit each in the order of :func:`hw.spec.registers.stalls_of`; the lowest counts.
     read_beat, write_beat : 1, in
         A beat on the bus.
     cycles, busy_cycles, read_beats, write_beats : 32, out
     stall_cycles : array of 32, out
         The counters.
+    ring_sends, ring_takes : 1, in
+    ring_sent, ring_received : 32, out
+        Of a core with a ring: a vector that went into it, or that was taken from it; counters of vectors.
     """
 
-    def __init__(self):
+    def __init__(self, *, config):
+        self.config = config
+        self._ring_counters = _RING_COUNTERS if config.ring else {}
+        reasons = len(stalls_of(config))
         super().__init__(
             {
                 "start": In(1),
@@ -87,14 +101,15 @@ class RunControl(wiring.Component):
                 "enabled": Out(1),
                 "irq": Out(1),
                 "busy": In(1),
-                "stall": In(len(STALLS)),
+                "stall": In(reasons),
                 "read_beat": In(1),
                 "write_beat": In(1),
                 "cycles": Out(32),
                 "busy_cycles": Out(32),
-                "stall_cycles": Out(32).array(len(STALLS)),
+                "stall_cycles": Out(32).array(reasons),
                 "read_beats": Out(32),
                 "write_beats": Out(32),
+                **({event: In(1) for event in self._ring_counters.values()} | {name: Out(32) for name in self._ring_counters}),
             }
         )
 
@@ -104,7 +119,7 @@ class RunControl(wiring.Component):
         fail = Signal()
 
         state = Signal(State)
-        moved, counting, busy, stall = Signal(), Signal(), Signal(), Signal(len(STALLS))
+        moved, counting, busy, stall = Signal(), Signal(), Signal(), Signal(len(self.stall))
         read_beat, write_beat = Signal(), Signal()
         m.d.sync += [
             moved.eq(self.progress),
@@ -114,6 +129,8 @@ class RunControl(wiring.Component):
             read_beat.eq(self.read_beat),
             write_beat.eq(self.write_beat),
         ]
+        events = {event: Signal(name=event) for event in self._ring_counters.values()}
+        m.d.sync += [seen.eq(getattr(self, event)) for event, seen in events.items()]
         with m.If(counting):
             m.d.sync += self.cycles.eq(self.cycles + 1)
             reasons = (
@@ -122,6 +139,7 @@ class RunControl(wiring.Component):
                 (self.busy_cycles, busy),
                 *((counter, stall[index] & ~stall[:index].any() & ~busy) for index, counter in enumerate(self.stall_cycles)),
             )
+            reasons += tuple((getattr(self, name), events[event]) for name, event in self._ring_counters.items())
             for counter, counts in reasons:
                 with m.If(counts):
                     m.d.sync += counter.eq(counter + 1)
@@ -149,7 +167,10 @@ class RunControl(wiring.Component):
                         self.done.eq(0),
                         *(
                             counter.eq(0)
-                            for counter in (self.cycles, self.busy_cycles, self.read_beats, self.write_beats, *self.stall_cycles)
+                            for counter in (
+                                *(self.cycles, self.busy_cycles, self.read_beats, self.write_beats, *self.stall_cycles),
+                                *(getattr(self, name) for name in self._ring_counters),
+                            )
                         ),
                     ]
             with m.Case(State.QUIET):

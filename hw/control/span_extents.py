@@ -11,12 +11,16 @@ from amaranth.utils import exact_log2
 from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.isa import Format, space_depth
 from ..spec.operations import matmul_layout
+from ..spec.registers import MOST_CORES
 from .instruction_word import InstructionWord
 
 __all__ = ["SpanExtents", "extent_cycles"]
 
 #: Bits of a row's number: enough for every instruction word.
 _EXTENT_WIDTH = 36
+
+#: Factor of a product: the cores of the ring.
+_CORES = "cores of the ring"
 
 #: Memories on the chip that instructions share, as spans name them.
 _SPACES = ("buffer", "acc", "bias")
@@ -27,8 +31,9 @@ _SPARE = "bias"
 
 
 def _loops(record, span):
-    """Loops of a span, with that from one of its rows to the next, if the core has steps."""
-    return span.loops + (((span.rows[0], span.step),) if span.step in record.widths else ())
+    """Loops of a span, with that from one of its rows to the next, if the core has steps, and that over the cores of a ring."""
+    around = ((_CORES, span.around[0]),) if span.around else ()
+    return span.loops + (((span.rows[0], span.step),) if span.step in record.widths else ()) + around
 
 
 def _are_alike(one, other):
@@ -78,6 +83,7 @@ class SpanExtents(wiring.Component):
     -------
     word : In(256). Stands still from `start` on.
     start : In(1).
+    cores : In(4). Of the ring, in a core that can be in one.
     more : Out(1). The instruction takes more than one cycle. `ends` : Out(1). The last of these is now.
     last_<space> : Out(16) each, of the buffer, the accumulators (acc) and the biases; 0 where nothing is touched.
     behind : Out(1). Of two spans of the unified buffer, the second one lies behind the first.
@@ -91,6 +97,7 @@ class SpanExtents(wiring.Component):
             {
                 "word": In(INSTRUCTION_WIDTH),
                 "start": In(1),
+                **({"cores": In(range(MOST_CORES + 1))} if config.ring else {}),
                 "more": Out(1),
                 "ends": Out(1),
                 **{f"last_{space}": Out(16) for space in _SPACES},
@@ -246,7 +253,7 @@ class SpanExtents(wiring.Component):
             for opcode, terms in products.items():
                 with m.If(word.one_of(opcode)):
                     for side, factor in enumerate(factors):
-                        chosen = (Mux(step[i], word[opcode][term[side]], 0) for i, term in enumerate(terms))
+                        chosen = (Mux(step[i], self._factor(word, opcode, term, side), 0) for i, term in enumerate(terms))
                         m.d.comb += factor.eq(functools.reduce(operator.or_, chosen))
         with m.If(step[2]):
             m.d.sync += self.rows.eq(product)
@@ -254,10 +261,21 @@ class SpanExtents(wiring.Component):
 
     def _shared_factor(self, word, products, step, side):
         """A factor of the present step, with fields at one place of the word taken once, whatever the opcodes."""
-        uses = {}
+        uses, others = {}, []
         for opcode, terms in products.items():
             bits = {field.name: (field.first, field.width) for field in word.records[opcode].fields}
             for i, term in enumerate(terms):
-                uses.setdefault(bits[term[side]], []).append(word.one_of(opcode) & step[i])
+                now = word.one_of(opcode) & step[i]
+                if term[side] in bits:
+                    uses.setdefault(bits[term[side]], []).append(now)
+                else:
+                    others.append(Mux(now, self._factor(word, opcode, term, side), 0))
         chosen = (Mux(Cat(now).any(), word.bits[first : first + width], 0) for (first, width), now in uses.items())
-        return functools.reduce(operator.or_, chosen)
+        return functools.reduce(operator.or_, (*chosen, *others))
+
+    def _factor(self, word, opcode, term, side):
+        """A factor of a product; of the cores of a ring 1, where the segment is one core's."""
+        if term[side] != _CORES:
+            return word[opcode][term[side]]
+        span = dict(_places(word.records[opcode]))[term[2]]
+        return Mux(Cat(word[opcode].mode == code for code in span.around[1]).any(), self.cores, 1)

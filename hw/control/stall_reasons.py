@@ -4,16 +4,21 @@ from amaranth import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.registers import STALLS
-from .dispatcher import UNITS
+from ..spec.registers import stalls_of
+from .dispatcher import units_of
 
 __all__ = ["StallReasons"]
 
 
 class StallReasons(wiring.Component):
-    """The reasons why no row enters the array in a cycle; combinational. The first one in the order of `STALLS` counts.
+    """The reasons why no row enters the array in a cycle; combinational. The first one in the order of
+    :func:`hw.spec.registers.stalls_of` counts.
 
     There is always one. The inputs mean nothing in a cycle in which a row enters the array.
+
+    Parameters
+    ----------
+    config : hw.config.Config
 
     Members
     -------
@@ -22,7 +27,7 @@ class StallReasons(wiring.Component):
     shifting : 1, in
         A tile shifts into the array.
     waits : units, in
-        The units that the next MATMUL waits for, one bit each, in the order of `UNITS`.
+        The units that the next MATMUL waits for, one bit each, in the order of :func:`hw.control.dispatcher.units_of`.
     idle : 1, in
         The matmul unit has no operation.
     matmul_queued : 1, in
@@ -30,27 +35,28 @@ class StallReasons(wiring.Component):
     at_end : 1, in
         SYNC or HALT waits for what came before it.
     stall : reasons, out
-        One bit each, in the order of `STALLS`.
+        One bit each, in that order.
     """
 
-    def __init__(self):
+    def __init__(self, *, config):
+        self.units, self.reasons = units_of(config), stalls_of(config)
         super().__init__(
             {
                 "waits_weights": In(1),
                 "waits_sums": In(1),
                 "shifting": In(1),
-                "waits": In(len(UNITS)),
+                "waits": In(len(self.units)),
                 "idle": In(1),
                 "matmul_queued": In(1),
                 "at_end": In(1),
-                "stall": Out(len(STALLS)),
+                "stall": Out(len(self.reasons)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         passes = ~(self.waits_weights | self.waits_sums)
-        units = dict(zip(UNITS, self.waits))
+        units = dict(zip(self.units, self.waits))
         reasons = {
             "load": units["load"] & passes,
             "activate": units["activate"] & passes,
@@ -60,6 +66,8 @@ class StallReasons(wiring.Component):
             "accumulate": self.waits_sums,
             "drain": self.idle & ~self.matmul_queued & self.at_end,
         }
+        if "ring" in units:
+            reasons["ring"] = units["ring"] & passes
         reasons["fetch"] = ~Cat(reasons.values()).any()
-        m.d.comb += self.stall.eq(Cat(reasons[name] for name in STALLS))
+        m.d.comb += self.stall.eq(Cat(reasons[name] for name in self.reasons))
         return m

@@ -17,7 +17,7 @@ def check_word(m, word):
         The core has the opcode and all codes of its fields, no reserved bit is set, no codes stand together that may not, and
         `lanes` is 1 to n.
     counts : Signal
-        No count is 0.
+        No count is 0, and none above what the core has room for.
     """
     legal, counts = Signal(), Signal()
     with m.Switch(word.opcode):
@@ -29,9 +29,10 @@ def check_word(m, word):
             codes, lanes = reduce(and_, checks or [Const(1)]), Const(1)
             if "lanes" in record.widths:
                 lanes = (view.lanes != 0) & (view.lanes <= word.config.n)
+            most = [view[field.name] <= getattr(word.config, field.most) for field in record.fields if field.most]
             with m.Case(opcode.value):
                 m.d.comb += [
                     legal.eq(~(word.bits & record.reserved).any() & codes & lanes),
-                    counts.eq(Cat(view[name].any() for name in record.counts).all()),
+                    counts.eq(Cat(*(view[name].any() for name in record.counts), *most).all()),
                 ]
     return legal, counts

@@ -2,7 +2,7 @@
 
 from amaranth.lib import enum
 
-__all__ = ["Opcode", "Task", "Function", "Format", "Half", "Condition", "Region", "REGION_WRITABLE", "Fault"]
+__all__ = ["Opcode", "Task", "Function", "Format", "Half", "Condition", "RingMode", "Region", "REGION_WRITABLE", "Fault"]
 
 
 class Opcode(enum.Enum, shape=8):
@@ -21,6 +21,7 @@ class Opcode(enum.Enum, shape=8):
     MULTIPLY = 0x33
     LOAD_TABLE = 0x34
     SELECT = 0x35
+    RING = 0x40
 
 
 class Task(enum.Enum, shape=2):
@@ -70,6 +71,15 @@ class Condition(enum.Enum, shape=1):
     EQUAL = 1
 
 
+class RingMode(enum.Enum, shape=2):
+    """What RING does with the segments of all cores: adds them up, each core getting all sums, or one segment of them; or gives
+    each core all segments, as they are."""
+
+    ALL_REDUCE = 0
+    REDUCE_SCATTER = 1
+    ALL_GATHER = 2
+
+
 class Region(enum.Enum, shape=2):
     """Window of host memory, placed by the region registers; offsets count bytes from its base."""
 
@@ -93,3 +103,4 @@ class Fault(enum.Enum, shape=4):
     BUS_READ = 4
     BUS_WRITE = 5
     TIMEOUT = 6
+    RING = 7

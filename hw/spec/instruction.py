@@ -20,6 +20,7 @@ class Unit(enum.Enum, shape=3):
     MATMUL = 3
     ACTIVATE = 4
     CONTROL = 5
+    RING = 6
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Field:
     needs : str or None
         Field of :class:`hw.config.Config` without which only the lowest `plain` bits are there; the others are reserved.
     plain : int
+    most : str or None
+        Field of :class:`hw.config.Config` above which a value is refused (LENGTH).
     """
 
     name: str
@@ -47,10 +50,11 @@ class Field:
     codes: tuple = ()
     needs: str | None = None
     plain: int = 0
+    most: str | None = None
 
     @property
     def text(self):
-        text = f"{self.meaning}{'; not 0' if self.count else ''}."
+        text = f"{self.meaning}{'; not 0' if self.count else ''}{f'; at most `{self.most}`' if self.most else ''}."
         if self.needs and self.plain:
             return f"{text} Without `{self.needs}`, {self.plain} bit."
         return f"{text} Only in a core with `{self.needs}`." if self.needs else text
@@ -84,6 +88,9 @@ class Span:
         Field; where it is 1, the rows are taken once for each of the product of the fields that follow, each time a row later.
     only_if : str or None
         Field that is 0 where nothing of this is touched.
+    around : (str, tuple of enum members) or None
+        Field with the rows from one segment to the next one, and the codes of `mode` where there is a segment for every core of
+        the ring; else there is one.
     """
 
     space: str
@@ -95,17 +102,20 @@ class Span:
     step: str | None = None
     slide: tuple | None = None
     only_if: str | None = None
+    around: tuple | None = None
 
     def is_touched(self, values):
         """`values` : fields of the instruction, by name."""
         return self.only_if is None or bool(values[self.only_if])
 
-    def length(self, values):
-        """Rows from the first to the last, both included."""
+    def length(self, values, cores=1):
+        """Rows from the first to the last, both included. `cores` : of the ring."""
         height, rows = values["format"].height if self.tall else 1, prod(values[name] for name in self.rows)
         together = height + (rows - 1) * (values.get(self.step) or height)
         if self.slide and values.get(self.slide[0]):
             together += prod(values[name] for name in self.slide[1]) - 1
+        if self.around and values["mode"] in self.around[1]:
+            together += (cores - 1) * values[self.around[0]]
         return together + sum((values[count] - 1) * values[stride] for count, stride in self.loops)
 
 

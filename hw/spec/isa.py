@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from amaranth.lib import data, enum
 
-from .codes import REGION_WRITABLE, Condition, Fault, Format, Function, Half, Opcode, Region, Task
+from .codes import REGION_WRITABLE, Condition, Fault, Format, Function, Half, Opcode, Region, RingMode, Task
 from .instruction import INSTRUCTION_WIDTH, Field, Instruction, Span, Transfer, Unit
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Format",
     "Half",
     "Condition",
+    "RingMode",
     "Region",
     "REGION_WRITABLE",
     "TABLE_ENTRIES",
@@ -326,6 +327,43 @@ INSTRUCTIONS = {
             Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), step="buffer_step"),
             Span("buffer", "r", "operand", ("rows0",), (("rows1", "operand_stride"),)),
             Span("acc", "r", "acc", loops=(("rows0", "rows0_stride"), ("rows1", "rows1_stride"))),
+        ),
+    ),
+    Opcode.RING: Instruction(
+        unit=Unit.RING,
+        needs="ring",
+        effect="With P cores of the ring, of which this one is number i: segment s < P of round j < rounds are `segment` vectors "
+        "from buffer + s*stride + j*segment on. ALL_REDUCE: the sum over all cores of every segment s, as binary32 "
+        "((g_s + g_s+1) + ...) + g_s-1 with the cores' numbers mod P, -> result + s*stride + j*segment. REDUCE_SCATTER: that of "
+        "segment (i + 1) mod P -> result + j*segment. ALL_GATHER: the vectors of core i from buffer + j*segment on, as they are "
+        "-> result + s*stride + j*segment with s = (i + 1) mod P, in every core. With P = 1 all of them copy. All cores "
+        "execute their RINGs in the same order. A result may lie where its operand lies, row by row; what is read where they "
+        "overlap otherwise is not defined.",
+        fields=(
+            Field("mode", 8, 2, "What is done with the segments (RingMode)", codes=tuple(RingMode)),
+            Field("buffer", 16, 16, "First row of the unified buffer that is read"),
+            Field("result", 32, 16, "First row of the unified buffer that is written"),
+            Field("segment", 48, 16, "Vectors of a segment in a round", count=True, most="ring_depth"),
+            Field("stride", 64, 16, "Rows of the unified buffer from one segment to the next one"),
+            Field("rounds", 80, 16, "Rounds", count=True),
+        ),
+        spans=(
+            Span(
+                "buffer",
+                "r",
+                "buffer",
+                ("segment",),
+                (("rounds", "segment"),),
+                around=("stride", (RingMode.ALL_REDUCE, RingMode.REDUCE_SCATTER)),
+            ),
+            Span(
+                "buffer",
+                "w",
+                "result",
+                ("segment",),
+                (("rounds", "segment"),),
+                around=("stride", (RingMode.ALL_REDUCE, RingMode.ALL_GATHER)),
+            ),
         ),
     ),
 }

@@ -4,9 +4,17 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from .instruction import INSTRUCTION_WIDTH
-from .isa import TABLE_WORDS, Format, Function, Half, Task
+from .isa import TABLE_WORDS, Format, Function, Half, RingMode, Task
 
-__all__ = ["transfer_layout", "matmul_layout", "pass_layout", "activate_layout", "tag_layout", "instruction_layout"]
+__all__ = [
+    "transfer_layout",
+    "matmul_layout",
+    "pass_layout",
+    "activate_layout",
+    "ring_layout",
+    "tag_layout",
+    "instruction_layout",
+]
 
 
 def tag_layout(config):
@@ -124,5 +132,21 @@ def activate_layout(config):
             **(pool if config.pooling else {}),
             **(table if config.table_lanes else {}),
             **(select if config.training else {}),
+        }
+    )
+
+
+def ring_layout(config):
+    """RING."""
+    row = bits_for(config.unified_buffer_depth - 1)
+    return data.StructLayout(
+        {
+            "tag": tag_layout(config),
+            "mode": RingMode,
+            "buffer": row,
+            "result": row,
+            "segment": bits_for(config.ring_depth),
+            "stride": row,
+            "rounds": 16,
         }
     )

@@ -6,7 +6,18 @@ from operator import or_
 
 from .isa import Fault, Region
 
-__all__ = ["Register", "REGISTERS", "REGISTER", "STALLS", "IDENTIFIER", "VERSION", "ADDRESS_WIDTH"]
+__all__ = [
+    "Register",
+    "REGISTERS",
+    "REGISTER",
+    "STALLS",
+    "IDENTIFIER",
+    "VERSION",
+    "ADDRESS_WIDTH",
+    "MOST_CORES",
+    "registers_of",
+    "stalls_of",
+]
 
 #: Bits of an AXI4-Lite address.
 ADDRESS_WIDTH = 9
@@ -14,6 +25,8 @@ ADDRESS_WIDTH = 9
 IDENTIFIER = 0x41545055
 #: Major and minor version of what hosts and programs see, 16 bits each: what it promises is in the datasheet.
 VERSION = 0x00010000
+#: Cores of a ring.
+MOST_CORES = 8
 
 #: Why the array did not take a row in a cycle of the run, in the order of the counters. With `busy` they add up to `cycles`.
 STALLS = {
@@ -25,7 +38,10 @@ STALLS = {
     "shift": "the next pass waits for its tile to shift into the array",
     "accumulate": "the next pass waits for sums that are still in the array, or for its turn",
     "drain": "no matmul is left before SYNC or HALT: the last sums, activations and stores",
+    "ring": "the next matmul waits for the ring",
 }
+#: Those of cores that have this field of :class:`hw.config.Config`.
+_STALLS_OF = {"ring": "ring"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +50,8 @@ class Register:
 
     `access` is `ro`, `rw` or `w1` (reads as 0 or as stated, acts where a 1 is written). `fields` maps a name to
     `(first bit, width, text)`; those in `clears` are cleared where a 1 is written. `group` tells registers of one kind apart: the
-    name of the kind, an index, and, where each of the kind has several registers, the part.
+    name of the kind, an index, and, where each of the kind has several registers, the part. `needs` is the field of
+    :class:`hw.config.Config` without which the register reads as 0.
     """
 
     name: str
@@ -45,6 +62,7 @@ class Register:
     reset: int = 0
     group: tuple = ()
     clears: tuple = ()
+    needs: str | None = None
 
     def pack(self, **values):
         """The register's value from one for each of its fields, ints or Amaranth values.
@@ -75,6 +93,7 @@ def _registers():
     yield Register("features", 0x01C, "ro", "What the core can do beyond the rest.", {
         "pooling": (0, 1, "POOL"), "softmax": (1, 1, "SOFTMAX"),
         "training": (2, 1, "SELECT, and the fields, formats and codes that need `training`"),
+        "ring": (3, 1, "RING, and the registers that need `ring`"),
         "table_lanes": (8, 8, "lanes of a vector that the function table serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY")})
     yield Register("control", 0x020, "w1", "Commands.", {
         "start": (0, 1, "starts a run; ignored while one runs, and after a fault until a reset"),
@@ -102,12 +121,31 @@ def _registers():
     yield Register("cycles", 0x080, "ro", "Cycles from start to the end of the last run.")
     yield Register("busy", 0x084, "ro", "Cycles in which the array took a row.")
     for index, (name, text) in enumerate(STALLS.items()):
-        yield Register(f"stall_{name}", 0x088 + 4 * index, "ro", f"Cycles in which {text}.", group=("stalls", index))
+        yield Register(f"stall_{name}", 0x088 + 4 * index, "ro", f"Cycles in which {text}.", group=("stalls", index),
+                       needs=_STALLS_OF.get(name))
     yield Register("read_beats", 0x0C0, "ro", "Beats read from the bus.")
     yield Register("write_beats", 0x0C4, "ro", "Beats written to the bus.")
+    yield Register("ring", 0x0C8, "rw", "The core's place in a ring. It may change while no run goes on.", {
+        "rank": (0, 3, "number of this core, below `size`; its `m_axis_ring` leads to the next number, the last one's to 0"),
+        "size": (8, 4, f"cores of the ring, 1 to {MOST_CORES}"),
+        "flush": (16, 1, "what comes from the link, and what has come, is dropped; RING is then refused")},
+        reset=1 << 8, needs="ring")
+    yield Register("ring_depth", 0x0CC, "ro", "Vectors that the ring unit takes in, and of the longest segment.", needs="ring")
+    yield Register("ring_sent", 0x0D0, "ro", "Words of 32 bits that the last run sent into the ring.", needs="ring")
+    yield Register("ring_received", 0x0D4, "ro", "Words of 32 bits that the last run took from the ring.", needs="ring")
 # fmt: on
 
 
 REGISTERS = tuple(_registers())
 #: The same, by name.
 REGISTER = {register.name: register for register in REGISTERS}
+
+
+def registers_of(config):
+    """The registers that a core has."""
+    return tuple(register for register in REGISTERS if register.needs is None or getattr(config, register.needs))
+
+
+def stalls_of(config):
+    """The names of the reasons that a core counts."""
+    return tuple(name for name in STALLS if name not in _STALLS_OF or getattr(config, _STALLS_OF[name]))

@@ -1,6 +1,7 @@
 """Instruction-level model of the core: executes the same programs, bit for bit, and refuses the same bad ones."""
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,17 +17,20 @@ from amaranth_tpu.hw.spec.isa import (
     Half,
     Opcode,
     Region,
+    RingMode,
     decode,
     exists,
     space_depth,
 )
+from amaranth_tpu.hw.spec.registers import MOST_CORES
 
 from .arithmetic import activate, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
 from .progress import Progress, touched
+from .ring import exchange
 from .softmax import softmax
 from .table_lookup import Table, lookup
 
-__all__ = ["Machine", "MachineFault"]
+__all__ = ["Exchange", "Machine", "MachineFault"]
 
 _ACTIVATION = {Function.NONE: "none", Function.RELU: "relu"}
 #: What INDEX says of a window of which RELU leaves nothing.
@@ -51,6 +55,24 @@ class MachineFault(Exception):
         self.cause, self.pc = cause, pc
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """A RING that waits for the other cores.
+
+    Attributes
+    ----------
+    mode : RingMode
+    vectors : uint16 arrays
+        What it has read, as :func:`sim.golden.ring.exchange` takes it.
+    shape : (int, int)
+        Segment and rounds, which have to be those of all cores.
+    """
+
+    mode: RingMode
+    vectors: np.ndarray
+    shape: tuple
+
+
 class Machine:
     """One core without its timing: every instruction has its effect at once, if it can ever end in the core.
 
@@ -58,6 +80,14 @@ class Machine:
     what went before it has happened, unless it waits for what would have come behind. A program that the core cannot end
     gives TIMEOUT (:mod:`sim.golden.progress`); then what could end has happened. Unlike the core it fetches nothing ahead, and
     every bus answers.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+    regions : dict
+        As the attribute.
+    rank, size : int
+        Of the ring: :class:`sim.golden.isa_ring.MachineRing` runs machines of more than one core.
 
     Attributes
     ----------
@@ -71,8 +101,8 @@ class Machine:
         Instructions of the last run, HALT included.
     """
 
-    def __init__(self, config, regions=None):
-        self.config = config
+    def __init__(self, config, regions=None, *, rank=0, size=1):
+        self.config, self.rank, self.size = config, rank, size
         self.regions = regions if regions is not None else {}
         self.buffer = np.zeros((config.unified_buffer_depth, config.n), np.uint16)
         self.sums = np.zeros((config.accumulator_depth, config.n), np.uint32)
@@ -83,8 +113,14 @@ class Machine:
         self._tile = np.zeros((config.n, config.n), np.uint16)  # what the array holds, [row, column]
 
     def run(self, pc=0):
-        """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault."""
-        self._tiles, self.executed = [], 0
+        """Executes from offset `pc` of region MODEL to HALT. Raises MachineFault: TIMEOUT where it waits for another core."""
+        for _ in self.exchanges(pc):
+            pass
+
+    def exchanges(self, pc=0):
+        """As :meth:`run`, a generator of each :class:`Exchange`, which takes what this core gets for it: vectors as of
+        :func:`sim.golden.ring.exchange`, or None if no other core comes."""
+        self._tiles, self.executed, self._waits = [], 0, None
         model, step = self.regions.get(Region.MODEL, b""), self.config.instruction_bytes
         progress = Progress(self.config)
         while True:
@@ -96,7 +132,15 @@ class Machine:
                 passes = progress.at_rest
             else:
                 act = functools.partial(_EFFECTS[opcode], self, **fields)
-                passes = progress.dispatch(opcode, fields, touched(opcode, fields, self._host_bytes(opcode, fields)), act)
+                spans = touched(opcode, fields, self._host_bytes(opcode, fields), self.size)
+                passes = progress.dispatch(opcode, fields, spans, act)
+                while self._waits is not None:
+                    wait, places = self._waits
+                    self._waits = None
+                    vectors = yield wait
+                    if vectors is not None:
+                        self.buffer[places] = vectors
+                        progress.end_foreign()
             if not passes:  # the next one is decoded, while this one stands in front of the dispatcher
                 raise MachineFault(Fault.TIMEOUT, pc if opcode is Opcode.HALT else pc + step)
             if opcode is Opcode.HALT:
@@ -122,6 +166,10 @@ class Machine:
             raise MachineFault(Fault.ILLEGAL, pc)
         if not all(fields[name] for name in record.counts):
             raise MachineFault(Fault.LENGTH, pc)
+        if any(field.most and fields[field.name] > getattr(self.config, field.most) for field in record.fields):
+            raise MachineFault(Fault.LENGTH, pc)
+        if opcode is Opcode.RING and not self.rank < self.size <= MOST_CORES:
+            raise MachineFault(Fault.RING, pc)
         if not (self._host_is_inside(opcode, fields) and self._spans_are_inside(opcode, fields)):
             raise MachineFault(Fault.ADDRESS, pc)
         return opcode, fields
@@ -143,7 +191,7 @@ class Machine:
     def _spans_are_inside(self, opcode, fields):
         for span in INSTRUCTIONS[opcode].spans:
             row, word = divmod(fields[span.base], self.config.n if span.space == "table" else 1)
-            if span.is_touched(fields) and (word or row + span.length(fields) > space_depth(self.config, span.space)):
+            if span.is_touched(fields) and (word or row + span.length(fields, self.size) > space_depth(self.config, span.space)):
                 return False
         return True
 
@@ -368,6 +416,19 @@ class Machine:
         else:
             for row in order:
                 select([row])
+
+    @_effect(Opcode.RING)
+    def _ring(self, mode, buffer, result, segment, stride, rounds):
+        """Reads; what it has read waits for the others, unless it is alone."""
+        rows = np.arange(rounds * segment)
+        each = np.arange(self.size)[:, None] * stride + rows
+        vectors = self.buffer[buffer + (rows if mode is RingMode.ALL_GATHER else each)]
+        places = result + (rows if mode is RingMode.REDUCE_SCATTER else each)
+        if self.size == 1:
+            self.buffer[places] = exchange(mode, [vectors])[0]
+        else:
+            self._waits = Exchange(mode, vectors, (segment, rounds)), places
+        return self._waits is not None
 
     @_effect(Opcode.LOAD_TABLE)
     def _load_table(self, linear_low, linear_high, rows, first, buffer, word):

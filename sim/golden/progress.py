@@ -12,15 +12,16 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 __all__ = ["Progress", "touched"]
 
 
-def touched(opcode, fields, host_bytes):
+def touched(opcode, fields, host_bytes, cores=1):
     """The places that an instruction touches: {a region, `buffer`, `acc` or `bias`: (first, last, uses)}.
 
-    `host_bytes` is what the instruction moves from or to host memory. Only the activation unit touches the function table.
+    `host_bytes` is what the instruction moves from or to host memory, `cores` those of the ring. Only the activation unit touches
+    the function table.
     """
     record, spans = INSTRUCTIONS[opcode], {}
     for span in record.spans:
         if span.is_touched(fields) and span.space != "table":
-            first, last = fields[span.base], fields[span.base] + span.length(fields) - 1
+            first, last = fields[span.base], fields[span.base] + span.length(fields, cores) - 1
             # One span has to do for what is read and what is written.
             others = spans.get(span.space, (first, last, ""))
             spans[span.space] = min(first, others[0]), max(last, others[1]), others[2] + span.use
@@ -37,11 +38,12 @@ def _conflict(one, other):
 
 
 class _Operation:
-    """An instruction in flight. `waits_for` : those that must have ended before it begins. `passes` : that it has not begun."""
+    """An instruction in flight. `waits_for` : those that must have ended before it begins. `passes` : that it has not begun.
+    `foreign` : it has begun, and ends by what comes from elsewhere."""
 
     def __init__(self, unit, spans, passes, tiles, act):
         self.unit, self.spans, self.passes, self.tiles, self.act = unit, spans, passes, tiles, act
-        self.waits_for, self.begun = set(), False
+        self.waits_for, self.begun, self.foreign = set(), False, False
 
 
 class Progress:
@@ -57,6 +59,11 @@ class Progress:
         self._queues = {unit: [] for unit in Unit if unit is not Unit.CONTROL}
         self._asked = self._coming = self._taken = 0  # tiles: of LOAD_WEIGHTS that are dispatched; that have begun; in use
 
+    def end_foreign(self):
+        """What the instruction waited for that :meth:`dispatch` began last came from elsewhere."""
+        self._queues[Unit.RING][0].foreign = False
+        self._advance()
+
     @property
     def at_rest(self):
         """Nothing is in flight."""
@@ -65,7 +72,8 @@ class Progress:
     def dispatch(self, opcode, fields, spans, act):
         """Hands an instruction to its unit; whether there is, or will be, a slot and room in the unit's queue.
 
-        `act` is called when its effect is due, before this returns or in a later call; never, if it cannot end.
+        `act` is called when its effect is due, before this returns or in a later call; never, if it cannot end. That of a RING
+        is called when it begins, and returns whether it has to wait for :meth:`end_foreign`.
         """
         unit = INSTRUCTIONS[opcode].unit
         flying = [operation for queue in self._queues.values() for operation in queue]
@@ -115,6 +123,10 @@ class Progress:
                 operation.act()
             # One tile has left the FIFO for the array, where it stands behind the one in use.
             return operation.tiles <= self._taken + 1 + self._depth
+        if operation.unit is Unit.RING:
+            if not operation.begun:
+                operation.begun, operation.foreign = True, operation.act()
+            return not operation.foreign
         if operation.tiles:
             count = min(operation.tiles, self._coming - self._taken)
             self._taken += count

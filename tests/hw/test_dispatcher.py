@@ -5,12 +5,13 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.control.description import decoded_layout
-from amaranth_tpu.hw.control.dispatcher import UNITS, Dispatcher
+from amaranth_tpu.hw.control.dispatcher import Dispatcher, units_of
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
 
 SPACES = ("host", "buffer", "acc", "bias")
+NAMES = {unit.value: unit.name.lower() for unit in Unit}
 
 
 def conflict(a, b):
@@ -33,7 +34,7 @@ def random_footprint(rng, space, density):
 
 
 def random_instruction(rng, number, config, *, space, density, control):
-    unit = Unit.CONTROL if rng.random() < control else Unit(rng.randrange(5))
+    unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units_of(config)]).upper()]
     footprint = {
         "unit": unit.value,
         "region": rng.randrange(2),
@@ -50,14 +51,14 @@ def random_instruction(rng, number, config, *, space, density, control):
 async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
     """Random instructions. Nothing ends, unless nothing moves, before operations of `least` units have run at the same time."""
     todo = [random_instruction(rng, number, config, space=space, density=density, control=control) for number in range(count)]
-    layouts = Dispatcher(config=config).layouts
+    layouts, units = Dispatcher(config=config).layouts, units_of(config)
     todo.append({**random_instruction(rng, count, config, space=space, density=0, control=1), "halt": 1})
     footprints = [word["footprint"] for word in todo]
     given, running, ended = 0, {}, set()  # instructions handed in; slot -> (number, unit) in the units; numbers ended
-    expected, together = {unit: [] for unit in UNITS}, 0
+    expected, together = {unit: [] for unit in units}, 0
     for number, footprint in enumerate(footprints):
         if footprint["unit"] != Unit.CONTROL.value:
-            expected[list(UNITS)[footprint["unit"]]].append(number)
+            expected[NAMES[footprint["unit"]]].append(number)
     handed = {}  # slot -> number of MATMULs that their unit has, and that may be blocked
 
     waits_for = [
@@ -68,11 +69,11 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         }
         for number, footprint in enumerate(footprints)
     ]
-    queued = {unit: [] for unit in UNITS}  # accepted, and not handed over
+    queued = {unit: [] for unit in units}  # accepted, and not handed over
     # Cycles since the next instruction came, less one for each that it is compared with; and since there is room for it.
     compared = room = 0
     # The first in each queue, and of the MATMULs that are handed over, and the cycles since what it waits for has ended.
-    free = dict.fromkeys([*UNITS, "handed"], ([], 0))
+    free = dict.fromkeys([*units, "handed"], ([], 0))
     accepted_at = {}
     known, on_bus = set(), set()  # numbers ended, those of what ends on the bus a cycle later
 
@@ -87,7 +88,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         offered = pack(decoded_layout(config), **todo[given]) if given < len(todo) else 0
         ports.set(i__valid=given < len(todo), i__payload=offered)
         done = {}
-        for unit in UNITS:
+        for unit in units:
             # A unit ends its operations in order.
             mine = [slot for slot, (number, owner) in sorted(running.items(), key=lambda entry: entry[1][0]) if owner == unit]
             if mine and (together >= least or idle > 50) and rng.random() < ends:
@@ -109,7 +110,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             slot = next(iter(handed))
             begins(slot, handed.pop(slot), "matmul")
             moved = True
-        for unit, kind in UNITS.items():
+        for unit, kind in units.items():
             if ports.get(f"{unit}__op__valid") and ports.get(f"{unit}__op__ready"):
                 entry = unpack(layouts[kind], ports.get(f"{unit}__op__payload"))
                 tag = unpack(layouts[kind]["tag"].shape, entry["tag"])
@@ -136,7 +137,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         together = max(together, len({unit for _, unit in running.values()}))
         unit = footprints[given]["unit"] if given < len(todo) else Unit.CONTROL.value
         if unit != Unit.CONTROL.value:
-            name = list(UNITS)[unit]
+            name = NAMES[unit]
             if in_flight < config.in_flight and len(queued[name]) < Dispatcher.queue_depth:
                 room += 1
             compared += 1
@@ -168,7 +169,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         await ports.tick()
 
 
-@pytest.mark.parametrize("in_flight", [4, pytest.param(16, marks=pytest.mark.slow), 32])
+@pytest.mark.parametrize("in_flight, ring", [(4, 1), pytest.param(16, 0, marks=pytest.mark.slow), (32, 0)])
 @pytest.mark.parametrize(
     "case",
     [
@@ -178,8 +179,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     ],
     ids=lambda case: f"space{case['space']}",
 )
-def test_random(in_flight, case):
-    config = Config(n=4, in_flight=in_flight, **PLAIN)
+def test_random(in_flight, ring, case):
+    config = Config(n=4, in_flight=in_flight, ring=ring, **PLAIN)
     least = 4 if case["space"] == 200 and in_flight > 4 else 0
     together = simulate(Dispatcher(config=config), traffic, seed=seed(), config=config, count=120, least=least, **case)
     assert together >= least, "units do not work side by side"

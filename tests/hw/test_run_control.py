@@ -3,6 +3,7 @@
 
 import pytest
 
+from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.run_control import RunControl
 from amaranth_tpu.hw.spec.isa import Fault
 from amaranth_tpu.hw.spec.registers import STALLS
@@ -15,7 +16,7 @@ async def life(ports, rng, *, cycles, timeout, least):
     cycle, and whether the time is up."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = 0
-    due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
+    due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
     seen = set()
     calm = False
     counted = False, {"progress": False}
@@ -38,6 +39,8 @@ async def life(ports, rng, *, cycles, timeout, least):
             "stall": rng.getrandbits(len(STALLS)) or 1,
             "read_beat": rng.getrandbits(1),
             "write_beat": rng.getrandbits(1),
+            "ring_sends": rng.getrandbits(1),
+            "ring_takes": rng.getrandbits(1),
             "fault__cause": rng.randrange(1, 6),
             "fault__pc": rng.getrandbits(32),
             "present_pc": rng.getrandbits(32),
@@ -51,7 +54,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         assert said == (quiet, enabled, pending and enabled), f"cycle {cycle}"
         assert (ports.get("fault_cause"), ports.get("fault_pc")) == fault
         assert {name: ports.get(name) for name in counts} == counts and ports.get("stall_cycles") == stalls
-        assert [ports.get("read_beats"), ports.get("write_beats")] == beats
+        assert [ports.get(name) for name in ("read_beats", "write_beats", "ring_sent", "ring_received")] == beats
         assert counts["busy_cycles"] + sum(stalls) == counts["cycles"]
 
         # What the rules say of the next cycle. What is counted, and progress, is a cycle old.
@@ -59,7 +62,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         (counting, past), counted = counted, (active, e)
         if counting:
             counts["cycles"] += 1
-            beats = [beats[0] + past["read_beat"], beats[1] + past["write_beat"]]
+            beats = [count + past[name] for count, name in zip(beats, ("read_beat", "write_beat", "ring_sends", "ring_takes"))]
             if past["busy"]:
                 counts["busy_cycles"] += 1
             else:
@@ -68,7 +71,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
             state, done = "RUN" if quiet else "QUIET", 0
-            counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0, 0]
+            counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
         elif state == "RUN" and e["fault__valid"]:
             state, faulted, pending, fault = "IDLE", 1, 1, (e["fault__cause"], e["fault__pc"])
         elif active and expired:
@@ -88,7 +91,7 @@ async def life(ports, rng, *, cycles, timeout, least):
 @pytest.mark.parametrize("timeout", [1, 7, 25])
 def test_random(timeout):
     simulate(
-        RunControl(),
+        RunControl(config=Config(ring=True)),
         life,
         seed=seed(),
         cycles=3000,
@@ -113,4 +116,4 @@ async def silence(ports, rng, *, timeout, quiet):
 @pytest.mark.parametrize("quiet", [0, 1])
 @pytest.mark.parametrize("timeout", [1, 2, 100])
 def test_timeout_is_to_the_cycle(timeout, quiet):
-    assert abs(simulate(RunControl(), silence, seed=seed(), timeout=timeout, quiet=quiet) - timeout) <= 1
+    assert abs(simulate(RunControl(config=Config(ring=True)), silence, seed=seed(), timeout=timeout, quiet=quiet) - timeout) <= 1

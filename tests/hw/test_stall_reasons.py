@@ -3,9 +3,12 @@
 
 from itertools import product
 
-from amaranth_tpu.hw.control.dispatcher import UNITS
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.control.dispatcher import units_of
 from amaranth_tpu.hw.control.stall_reasons import StallReasons
-from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.hw.spec.registers import STALLS, stalls_of
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 
@@ -21,22 +24,28 @@ def reason(waits, flags):
     for unit in ("load", "activate", "store"):
         if unit in waits:
             return unit
-    return "drain" if flags["idle"] and flags["at_end"] and not flags["matmul_queued"] else "fetch"
+    if flags["idle"] and flags["at_end"] and not flags["matmul_queued"]:
+        return "drain"
+    return "ring" if "ring" in waits else "fetch"
 
 
-async def combinations(ports, rng):
-    counts = dict.fromkeys(STALLS, 0)
-    for bits in product((0, 1), repeat=len(FLAGS) + len(UNITS)):
+async def combinations(ports, rng, config):
+    reasons, units = stalls_of(config), units_of(config)
+    counts = dict.fromkeys(reasons, 0)
+    for bits in product((0, 1), repeat=len(FLAGS) + len(units)):
         flags, waits = dict(zip(FLAGS, bits)), bits[len(FLAGS) :]
         ports.set(**flags, waits=sum(bit << index for index, bit in enumerate(waits)))
         await ports.settle()
         stall = ports.get("stall")
-        found = list(STALLS)[(stall & -stall).bit_length() - 1] if stall else None
-        right = reason({unit for unit, bit in zip(UNITS, waits) if bit}, flags)
+        found = reasons[(stall & -stall).bit_length() - 1] if stall else None
+        right = reason({unit for unit, bit in zip(units, waits) if bit}, flags)
         assert found == right, f"{flags}, {waits}: {found}, not {right}"
         counts[right] += 1
     assert all(counts.values())
 
 
-def test_all():
-    simulate(StallReasons(), combinations, seed=seed())
+@pytest.mark.parametrize("ring", [False, True])
+def test_all(ring):
+    config = Config(ring=ring)
+    assert ("ring" in stalls_of(config)) == ring and [*STALLS][: len(stalls_of(config))] == [*stalls_of(config)]
+    simulate(StallReasons(config=config), combinations, seed=seed(), config=config)
