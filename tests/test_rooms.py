@@ -29,7 +29,7 @@ ORDER = """
     hw/boards
     hw/verilog
     hw/tpu hw/cycles
-    hw/activation hw/matmul hw/control
+    hw/activation hw/matmul hw/ring hw/control
     hw/bus hw/array
     hw/arithmetic
     hw/config

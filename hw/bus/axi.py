@@ -2,7 +2,15 @@
 
 from amaranth.lib.wiring import In, Out, Signature
 
-__all__ = ["axi4_read_signature", "axi4_write_signature", "axi4_lite_signature", "OKAY", "INCR", "BUFFERABLE"]
+__all__ = [
+    "axi4_read_signature",
+    "axi4_write_signature",
+    "axi4_lite_signature",
+    "axi4_stream_signature",
+    "OKAY",
+    "INCR",
+    "BUFFERABLE",
+]
 
 #: A response without an error.
 OKAY = 0b00
@@ -84,3 +92,8 @@ def axi4_lite_signature(*, address_width):
             "rready": Out(1),
         }
     )
+
+
+def axi4_stream_signature(*, data_width):
+    """A stream in packets, seen from the transmitter (Arm IHI 0051)."""
+    return Signature({"tdata": Out(data_width), "tlast": Out(1), "tvalid": Out(1), "tready": In(1)})

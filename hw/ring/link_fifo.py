@@ -1,0 +1,74 @@
+"""What comes from the link, until the ring unit works on it."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..lib.memories import NO_COLLISIONS
+
+__all__ = ["LinkFifo"]
+
+
+class LinkFifo(wiring.Component):
+    """A FIFO in block RAM that holds `depth` elements, and takes one only when it has a place for it.
+
+    One element a cycle; through an empty FIFO in one cycle. `i.ready` is a register.
+
+    Parameters
+    ----------
+    width : int
+        Bits.
+    depth : int
+        Elements: a power of two.
+
+    Members
+    -------
+    i, o : stream of width, in and out
+    flush : 1, in
+        Everything is taken and dropped, and what is there too.
+    """
+
+    def __init__(self, *, width, depth):
+        self.width = width
+        self.depth = depth
+        super().__init__({"i": In(stream.Signature(width)), "o": Out(stream.Signature(width)), "flush": In(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[], attrs=NO_COLLISIONS)
+        write, read = memory.write_port(), memory.read_port()
+
+        # The element at `o` has a register of its own, and the memory's output is the place behind it.
+        arrives, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        held, level = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # in the memory; in all places
+        level_next = Signal.like(level)
+        second, free = Signal(), Signal()  # the memory's output holds an element; the first place is, or becomes, free
+        past, moves, fetches = Signal(), Signal(), Signal()
+        m.d.comb += [
+            free.eq(~self.o.valid | leaves),
+            past.eq(arrives & free & ~second & (held == 0)),
+            moves.eq(second & free),
+            fetches.eq((held != 0) & (~second | moves)),
+            level_next.eq(level + arrives - leaves),
+            write.en.eq(arrives & ~past),
+            write.data.eq(self.i.payload),
+            read.en.eq(fetches),
+        ]
+        with m.If(free):
+            m.d.sync += self.o.payload.eq(Mux(second, read.data, self.i.payload))
+        m.d.sync += [
+            write.addr.eq(write.addr + write.en),
+            read.addr.eq(read.addr + fetches),
+            held.eq(held + write.en - fetches),
+            second.eq(fetches | (second & ~moves)),
+            self.o.valid.eq(past | moves | (self.o.valid & ~leaves)),
+            level.eq(level_next),
+            self.i.ready.eq(level_next != self.depth),
+        ]
+        with m.If(self.flush):
+            m.d.sync += [
+                *(position.eq(0) for position in (write.addr, read.addr, held, second, self.o.valid, level)),
+                self.i.ready.eq(1),
+            ]
+        return m

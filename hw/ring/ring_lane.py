@@ -1,0 +1,48 @@
+"""One binary32 of the vectors that go through the ring unit."""
+
+from amaranth import EnableInserter, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arithmetic.adder import Adder
+
+__all__ = ["RingLane"]
+
+
+class RingLane(wiring.Component):
+    """The sum of what is received and what is the core's own, or one of them with its bits unchanged, `latency` cycles later.
+
+    Parameters
+    ----------
+    latency : int
+        Cycles, those in which it does not advance not counted.
+
+    Members
+    -------
+    own, received : 32, in
+    take_own : 1, in
+        What is not added is the core's own.
+    advance : 1, in
+        The work goes on.
+    added : 1, in
+        What comes out is a sum.
+    o : 32, out
+    """
+
+    def __init__(self, *, latency):
+        self.latency = latency
+        super().__init__({"own": In(32), "received": In(32), "take_own": In(1), "advance": In(1), "added": In(1), "o": Out(32)})
+
+    def elaborate(self, platform):
+        m = Module()
+        adder = Adder(latency=self.latency)
+        m.submodules.adder = EnableInserter(self.advance)(adder)
+        m.d.comb += [adder.a.as_value().eq(self.received), adder.b.as_value().eq(self.own)]
+        unchanged = Mux(self.take_own, self.own, self.received)
+        for stage in range(self.latency):
+            following = Signal(32, name=f"unchanged_{stage}", reset_less=True)
+            with m.If(self.advance):
+                m.d.sync += following.eq(unchanged)
+            unchanged = following
+        m.d.comb += self.o.eq(Mux(self.added, adder.o.as_value(), unchanged))
+        return m

@@ -1,0 +1,150 @@
+"""The order in which a core of a ring works through its segments."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..spec.isa import RingMode
+from ..spec.operations import ring_layout
+from ..spec.registers import MOST_CORES
+
+__all__ = ["RingSequencer", "ring_task"]
+
+
+def ring_task(config):
+    """What is done with one vector: `own` is read from row `source` of the unified buffer, `receive` takes one from the link; if
+    both, they are added. The result is sent, or written to row `target`, or both. `last` is the end of a segment, `end` that of
+    the operation."""
+    row = ring_layout(config)["buffer"].shape
+    return data.StructLayout(
+        {**dict.fromkeys(("own", "receive", "send", "write", "last", "end"), 1), "source": row, "target": row}
+    )
+
+
+class RingSequencer(wiring.Component):
+    """Turns an operation into tasks, one for each vector; the first comes five cycles after the operation was taken.
+
+    In step t of a round, the core works on segment rank - t mod size. In step 0 it sends its own. In the steps up to size - 1 it
+    adds its own to what comes, and sends the sum on; the last of these is complete, and written too. In the steps after that it
+    writes what comes and sends it on, but for step 2 size - 2, the last one. REDUCE_SCATTER ends in step size - 1, where it
+    does not send; ALL_GATHER begins there, with a segment of its own.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+
+    Members
+    -------
+    i : stream of operations, in
+        :func:`hw.spec.operations.ring_layout`.
+    rank : In(range(8)), size : In(range(9))
+        Of the ring.
+    o : stream of tasks, out
+        :func:`ring_task`.
+    """
+
+    def __init__(self, *, config):
+        self.config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(ring_layout(config))),
+                "rank": In(range(MOST_CORES)),
+                "size": In(range(MOST_CORES + 1)),
+                "o": Out(stream.Signature(ring_task(config))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        layout, task = ring_layout(self.config), self.o.p
+        op = Signal(layout)
+        row = layout["buffer"].shape
+        scatters, gathers = op.mode == RingMode.REDUCE_SCATTER, op.mode == RingMode.ALL_GATHER
+        top = Signal(range(MOST_CORES))  # number of the last segment
+
+        # What follows of the operation, before its first task: stride times a number of at most three bits, twice.
+        factor, product = Signal(range(MOST_CORES)), Signal(row)
+        m.d.sync += product.eq(sum(Mux(factor[bit], op.stride << bit, 0) for bit in range(len(factor))))
+        first_step, last_step, first_segment = Signal(4), Signal(4), Signal(range(MOST_CORES))
+        up, down, apart = Signal(row), Signal(row), Signal(row)  # rows to the segment before, past the first and else; see below
+
+        # Where the work is.
+        step, segment, index, rounds = Signal(4), Signal(range(MOST_CORES)), Signal(layout["segment"].shape), Signal(16)
+        place, local, round_start = Signal(row), Signal(row), Signal(row)
+        last, ends_round, moves = Signal(), Signal(), Signal()
+        working = Signal()
+        own, writes = step < self.size, step + 1 >= self.size
+        m.d.comb += [
+            last.eq(index == op.segment - 1),
+            ends_round.eq(last & (step == last_step)),
+            moves.eq(working & (~self.o.valid | self.o.ready)),
+        ]
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(moves):
+            m.d.sync += [
+                self.o.valid.eq(1),
+                task.own.eq(own),
+                task.receive.eq(step != first_step),
+                task.send.eq(step != last_step),
+                task.write.eq(writes),
+                task.last.eq(last),
+                task.end.eq(ends_round & (rounds == 1)),
+                task.source.eq(Mux(gathers, local, place)),
+                task.target.eq(Mux(scatters, local, Mux(gathers, place, place + apart))),
+                index.eq(Mux(last, 0, index + 1)),
+                place.eq(Mux(ends_round, round_start + op.segment, place + Mux(last, Mux(segment == 0, up, down), 1))),
+            ]
+            # Of ALL_GATHER what is read, of REDUCE_SCATTER what is written, lies together.
+            with m.If(Mux(gathers, own, writes)):
+                m.d.sync += local.eq(local + 1)
+            with m.If(last):
+                m.d.sync += [step.eq(step + 1), segment.eq(Mux(segment == 0, top, segment - 1))]
+            with m.If(ends_round):
+                m.d.sync += [
+                    step.eq(first_step),
+                    segment.eq(first_segment),
+                    round_start.eq(round_start + op.segment),
+                    rounds.eq(rounds - 1),
+                ]
+
+        with m.FSM(name="operation"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [op.eq(self.i.payload), top.eq(self.size - 1), factor.eq(self.size - 1)]
+                with m.If(self.i.valid):
+                    m.next = "WRAP"
+
+            with m.State("WRAP"):
+                held = Mux(self.rank == top, 0, self.rank + 1)
+                m.d.sync += [
+                    first_segment.eq(Mux(gathers, held, self.rank)),
+                    factor.eq(Mux(gathers, held, self.rank)),
+                    first_step.eq(Mux(gathers, top, 0)),
+                    last_step.eq(Mux(scatters, top, top << 1)),
+                    down.eq(1 - op.stride - op.segment),
+                    apart.eq(op.result - op.buffer),
+                ]
+                m.next = "PLACE"
+
+            with m.State("PLACE"):
+                m.d.sync += [
+                    up.eq(product - op.segment + 1),
+                    local.eq(Mux(gathers, op.buffer, op.result)),
+                    place.eq(Mux(gathers, op.result, op.buffer)),
+                    step.eq(first_step),
+                    segment.eq(first_segment),
+                    index.eq(0),
+                    rounds.eq(op.rounds),
+                ]
+                m.next = "START"
+
+            with m.State("START"):
+                m.d.sync += [place.eq(place + product), round_start.eq(place + product), working.eq(1)]
+                m.next = "WORK"
+
+            with m.State("WORK"):
+                with m.If(moves & ends_round & (rounds == 1)):
+                    m.d.sync += working.eq(0)
+                    m.next = "IDLE"
+        return m

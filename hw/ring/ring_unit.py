@@ -1,0 +1,189 @@
+"""The unit behind RING: a core's place in a ring of cores."""
+
+from amaranth import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from ..bus.axi import axi4_stream_signature
+from ..lib.hierarchy import instantiate
+from ..spec.isa import Fault
+from ..spec.operations import ring_layout
+from ..spec.registers import MOST_CORES
+from ..spec.unit_ports import fault_port, unit_port
+from .link_fifo import LinkFifo
+from .ring_lane import RingLane
+from .ring_sequencer import RingSequencer, ring_task
+
+__all__ = ["RingUnit"]
+
+
+class RingUnit(wiring.Component):
+    """Executes RING operations, one after the other. One is `done` when its last vector is written and sent.
+
+    A vector goes through in `latency` + 1 cycles, from where it is taken at `received` to where it is offered at `sent`. Each own
+    vector is read once, and each result written once. What it works with follows `running`, but for the link: what has come
+    stays, since the next core may be ahead by a run, and what is offered stays offered.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+
+    Members
+    -------
+    running : 1, in
+        Outside a run there is no operation, and no port of the unified buffer is used.
+    rank, size, flush : in
+        Of the ring. With `flush`, everything that comes is taken and dropped.
+    port : unit port of :func:`hw.spec.operations.ring_layout`, in
+    write, read : 1, out
+        Asks to write `row` with `vector`, or to read it; never both.
+    row : 16, out
+    grant : 1, in
+        It may do so in this cycle.
+    vector : 16 n, out
+    operand : 16 n, in
+        What was read, one cycle after `grant`.
+    received, sent : AXI4-Stream of 16 n bits, in and out
+    fault : fault port, out
+        A segment of the link ends where none does here, or does not where one does: RING.
+    sends, takes, moves : 1, out
+        A vector went into the link; one was taken from what had come; anything moved.
+    """
+
+    #: Tasks whose own vector is read ahead.
+    prefetch = 4
+
+    def __init__(self, *, config):
+        self.config = config
+        self.layout = ring_layout(config)
+        self.latency = config.latency
+        width = config.vector_width
+        super().__init__(
+            {
+                "running": In(1),
+                "rank": In(range(MOST_CORES)),
+                "size": In(range(MOST_CORES + 1)),
+                "flush": In(1),
+                "port": In(unit_port(self.layout)),
+                "write": Out(1),
+                "read": Out(1),
+                "row": Out(16),
+                "grant": In(1),
+                "vector": Out(width),
+                "operand": In(width),
+                "received": In(axi4_stream_signature(data_width=width)),
+                "sent": Out(axi4_stream_signature(data_width=width)),
+                "fault": Out(fault_port()),
+                "sends": Out(1),
+                "takes": Out(1),
+                "moves": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        in_run = ResetInserter(~self.running)
+        width = self.config.vector_width
+
+        m.submodules.link = link = LinkFifo(width=width + 1, depth=self.config.ring_depth)
+        m.d.comb += [
+            link.i.valid.eq(self.received.tvalid),
+            link.i.payload.eq(Cat(self.received.tdata, self.received.tlast)),
+            self.received.tready.eq(link.i.ready),
+            link.flush.eq(self.flush),
+        ]
+
+        # One operation at a time, whose writes come before the next one's reads.
+        busy, tag = Signal(), Signal(self.layout["tag"].shape)
+        m.submodules.sequencer = in_run(sequencer := RingSequencer(config=self.config))
+        m.d.comb += [
+            sequencer.rank.eq(self.rank),
+            sequencer.size.eq(self.size),
+            sequencer.i.payload.eq(self.port.op.payload),
+            sequencer.i.valid.eq(self.port.op.valid & ~busy),
+            self.port.op.ready.eq(sequencer.i.ready & ~busy),
+        ]
+        with m.If(self.port.op.valid & self.port.op.ready):
+            m.d.sync += [busy.eq(1), tag.eq(self.port.op.p.tag)]
+
+        # Own vectors are read ahead; a task whose vector is on its way stands in line.
+        task = sequencer.o.p
+        flags = data.StructLayout({name: shape for name, shape in ring_task(self.config).members.items() if name != "source"})
+        m.submodules.tasks = in_run(tasks := SyncFIFO(width=flags.size, depth=self.prefetch))
+        m.submodules.vectors = in_run(vectors := SyncFIFO(width=width, depth=self.prefetch))
+        queued, coming = Signal(flags), Signal()
+        m.d.comb += [
+            *(queued[name].eq(task[name]) for name, _ in flags),
+            self.read.eq(sequencer.o.valid & task.own & tasks.w_rdy),
+            sequencer.o.ready.eq(tasks.w_rdy & (~task.own | (self.read & self.grant))),
+            tasks.w_en.eq(sequencer.o.valid & sequencer.o.ready),
+            tasks.w_data.eq(queued.as_value()),
+            vectors.w_en.eq(coming),
+            vectors.w_data.eq(self.operand),
+        ]
+        m.d.sync += coming.eq(self.read & self.grant)
+
+        # A task begins when all that it needs is there, and all of them go on together, as the last one's vector leaves.
+        head = data.View(flags, tasks.r_data)
+        stages = [Signal(flags, name=f"stage_{stage}") for stage in range(self.latency)]
+        valid = [Signal(name=f"valid_{stage}") for stage in range(self.latency)]
+        begins, advance, misplaced = Signal(), Signal(), Signal()
+        there = tasks.r_rdy & (~head.own | vectors.r_rdy) & (~head.receive | link.o.valid)
+        m.d.comb += [
+            misplaced.eq(there & head.receive & (link.o.payload[-1] != head.last)),
+            begins.eq(there & ~misplaced & advance & self.running),
+            tasks.r_en.eq(begins),
+            vectors.r_en.eq(begins & head.own),
+            link.o.ready.eq(begins & head.receive),
+        ]
+        out, offered = stages[-1], valid[-1]
+        with m.If(advance):
+            m.d.sync += [
+                *(following.eq(before) for before, following in zip((head, *stages), stages)),
+                *(following.eq(before) for before, following in zip((begins, *valid), valid)),
+            ]
+        with m.If(~self.running):
+            m.d.sync += [*(other.eq(0) for other in valid[:-1]), offered.eq(self.sent.tvalid & ~self.sent.tready), busy.eq(0)]
+            m.d.sync += [out.write.eq(0), out.end.eq(0)]
+
+        # What leaves is sent and written, in either order. Reads come first: they run ahead as far as there is room, so that the
+        # port is never idle between them and the writes.
+        sent, written = Signal(), Signal()
+        sends, writes = offered & out.send & ~sent, offered & out.write & ~written & self.running
+        m.d.comb += [
+            self.sent.tvalid.eq(sends),
+            self.sent.tdata.eq(self.vector),
+            self.sent.tlast.eq(out.last),
+            self.write.eq(writes & ~self.read),
+            self.row.eq(Mux(self.read, task.source, out.target)),
+            advance.eq((~sends | self.sent.tready) & (~writes | (self.write & self.grant))),
+        ]
+        m.d.sync += [sent.eq(~advance & (sent | self.sent.tready)), written.eq(~advance & (written | (self.write & self.grant)))]
+        with m.If(advance & offered & out.end):
+            m.d.sync += busy.eq(0)
+        m.d.sync += self.port.done.eq(advance & offered & out.end & self.running)
+
+        for lane in range(width // 32):
+            instantiate(
+                m,
+                platform,
+                lambda: RingLane(latency=self.latency),
+                name=f"lane_{lane}",
+                module="tpu_ring_lane",
+                own=vectors.r_data.word_select(lane, 32),
+                received=link.o.payload.word_select(lane, 32),
+                take_own=head.own,
+                advance=advance,
+                added=out.own & out.receive,
+                o=self.vector.word_select(lane, 32),
+            )
+
+        m.d.sync += [
+            self.fault.valid.eq(misplaced & self.running),
+            self.sends.eq(self.sent.tvalid & self.sent.tready),
+            self.takes.eq(link.o.valid & link.o.ready),
+            self.moves.eq(tasks.w_en | begins | (self.sent.tvalid & self.sent.tready) | (self.write & self.grant)),
+        ]
+        m.d.comb += [self.port.done_slot.eq(tag.slot), self.fault.cause.eq(Fault.RING), self.fault.pc.eq(tag.pc)]
+        return m

@@ -1,0 +1,136 @@
+"""Ring units in a ring, each with a memory, over links that take their time: what the tests of the unit run."""
+
+from collections import deque
+
+import numpy as np
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out, connect, flipped
+
+from amaranth_tpu.hw.ring.ring_unit import RingUnit
+from amaranth_tpu.hw.spec.operations import ring_layout
+from amaranth_tpu.sim.rtl.ports import pack
+
+__all__ = ["RingUnits", "Bucket", "run_bucket"]
+
+
+class RingUnits(wiring.Component):
+    """Some ring units side by side: members unit_0, unit_1 ... with those of each."""
+
+    def __init__(self, *, config, size):
+        self.units = [RingUnit(config=config) for _ in range(size)]
+        super().__init__({f"unit_{rank}": Out(unit.signature) for rank, unit in enumerate(self.units)})
+
+    def elaborate(self, platform):
+        m = Module()
+        for rank, unit in enumerate(self.units):
+            m.submodules[f"unit_{rank}"] = unit
+            connect(m, flipped(getattr(self, f"unit_{rank}")), unit)
+        return m
+
+
+class Bucket:
+    """An operation and what every core has in its memory before."""
+
+    def __init__(self, config, memories, **fields):
+        self.config, self.fields = config, fields
+        self.memories = [memory.copy() for memory in memories]
+
+    @property
+    def size(self):
+        return len(self.memories)
+
+
+class _Unit:
+    """Memory, port and link of one unit, as the bench sees them."""
+
+    def __init__(self, name, memory):
+        self.name, self.memory, self.operand = name, memory, 0
+        self.link = deque()  # (cycle from which it may be taken, data, last) on the way to this unit
+        self.sent = self.received = self.reads = self.writes = 0
+        self.started = self.done = False
+
+
+async def run_bucket(ports, rng, bucket, *, latency=0, stall=0.0, grant=1.0, late=0, limit=None):
+    """Runs one operation in all units, which may start up to `late` cycles apart.
+
+    A vector takes `latency` cycles more than a wire; `stall` is the share of cycles in which a link does not move, and `grant` that
+    of cycles in which the port is free.
+
+    Returns
+    -------
+    cycles, units
+        From the first start to the last end; None if nothing moves for `limit` cycles.
+    """
+    config, size = bucket.config, bucket.size
+    units = [_Unit(f"unit_{rank}", memory) for rank, memory in enumerate(bucket.memories)]
+    starts = [rng.randrange(late + 1) for _ in units]
+    op = pack(ring_layout(config), tag={"slot": 1, "pc": 0}, **bucket.fields)
+    for rank, unit in enumerate(units):
+        ports.set(**{f"{unit.name}__{name}": value for name, value in dict(running=1, rank=rank, size=size).items()})
+    quiet, offered = 0, [False] * size
+    begin = ports.cycle
+    while True:
+        now = ports.cycle
+        for rank, unit in enumerate(units):
+            inputs = dict(
+                port__op__valid=not unit.started and now >= begin + starts[rank],
+                port__op__payload=op,
+                operand=unit.operand,
+                grant=rng.random() < grant,
+            )
+            ports.set(**{f"{unit.name}__{name}": value for name, value in inputs.items()})
+        await ports.settle()
+        for rank, unit in enumerate(units):
+            before = units[rank - 1]
+            if latency == 0 and not unit.link and ports.get(f"{before.name}__sent__tvalid"):
+                unit.link.append((now, ports.get(f"{before.name}__sent__tdata"), ports.get(f"{before.name}__sent__tlast")))
+        for rank, unit in enumerate(units):
+            # What is offered stays offered.
+            offered[rank] = bool(unit.link) and unit.link[0][0] <= now and (offered[rank] or rng.random() >= stall)
+            data, last = unit.link[0][1:] if offered[rank] else (rng.getrandbits(config.vector_width), rng.getrandbits(1))
+            inputs = dict(received__tvalid=offered[rank], received__tdata=data, received__tlast=last)
+            ports.set(**{f"{unit.name}__{name}": value for name, value in inputs.items()})
+        await ports.settle()
+        for rank, unit in enumerate(units):
+            after = units[(rank + 1) % size]
+            if latency == 0:  # a wire
+                ready = offered[(rank + 1) % size] and ports.get(f"{after.name}__received__tready")
+            else:
+                ready = len(after.link) < latency and rng.random() >= stall
+            ports.set(**{f"{unit.name}__sent__tready": ready})
+        await ports.settle()
+        moved = False
+        for rank, unit in enumerate(units):
+
+            def of(name, unit=unit):
+                return ports.get(f"{unit.name}__{name}")
+
+            if of("port__op__valid") and of("port__op__ready"):
+                unit.started = True
+            if of("sent__tvalid") and of("sent__tready"):
+                if latency:
+                    units[(rank + 1) % size].link.append((now + latency, of("sent__tdata"), of("sent__tlast")))
+                unit.sent, moved = unit.sent + 1, True
+            if offered[rank] and of("received__tready"):
+                unit.link.popleft()
+                unit.received, moved, offered[rank] = unit.received + 1, True, False
+            assert not (of("read") and of("write"))
+            if of("grant") and of("read"):
+                unit.operand = int.from_bytes(unit.memory[of("row")].tobytes(), "little")
+                unit.reads, moved = unit.reads + 1, True
+            elif of("grant") and of("write"):
+                unit.memory[of("row")] = np.frombuffer(of("vector").to_bytes(config.vector_bytes, "little"), np.uint16)
+                unit.writes, moved = unit.writes + 1, True
+            elif rng.random() < 0.3:
+                unit.operand = rng.getrandbits(config.vector_width)
+            if of("port__done"):
+                assert of("port__done_slot") == 1
+                unit.done = True
+        if all(unit.done for unit in units):
+            await ports.tick()
+            return now - begin, units
+        quiet = 0 if moved else quiet + 1
+        if limit is not None and quiet > limit:
+            return None, units
+        await ports.tick()
