@@ -1,8 +1,12 @@
 """The core: its blocks and how they are connected."""
 
+import functools
+import operator
+
 from amaranth import ClockDomain, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
 
 from .activation.activation_unit import ActivationUnit
 from .activation.result_units import ResultUnits
@@ -13,7 +17,7 @@ from .array.systolic_array import SystolicArray
 from .array.transposer import Transposer
 from .array.unified_buffer import UnifiedBuffer
 from .array.weight_fifo import WeightFifo
-from .bus.axi import axi4_lite_signature, axi4_read_signature, axi4_write_signature
+from .bus.axi import axi4_lite_signature, axi4_read_signature, axi4_stream_signature, axi4_write_signature
 from .bus.axi_reader import AxiReader
 from .bus.axi_writer import AxiWriter
 from .bus.read_unit import ReadUnit
@@ -31,9 +35,10 @@ from .control.stall_reasons import StallReasons
 from .lib.hierarchy import instantiate
 from .lib.width_converter import WidthConverter
 from .matmul.matmul_unit import MatmulUnit
+from .ring.ring_unit import RingUnit
 from .spec.isa import Region
 from .spec.operations import activate_layout, matmul_layout, pass_layout, transfer_layout
-from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, VERSION
+from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, MOST_CORES, REGISTER, VERSION
 
 __all__ = ["Tpu"]
 
@@ -63,6 +68,8 @@ class Tpu(wiring.Component):
         The channels of one port.
     irq : 1, out
         High while an enabled interrupt is pending.
+    s_axis_ring, m_axis_ring : AXI4-Stream, in and out
+        The links from the core before and to the next one, of a core with `ring`.
     """
 
     def __init__(self, config):
@@ -76,6 +83,14 @@ class Tpu(wiring.Component):
                 "m_axi_read": Out(axi4_read_signature(**bus)),
                 "m_axi_write": Out(axi4_write_signature(**bus)),
                 "irq": Out(1),
+                **(
+                    {
+                        "s_axis_ring": In(axi4_stream_signature(data_width=config.vector_width)),
+                        "m_axis_ring": Out(axi4_stream_signature(data_width=config.vector_width)),
+                    }
+                    if config.ring
+                    else {}
+                ),
             }
         )
 
@@ -140,7 +155,7 @@ class Tpu(wiring.Component):
             ),
             "accumulators",
         )
-        m.submodules.buffer_port = port = BufferPort(n=config.n, depth=config.unified_buffer_depth)
+        m.submodules.buffer_port = port = BufferPort(n=config.n, depth=config.unified_buffer_depth, ring=config.ring)
 
         # Host ports.
         connect(m, flipped(self.s_axil), registers.bus)
@@ -226,9 +241,15 @@ class Tpu(wiring.Component):
             activation.operand.eq(buffer.port_o),
         ]
 
+        rings = []
+        if config.ring:
+            ring = block(lambda: RingUnit(config=config), "ring", domain="bus")
+            self._connect_ring(m, ring, registers, run, dispatcher, decoder, port, buffer)
+            rings = [ring]
+
         self._connect_run(m, registers, run, reader, writer)
-        self._connect_faults(m, run, decoder, load, weights, store)
-        self._connect_counters(m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation)
+        self._connect_faults(m, run, decoder, load, weights, store, *rings)
+        self._connect_counters(m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation, *rings)
         for region in Region:
             m.submodules[f"{region.name.lower()}_region"] = bus(check := RegionCheck(address_width=config.address_width))
             connect(m, registers.regions[region.value], check.region)
@@ -328,9 +349,35 @@ class Tpu(wiring.Component):
             *(register.eq(counter) for register, counter in zip(registers.stalls, run.stall_cycles)),
         ]
 
-    def _connect_faults(self, m, run, decoder, load, weights, store):
-        """The first fault of a run ends it; in one cycle, loads come before stores, and these before the decoder."""
-        units = (load, weights, store)
+    def _connect_ring(self, m, ring, registers, run, dispatcher, decoder, port, buffer):
+        """Links, operations, vector port, place in the ring and counters of the ring unit."""
+        place = {name: registers.ring[first : first + width] for name, (first, width, _) in REGISTER["ring"].fields.items()}
+        words = exact_log2(self.config.n) - 1  # of 32 bits in a vector
+        connect(m, dispatcher.ring, ring.port)
+        for channel in ("tdata", "tlast", "tvalid"):
+            m.d.comb += [
+                getattr(ring.received, channel).eq(getattr(self.s_axis_ring, channel)),
+                getattr(self.m_axis_ring, channel).eq(getattr(ring.sent, channel)),
+            ]
+        m.d.comb += [self.s_axis_ring.tready.eq(ring.received.tready), ring.sent.tready.eq(self.m_axis_ring.tready)]
+        m.d.comb += [
+            ring.running.eq(run.running),
+            *(getattr(ring, name).eq(place[name]) for name in ("rank", "size", "flush")),
+            *(getattr(port.ring, name).eq(getattr(ring, name)) for name in ("write", "read", "row", "vector")),
+            ring.grant.eq(port.ring.grant),
+            ring.operand.eq(buffer.port_o),
+            decoder.ring_size.eq(place["size"]),
+            run.ring_sends.eq(ring.sends),
+            run.ring_takes.eq(ring.takes),
+            registers.ring_depth.eq(self.config.ring_depth),
+            registers.ring_sent.eq(run.ring_sent << words),
+            registers.ring_received.eq(run.ring_received << words),
+        ]
+        m.d.bus += decoder.ring_ready.eq((place["rank"] < place["size"]) & (place["size"] <= MOST_CORES) & ~place["flush"])
+
+    def _connect_faults(self, m, run, decoder, *units):
+        """The first fault of a run ends it; in one cycle, loads come before stores, these before the ring, and that before the
+        decoder."""
         m.submodules.fault_latch = latch = FaultLatch(sources=len(units) + 1)
         for unit, source in zip(units, latch.i):
             connect(m, unit.fault, source)
@@ -341,7 +388,7 @@ class Tpu(wiring.Component):
         ]
         connect(m, latch.o, run.fault)
 
-    def _connect_counters(self, m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation):
+    def _connect_counters(self, m, run, reader, writer, dispatcher, matmul_unit, weight_fifo, activation, *rings):
         """Why the array takes no row, and whether anything moves at all."""
         m.submodules.stalls = stalls = StallReasons(config=self.config)
         m.d.comb += [
@@ -357,6 +404,10 @@ class Tpu(wiring.Component):
             run.read_beat.eq(reader.beat),
             run.write_beat.eq(writer.beat),
             run.progress.eq(
-                matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves | reader.moves | writer.moves
+                functools.reduce(
+                    operator.or_,
+                    (ring.moves for ring in rings),
+                    matmul_unit.issued | matmul_unit.write | dispatcher.accepted | activation.moves | reader.moves | writer.moves,
+                )
             ),
         ]

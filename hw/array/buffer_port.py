@@ -9,7 +9,7 @@ __all__ = ["BufferPort"]
 
 
 class BufferPort(wiring.Component):
-    """The arbiter of the vector port: loads cannot wait, then results, then stores; combinational.
+    """The arbiter of the vector port: loads cannot wait, then results, then the ring, then stores; combinational.
 
     Parameters
     ----------
@@ -17,6 +17,8 @@ class BufferPort(wiring.Component):
         Lanes.
     depth : int
         Rows of the unified buffer.
+    ring : bool
+        Whether there is a ring unit.
 
     Members
     -------
@@ -28,6 +30,8 @@ class BufferPort(wiring.Component):
         The activation unit asks to write, or to read, a vector.
     results.grant : 1, out
         It may do so in this cycle.
+    ring.write, ring.read, ring.grant, ring.row, ring.vector
+        The same for the ring unit.
     store.read : 1, in
         The store unit asks to read a vector.
     store.grant : 1, out
@@ -40,12 +44,15 @@ class BufferPort(wiring.Component):
         To the unified buffer.
     """
 
-    def __init__(self, *, n, depth):
+    def __init__(self, *, n, depth, ring=False):
         width = 16 * n
+        both = Signature({"write": Out(1), "read": Out(1), "row": Out(16), "vector": Out(width), "grant": In(1)})
+        self.has_ring = ring
         super().__init__(
             {
                 "load": In(Signature({"write": Out(1), "bias": Out(1), "row": Out(16), "vector": Out(width)})),
-                "results": In(Signature({"write": Out(1), "read": Out(1), "row": Out(16), "vector": Out(width), "grant": In(1)})),
+                "results": In(both),
+                **({"ring": In(both)} if ring else {}),
                 "store": In(Signature({"read": Out(1), "row": Out(16), "grant": In(1)})),
                 "write": Out(1),
                 "read": Out(1),
@@ -57,9 +64,11 @@ class BufferPort(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         load, results, store = self.load, self.results, self.store
+        if self.has_ring:
+            results = self._with_ring(m, results, self.ring, ~(load.write & ~load.bias))
         loading, asked = load.write & ~load.bias, results.write | results.read
         m.d.comb += [
-            results.grant.eq(~loading),
+            *([] if self.has_ring else [results.grant.eq(~loading)]),
             store.grant.eq(~loading & ~asked),
             self.write.eq(loading | results.write),
             self.read.eq(~loading & (results.read | (store.read & ~asked))),
@@ -67,3 +76,16 @@ class BufferPort(wiring.Component):
             self.vector.eq(Mux(loading, load.vector, results.vector)),
         ]
         return m
+
+    def _with_ring(self, m, results, ring, free):
+        """Results, and the ring where they do not ask, as one client."""
+        asked, one = results.write | results.read, Signature(results.signature.members).create(path=("one",))
+        m.d.comb += [
+            results.grant.eq(free),
+            ring.grant.eq(free & ~asked),
+            one.write.eq(results.write | (ring.write & ~asked)),
+            one.read.eq(results.read | (ring.read & ~asked)),
+            one.row.eq(Mux(asked, results.row, ring.row)),
+            one.vector.eq(Mux(results.write, results.vector, ring.vector)),
+        ]
+        return one

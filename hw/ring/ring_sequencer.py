@@ -1,5 +1,8 @@
 """The order in which a core of a ring works through its segments."""
 
+import functools
+import operator
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -64,7 +67,9 @@ class RingSequencer(wiring.Component):
 
         # What follows of the operation, before its first task: stride times a number of at most three bits, twice.
         factor, product = Signal(range(MOST_CORES)), Signal(row)
-        m.d.sync += product.eq(sum(Mux(factor[bit], op.stride << bit, 0) for bit in range(len(factor))))
+        m.d.sync += product.eq(
+            functools.reduce(operator.add, (Mux(bit, op.stride << place, 0) for place, bit in enumerate(factor)))
+        )
         first_step, last_step, first_segment = Signal(4), Signal(4), Signal(range(MOST_CORES))
         up, down, apart = Signal(row), Signal(row), Signal(row)  # rows to the segment before, past the first and else; see below
 

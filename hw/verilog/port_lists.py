@@ -17,7 +17,10 @@ def _rank(name):
     if name in ("aclk", "aresetn", "clk", "rst", "bus_rst"):
         return 0, name
     for rank, prefix in enumerate(
-        ("s_axil_aw", "s_axil_w", "s_axil_b", "s_axil_ar", "s_axil_r", "m_axi_aw", "m_axi_w", "m_axi_b", "m_axi_ar", "m_axi_r"),
+        (
+            *("s_axil_aw", "s_axil_w", "s_axil_b", "s_axil_ar", "s_axil_r"),
+            *("m_axi_aw", "m_axi_w", "m_axi_b", "m_axi_ar", "m_axi_r", "s_axis_ring_", "m_axis_ring_"),
+        ),
         start=1,
     ):
         if name.startswith(prefix):

@@ -54,8 +54,8 @@ class _Unit:
 async def run_bucket(ports, rng, bucket, *, latency=0, stall=0.0, grant=1.0, late=0, limit=None):
     """Runs one operation in all units, which may start up to `late` cycles apart.
 
-    A vector takes `latency` cycles more than a wire; `stall` is the share of cycles in which a link does not move, and `grant` that
-    of cycles in which the port is free.
+    A vector takes `latency` cycles more than a wire; `stall` is the share of cycles in which a link does not move, and `grant`
+    that of cycles in which the port is free.
 
     Returns
     -------
