@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.hw.config import PRESETS, ConfigError
-from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.hw.spec.registers import MOST_CORES
+from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
 from amaranth_tpu.hw.verilog.header import package_version, source
 
 from .cli import compile_command, run_command, train_command
@@ -61,24 +62,38 @@ Examples:
 `tpu generate --n 32 --cell-stages 5 --bus-width 256 -o tpu.v`
 
 `tpu generate --preset plain --n 8 -o tpu.v`: without POOL, TABLE, SOFTMAX
+
+`tpu generate --cores 4 --n 8 --training -o pod.v`: four cores in a ring
 """
 )
 @takes_core()
 def generate(
     core: CoreChoice,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path("tpu.v"),
+    cores: Annotated[
+        int, typer.Option(min=1, max=MOST_CORES, help="Cores in a ring, which have `ring` then: module `tpu_pod`.")
+    ] = 1,
+    link_latency: Annotated[int, typer.Option(min=0, max=64, help="Registers in each link between them.")] = 0,
     as_json: Json = False,
 ):
-    """Write the Verilog of a core: one file, module `tpu`."""
+    """Write the Verilog of a core, or of several in a ring: one file, module `tpu`, or `tpu_pod` above it."""
+    if cores > 1:
+        core.changes.setdefault("ring", True)
+    elif link_latency:
+        raise typer.BadParameter("there are links where there are several cores; add --cores", param_hint="--link-latency")
     config = core.config()
     usable_file(output)
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
-        text = to_verilog(config, source=source())
+        if cores > 1:
+            text = pod_to_verilog(config, cores=cores, link_latency=link_latency, source=source())
+        else:
+            text = to_verilog(config, source=source())
     write_whole(output, text)
     result = {
         "file": str(output),
         "n": config.n,
+        "cores": cores,
         "bytes": len(text),
         "modules": text.count("\nmodule "),
         "seconds": round(time.perf_counter() - started, 3),
@@ -86,9 +101,9 @@ def generate(
     if as_json:
         print(json.dumps(result))
     else:
+        size = f"{cores} cores of n = {config.n}" if cores > 1 else f"n = {config.n}"
         console.print(
-            f"[green]{output}[/]: n = {config.n}, {result['modules']} modules, {len(text) / 1e6:.2f} MB "
-            f"in {result['seconds']:.1f} s"
+            f"[green]{output}[/]: {size}, {result['modules']} modules, {len(text) / 1e6:.2f} MB in {result['seconds']:.1f} s"
         )
 
 

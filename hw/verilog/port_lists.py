@@ -10,12 +10,15 @@ _PORT = re.compile(
     r"  (wire|reg) (?P=what) ?(?P<init> = [^;\n]*)?;\n",
     re.MULTILINE,
 )
+#: Of a port: whose of several cores it is, and its name there.
+_CORE = re.compile(r"(core\d_)?(.*)")
 
 
 def _rank(name):
-    """Clock and reset, then each interface with its channels together, then the rest."""
+    """By core where there are several: clock and reset, then each interface with its channels together, then the rest."""
+    core, name = _CORE.match(name).groups(default="")
     if name in ("aclk", "aresetn", "clk", "rst", "bus_rst"):
-        return 0, name
+        return core, 0, name
     for rank, prefix in enumerate(
         (
             *("s_axil_aw", "s_axil_w", "s_axil_b", "s_axil_ar", "s_axil_r"),
@@ -24,8 +27,8 @@ def _rank(name):
         start=1,
     ):
         if name.startswith(prefix):
-            return rank, ""
-    return 99, ""
+            return core, rank, ""
+    return core, 99, ""
 
 
 def _declaration(match):

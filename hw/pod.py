@@ -1,0 +1,109 @@
+"""A pod: cores in a ring, in one design."""
+
+from amaranth import ClockDomain, Module
+from amaranth.hdl import Instance, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from .bus.axi import axi4_stream_signature
+from .config import ConfigError
+from .lib.skid_buffer import SkidBuffer
+from .spec.registers import MOST_CORES
+from .tpu import Tpu
+
+__all__ = ["Pod"]
+
+#: Members of a core that its place in the ring gives it.
+_INSIDE = ("aclk", "aresetn", "s_axis_ring", "m_axis_ring")
+
+
+class Pod(wiring.Component):
+    """Cores of one kind, the `m_axis_ring` of each at the `s_axis_ring` of the next one, the last one's at the first.
+
+    The core is a module of its own, `tpu`, which whoever exports the pod adds. Core i of the ring is to get rank i.
+
+    Parameters
+    ----------
+    config : hw.config.Config
+        Of every core, with `ring`.
+    cores : int
+        2 to 8.
+    link_latency : int
+        Registers in every link, which cut its paths both ways.
+
+    Members
+    -------
+    aclk, aresetn : 1, in
+        As of a core.
+    core0_s_axil, core0_m_axi_read, core0_m_axi_write, core0_irq, core1_s_axil ...
+        The ports of every core.
+
+    Raises
+    ------
+    ConfigError
+        For another count of cores, a negative latency, or cores without a ring.
+    """
+
+    def __init__(self, config, *, cores, link_latency=0):
+        if not 2 <= cores <= MOST_CORES:
+            raise ConfigError(f"cores must be 2 to {MOST_CORES} in a ring, not {cores}")
+        if link_latency < 0:
+            raise ConfigError(f"link_latency must not be negative, not {link_latency}")
+        if not config.ring:
+            raise ConfigError("cores in a ring need ring; switch it on")
+        self.config, self.cores, self.link_latency = config, cores, link_latency
+        self.core = Tpu(config)
+        members = self.core.signature.members
+        super().__init__(
+            {
+                "aclk": In(1),
+                "aresetn": In(1),
+                **{
+                    f"core{rank}_{name}": member
+                    for rank in range(cores)
+                    for name, member in members.items()
+                    if name not in _INSIDE
+                },
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.sync = sync = ClockDomain("sync")
+        m.d.comb += [sync.clk.eq(self.aclk), sync.rst.eq(~self.aresetn)]
+        links = [axi4_stream_signature(data_width=self.config.vector_width).create(path=(f"link{i}",)) for i in range(self.cores)]
+        for rank in range(self.cores):
+            inside = {
+                "aclk": self.aclk,
+                "aresetn": self.aresetn,
+                "m_axis_ring": links[rank],
+                "s_axis_ring": self._delayed(m, rank - 1, links[rank - 1]),
+            }
+            ports = {}
+            for (name, *rest), member, _ in self.core.signature.flatten(self.core):
+                value = inside[name] if name in inside else getattr(self, f"core{rank}_{name}")
+                for step in rest:
+                    value = getattr(value, step)
+                port = "_".join((name, *rest)).replace("m_axi_read_", "m_axi_").replace("m_axi_write_", "m_axi_")
+                ports[f"{'i' if member.flow is In else 'o'}_{port}"] = Value.cast(value)
+            m.submodules[f"core{rank}"] = Instance("tpu", **ports)
+        return m
+
+    def _delayed(self, m, index, link):
+        """What a link is behind its registers."""
+        for stage in range(self.link_latency):
+            width = self.config.vector_width + 1
+            m.submodules[f"link{index % self.cores}_{stage}"] = buffer = SkidBuffer(payload=width)
+            following = axi4_stream_signature(data_width=width - 1).create(path=(f"link{index % self.cores}_{stage}",))
+            m.d.comb += [
+                buffer.i.valid.eq(link.tvalid),
+                buffer.i.payload[:-1].eq(link.tdata),
+                buffer.i.payload[-1].eq(link.tlast),
+                link.tready.eq(buffer.i.ready),
+                following.tvalid.eq(buffer.o.valid),
+                following.tdata.eq(buffer.o.payload[:-1]),
+                following.tlast.eq(buffer.o.payload[-1]),
+                buffer.o.ready.eq(following.tready),
+            ]
+            link = following
+        return link
