@@ -39,10 +39,13 @@ _FAULT_TEXTS = {
     "reserved bit that is set, `lanes` of 0 or above n",
     Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a `word` "
     "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
-    Fault.LENGTH: "a count of 0",
+    Fault.LENGTH: "a count of 0, or a segment above `ring_depth`",
     Fault.BUS_READ: "an error response to a read",
     Fault.BUS_WRITE: "an error response to a write",
-    Fault.TIMEOUT: "no progress for `timeout` cycles: a bus that does not answer, a MATMUL without a tile",
+    Fault.TIMEOUT: "no progress for `timeout` cycles: a bus that does not answer, a MATMUL without a tile, a RING "
+    "to which another core does not come",
+    Fault.RING: "a RING in a core that is no part of a ring, or whose link is flushed; a segment that comes and ends elsewhere than "
+    "the core's own",
 }
 
 
@@ -83,6 +86,7 @@ def codes():
             _codes_of("format", Format),
             _codes_of("half", Half),
             _codes_of("condition", Condition),
+            _codes_of("mode", RingMode),
             markdown_table(
                 ["region", "code", "STORE"], [[r.name, r.value, "yes" if REGION_WRITABLE[r] else "no"] for r in Region]
             ),

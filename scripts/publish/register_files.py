@@ -13,7 +13,7 @@ _ACCESS = {"ro": "read-only", "rw": "read-write", "w1": "write-only"}
 #: What a register holds at reset where the description does not say it.
 _RESET = {"id": IDENTIFIER, "version": VERSION, "status": REGISTER["status"].pack(running=0, done=0, fault=0, quiet=1)}
 #: Registers whose value depends on the core that was built.
-_BUILT = ("config", "unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "features")
+_BUILT = ("config", "unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "features", "ring_depth")
 
 
 def _mask(first, width):

@@ -1,0 +1,102 @@
+"""cocotb bench of cores in a ring, each between cocotbext-axi's memory and AXI4-Lite master, which we did not write.
+
+Arguments
+---------
+images, outputs : list of files
+    Memory of every core, before and after.
+runs : list of lists of dict
+    For every core, `regions`, and what else is to be set: `timeout` (register), `delay` (cycles until its start).
+pause : float
+    Probability of a pause on each channel.
+
+Reports, for each run and core, `fault` (cause and pc), `counters`, `ring_sent`, `ring_received`. After a run in which a core
+faulted, all of them are reset and their links flushed.
+"""
+
+import random
+import warnings
+from pathlib import Path
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
+
+from amaranth_tpu.hw.spec.registers import REGISTER
+
+from ..host.driver import CoreFault, Driver
+from ..rtl.bench_side import arguments, report
+from .bench_cocotbext import PERIOD, Port
+
+#: Cycles for what is on the links to arrive.
+_FLUSH = 100
+
+
+def _agents(dut, rank, image, rng, pause):
+    """Memory and driver of a core."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
+        memory = AxiRam(AxiBus.from_prefix(dut, f"core{rank}_m_axi"), size=len(image), **reset)
+        master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, f"core{rank}_s_axil"), **reset)
+    for interface in (memory.write_if, memory.read_if, master.write_if, master.read_if):
+        interface.log.setLevel("WARNING")
+    if pause:
+        for interface in (memory.write_if, memory.read_if):
+            for channel in (getattr(interface, f"{name}_channel", None) for name in ("aw", "w", "b", "ar", "r")):
+                if channel is not None:
+                    channel.set_pause_generator(iter(lambda: rng.random() < pause, None))
+    memory.write(0, image)
+    return memory, Driver(Port(master, getattr(dut, f"core{rank}_irq")))
+
+
+async def _one(dut, driver, rank, size, job):
+    """A run of a core."""
+    await driver.configure_regions(job["regions"])
+    await driver.write("ring", REGISTER["ring"].pack(rank=rank, size=size, flush=0))
+    await driver.write("timeout", job.get("timeout", 3000))
+    await ClockCycles(dut.aclk, job.get("delay", 0) + 1)
+    await driver.start()
+    fault = None
+    try:
+        await driver.wait(100_000)
+    except CoreFault as error:
+        fault = [error.cause.name, error.pc]
+    counters = await driver.counters()
+    assert counters["cycles"] == sum(count for name, count in counters.items() if name == "busy" or name.startswith("stall_"))
+    return {"fault": fault, "counters": counters, **{name: await driver.read(name) for name in ("ring_sent", "ring_received")}}
+
+
+async def _recover(dut, drivers):
+    """Resets all cores, and lets what is under way arrive and be dropped."""
+    for driver in drivers:
+        await driver.reset()
+    for flush in (1, 0):
+        for driver in drivers:
+            await driver.write("ring", REGISTER["ring"].pack(rank=0, size=1, flush=flush))
+        await ClockCycles(dut.aclk, _FLUSH)
+
+
+@cocotb.test()
+async def runs(dut):
+    job = arguments()
+    rng = random.Random(cocotb.RANDOM_SEED)
+    dut.aresetn.value = 0
+    Clock(dut.aclk, PERIOD, "ns").start()
+    agents = [_agents(dut, rank, Path(image).read_bytes(), rng, job["pause"]) for rank, image in enumerate(job["images"])]
+    drivers = [driver for _, driver in agents]
+    await ClockCycles(dut.aclk, 4)
+    dut.aresetn.value = 1
+    await ClockCycles(dut.aclk, 4)
+    results = []
+    for number, cores in enumerate(job["runs"]):
+        tasks = [cocotb.start_soon(_one(dut, drivers[rank], rank, len(cores), core)) for rank, core in enumerate(cores)]
+        results.append([await task for task in tasks])
+        if any(result["fault"] for result in results[number]):
+            await _recover(dut, drivers)
+    for (memory, _), image, output in zip(agents, job["images"], job["outputs"]):
+        Path(output).write_bytes(bytes(memory.read(0, Path(image).stat().st_size)))
+    report({"runs": results})

@@ -1,0 +1,73 @@
+# amaranth: UnusedElaboratable=no
+"""Cores in a ring: programs against machines, with memories of a third party; and what becomes of a core that does not come."""
+
+import pytest
+
+from amaranth_tpu.hw.config import ConfigError
+from amaranth_tpu.hw.pod import Pod
+from amaranth_tpu.hw.spec.isa import Opcode, RingMode
+from amaranth_tpu.hw.verilog.export import pod_to_verilog
+from amaranth_tpu.sim.golden.ring import words_sent
+from pod_runs import POD, ring_program, run_pod
+
+HALT = (Opcode.HALT, {})
+
+
+def words_of(words, size):
+    """What a core has to send for the RINGs of a program."""
+    rings = [fields for opcode, fields in words if opcode is Opcode.RING]
+    return sum(words_sent(f["mode"], size, f["segment"] * f["rounds"], POD.n) for f in rings)
+
+
+@pytest.mark.parametrize(
+    "size, pause, link_latency",
+    [
+        (2, 0.2, 0),
+        (3, 0, 2),
+        *(pytest.param(size, 0.3, latency, marks=pytest.mark.slow) for size in range(2, 9) for latency in (0, 3)),
+    ],
+)
+def test_programs(rng, tmp_path, size, pause, link_latency):
+    """Two runs, of which a core may begin the second before its neighbour has ended the first."""
+    programs = [ring_program(rng, size, 6) for _ in range(2)]
+    runs = [[(words, {"delay": int(rng.integers(200))}) for _ in range(size)] for words in programs]
+    for words, cores in zip(programs, run_pod(rng, tmp_path, runs, pause=pause, link_latency=link_latency)):
+        for core in cores:
+            assert core["fault"] is None
+            assert core["ring_sent"] == core["ring_received"] == words_of(words, size)
+
+
+def test_one_does_not_come_and_recovery(rng, tmp_path):
+    """In the middle of a program one core faults: the others end with TIMEOUT. After a flush everything is as before."""
+    words = ring_program(rng, 2, 4)
+    second = [index for index, (opcode, _) in enumerate(words) if opcode is Opcode.RING][1]
+    faulty = [*words[:second], 0xFF, HALT]
+    ring = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, stride=8, rounds=1)
+    other = [[(Opcode.RING, dict(ring, segment=segment)), HALT] for segment in (8, 5)]
+    good = [(words, {})] * 2
+    runs = [[(words, {}), (faulty, {})], good, [(one, {}) for one in other], good]
+    results = run_pod(rng, tmp_path, runs, check=False)
+    step = POD.instruction_bytes
+    assert [core["fault"] for core in results[0]] == [["TIMEOUT", results[0][0]["fault"][1]], ["ILLEGAL", second * step]]
+    assert {core["fault"][0] for core in results[2]} <= {"RING", "TIMEOUT"} and "RING" in [c["fault"][0] for c in results[2]]
+    for run in (1, 3):
+        assert all(core["fault"] is None and core["ring_sent"] == words_of(words, 2) for core in results[run])
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({"cores": 1}, "cores must be 2 to 8 in a ring, not 1"),
+        ({"cores": 9}, "cores must be"),
+        ({"cores": 2, "link_latency": -1}, "link_latency must not be negative, not -1"),
+    ],
+)
+def test_refused(arguments, said):
+    with pytest.raises(ConfigError, match=said):
+        Pod(POD, **arguments)
+
+
+def test_the_core_is_there_once():
+    text = pod_to_verilog(POD, cores=4)
+    assert text.count("\nmodule tpu (") == text.count("\nmodule tpu_array (") == 1
+    assert all(f"  tpu core{rank} (" in text and f" core{rank}_irq" in text for rank in range(4))

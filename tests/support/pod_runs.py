@@ -1,0 +1,106 @@
+"""Runs of cores in a ring, beside those of machines that execute the same programs."""
+
+import functools
+
+import numpy as np
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
+from amaranth_tpu.hw.verilog.export import pod_to_verilog
+from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.rtl.runner import Simulation
+from machine_programs import program
+from seeds import seed
+
+__all__ = ["POD", "ring_program", "run_pod"]
+
+POD = Config(n=2, unified_buffer_depth=256, accumulator_depth=16, weight_fifo_depth=2, ring=True, ring_depth=8, **PLAIN)
+_ROWS = POD.unified_buffer_depth
+#: Where the regions are, in bytes: what all cores have of the memory of each.
+_BASES = {"MODEL": 0, "INPUT": 0x1000, "OUTPUT": 0x2000, "SCRATCH": 0x3000}
+_SIZE = 0x4000
+
+
+@functools.cache
+def _simulation(config, cores, link_latency):
+    verilog = pod_to_verilog(config, cores=cores, link_latency=link_latency)
+    return Simulation(simulator="icarus", verilog=verilog, top="tpu_pod")
+
+
+def ring_program(rng, size, count):
+    """Loads, RINGs and stores, which often need what the one before has written, between a load and a store of everything."""
+    vector = POD.vector_bytes
+    words = [(Opcode.LOAD, dict(region=Region.INPUT, rows=_ROWS, buffer=0))]
+    for _ in range(count):
+        rounds, segment = int(rng.integers(1, 3)), int(rng.integers(1, POD.ring_depth + 1))
+        while size * segment * rounds > 100:
+            segment //= 2
+        stride = segment * rounds + int(rng.integers(3))
+        mode = RingMode(int(rng.integers(3)))
+        buffer = int(rng.integers(20))
+        result = 128 + int(rng.integers(20)) if mode is RingMode.ALL_GATHER or rng.random() < 0.5 else buffer
+        words.append((Opcode.RING, dict(mode=mode, buffer=buffer, result=result, segment=segment, stride=stride, rounds=rounds)))
+        rows, offset = int(rng.integers(1, 40)), int(rng.integers(200))
+        other = (Opcode.STORE, Region.SCRATCH) if rng.random() < 0.5 else (Opcode.LOAD, Region.INPUT)
+        words.append((other[0], dict(region=other[1], rows=rows, offset=offset * vector, buffer=int(rng.integers(200)))))
+    return [*words, (Opcode.STORE, dict(region=Region.OUTPUT, rows=_ROWS, buffer=0)), (Opcode.HALT, {})]
+
+
+def run_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, check=True):
+    """Runs programs in a pod, and in machines.
+
+    Parameters
+    ----------
+    runs : list of lists of (words, dict)
+        For each run, the program of every core, and what else :mod:`sim.benches.bench_pod` takes of it.
+    check : bool
+        Whether all memory has to be that of the machines afterwards.
+
+    Returns
+    -------
+    list of lists of dict
+        What the bench reports of each run and core.
+    """
+    size = len(runs[0])
+    images = [bytearray(rng.normal(size=_SIZE // 4).astype(np.float32).tobytes()) for _ in range(size)]
+    regions = {name: [base, 0x1000 if name != "MODEL" else 0x400] for name, base in _BASES.items()}
+    jobs = []
+    for number, cores in enumerate(runs):
+        base = number * 0x400
+        for rank, (words, _) in enumerate(cores):
+            image = program(POD, *words)
+            assert number < 4 and len(image) <= 0x400
+            images[rank][base : base + len(image)] = image
+        jobs.append([{"regions": {**regions, "MODEL": [base, 0x400]}, **more} for _, more in cores])
+    memories = [bytearray(image) for image in images]
+    for rank, image in enumerate(images):
+        (tmp_path / f"before{rank}").write_bytes(image)
+    names = {what: [str(tmp_path / f"{what}{rank}") for rank in range(size)] for what in ("before", "after")}
+    result = _simulation(POD, size, link_latency).run(
+        "amaranth_tpu.sim.benches.bench_pod",
+        timeout=200,
+        seed=seed() & 0x7FFFFFFF,
+        arguments={"images": names["before"], "outputs": names["after"], "runs": jobs, "pause": pause},
+    )
+    if check:
+        for job in jobs:
+            _machines(memories, job)
+        for rank, (name, memory) in enumerate(zip(names["after"], memories)):
+            with open(name, "rb") as file:
+                found = np.frombuffer(file.read(), np.uint8)
+            wrong = np.flatnonzero(found != np.frombuffer(memory, np.uint8))
+            assert not len(wrong), f"core {rank}: {len(wrong)} bytes differ, the first at {wrong[0]:#x}"
+    return result["runs"]
+
+
+def _machines(memories, job):
+    """The same run on machines, which begin with what the core had before only in memory."""
+    regions = []
+    for memory, core in zip(memories, job):
+        places = {Region[name]: slice(base, base + size) for name, (base, size) in core["regions"].items()}
+        regions.append({region: bytearray(memory[place]) for region, place in places.items()})
+    MachineRing(POD, regions).run()
+    for memory, core, own in zip(memories, job, regions):
+        for name in ("OUTPUT", "SCRATCH"):
+            base, size = core["regions"][name]
+            memory[base : base + size] = own[Region[name]]
