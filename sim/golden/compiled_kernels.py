@@ -257,6 +257,14 @@ def scaled(start, values, factors, out, first, last):
 
 
 @_compiled
+def added(one, two, out, first, last):
+    """float32 `one + two`, flattened."""
+    for i in range(first, last):
+        total = _flushed(_flushed(one[i]) + _flushed(two[i]))
+        out[i] = total if total == total else _NAN
+
+
+@_compiled
 def looked_up(sums, start, words, entries, binades, out, first, last):
     """:func:`sim.golden.table_lookup.lookup` of binary32 bits, flattened, in a table from `start` on that is flat at its ends."""
     for i in range(first, last):

@@ -188,6 +188,12 @@ class _CompiledSums(Sums):
         self._shared(lambda *part: self._kernels.scaled(given, operands, factors, out.reshape(-1), *part), out.size, out.size)
         return out
 
+    def added(self, one, two):
+        out, first, second = np.empty(one.shape, np.float32), np.ascontiguousarray(one), np.ascontiguousarray(two)
+        arguments = first.reshape(-1), second.reshape(-1), out.reshape(-1)
+        self._shared(lambda *part: self._kernels.added(*arguments, *part), out.size, out.size)
+        return out
+
     def inverse_root(self, values):
         bits, out = np.ascontiguousarray(values).view(np.uint32).reshape(-1), np.empty(values.shape, np.uint16)
         start, _, _, words = inverse_root_table()

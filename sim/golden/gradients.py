@@ -102,6 +102,11 @@ class Sums:
         """:func:`scaled`."""
         return scaled(start, values, factor)
 
+    def added(self, one, two):
+        """float32 sums of float32, as the core's adders have them."""
+        bits = (np.ascontiguousarray(values).view(np.uint32) for values in (one, two))
+        return np.asarray(add(*bits)).view(np.float32)
+
     def product(self, one, two):
         """bfloat16 of the products of bfloat16, as MULTIPLY makes them."""
         start = np.full(one.shape, -0.0, np.float32)  # to which a product of either sign can be added without a change

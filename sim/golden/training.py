@@ -12,6 +12,7 @@ from ..ir.graph import Graph
 from .arithmetic import bfloat16, round_bfloat16
 from .gradients import Sums, data_gradient, last_gradient, stage_gradient, upper_half
 from .network import first_sums
+from .shards import shards_of, summed
 from .updates import new_slots, update
 
 __all__ = ["TrainingState", "StepResult", "initial_state", "images", "bound_graph", "one_hot", "cross_entropy", "forward", "step"]
@@ -122,7 +123,7 @@ def forward(graph, x, masks, sums):
         tensors[stage.output] = result
 
 
-def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None):
+def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1):
     """One training step.
 
     Parameters
@@ -140,12 +141,19 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None):
         What results of stages are multiplied by, by number of stage; see :class:`sim.golden.dropout.Dropout`.
     sums : sim.golden.gradients.Sums or None
         None: the definition. :func:`sim.golden.compiled_sums.fastest_sums` gives the same bits.
+    cores : int
+        Of a ring, each with as many of the samples, in their order; see :mod:`sim.golden.shards`.
 
     Returns
     -------
     StepResult
+
+    Raises
+    ------
+    ValueError
+        If the batch can't be shared equally by the cores.
     """
-    sums, masks = sums or Sums(), masks or {}
+    sums, masks, shards = sums or Sums(), masks or {}, shards_of(len(x), cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
     bound = bound_graph(graph, state)
     tensors, indices, logits = forward(bound, x, masks, sums)
@@ -154,7 +162,7 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None):
     if bound.output_order is not None:
         of_last[:, bound.output_order] = targets
     tensors |= _stage_gradients(graph, bound, tensors, indices, last_gradient(logits.reshape(-1, classes), of_last), masks, sums)
-    gradients = [_parameter_gradient(graph, one, tensors, sums) for one in graph.parameters]
+    gradients = [_parameter_gradient(graph, one, tensors, sums, shards) for one in graph.parameters]
     factors = optimizer.factors(rate, len(x), state.steps + 1)
     updated = [
         update(optimizer, factors, one.term is not None, master, slots, gradient, sums)
@@ -180,9 +188,13 @@ def _stage_gradients(graph, bound, tensors, indices, last, masks, sums):
     return gradients
 
 
-def _parameter_gradient(graph, parameter, tensors, sums):
-    name = next(one.name for one in graph.gradients if one.stage == parameter.stage)
-    if parameter.term is None:
-        return sums.bias_gradient(tensors[name])
-    term = graph.graph.stages[parameter.stage].terms[parameter.term]
-    return sums.weight_gradient(tensors[term.source], term, tensors[name])
+def _parameter_gradient(graph, parameter, tensors, sums, shards):
+    name, is_bias = next(one.name for one in graph.gradients if one.stage == parameter.stage), parameter.term is None
+    parts = [tensors[name][shard] for shard in shards]
+    if is_bias:
+        gradients = [sums.bias_gradient(part) for part in parts]
+    else:
+        term = graph.graph.stages[parameter.stage].terms[parameter.term]
+        values = tensors[term.source]
+        gradients = [sums.weight_gradient(values[shard], term, part) for shard, part in zip(shards, parts)]
+    return summed(gradients, is_bias, sums) if len(shards) > 1 else gradients[0]

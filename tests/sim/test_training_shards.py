@@ -1,0 +1,111 @@
+"""A batch on several cores, by the golden model: gradients of shards, added up in the order of the ring."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.gradients import Sums
+from amaranth_tpu.sim.golden.shards import summed
+from amaranth_tpu.sim.golden.training import step
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from trainable_graphs import random_trainable_graph
+from training_steps import batch_of, chain, started_state
+
+
+def _sum(products):
+    """binary32, one after the other, from +0."""
+    total = np.float32(0)
+    for one in products:
+        total = np.float32(total + np.float32(one))
+    return total
+
+
+def _round_the_ring(shards, first):
+    total = shards[first]
+    for distance in range(1, len(shards)):
+        total = np.float32(total + shards[(first + distance) % len(shards)])
+    return total
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("cores", [1, 2, 3, 5, 8])
+def test_a_dense_layer_number_by_number(rng, cores):
+    """Every product and every sum by itself, of numbers far from any subnormal."""
+    inputs, outputs, each = 3, int(rng.integers(1, 20)), 2
+    training = differentiate(chain(rng, (inputs, outputs)))
+    x, targets = batch_of(training, cores * each, rng)
+    result = step(training, started_state(training, Sgd(), rng), Sgd(), x, targets, 0.1, cores=cores)
+    d = next(result.tensors[one.name] for one in training.gradients).reshape(len(x), outputs).astype(np.float32)
+    read, segment = x.astype(np.float32), -(-outputs // cores)
+    weights, bias = (array.reshape(-1, outputs) for array in result.gradients)
+    parts = [range(core * each, (core + 1) * each) for core in range(cores)]
+    for o in range(outputs):
+        assert bias[0, o] == _round_the_ring([_sum(d[s, o] for s in part) for part in parts], 0)
+        for i in range(inputs):
+            shards = [_sum(read[s, i] * d[s, o] for s in part) for part in parts]
+            assert weights[i, o] == _round_the_ring(shards, o // segment), (i, o)
+
+
+def test_of_any_network_the_shards_are_those_of_smaller_batches(rng):
+    """Convolutions, pooling and residual sums: each shard is what a step of its samples alone gives."""
+    training, cores = differentiate(random_trainable_graph(rng)), int(rng.integers(2, 5))
+    state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 3 * cores, rng)
+    found = step(training, state, Sgd(), x, targets, 0.1, cores=cores)
+    alone = [step(training, state, Sgd(), x[core : core + 3], targets[core : core + 3], 0.1) for core in range(0, 3 * cores, 3)]
+    assert np.array_equal(found.logits, np.concatenate([one.logits for one in alone]))
+    for number, one in enumerate(training.parameters):
+        gradients = [result.gradients[number] for result in alone]
+        for o in range(one.initial.shape[-1]):
+            first = 0 if one.term is None else o // -(-one.initial.shape[-1] // cores)
+            wanted = _round_the_ring([gradient[..., o] for gradient in gradients], first)
+            assert np.array_equal(found.gradients[number][..., o], wanted)
+
+
+def test_the_order_shows(rng):
+    """Sums that begin at another core have other bits, so a wrong order could not hide."""
+    shards = [rng.normal(size=(50, 8)).astype(np.float32) for _ in range(4)]
+    weights, bias = summed(shards, False, Sums()), summed(shards, True, Sums())
+    assert np.array_equal(weights[:, :2], bias[:, :2]) and not np.array_equal(weights[:, 2:], bias[:, 2:])
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(0.9, 0.01), Adam()], ids=["sgd", "adam"])
+def test_rate_and_masks_are_those_of_the_whole_batch(rng, optimizer):
+    """From the same gradients an update does not know how many cores there were; masks go by the sample."""
+    training, dropout = differentiate(chain(rng, (9, 7, 5))), Dropout(0.5, 3)
+    state, (x, targets) = started_state(training, optimizer, rng), batch_of(training, 12, rng)
+    masks = dropout.masks(training, 0, 12)
+    one, three = (step(training, state, optimizer, x, targets, 0.1, masks, cores=cores) for cores in (1, 3))
+    assert np.array_equal(one.logits, three.logits)
+    for a, b in zip(one.state.masters, three.state.masters):
+        assert np.allclose(a, b, rtol=1e-2, atol=2e-3)
+
+
+def test_compiled_sums_have_the_same_bits(rng):
+    pytest.importorskip("numba")
+    training = differentiate(random_trainable_graph(rng))
+    state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 12, rng)
+    results = [step(training, state, Sgd(), x, targets, 0.1, sums=sums, cores=4) for sums in (Sums(), fastest_sums(2))]
+    for one, two in zip(*(result.state.masters for result in results)):
+        assert np.array_equal(one.view(np.uint32), two.view(np.uint32))
+
+
+def test_compiled_additions(rng):
+    """Of all bit patterns, with subnormals, infinities and NaNs."""
+    pytest.importorskip("numba")
+    one, two = (rng.integers(0, 1 << 32, 20_000, dtype=np.uint32).view(np.float32) for _ in range(2))
+    with np.errstate(invalid="ignore"):
+        one[::3] = -two[::3]
+        one[1::3] *= np.float32(2.0**-100)
+    found, wanted = (sums.added(one, two).view(np.uint32) for sums in (fastest_sums(2), Sums()))
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "cores, match", [(3, "batch of 8 samples can't be cut into 3 equal shards"), (9, "1 to 8"), (0, "1 to 8")]
+)
+def test_refusals(rng, cores, match):
+    training = differentiate(chain(rng, (3, 2)))
+    with pytest.raises(ValueError, match=f"^[^\n]*{match}[^\n]*$"):
+        step(training, started_state(training, Sgd(), rng), Sgd(), *batch_of(training, 8, rng), 0.1, cores=cores)
