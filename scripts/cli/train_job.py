@@ -130,6 +130,7 @@ class TrainJob:
             "validation_samples": len(self.data.validation or ()),
             "test_samples": len(self.data.test or ()),
             "batch": plan.batch,
+            "cores": plan.cores,
             "steps": training.step_number,
             "optimizer": options.optimizer.value,
             **asdict(plan.optimizer),
@@ -217,4 +218,5 @@ def _plan(graph, options):
         seed=options.seed,
         dropout=Dropout(options.dropout, options.seed),
         patience=options.early_stopping,
+        cores=options.cores,
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from amaranth_tpu.sim.compiler.timing import HOST_LATENCY
+from amaranth_tpu.sim.golden.shards import MOST_CORES, shards_of
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
 from .command_line import Json
@@ -106,6 +107,15 @@ class TrainOptions:
     batch: Annotated[
         int, typer.Option(min=1, rich_help_panel=_STEPS, help="Samples of a step; what does not fill one is left out.")
     ] = 64
+    cores: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_CORES,
+            rich_help_panel=_STEPS,
+            help="P cores share each batch equally; a ring adds up their gradients, with last bits that depend on P.",
+        ),
+    ] = 1
     optimizer: Annotated[OptimizerKind, typer.Option(rich_help_panel=_STEPS, help="How parameters follow gradients.")] = (
         OptimizerKind.SGD
     )
@@ -218,6 +228,10 @@ class TrainOptions:
             refuse("--early-stopping needs samples that are held out: --validation 0.1")
         if self.resume and not self.checkpoint:
             refuse("--resume needs the folder of the checkpoint: --checkpoint DIR")
+        try:
+            shards_of(self.batch, self.cores)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--batch") from None
         if self.steps_to_compare == 0:
             self._check_no_core(refuse)
         elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):

@@ -68,7 +68,8 @@ def show_training(console, figures):
     table = figure_table(f"Training of {plain(figures['model'])}", ("", "word"), ("", "word"), header=False)
     start = {"fresh": "fresh weights", "file": "the file's weights", "checkpoint": "a checkpoint"}[figures["start"]]
     table.add_row("samples", f"{figures['samples']:,}, {plain(figures['data']['text'])}")
-    table.add_row("steps", f"{figures['steps']:,} of {figures['batch']} samples, from {start}")
+    shared = f" on {figures['cores']} cores" if figures["cores"] > 1 else ""
+    table.add_row("steps", f"{figures['steps']:,} of {figures['batch']} samples{shared}, from {start}")
     table.add_row("optimizer", f"{figures['optimizer']}, rate {figures['rate']:g}, {plain(figures['schedule'])}")
     if figures["stopped_early"]:
         table.add_row("stopped early", f"the parameters are those after epoch {figures['best_epoch']}")

@@ -22,7 +22,7 @@ def facts_of(training):
         "network": _digest(training.network),
         "data": training.samples.digest,
         "optimizer": repr(plan.optimizer),
-        "batch": plan.batch,
+        "batch": plan.batch if plan.cores == 1 else f"{plan.batch} on {plan.cores} cores",
         "rate": plan.rate,
         "seed": plan.seed,
         "dropout": plan.dropout.share,

@@ -41,6 +41,8 @@ class Plan:
     patience : int or None
         Epochs without a lower loss of the validation samples after which training ends; the best epoch's parameters are then the
         result.
+    cores : int
+        That share each batch, as :func:`sim.golden.training.step` has it.
     """
 
     optimizer: object
@@ -51,6 +53,7 @@ class Plan:
     seed: int = 1
     dropout: Dropout = Dropout(0)
     patience: int | None = None
+    cores: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,9 +208,8 @@ class Training:
             If the loss is not finite.
         """
         position, at = self.position, (batch.epoch, batch.number)
-        result = step(
-            self.network, position.state, self.plan.optimizer, batch.x, batch.targets, batch.rate, batch.masks, self.sums
-        )
+        plan, given = self.plan, (batch.x, batch.targets, batch.rate, batch.masks)
+        result = step(self.network, position.state, plan.optimizer, *given, self.sums, plan.cores)
         score = Score.of(result.logits, batch.labels)
         if not np.isfinite(score.loss):
             raise self._diverged(batch)

@@ -143,6 +143,17 @@ def test_ways_to_train(command, model, data, options, said):
         assert [one["rate"] for one in figures["epochs"]] == [0.1 * 0.5**epoch for epoch in range(6)]
 
 
+def test_several_cores(command, model, data, tmp_path):
+    """Gradients in another order teach the same, and a run in two parts has the bits of one."""
+    given = ("--model", model, *data, "--batch", 24, "--schedule", "constant")
+    one, six = (run(command, *given, "--epochs", 4, "--cores", cores, "--checkpoint", tmp_path / str(cores)) for cores in (1, 6))
+    assert (one["cores"], six["cores"]) == (1, 6) and abs(one["accuracy"] - six["accuracy"]) < 0.05
+    for epochs in (2, 4):
+        run(command, *given, "--epochs", epochs, "--cores", 6, "--checkpoint", tmp_path / "parts", "--resume")
+    whole, parts = (parameters(tmp_path / name / "checkpoint.safetensors") for name in ("6", "parts"))
+    assert len(whole) == 4 and all(whole[name].tobytes() == parts[name].tobytes() for name in whole)
+
+
 def test_an_archive_has_its_labels(command, model, data, tmp_path):
     np.savez(tmp_path / "all.npz", x=np.load(data[1]), labels=np.load(data[3]))
     one = run(command, "--model", model, *data, "--epochs", 1)
@@ -258,6 +269,8 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--rate", 1e-60), "no number that bfloat16 has"),
         ((*data, "--weight-decay", 1e60), "no number that bfloat16 has"),
         ((*data, "--batch", 301), "do not fill a batch of 301"),
+        ((*data, "--cores", 3), "a batch of 64 samples can't be cut into 3 equal shards"),
+        ((*data, "--cores", 9), "less than or equal to 8"),
         ((*data, "--validation", 0.001), "leaves one of both parts empty"),
         (("--input", data[1]), "has no labels"),
         ((*data, "-o", tmp_path), "is a folder; name a file"),
@@ -314,6 +327,7 @@ def test_checkpoints_that_do_not_fit(command, model, data, tmp_path):
     refused(command("train", *given), "is there already", "--resume")
     refused(command("train", *given, "--resume", "--batch", 32), "was made with batch 64, not 32")
     refused(command("train", *given, "--resume", "--optimizer", "adam"), "optimizer")
+    refused(command("train", *given, "--resume", "--cores", 4), "was made with batch 64, not 64 on 4 cores")
     path = tmp_path / "c" / "checkpoint.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-5])
