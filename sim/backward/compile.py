@@ -24,8 +24,8 @@ __all__ = ["compile_step"]
 _SIMULATED = 30_000  # instructions, of all ways together, up to which one more way is simulated
 
 
-def compile_step(training, optimizer, config, batch, dropout=None):
-    """The program of one training step for batches of `batch` samples.
+def compile_step(training, optimizer, config, batch, dropout=None, cores=1, sharded=True):
+    """The program of one training step for batches of `batch` samples, on a core or on each of a ring's.
 
     Parameters
     ----------
@@ -34,8 +34,13 @@ def compile_step(training, optimizer, config, batch, dropout=None):
     config : Config
         With `training`.
     batch : int
+        Samples of each core.
     dropout : sim.golden.dropout.Dropout or None
         Whose masks each step has.
+    cores : int
+        Of a ring, with `ring` if there are several.
+    sharded : bool
+        Whether each core of a ring updates its share of the weights, or all update all of them; the bits are the same.
 
     Returns
     -------
@@ -50,23 +55,25 @@ def compile_step(training, optimizer, config, batch, dropout=None):
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
     if isinstance(optimizer, Adam) and not config.table_lanes:
         raise CompileError("Adam needs a core with table_lanes; set it in its configuration (--table-lanes)")
-    made, best, fault, simulated = lowered(cropped(training), config.n), None, None, 0
+    if cores > 1 and not config.ring:
+        raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
+    made, best, fault, simulated = lowered(cropped(training), config.n, cores), None, None, 0
     check_masks(made, dropout.stages(made.training) if dropout else ())
     for starts in chunk_starts(config, batch):
         try:
-            draft = Draft(made, optimizer, config, batch, starts, dropout)
+            draft = Draft(made, optimizer, config, batch, starts, dropout, sharded)
         except NothingFits as error:
             fault = error
             continue
         ops = draft.emitter.ops
         if best and simulated + 2 * len(ops) > _SIMULATED:
             break
-        ideal, simulated = simulate(ops, config, ideal=True), simulated + len(ops)
+        ideal, simulated = simulate(ops, config, ideal=True, cores=cores), simulated + len(ops)
         for eager in (1, 0, 2):
             if best and simulated > _SIMULATED:
                 break
             order = ordered(ops, ideal, eager)
-            timeline = _ends(order, config) and simulate(order, config, limit=best and best[-1].cycles)
+            timeline = _ends(order, config, cores) and simulate(order, config, limit=best and best[-1].cycles, cores=cores)
             simulated += len(ops)
             if timeline:
                 best = draft, order, timeline
@@ -89,11 +96,11 @@ def chunk_starts(config, batch):
     return [*dict.fromkeys(found), (0, batch)]
 
 
-def _ends(ops, config):
+def _ends(ops, config, cores):
     """Whether a program in this order comes to its end."""
     progress = Progress(config)
     for op in ops:
         host = op.fields.get("rows", 0) * INSTRUCTIONS[op.opcode].vectors(config.n, op.fields) * config.vector_bytes
-        if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host), lambda: None):
+        if not progress.dispatch(op.opcode, op.fields, touched(op.opcode, op.fields, host, cores), lambda: None):
             return False
     return progress.at_rest

@@ -19,7 +19,7 @@ from .memory import StepMemory, blocks_of, trained_terms
 from .step_emitter import Constants, StepEmitter
 from .terms import FixedTiles, ParameterTiles
 from .turned import Turned
-from .updates import rows_in_flight, rows_of_factors, update_all
+from .updates import IN_FLIGHT, rows_in_flight, rows_of_factors, update_all
 
 __all__ = ["Draft"]
 
@@ -35,6 +35,8 @@ class Draft:
     starts : tuple of int
         First samples of the chunks, and the end.
     dropout : Dropout or None
+    sharded : bool
+        As of StepMemory.
 
     Members
     -------
@@ -47,21 +49,25 @@ class Draft:
     NothingFits
     """
 
-    def __init__(self, lowered, optimizer, config, batch, starts, dropout=None):
+    def __init__(self, lowered, optimizer, config, batch, starts, dropout=None, sharded=True):
         self.lowered, self.training, self.optimizer = lowered, lowered.training, optimizer
         self.config, self.n, self.batch = config, config.n, batch
-        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, dropout)
+        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, dropout, sharded)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
         self.constant_rows = 4 * self.n
         self._place()
         self.spare_rows = config.accumulator_depth // 4
         memory.keep(config.accumulator_depth - self.spare_rows)
-        values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch, 1))}
+        self.cores, self.staging = lowered.cores, []
+        if self.cores > 1:
+            self.staging = [memory.take(Region.SCRATCH, 2 * self.spare_rows) for _ in range(IN_FLIGHT)]
+        values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch * lowered.cores, 1))}
         if memory.masked:
             values["keep"] = dropout.factor
         table = inverse_root_table().words if isinstance(optimizer, Adam) else ()
         constants = Constants(self.n, values, 2 * config.bias_depth // 8, table)
         self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants)
+        self.emitter.cores = lowered.cores
         self._enter_stages()
         self._spatial(False)
         mover = self._mover()
@@ -226,11 +232,12 @@ class Draft:
         """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
-        most = min(self.spare_rows, emitter.bias_ring.size // 3, rest.size // rows_in_flight(self.optimizer))
+        each = rows_in_flight(self.optimizer, self.memory.planes, self.cores)
+        most = min(self.spare_rows, emitter.bias_ring.size // 3, rest.size // each)
         if most < self.n:
-            needed = first + transposed + rows_in_flight(self.optimizer) * self.n
+            needed = first + transposed + each * self.n
             raise NothingFits("unified_buffer_depth", needed, self.training.graph.stages[0].name)
         acc, sums = Ring(0, self.spare_rows), Ring(self.spare_rows, depth - self.spare_rows)
         ring = Ring(first, transposed)
         code = GradientCode(emitter, self.memory, self.code.terms, self.turned, sums, acc, ring, most)
-        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc)
+        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc, self.staging, most // 2)

@@ -30,9 +30,10 @@ def check_masks(lowered, numbers):
 
 def is_stacked(lowered, parameter, n):
     """Whether a parameter is the weights of the one trained term of a stage that reads, sample by sample, so few channels of what
-    the host gathers that they and the bias fit n rows. Then the host can turn what is read, too."""
+    the host gathers that they and the bias fit n rows. Then the host can turn what is read, too. Cores of a ring need each
+    output in a vector of its own, by which their sums differ."""
     stage = parameter.stage
-    if parameter.term is None or stage in lowered.flat:
+    if parameter.term is None or stage in lowered.flat or lowered.cores > 1:
         return False
     term = lowered.terms[stage][parameter.term]
     alone = sum(one.stage == stage and one.term is not None for one in lowered.training.parameters) == 1
@@ -78,6 +79,8 @@ class Lowered:
         Tensors that are flattened.
     returned : tuple of str
         Those of them whose gradient is put back.
+    cores : int
+        Of the ring.
     """
 
     training: object
@@ -88,6 +91,7 @@ class Lowered:
     tensors: dict
     flattened: tuple
     returned: tuple
+    cores: int = 1
 
     def batched(self, batch):
         """The stages that are not flat, as the compiler of networks has them."""
@@ -112,8 +116,8 @@ def is_flat_gather(gather):
     return gather.term is not None and gather.size == (1, 1)
 
 
-def lowered(training, n):
-    """:class:`Lowered`. Raises CompileError for what can't be compiled yet."""
+def lowered(training, n, cores=1):
+    """:class:`Lowered`, for one of so many cores. Raises CompileError for what can't be compiled yet."""
     graph = training.graph
     flat = [number for number, stage in enumerate(graph.stages) if _is_flat(stage)]
     folded, gathers = fold(graph, n, flat)
@@ -136,7 +140,7 @@ def lowered(training, n):
     read = dict.fromkeys(term.source for number in flat for term in terms[number])
     flattened = tuple(name for name in read if name not in beside)
     backward, returned = _gradients(training, flat, flattened, tensors)
-    return Lowered(training, terms, gathers, flat, forward + backward, tensors, flattened, returned)
+    return Lowered(training, terms, gathers, flat, forward + backward, tensors, flattened, returned, cores)
 
 
 def _gradients(training, flat, flattened, tensors):

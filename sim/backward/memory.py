@@ -12,6 +12,7 @@ from ..golden.training import TrainingState
 from ..ir.tiles import tiles_of
 from .lowering import back_name, flat_name, is_flat_gather, is_stacked
 from .parameters import MASTER, Planes, Stacked, StackedBias
+from .sharded_planes import ShardedPlanes
 from .tensors import Flat
 
 __all__ = ["StepMemory", "blocks_of", "trained_terms"]
@@ -27,6 +28,8 @@ class StepMemory:
     starts : tuple of int
         First samples of the chunks that go through the flat stages together, and the end of the last one.
     dropout : Dropout or None
+    sharded : bool
+        Whether cores of a ring share masters and slots of weights, see :mod:`sim.backward.sharded_planes`.
 
     Members
     -------
@@ -50,7 +53,8 @@ class StepMemory:
         Of INPUT, SCRATCH and OUTPUT.
     """
 
-    def __init__(self, lowered, optimizer, n, batch, starts, dropout=None):
+    def __init__(self, lowered, optimizer, n, batch, starts, dropout=None, sharded=True):
+        self.cores, self.sharded = lowered.cores, sharded and lowered.cores > 1
         self.lowered, self.training, self.n, self.batch = lowered, lowered.training, n, batch
         self.sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
         self.planes, self.flat, self.regions = [], {}, {}
@@ -79,6 +83,8 @@ class StepMemory:
         weights = next((one for one in self.planes if one.parameter.stage == parameter.stage), None)
         if isinstance(weights, Stacked):
             return StackedBias(parameter, n, slots, first, shape, weights)
+        if self.sharded and parameter.term is not None:
+            return ShardedPlanes(parameter, n, slots, first, shape, self.cores)
         return Planes(parameter, n, slots, first, shape)
 
     def _place_input(self, starts):
@@ -196,22 +202,29 @@ class StepMemory:
         whole[:, positions, channels] = 1
         return whole.reshape(batch, -1, self.n, channels + 1).swapaxes(2, 3).tobytes()
 
-    def pack_state(self, state):
-        """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`."""
+    def pack_state(self, state, rank=0):
+        """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`, for the core of this number in a ring."""
         scratch = np.zeros((self.sizes[Region.SCRATCH], self.n), "<u2")
         for one, master, slots in zip(self.planes, state.masters, state.slots):
-            one.write(scratch, {MASTER: np.asarray(master, np.float32), **slots})
+            one.write(scratch, {MASTER: np.asarray(master, np.float32), **slots}, rank)
         return scratch.tobytes()
 
-    def unpack_state(self, data, steps=0):
-        """The state that is in region SCRATCH, after so many updates."""
-        scratch = np.frombuffer(bytes(data), "<u2").astype(np.uint16).reshape(-1, self.n)
-        found = [one.read(scratch) for one in self.planes]
-        return TrainingState([one.pop(MASTER) for one in found], found, steps)
+    def unpack_states(self, data, steps=0):
+        """States that are in regions SCRATCH of all cores, bytes each, after so many updates: what updates go on from, and then
+        what each core's forward pass reads. Where all is well these are the same."""
+        scratches = [np.frombuffer(bytes(part), "<u2").astype(np.uint16).reshape(-1, self.n) for part in data]
+        views = zip(*(one.read_all(scratches) for one in self.planes))
+        return [_state_of(found, steps) for found in views]
 
     def unpack_logits(self, data):
         """float32 (batch, classes), as the model has them, from region OUTPUT."""
         return self.training.graph.arrange_output(self.logits.unpack(data))
+
+
+def _state_of(found, steps):
+    """From {name: array} of each parameter."""
+    slots = [{name: array for name, array in one.items() if name != MASTER} for one in found]
+    return TrainingState([one[MASTER] for one in found], slots, steps)
 
 
 def _layouts(lowered, n, batch):

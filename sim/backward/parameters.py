@@ -16,13 +16,13 @@ from ..ir.tiles import tiles_of
 from ..ir.training import Parameter
 from .tensors import Tile
 
-__all__ = ["Planes", "Stacked", "StackedBias", "MASTER"]
+__all__ = ["Planes", "Stacked", "StackedBias", "MASTER", "halves_of", "whole_of"]
 
 #: Name of the parameter itself, among what is kept of it.
 MASTER = "master"
 
 
-def _halves(values):
+def halves_of(values):
     """uint16 arrays: of float32, the upper halves and the lower ones; of bfloat16, the bits."""
     if values.dtype == bfloat16:
         return [values.view(np.uint16)]
@@ -30,8 +30,8 @@ def _halves(values):
     return [(bits >> np.uint32(16)).astype(np.uint16), bits.astype(np.uint16)]
 
 
-def _whole(halves):
-    """The inverse of :func:`_halves`."""
+def whole_of(halves):
+    """The inverse of :func:`halves_of`."""
     if len(halves) == 1:
         return halves[0].view(bfloat16)
     return (halves[0].astype(np.uint32) << np.uint32(16) | halves[1]).view(np.float32)
@@ -66,6 +66,11 @@ class Planes:
     @property
     def _shape(self):
         return self.shape or self.parameter.initial.shape
+
+    @property
+    def outputs(self):
+        """Of the stage."""
+        return self._shape[-1]
 
     @property
     def k_tiles(self):
@@ -136,17 +141,23 @@ class Planes:
         padded = vectors.reshape(self.k_tiles, self.rows, self.n).swapaxes(1, 2).reshape(height * width, -1, self.rows)
         return np.ascontiguousarray(padded[:, :inputs, :outputs]).reshape(self.parameter.initial.shape)
 
-    def write(self, scratch, values):
-        """{name: array} -> region SCRATCH, uint16 (vectors, n)."""
+    def write(self, scratch, values, rank=0):
+        """{name: array} -> region SCRATCH, uint16 (vectors, n), of the core of this number in a ring."""
         for name in self.kinds:
-            for place, half in zip(self.places(name), _halves(self.arrange(values[name]))):
+            for place, half in zip(self.places(name), halves_of(self.arrange(values[name]))):
                 scratch[place + self.row_numbers] = half
 
     def read(self, scratch):
         """The inverse of :meth:`write`."""
         return {
-            name: self.restore(_whole([scratch[place + self.row_numbers] for place in self.places(name)])) for name in self.kinds
+            name: self.restore(whole_of([scratch[place + self.row_numbers] for place in self.places(name)])) for name in self.kinds
         }
+
+    def read_all(self, scratches):
+        """What regions SCRATCH of all cores of a ring say of it, each as of :meth:`read`: what updates go on from, and then what
+        each core's forward pass reads."""
+        views = [self.read(scratch) for scratch in scratches]
+        return [views[0], *views]
 
 
 class Stacked(Planes):

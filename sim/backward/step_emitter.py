@@ -214,7 +214,7 @@ class StepEmitter(Emitter):
         for first, each, count in ((0, self.n, whole), (whole * self.n, rest, 1)):
             if each and count:
                 self.bring([Tile(Region.SCRATCH, vector + first + index * self.n, 1) for index in range(count)])
-                self._passes(self.rows[name], each, acc + first, count, {})
+                self.pass_over(self.rows[name], each, acc + first, count, {})
 
     def _load_zeros(self):
         """The bias rows that are zeros, once."""
@@ -228,9 +228,9 @@ class StepEmitter(Emitter):
         self.bring([Tile(Region.MODEL, self.constants.vector(name))])
         if start is FROM_ZERO:
             self._load_zeros()
-        self._passes(place, rows, acc, 1, start or {})
+        self.pass_over(place, rows, acc, 1, start or {})
 
-    def _passes(self, place, rows, acc, count, start):
+    def pass_over(self, place, rows, acc, count, start):
         """Passes over so many tiles with the same operands, the sums of one behind those of the other."""
         loops = {"rows0": rows, "rows0_stride": 1, "rows1": 1, "tiles0": count, "tiles0_acc_stride": rows, "tiles1": 1}
         others = ("start", "keep", "bias_rows", "bias", "rows1_stride", "tiles0_stride", "tiles1_stride", "tiles1_acc_stride")

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 
 from ..compiler.image import encoded
 from ..compiler.program import check_regions
+from ..golden.ring import words_sent
 from .memory import StepMemory
 from .step_emitter import Constants
 
@@ -25,8 +26,11 @@ class StepProgram:
     instructions : int
         Instructions in it, HALT included.
     batch : int
+        Samples of a core.
+    cores : int
+        Of the ring. All of them run this program, each with a host memory of its own.
     useful_macs : int
-        Multiplications that the step needs: forward, gradients of weights, and data gradients but for the input's.
+        Multiplications that the step needs on a core: forward, gradients of weights, and data gradients but for the input's.
     predicted_cycles : int or None
         Cycles of the step with the default memory latency, by :mod:`sim.compiler.timing`.
     busy_cycles : int or None
@@ -38,6 +42,7 @@ class StepProgram:
     model: bytes
     instructions: int
     batch: int
+    cores: int
     useful_macs: int
     predicted_cycles: int | None
     busy_cycles: int | None
@@ -57,7 +62,7 @@ class StepProgram:
         """Image of region MODEL for a rate, and update number `step`, from 1: the optimizer's tiles alone are other ones."""
         first = self.instructions * self.config.instruction_bytes
         model, size = bytearray(self.model), self.config.vector_bytes
-        for name, value in self.optimizer.factors(rate, self.batch, step).items():
+        for name, value in self.optimizer.factors(rate, self.batch * self.cores, step).items():
             if name in self.constants.names:
                 tile = self.constants.tile(name, value)
                 place = first + self.constants.vector(name) * size
@@ -69,13 +74,20 @@ class StepProgram:
         with dropout its masks, as :meth:`sim.golden.dropout.Dropout.masks` makes them."""
         return self.memory.pack_input(x, targets, masks)
 
-    def pack_state(self, state):
-        """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`."""
-        return self.memory.pack_state(state)
+    def pack_state(self, state, rank=0):
+        """Image of region SCRATCH from a :class:`sim.golden.training.TrainingState`, for the core of this number in the ring."""
+        return self.memory.pack_state(state, rank)
 
-    def unpack_state(self, data, steps=0):
-        """The :class:`sim.golden.training.TrainingState`, after so many updates, from region SCRATCH."""
-        return self.memory.unpack_state(data, steps)
+    def unpack_states(self, data, steps=0):
+        """The :class:`sim.golden.training.TrainingState`, after so many updates, from regions SCRATCH of all cores, as
+        :meth:`sim.backward.memory.StepMemory.unpack_states` has them."""
+        return self.memory.unpack_states(data, steps)
+
+    @property
+    def ring_words(self):
+        """Words of 32 bits that each core sends in a step."""
+        fields = [op.fields for op in self.ops if op.opcode is Opcode.RING]
+        return sum(words_sent(one["mode"], self.cores, one["segment"] * one["rounds"], self.config.n) for one in fields)
 
     def unpack_logits(self, data):
         """float32 (batch, classes), as the model has them, from region OUTPUT."""
@@ -90,6 +102,7 @@ def make_step(training, optimizer, config, memory, constants, ops, timeline):
         model=model,
         instructions=len(words),
         batch=memory.batch,
+        cores=memory.cores,
         useful_macs=memory.batch * useful_macs(training),
         predicted_cycles=timeline and timeline.cycles,
         busy_cycles=timeline and timeline.busy,

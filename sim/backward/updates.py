@@ -11,17 +11,22 @@ from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
 from ..compiler.instructions import Ring
 from ..ir.optimizers import Adam, Sgd
 from .parameters import MASTER
+from .sharing import SharedRule, bucket_rows
 from .step_emitter import FROM_ZERO, from_rows
 
-__all__ = ["update_all", "rows_in_flight", "rows_of_factors"]
+__all__ = ["update_all", "rows_in_flight", "rows_of_factors", "IN_FLIGHT"]
 
-_IN_FLIGHT = 3  # parts at a time, at most
+IN_FLIGHT = 3  # parts at a time, at most
 _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer for each row of a part
 
 
-def rows_in_flight(optimizer):
-    """Vectors of the unified buffer that updates take, for each row of a part."""
-    return _IN_FLIGHT * _PLACES[type(optimizer)]
+def rows_in_flight(optimizer, planes=(), cores=1):
+    """Vectors of the unified buffer that updates take, for each row of a part; on the cores of a ring, of these planes."""
+    places = _PLACES[type(optimizer)]
+    if cores > 1:  # sums, those of a core, and what is made of them; upper halves of all
+        padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes)
+        places = padded * (2 + -(-(2 + places) // cores) + 1)
+    return IN_FLIGHT * places
 
 
 def rows_of_factors(optimizer):
@@ -29,7 +34,7 @@ def rows_of_factors(optimizer):
     return {Sgd: ("momentum", "decay"), Adam: ("first", "decay")}[type(optimizer)]
 
 
-def update_all(emitter, optimizer, parts, ring, acc):
+def update_all(emitter, optimizer, parts, ring, acc, staging=(), most=0):
     """Updates of all parts, in the order in which they come.
 
     Parameters
@@ -38,13 +43,17 @@ def update_all(emitter, optimizer, parts, ring, acc):
         Each comes when the instructions for its sums have been emitted.
     ring, acc : Ring
         Places in the unified buffer and in the accumulators.
+    staging, most :
+        On the cores of a ring, as of :class:`sim.backward.sharing.SharedRule`.
     """
     rule = {Sgd: _Sgd, Adam: _Adam}[type(optimizer)](emitter, optimizer, acc)
-    size, under_way = ring.size // _IN_FLIGHT, deque()
+    if emitter.cores > 1:
+        rule = SharedRule(rule, ring, IN_FLIGHT, staging, most)
+    size, under_way = ring.size // IN_FLIGHT, deque()
     for number, part in enumerate(parts):
-        while len(under_way) >= _IN_FLIGHT:
+        while len(under_way) >= IN_FLIGHT:
             _go_on(under_way)
-        steps = rule.steps(part, Ring(ring.base + number % _IN_FLIGHT * size, size))
+        steps = rule.steps(part, Ring(ring.base + number % IN_FLIGHT * size, size))
         while not next(steps):
             _go_on(under_way)
         _go_on(under_way)
@@ -74,7 +83,8 @@ class _Rule:
 
     def steps(self, part, ring):
         """A generator of the instructions for a part, with these vectors of the unified buffer. It yields after each step: False,
-        and True once, when the part's sums are not needed any more; later None."""
+        and True once, when the part's sums are not needed any more; later None. It returns where the new upper halves of the
+        masters are in the unified buffer."""
         raise NotImplementedError
 
     def _places(self, part, name):
@@ -86,10 +96,11 @@ class _Rule:
         return from_rows(self.emitter.load_halves(planes, [(0, rows)]))
 
     def _store_halves(self, acc, planes, rows, place):
-        """Sums -> their halves, at `place` and behind, and in SCRATCH."""
+        """Sums -> their halves, at `place` and behind, and in SCRATCH. Returns the place."""
         self.emitter.activate(acc, place, rows, Format.PLANES)
         for index, vector in enumerate(planes):
             self.emitter.store(Region.SCRATCH, vector, rows, place + index * rows)
+        return place
 
 
 class _Sgd(_Rule):
@@ -106,7 +117,7 @@ class _Sgd(_Rule):
         yield True
         start, acc = self._from_halves(master, rows), self.acc.take(rows)
         emitter.add_scaled("rate", place, rows, acc, start)
-        self._store_halves(acc, master, rows, ring.take(2 * rows))
+        return self._store_halves(acc, master, rows, ring.take(2 * rows))
 
 
 class _Adam(_Rule):
@@ -146,7 +157,7 @@ class _Adam(_Rule):
         emitter.add_scaled("rate", other, rows, acc, start)
         if self.decays and part.decays:
             emitter.add_product("decay", master[0], rows, acc)
-        self._store_halves(acc, master, rows, ring.take(2 * rows))
+        return self._store_halves(acc, master, rows, ring.take(2 * rows))
 
     def _multiply(self, acc, place, rows):
         """Sums, rounded, times vectors, in their place."""

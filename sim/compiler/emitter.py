@@ -12,7 +12,7 @@ from ..ir.tiles import tiles_of
 from .instructions import Op, Places, Ring, accesses
 from .layout import ZEROS
 from .results import Results
-from .timing import UNIT
+from .timing import UNIT, UNITS
 
 __all__ = ["Emitter", "StageEmitter"]
 
@@ -34,11 +34,15 @@ class Emitter:
         Cycles of the array by stage.
     regions : dict of str to (Region, first vector)
         Of tensors in host memory.
+    cores : int
+        Of the ring.
     """
+
+    cores = 1
 
     def __init__(self, config, scratch):
         self.config, self.n = config, config.n
-        self.ops, self.issued, self.stage = [], [0] * 5, 0
+        self.ops, self.issued, self.stage = [], [0] * UNITS, 0
         # The function table is left out: one unit alone uses it, in order.
         self.places = {space: Places(space_depth(config, space)) for space in ("buffer", "acc", "bias")}
         self.places["scratch"] = Places(max(1, scratch))
@@ -49,8 +53,8 @@ class Emitter:
         """Adds an instruction, which waits for those that used what it touches."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
-        needs = np.zeros(5, np.int64)
-        for memory, first, count, write in accesses(opcode, fields, self.config.vector_bytes):
+        needs = np.zeros(UNITS, np.int64)
+        for memory, first, count, write in accesses(opcode, fields, self.config.vector_bytes, self.cores):
             if memory in self.places:
                 needs = np.maximum(needs, self.places[memory].access(unit, self.issued[unit], first, count, write))
         waits = [(other, need) for other, need in enumerate(needs.tolist()) if need]

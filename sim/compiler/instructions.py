@@ -8,7 +8,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
-from .timing import UNIT
+from .timing import UNIT, UNITS
 
 __all__ = ["Op", "Places", "Ring", "accesses"]
 
@@ -66,8 +66,8 @@ class Places:
     """Who used each row of a memory last: for every row and unit, how many instructions the unit had issued by then."""
 
     def __init__(self, rows):
-        self.written = np.zeros((5, rows), np.int64)
-        self.read = np.zeros((5, rows), np.int64)
+        self.written = np.zeros((UNITS, rows), np.int64)
+        self.read = np.zeros((UNITS, rows), np.int64)
 
     def access(self, unit, number, first, count, write):
         """Marks instruction `number` of the unit, and returns what it has to wait for."""
@@ -82,15 +82,15 @@ class Places:
         return needs
 
 
-def accesses(opcode, fields, vector_bytes):
+def accesses(opcode, fields, vector_bytes, cores=1):
     """`(memory, first row, rows, write)` of all that an instruction touches, on the chip and in region SCRATCH: of a memory one
-    stretch, as hazards are interlocked, from the first row to the last that it reads or writes."""
+    stretch, as hazards are interlocked, from the first row to the last that it reads or writes. `cores` : of the ring."""
     record, spans = INSTRUCTIONS[opcode], {}
     for span in record.spans:
         if span.is_touched(fields):
             first = fields[span.base]
             low, high, write = spans.get(span.space, (first, first, False))
-            spans[span.space] = min(low, first), max(high, first + span.length(fields)), write or span.use == "w"
+            spans[span.space] = min(low, first), max(high, first + span.length(fields, cores)), write or span.use == "w"
     for space, (low, high, write) in spans.items():
         yield space, low, high - low, write
     if record.transfer and fields.get("region") is Region.SCRATCH:

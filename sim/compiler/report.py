@@ -10,7 +10,7 @@ from amaranth_tpu.hw.spec.registers import STALLS
 from ..ir.functions import NONE
 from .image import array_cycles
 from .program import host_vectors
-from .timing import simulate
+from .timing import UNITS, simulate
 
 __all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "first_stages"]
 
@@ -110,7 +110,7 @@ def _tiling(plan, stage, batched, number):
 def first_stages(program, count):
     """The program of the first `count` layers: the same images, with the other layers' instructions left out."""
     step = program.config.instruction_bytes
-    words, ops, left = [], [], [[0] for _ in range(5)]  # left: of each unit's first instructions, how many are still there
+    words, ops, left = [], [], [[0] for _ in range(UNITS)]  # left: of each unit's first instructions, how many are still there
     for number, op in enumerate(program.ops):
         word = program.model[number * step : (number + 1) * step]
         kept = _kept_weights(op, word, count) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] * (op.stage < count)

@@ -16,6 +16,7 @@ from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
+from .ring_timing import ring_cycles
 from .vector_port import VectorPort
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "STORE",
     "MATMUL",
     "ACTIVATE",
+    "RING",
     "UNIT",
+    "UNITS",
     "HOST_LATENCY",
     "Timeline",
     "simulate",
@@ -32,9 +35,12 @@ __all__ = [
     "turnaround",
 ]
 
-#: Units, each of which works in order.
-LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE = (unit.value for unit in Unit if unit is not Unit.CONTROL)
-UNIT = {opcode: record.unit.value for opcode, record in INSTRUCTIONS.items()}
+_UNITS = [Unit.LOAD, Unit.WEIGHTS, Unit.STORE, Unit.MATMUL, Unit.ACTIVATE, Unit.RING]
+#: How many units there are, each of which works in order, and their numbers here.
+UNITS = len(_UNITS)
+LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE, RING = range(UNITS)
+#: Opcode to the number of its unit; those of no unit have the number behind the last.
+UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in INSTRUCTIONS.items()}
 
 #: Cycles that host memory takes to answer, where nothing else is said: of estimates and of runs.
 HOST_LATENCY = 32
@@ -43,7 +49,7 @@ _DISPATCH = 6  # cycles an instruction, and one more for each in flight
 _START, _END = 12, 8  # cycles around a run: start to fetch and decode, last completion to interrupt
 # Cycles from the last vector or tile to what waits for it: results, without and with all that is between two instructions;
 # stores, behind the memory's answer; loads; the tile that the array takes.
-_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE = 11, 6, 8, 2, 2
+_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
 _LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
 
 
@@ -62,16 +68,17 @@ class Timeline:
 
 
 class _Run:
-    def __init__(self, ops, config, latency, ideal, limit):
+    def __init__(self, ops, config, latency, ideal, limit, cores):
         self.ops, self.config, self.latency, self.ideal, self.limit = ops, config, latency, ideal, limit
+        self.cores = cores
         self.rows = sum(op.passes * op.rows for op in ops if op.unit == MATMUL)
         self.beats = config.beats_per_vector
         self.wake = [0, _START + latency]
         self.starts = [0] * len(ops)
-        self.queues = [deque() for _ in range(5)]
-        self.done = [[], [], [], [], []]  # completion times, by unit
-        self.blocks = [([], 0)] * 5  # of each unit's next operation: whose completion it waits for, and which
-        self.free = [0] * 5
+        self.queues = [deque() for _ in range(UNITS)]
+        self.done = [[] for _ in range(UNITS)]  # completion times, by unit
+        self.blocks = [([], 0)] * UNITS  # of each unit's next operation: whose completion it waits for, and which
+        self.free = [0] * UNITS
         self.flight = []
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
         self.bus_free = _START + latency if ideal else 0
@@ -89,8 +96,9 @@ class _Run:
         self.recent = deque()
         self.turnaround = turnaround(config)
         # Cycles from the last vector to what waits for the end of its instruction.
-        self.after = {ACTIVATE: _RESULTS_IDEAL if ideal else _RESULTS, STORE: latency + _STORED}
-        self.port, self.writing, self.storing, self.port_wake = VectorPort(self.beats), False, False, None
+        self.after = {ACTIVATE: _RESULTS_IDEAL if ideal else _RESULTS, STORE: latency + _STORED, RING: _EXCHANGED}
+        self.port, self.port_wake = VectorPort(self.beats), None
+        self.writing = self.storing = self.ringing = False
 
     def run(self):
         now = 0
@@ -109,7 +117,7 @@ class _Run:
     def advance(self, now):
         """What can happen in this cycle. Returns whether anything did."""
         progress = self.dispatched < len(self.ops) and now >= self.next_dispatch and self.dispatch(now)
-        if self.writing or self.storing:
+        if self.writing or self.storing or self.ringing:
             progress |= self.move(now)
         progress |= self.begin(now)
         if self.matmul is not None:
@@ -166,6 +174,8 @@ class _Run:
             if unit == WEIGHTS
             else self.writing
             if unit == ACTIVATE
+            else self.ringing
+            if unit == RING
             else self.storing
         )
 
@@ -194,26 +204,31 @@ class _Run:
         elif unit == MATMUL:
             self.matmul, self.passes = op, 0
         elif self.ideal:
-            self.free[unit] = now + (
-                op.rows * self.beats if unit == STORE else result_cycles(self.config, op.opcode, op.fields)[0]
-            )
+            self.free[unit] = now + _alone(op, self.config, self.cores)
             self.at(self.free[unit])
             self.complete(unit, self.free[unit] + self.after[unit])
         elif unit == STORE:
             self.port.advance(now)
             self.port.begin_store(op.rows)
             self.storing = True
+        elif unit == RING:
+            self.port.advance(now)
+            self.port.begin_ring(*ring_cycles(op.fields, self.cores))
+            self.ringing = True
         else:
             self.port.advance(now)
             self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
             self.writing = True
 
     def move(self, now):
-        """Results and stores through the vector port."""
+        """Results, segments of the ring and stores through the vector port."""
         wake, progress = self.port.advance(now), False
         if self.writing and self.port.result_end is not None:
             self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
             self.writing, progress = False, True
+        if self.ringing and self.port.ring_end is not None:
+            self.complete(RING, self.port.ring_end + self.after[RING])
+            self.ringing, progress = False, True
         if self.storing and self.port.store_end is not None:
             self.complete(STORE, self.port.store_end + self.after[STORE])
             self.storing, progress = False, True
@@ -301,26 +316,32 @@ class _Run:
         return self.data_free
 
 
-def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None):
+def _alone(op, config, cores):
+    """Cycles of an instruction that goes through the vector port, if nothing else does."""
+    if op.unit == RING:
+        return ring_cycles(op.fields, cores)[0]
+    return result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
+
+
+def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1):
     """Timeline of the instructions in this order; None as soon as it is sure to take `limit` cycles or more.
 
     `ideal` dispatches all at once, as if windows had no end, and has a port for each who uses the vector port. What it says of
-    when instructions begin makes the better order.
+    when instructions begin makes the better order. `cores` : of a ring, which all run the same program.
     """
-    return _Run(ops, config, latency, ideal, limit).run()
+    return _Run(ops, config, latency, ideal, limit, cores).run()
 
 
 def estimate(ops, config, latency=HOST_LATENCY):
     """Like an ideal :func:`simulate`, for programs of any length: an instruction is one event, the bus has no end."""
-    free, done, starts = [0] * 5, [[0], [0], [0], [0], [0]], []
+    free, done, starts = [0] * UNITS, [[0] for _ in range(UNITS)], []
     settle = turnaround(config) + config.n
     for op in ops:
         start = max(free[op.unit], *(done[unit][need] for unit, need in op.waits), 0)
         if op.unit == MATMUL:
             cycles, delay = op.passes * max(op.rows, 0 if op.keep else config.n), settle
         else:
-            cycles = result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
-            delay = latency
+            cycles, delay = _alone(op, config, 1), latency
         if op.unit == WEIGHTS:
             cycles = delay = 0
             start = max(start, free[MATMUL] - 1)

@@ -1,4 +1,5 @@
-"""How long what shares the vector port of the unified buffer takes: loads, which never wait, then results, then stores."""
+"""How long what shares the vector port of the unified buffer takes: loads, which never wait, then results, then
+segments of the ring, then stores."""
 
 from collections import deque
 from math import ceil
@@ -7,9 +8,9 @@ __all__ = ["VectorPort"]
 
 
 class VectorPort:
-    """The port in time, from event to event. One operation writes results, and one stores, at a time.
+    """The port in time, from event to event. One operation writes results, one goes round the ring, and one stores, at a time.
 
-    `result_end` and `store_end` are the cycles in which the last ones moved, None while they are under way.
+    `result_end`, `ring_end` and `store_end` are the cycles in which the last ones moved, None while they are under way.
 
     Parameters
     ----------
@@ -23,8 +24,10 @@ class VectorPort:
         self._now = 0
         self._steps = self._each = 0  # rows that the operation has yet to read, and rows a vector that it writes
         self._pending = 0  # rows until the next vector
+        self._exchange, self._share = 0, 1.0  # cycles that the ring has yet to go, and the part of the port that it takes
         self._vectors = 0  # vectors that the store has yet to read
         self.result_end: int | None = 0
+        self.ring_end: int | None = 0
         self.store_end: int | None = 0
 
     def load(self, first, end):
@@ -40,20 +43,29 @@ class VectorPort:
         self._pending = self._each
         self.result_end = None
 
+    def begin_ring(self, cycles, vectors):
+        """An exchange that takes so many cycles while it need not wait, and reads and writes vectors evenly."""
+        self._exchange, self._share = cycles, vectors / cycles
+        self.ring_end = None
+
     def begin_store(self, vectors):
         self._vectors, self.store_end = vectors, None
 
     def advance(self, now):
         """Brings both up to cycle `now`, and returns a cycle before which neither ends, None if nothing is under way."""
-        if self.result_end is not None and self.store_end is not None:
+        if self._idle:
             self._now = max(self._now, now)
         while self._now < now:
             taken, until = self._stretch()
             self._step(taken, min(until, now))
-        if self.result_end is None or self.store_end is None:
+        if not self._idle:
             taken, until = self._stretch()
             return min(until, self._now + self._least(taken))
         return None
+
+    @property
+    def _idle(self):
+        return self.result_end is not None and self.ring_end is not None and self.store_end is not None
 
     def _stretch(self):
         """Whether loads come in this cycle, and until when that stays so."""
@@ -65,26 +77,32 @@ class VectorPort:
         return (True, end) if first <= self._now else (False, first)
 
     def _rates(self, taken):
-        """Rows that results advance by, and vectors that are stored, in a cycle."""
+        """Rows that results advance by, cycles of the ring, and vectors that are stored, in a cycle."""
         free = 1 - taken / self._beats
         rows = 0
         if self.result_end is None:
             rows = 1 if not taken or self._beats == 1 and self._pending > 0 else min(1, free * self._each)
             free -= rows / self._each
-        return rows, max(0, min(free, 1 / self._beats)) if self.store_end is None else 0
+        exchange = 0
+        if self.ring_end is None:
+            exchange = max(0, min(1, free / self._share))
+            free -= exchange * self._share
+        return rows, exchange, max(0, min(free, 1 / self._beats)) if self.store_end is None else 0
 
     def _least(self, taken):
         """Cycles until something ends or another rate holds."""
-        rows, vectors = self._rates(taken)
+        rows, exchange, vectors = self._rates(taken)
         left = float("inf")
         if rows:
             left = self._pending if taken and self._beats == 1 else self._steps / rows
+        if exchange:
+            left = min(left, self._exchange / exchange)
         if vectors:
             left = min(left, self._vectors / vectors)
         return max(1, ceil(left)) if left < float("inf") else left
 
     def _step(self, taken, until):
-        rows, vectors = self._rates(taken)
+        rows, exchange, vectors = self._rates(taken)
         cycles = min(until - self._now, self._least(taken))
         self._now += cycles
         if rows:
@@ -94,6 +112,10 @@ class VectorPort:
                 self._pending %= self._each
                 if self._steps <= 0:
                     self.result_end = self._now
+        if exchange:
+            self._exchange -= exchange * cycles
+            if self._exchange <= 0:
+                self.ring_end = self._now
         if vectors:
             self._vectors -= vectors * cycles
             if self._vectors <= 0:

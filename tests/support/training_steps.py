@@ -4,7 +4,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
 from amaranth_tpu.sim.ir.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
@@ -79,19 +79,26 @@ def differences(training, found, wanted):
 
 
 def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None):
-    """Runs steps, and asserts that every parameter, slot and logit has the golden step's bits."""
-    state = started_state(training, optimizer, rng)
-    regions = {region: bytearray(size) for region, size in program.sizes.items()}
-    regions[Region.SCRATCH][:] = program.pack_state(state)
+    """Runs steps on all cores, and asserts that every parameter, slot and logit has the golden step's bits."""
+    state, cores = started_state(training, optimizer, rng), program.cores
+    memories = [{region: bytearray(size) for region, size in program.sizes.items()} for _ in range(cores)]
+    for rank, regions in enumerate(memories):
+        regions[Region.SCRATCH][:] = program.pack_state(state, rank)
     for number in range(steps):
-        x, targets = batch_of(training, program.batch, rng)
-        masks = dropout.masks(training, number, program.batch) if dropout else None
-        wanted = step(training, state, optimizer, x, targets, rate, masks)
-        regions[Region.MODEL] = program.with_rate(rate, number + 1)
-        regions[Region.INPUT] = program.pack_input(x, targets, masks)
-        Machine(program.config, regions).run()
-        logits = program.unpack_logits(regions[Region.OUTPUT])
+        x, targets = batch_of(training, program.batch * cores, rng)
+        masks = dropout.masks(training, number, len(x)) if dropout else {}
+        wanted = step(training, state, optimizer, x, targets, rate, masks, cores=cores)
+        for rank, regions in enumerate(memories):
+            part = slice(rank * program.batch, (rank + 1) * program.batch)
+            regions[Region.MODEL] = program.with_rate(rate, number + 1)
+            own = {stage: mask[part] for stage, mask in masks.items()}
+            regions[Region.INPUT] = program.pack_input(x[part], targets[part], own)
+        MachineRing(program.config, memories).run()
+        logits = np.concatenate([program.unpack_logits(regions[Region.OUTPUT]) for regions in memories])
         assert (_bits(logits) == _bits(wanted.logits)).all(), f"step {number}: logits"
-        found = differences(training, program.unpack_state(regions[Region.SCRATCH], number + 1), wanted.state)
-        assert not found, f"step {number}: {found}"
+        states = program.unpack_states([regions[Region.SCRATCH] for regions in memories], number + 1)
+        assert len(states) == cores + 1
+        for view, found in enumerate(states):
+            found = differences(training, found, wanted.state)
+            assert not found, f"step {number}, view {view}: {found}"
         state, rate = wanted.state, rate / 2

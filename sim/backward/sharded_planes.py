@@ -1,0 +1,88 @@
+"""Weights whose masters and slots are shared by the cores of a ring: of each k tile, a segment of outputs a core.
+
+In region SCRATCH of a core there is the image, the upper halves of all masters, as every core reads them in the forward pass; and
+behind it the planes of what the core updates, `[k tile][output of its segment]`, at the same place in every core. After
+REDUCE_SCATTER core i holds segment (i + 1) mod P, so that is its own.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..golden.ring import held_by
+from ..golden.shards import segment_outputs
+from .parameters import MASTER, Planes, halves_of, whole_of
+from .tensors import Tile
+
+__all__ = ["ShardedPlanes"]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedPlanes(Planes):
+    """Of the weights of one parameter.
+
+    Parameters
+    ----------
+    cores : int
+    """
+
+    cores: int = 1
+
+    @property
+    def segment(self):
+        """Vectors of a k tile that a core updates: outputs, the last cores' maybe beyond the last one."""
+        return segment_outputs(self.outputs, self.cores)
+
+    @property
+    def vectors(self):
+        return -(-(self.k_tiles * self.segment + self.n) // self.n) * self.n  # the last tile reaches behind the last row
+
+    @property
+    def _image_vectors(self):
+        return self.k_tiles * self.rows
+
+    @property
+    def size(self):
+        return self._image_vectors + super().size
+
+    def places(self, name):
+        return [self._image_vectors + place for place in super().places(name)]
+
+    def tile(self, k, output, transpose=0):
+        return Tile(Region.SCRATCH, self.first + k * self.rows + output * self.n, transpose)
+
+    def _segments(self, vectors):
+        """(cores, k tiles * segment, n) from (k tiles * rows, n)."""
+        whole = vectors.reshape(self.k_tiles, self.rows, self.n)
+        padded = np.zeros((self.k_tiles, max(self.rows, self.cores * self.segment), self.n), vectors.dtype)
+        padded[:, : self.rows] = whole
+        parts = padded[:, : self.cores * self.segment].reshape(self.k_tiles, self.cores, -1, self.n)
+        return parts.swapaxes(0, 1).reshape(self.cores, -1, self.n)
+
+    def _joined(self, segments):
+        """The inverse."""
+        parts = segments.reshape(self.cores, self.k_tiles, -1, self.n).swapaxes(0, 1).reshape(self.k_tiles, -1, self.n)
+        whole = np.zeros((self.k_tiles, self.rows, self.n), segments.dtype)
+        count = min(self.rows, parts.shape[1])
+        whole[:, :count] = parts[:, :count]
+        return whole.reshape(-1, self.n)
+
+    def write(self, scratch, values, rank=0):
+        own = held_by(rank, self.cores)
+        for name in self.kinds:
+            for place, half in zip(self.places(name), halves_of(self.arrange(values[name]))):
+                scratch[place : place + self.k_tiles * self.segment] = self._segments(half)[own]
+        scratch[self.first : self.first + self._image_vectors] = halves_of(self.arrange(values[MASTER]))[0]
+
+    def read_all(self, scratches):
+        found, ranks = {}, [(segment - 1) % self.cores for segment in range(self.cores)]
+        for name in self.kinds:
+            places = [slice(place, place + self.k_tiles * self.segment) for place in self.places(name)]
+            found[name] = [self._joined(np.stack([scratches[rank][place] for rank in ranks])) for place in places]
+        views = [found]
+        for scratch in scratches:
+            image = scratch[self.first : self.first + self._image_vectors]
+            views.append(found | {MASTER: [image, found[MASTER][1]]})
+        return [{name: self.restore(whole_of(halves)) for name, halves in view.items()} for view in views]
