@@ -16,6 +16,8 @@ from .chunks import Chunk, ChunkCode, kept_vectors
 from .flattening import Mover
 from .gradients import GradientCode
 from .memory import StepMemory, blocks_of, trained_terms
+from .sharded_planes import ShardedPlanes
+from .sharing import GATHERED_TOGETHER, bucket_rows, gather
 from .step_emitter import Constants, StepEmitter
 from .terms import FixedTiles, ParameterTiles
 from .turned import Turned
@@ -69,6 +71,9 @@ class Draft:
         self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants)
         self.emitter.cores = lowered.cores
         self._enter_stages()
+        for planes in memory.planes:
+            if isinstance(planes, ShardedPlanes):
+                gather(self.emitter, planes, self.gathered, self.gathered.size // GATHERED_TOGETHER)
         self._spatial(False)
         mover = self._mover()
         for name in lowered.flattened:
@@ -148,11 +153,13 @@ class Draft:
         for index, chunk in enumerate(self.chunks):
             chunk.place = ends[index % 2]
         rows = 3 * max(chunk.rows for chunk in self.chunks)
-        least = ends[-1] + self._spare + rows + (rows if self._others else 0)
+        gathered = GATHERED_TOGETHER * self._gathered
+        least = ends[-1] + self._spare + rows + (rows if self._others else 0) + gathered
         if least > depth:
             raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
         self.spare = Ring(ends[-1], self._spare)
-        first = ends[-1] + self.spare.size
+        first, depth = ends[-1] + self.spare.size, depth - gathered
+        self.gathered = Ring(depth, gathered)
         others = max(rows, (depth - first) // 3) if self._others else 0
         self.others, self.operands = Ring(first, others), Ring(first + others, depth - first - others)
 
@@ -163,6 +170,12 @@ class Draft:
         there = {stages[number].output for number in lowered.flat}
         read = {term.source for number in lowered.flat[1:] for term in lowered.terms[number]}
         return bool(lowered.returned or self.memory.masks or read - there)
+
+    @property
+    def _gathered(self):
+        """Vectors of the largest k tile of weights that cores share, and of what is a core's own of it."""
+        shared = [one for one in self.memory.planes if isinstance(one, ShardedPlanes)]
+        return max((bucket_rows(one, one.cores) + one.segment for one in shared), default=0)
 
     @property
     def _spare(self):

@@ -210,11 +210,18 @@ class StepMemory:
         return scratch.tobytes()
 
     def unpack_states(self, data, steps=0):
-        """States that are in regions SCRATCH of all cores, bytes each, after so many updates: what updates go on from, and then
-        what each core's forward pass reads. Where all is well these are the same."""
-        scratches = [np.frombuffer(bytes(part), "<u2").astype(np.uint16).reshape(-1, self.n) for part in data]
-        views = zip(*(one.read_all(scratches) for one in self.planes))
-        return [_state_of(found, steps) for found in views]
+        """For each core the state that it goes on from after so many updates, from bytes of the regions SCRATCH of all. Where all
+        is well these are the same."""
+        scratches = [self._vectors(part) for part in data]
+        return [_state_of(found, steps) for found in zip(*(one.read_all(scratches) for one in self.planes))]
+
+    def unpack_images(self, data):
+        """What the last step's passes of a core have read of each parameter, from bytes of its region SCRATCH: bfloat16 of its
+        shape, or None of what has been updated in its place."""
+        return [one.read_image(self._vectors(data)) for one in self.planes]
+
+    def _vectors(self, data):
+        return np.frombuffer(bytes(data), "<u2").astype(np.uint16).reshape(-1, self.n)
 
     def unpack_logits(self, data):
         """float32 (batch, classes), as the model has them, from region OUTPUT."""

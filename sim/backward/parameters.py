@@ -154,10 +154,12 @@ class Planes:
         }
 
     def read_all(self, scratches):
-        """What regions SCRATCH of all cores of a ring say of it, each as of :meth:`read`: what updates go on from, and then what
-        each core's forward pass reads."""
-        views = [self.read(scratch) for scratch in scratches]
-        return [views[0], *views]
+        """For each core of a ring what it goes on from, as of :meth:`read`, from the regions SCRATCH of all."""
+        return [self.read(scratch) for scratch in scratches]
+
+    def read_image(self, scratch):
+        """What the last step's passes of a core have read, if that is kept after an update; else None."""
+        return None
 
 
 class Stacked(Planes):

@@ -1,8 +1,8 @@
 """Weights whose masters and slots are shared by the cores of a ring: of each k tile, a segment of outputs a core.
 
-In region SCRATCH of a core there is the image, the upper halves of all masters, as every core reads them in the forward pass; and
-behind it the planes of what the core updates, `[k tile][output of its segment]`, at the same place in every core. After
-REDUCE_SCATTER core i holds segment (i + 1) mod P, so that is its own.
+In region SCRATCH of a core there is the image, the upper halves of all masters, which every core gathers when a step begins, and
+reads forward and back; and behind it the planes of what the core updates, `[k tile][output of its segment]`, at the same place in
+every core. After REDUCE_SCATTER core i holds segment (i + 1) mod P, so that is its own.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
 from ..golden.shards import segment_outputs
 from .parameters import MASTER, Planes, halves_of, whole_of
@@ -74,15 +75,14 @@ class ShardedPlanes(Planes):
         for name in self.kinds:
             for place, half in zip(self.places(name), halves_of(self.arrange(values[name]))):
                 scratch[place : place + self.k_tiles * self.segment] = self._segments(half)[own]
-        scratch[self.first : self.first + self._image_vectors] = halves_of(self.arrange(values[MASTER]))[0]
 
     def read_all(self, scratches):
         found, ranks = {}, [(segment - 1) % self.cores for segment in range(self.cores)]
         for name in self.kinds:
             places = [slice(place, place + self.k_tiles * self.segment) for place in self.places(name)]
             found[name] = [self._joined(np.stack([scratches[rank][place] for rank in ranks])) for place in places]
-        views = [found]
-        for scratch in scratches:
-            image = scratch[self.first : self.first + self._image_vectors]
-            views.append(found | {MASTER: [image, found[MASTER][1]]})
-        return [{name: self.restore(whole_of(halves)) for name, halves in view.items()} for view in views]
+        return [{name: self.restore(whole_of(halves)) for name, halves in found.items()}] * self.cores
+
+    def read_image(self, scratch):
+        """bfloat16, of the parameter's shape: what the last step's passes of a core have read."""
+        return self.restore(scratch[self.first : self.first + self._image_vectors].view(bfloat16))

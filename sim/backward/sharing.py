@@ -1,9 +1,10 @@
 """Updates on the cores of a ring: gradients of all shards are summed before they are used.
 
 The sums of some k tiles, binary32, come to the unified buffer as a bucket, `[k tile][segment][output]`. Of weights, each core gets
-the sum of its own segment (REDUCE_SCATTER), updates these masters and slots alone, and then all get the upper halves of all masters
-(ALL_GATHER). Of biases, whose segment is 0, each core gets all sums (ALL_REDUCE), and updates all. Sums go back to the accumulators
-by way of region SCRATCH, as bias rows that a pass over zeros begins from.
+the sum of its own segment (REDUCE_SCATTER), and updates these masters and slots alone. All cores get the upper halves of all
+masters (ALL_GATHER) at the beginning of the next step: there the array has work while the buffer's port and the ring have none. Of
+biases, whose segment is 0, each core gets all sums (ALL_REDUCE), and updates all. Sums go back to the accumulators by way of region
+SCRATCH, as bias rows that a pass over zeros begins from.
 """
 
 from dataclasses import dataclass, replace
@@ -12,14 +13,15 @@ from amaranth_tpu.hw.spec.isa import Format, Opcode, Region, RingMode
 
 from ..compiler.instructions import Ring
 from ..golden.shards import segment_outputs
+from .parameters import MASTER
 from .sharded_planes import ShardedPlanes
 from .step_emitter import from_rows
 from .tensors import NOTHING
 
-__all__ = ["SharedRule", "bucket_rows", "exchange"]
+__all__ = ["SharedRule", "bucket_rows", "gather", "GATHERED_TOGETHER"]
 
 
-def exchange(emitter, mode, buffer, result, segment, stride):
+def _exchange(emitter, mode, buffer, result, segment, stride):
     """RING over segments of any length, in rounds that the ring unit can take in."""
     most = emitter.config.ring_depth
     whole = segment // most
@@ -37,6 +39,29 @@ def _segment(planes, cores):
 def bucket_rows(planes, cores):
     """Rows of sums of a k tile in a bucket: a segment for each core, of which the last ones may be zeros."""
     return cores * _segment(planes, cores)
+
+
+def gather(emitter, planes, ring, most):
+    """The image of weights that the cores share, from the upper halves of all masters: some k tiles at a time, of `most` vectors,
+    by way of a ring of places in the unified buffer."""
+    each, padded = planes.segment, bucket_rows(planes, planes.cores)
+    (own, _), tiles = planes.places(MASTER), max(1, most // (padded + each))
+    for first in range(0, planes.k_tiles, tiles):
+        count = min(tiles, planes.k_tiles - first)
+        buffer, result = ring.take(count * each), ring.take(count * padded)
+        emitter.load(Region.SCRATCH, own + first * each, count * each, buffer)
+        for tile in range(count):
+            _exchange(emitter, RingMode.ALL_GATHER, buffer + tile * each, result + tile * padded, each, each)
+        vector = planes.first + first * planes.rows
+        if padded == planes.rows:
+            emitter.store(Region.SCRATCH, vector, count * padded, result)
+            continue
+        for tile in range(count):
+            emitter.store(Region.SCRATCH, vector + tile * planes.rows, min(padded, planes.rows), result + tile * padded)
+
+
+#: Pieces of images on their way through the unified buffer at a time.
+GATHERED_TOGETHER = 4
 
 
 @dataclass
@@ -115,7 +140,7 @@ class SharedRule:
         planes, each = part.planes, _segment(part.planes, self.cores)
         places = [bucket.place + 2 * tile * self.cores * each for tile in range(bucket.tiles)]
         for place in places:
-            exchange(self.emitter, RingMode.ALL_REDUCE, place, place, 2 * each, 2 * each)
+            _exchange(self.emitter, RingMode.ALL_REDUCE, place, place, 2 * each, 2 * each)
         yield
         filled = planes.rows if planes.is_bias else min(planes.rows, self.cores * each)
         for tile, place in enumerate(places):
@@ -125,39 +150,18 @@ class SharedRule:
 
     def _sharded(self, bucket, part):
         """Each core updates its segment of each k tile."""
-        planes, emitter, each = part.planes, self.emitter, part.planes.segment
-        sums, padded = bucket.ring.take(2 * bucket.tiles * each), bucket_rows(planes, self.cores)
+        emitter, each, padded = self.emitter, part.planes.segment, bucket_rows(part.planes, self.cores)
+        sums = bucket.ring.take(2 * bucket.tiles * each)
         for tile in range(bucket.tiles):
             place = bucket.place + 2 * tile * padded
-            exchange(emitter, RingMode.REDUCE_SCATTER, place, sums + 2 * tile * each, 2 * each, 2 * each)
+            _exchange(emitter, RingMode.REDUCE_SCATTER, place, sums + 2 * tile * each, 2 * each, 2 * each)
         yield
-        gathered = bucket.ring.take(bucket.tiles * padded)
-        for first, rows in self._cuts(bucket.tiles, each):
-            place = yield from self._update(bucket, part, sums + 2 * first, bucket.first * each + first, rows)
-            for tile in range(first // each, -(-(first + rows) // each)):
-                low = max(first, tile * each)
-                size = min(first + rows, (tile + 1) * each) - low
-                result = gathered + tile * padded + low - tile * each
-                exchange(emitter, RingMode.ALL_GATHER, place + low - first, result, size, each)
-        yield
-        vector, count = planes.first + bucket.first * planes.rows, min(padded, planes.rows)
-        if padded == planes.rows:
-            emitter.store(Region.SCRATCH, vector, bucket.tiles * padded, gathered)
-            return
-        for tile in range(bucket.tiles):
-            emitter.store(Region.SCRATCH, vector + tile * planes.rows, count, gathered + tile * padded)
-
-    def _cuts(self, tiles, each):
-        """`(first row, rows)` of what is updated together: whole k tiles, or parts of one."""
-        together = self.most // each
-        if together:
-            return [(first * each, min(together, tiles - first) * each) for first in range(0, tiles, together)]
-        return [
-            (tile * each + low, min(self.most, each - low)) for tile in range(tiles) for low in range(0, each, self.most)
-        ]
+        for first in range(0, bucket.tiles * each, self.most):
+            rows = min(self.most, bucket.tiles * each - first)
+            yield from self._update(bucket, part, sums + 2 * first, bucket.first * each + first, rows)
 
     def _update(self, bucket, part, sums, first, rows):
-        """The rule, for sums at this place of the unified buffer. Returns what it returns."""
+        """The rule, for sums at this place of the unified buffer."""
         emitter, staging = self.emitter, self.staging[bucket.slot]
         emitter.store(Region.SCRATCH, staging, 2 * rows, sums)
         yield
@@ -168,9 +172,5 @@ class SharedRule:
         steps = self.rule.steps(replace(part, first=first, rows=rows, acc=acc), bucket.ring)
         while not next(steps):
             pass
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+        for _ in steps:
             yield

@@ -83,6 +83,10 @@ class StepProgram:
         :meth:`sim.backward.memory.StepMemory.unpack_states` has them."""
         return self.memory.unpack_states(data, steps)
 
+    def unpack_images(self, data):
+        """What the last step's passes of a core have read, as :meth:`sim.backward.memory.StepMemory.unpack_images` has it."""
+        return self.memory.unpack_images(data)
+
     @property
     def ring_words(self):
         """Words of 32 bits that each core sends in a step."""

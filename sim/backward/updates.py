@@ -23,9 +23,9 @@ _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer for each row of a p
 def rows_in_flight(optimizer, planes=(), cores=1):
     """Vectors of the unified buffer that updates take, for each row of a part; on the cores of a ring, of these planes."""
     places = _PLACES[type(optimizer)]
-    if cores > 1:  # sums, those of a core, and what is made of them; upper halves of all
-        padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes)
-        places = padded * (2 + -(-(2 + places) // cores) + 1)
+    if cores > 1:  # sums, those of a core, and what is made of them
+        padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes if not one.is_bias)
+        places = padded * (2 + -(-(2 + places) // cores))
     return IN_FLIGHT * places
 
 
@@ -83,8 +83,7 @@ class _Rule:
 
     def steps(self, part, ring):
         """A generator of the instructions for a part, with these vectors of the unified buffer. It yields after each step: False,
-        and True once, when the part's sums are not needed any more; later None. It returns where the new upper halves of the
-        masters are in the unified buffer."""
+        and True once, when the part's sums are not needed any more; later None."""
         raise NotImplementedError
 
     def _places(self, part, name):
@@ -96,11 +95,10 @@ class _Rule:
         return from_rows(self.emitter.load_halves(planes, [(0, rows)]))
 
     def _store_halves(self, acc, planes, rows, place):
-        """Sums -> their halves, at `place` and behind, and in SCRATCH. Returns the place."""
+        """Sums -> their halves, at `place` and behind, and in SCRATCH."""
         self.emitter.activate(acc, place, rows, Format.PLANES)
         for index, vector in enumerate(planes):
             self.emitter.store(Region.SCRATCH, vector, rows, place + index * rows)
-        return place
 
 
 class _Sgd(_Rule):
@@ -117,7 +115,7 @@ class _Sgd(_Rule):
         yield True
         start, acc = self._from_halves(master, rows), self.acc.take(rows)
         emitter.add_scaled("rate", place, rows, acc, start)
-        return self._store_halves(acc, master, rows, ring.take(2 * rows))
+        self._store_halves(acc, master, rows, ring.take(2 * rows))
 
 
 class _Adam(_Rule):
@@ -157,7 +155,7 @@ class _Adam(_Rule):
         emitter.add_scaled("rate", other, rows, acc, start)
         if self.decays and part.decays:
             emitter.add_product("decay", master[0], rows, acc)
-        return self._store_halves(acc, master, rows, ring.take(2 * rows))
+        self._store_halves(acc, master, rows, ring.take(2 * rows))
 
     def _multiply(self, acc, place, rows):
         """Sums, rounded, times vectors, in their place."""

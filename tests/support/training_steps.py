@@ -5,7 +5,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
-from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
+from amaranth_tpu.sim.golden.training import images, initial_state, one_hot, step
 from amaranth_tpu.sim.ir.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 
@@ -97,8 +97,10 @@ def run_steps(program, training, optimizer, rng, steps=2, rate=0.1, dropout=None
         logits = np.concatenate([program.unpack_logits(regions[Region.OUTPUT]) for regions in memories])
         assert (_bits(logits) == _bits(wanted.logits)).all(), f"step {number}: logits"
         states = program.unpack_states([regions[Region.SCRATCH] for regions in memories], number + 1)
-        assert len(states) == cores + 1
-        for view, found in enumerate(states):
+        assert len(states) == cores
+        for rank, found in enumerate(states):
             found = differences(training, found, wanted.state)
-            assert not found, f"step {number}, view {view}: {found}"
+            assert not found, f"step {number}, core {rank}: {found}"
+            for image, read in zip(program.unpack_images(memories[rank][Region.SCRATCH]), images(training, state)):
+                assert image is None or (_bits(image) == _bits(read)).all(), f"step {number}, core {rank}: image"
         state, rate = wanted.state, rate / 2
