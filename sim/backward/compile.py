@@ -69,10 +69,11 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         if best and simulated + 2 * len(ops) > _SIMULATED:
             break
         ideal, simulated = simulate(ops, config, ideal=True, cores=cores), simulated + len(ops)
-        for eager in (1, 0, 2):
+        # What is ideal knows nothing of the port, which the ring shares: as they were emitted may be better.
+        for eager in (None, 1) if cores > 1 else (1, 0, 2):
             if best and simulated > _SIMULATED:
                 break
-            order = ordered(ops, ideal, eager)
+            order = ops if eager is None else ordered(ops, ideal, eager)
             timeline = _ends(order, config, cores) and simulate(order, config, limit=best and best[-1].cycles, cores=cores)
             simulated += len(ops)
             if timeline:

@@ -17,11 +17,11 @@ from .flattening import Mover
 from .gradients import GradientCode
 from .memory import StepMemory, blocks_of, trained_terms
 from .sharded_planes import ShardedPlanes
-from .sharing import GATHERED_TOGETHER, bucket_rows, gather
+from .sharing import GATHERED_TOGETHER, Gatherer, bucket_rows
 from .step_emitter import Constants, StepEmitter
 from .terms import FixedTiles, ParameterTiles
 from .turned import Turned
-from .updates import IN_FLIGHT, rows_in_flight, rows_of_factors, update_all
+from .updates import BUCKET_PARTS, IN_FLIGHT, rows_in_flight, rows_of_factors, update_all
 
 __all__ = ["Draft"]
 
@@ -71,9 +71,8 @@ class Draft:
         self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants)
         self.emitter.cores = lowered.cores
         self._enter_stages()
-        for planes in memory.planes:
-            if isinstance(planes, ShardedPlanes):
-                gather(self.emitter, planes, self.gathered, self.gathered.size // GATHERED_TOGETHER)
+        if memory.sharded:
+            self.emitter.images = Gatherer(self.emitter, self._shared, self.gathered)
         self._spatial(False)
         mover = self._mover()
         for name in lowered.flattened:
@@ -174,8 +173,11 @@ class Draft:
     @property
     def _gathered(self):
         """Vectors of the largest k tile of weights that cores share, and of what is a core's own of it."""
-        shared = [one for one in self.memory.planes if isinstance(one, ShardedPlanes)]
-        return max((bucket_rows(one, one.cores) + one.segment for one in shared), default=0)
+        return max((bucket_rows(one, one.cores) + one.segment for one in self._shared), default=0)
+
+    @property
+    def _shared(self):
+        return [one for one in self.memory.planes if isinstance(one, ShardedPlanes)]
 
     @property
     def _spare(self):
@@ -253,4 +255,4 @@ class Draft:
         acc, sums = Ring(0, self.spare_rows), Ring(self.spare_rows, depth - self.spare_rows)
         ring = Ring(first, transposed)
         code = GradientCode(emitter, self.memory, self.code.terms, self.turned, sums, acc, ring, most)
-        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc, self.staging, most // 2)
+        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc, self.staging, BUCKET_PARTS * most, most // 2)

@@ -150,7 +150,8 @@ class Planes:
     def read(self, scratch):
         """The inverse of :meth:`write`."""
         return {
-            name: self.restore(whole_of([scratch[place + self.row_numbers] for place in self.places(name)])) for name in self.kinds
+            name: self.restore(whole_of([scratch[place + self.row_numbers] for place in self.places(name)]))
+            for name in self.kinds
         }
 
     def read_all(self, scratches):

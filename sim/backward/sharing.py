@@ -18,7 +18,7 @@ from .sharded_planes import ShardedPlanes
 from .step_emitter import from_rows
 from .tensors import NOTHING
 
-__all__ = ["SharedRule", "bucket_rows", "gather", "GATHERED_TOGETHER"]
+__all__ = ["SharedRule", "bucket_rows", "Gatherer", "GATHERED_TOGETHER"]
 
 
 def _exchange(emitter, mode, buffer, result, segment, stride):
@@ -41,21 +41,73 @@ def bucket_rows(planes, cores):
     return cores * _segment(planes, cores)
 
 
-def gather(emitter, planes, ring, most):
-    """The image of weights that the cores share, from the upper halves of all masters: some k tiles at a time, of `most` vectors,
-    by way of a ring of places in the unified buffer."""
-    each, padded = planes.segment, bucket_rows(planes, planes.cores)
-    (own, _), tiles = planes.places(MASTER), max(1, most // (padded + each))
-    for first in range(0, planes.k_tiles, tiles):
-        count = min(tiles, planes.k_tiles - first)
-        buffer, result = ring.take(count * each), ring.take(count * padded)
+@dataclass(frozen=True)
+class _Piece:
+    """Some k tiles of the image of weights."""
+
+    planes: ShardedPlanes
+    first: int
+    tiles: int
+
+    def has(self, tile):
+        """Whether a tile is of these."""
+        number = (tile.vector - self.planes.first) // self.planes.rows
+        return tile.region is Region.SCRATCH and self.first <= number < self.first + self.tiles
+
+    @property
+    def end(self):
+        """The vector behind the last."""
+        return self.planes.first + (self.first + self.tiles) * self.planes.rows
+
+
+class Gatherer:
+    """Makes the images of weights that the cores share, from the upper halves of all masters, piece by piece before they are read.
+
+    Parameters
+    ----------
+    emitter : StepEmitter
+    planes : list of ShardedPlanes
+        In the order in which they are read.
+    ring : Ring
+        Places in the unified buffer, for :data:`GATHERED_TOGETHER` pieces at a time.
+    """
+
+    def __init__(self, emitter, planes, ring):
+        self.emitter, self.ring, self.pieces = emitter, ring, []
+        self.gathered = self.read = 0  # so many pieces
+        for one in planes:
+            size = max(1, ring.size // GATHERED_TOGETHER // (bucket_rows(one, one.cores) + one.segment))
+            for first in range(0, one.k_tiles, size):
+                self.pieces.append(_Piece(one, first, min(size, one.k_tiles - first)))
+
+    def _number(self, tile):
+        """Of the piece that a tile is of, if that has not been read, or None."""
+        return next((number for number in range(self.read, len(self.pieces)) if self.pieces[number].has(tile)), None)
+
+    def reach(self, tiles):
+        """Gathers what these tiles are read from, and some more, if it has not been."""
+        wanted = [number for number in map(self._number, tiles) if number is not None]
+        self.read = max([self.read, *(number + 1 for number in wanted)])
+        while wanted and self.gathered < min(len(self.pieces), self.read + GATHERED_TOGETHER - 1):
+            self._gather(self.pieces[self.gathered])
+            self.gathered += 1
+
+    def together(self, tile):
+        """How many tiles from this one on come to their place at once: those of a piece that nothing has read yet, or None."""
+        number = self._number(tile)
+        return None if number is None else (self.pieces[number].end - tile.vector) // self.emitter.n
+
+    def _gather(self, piece):
+        emitter, planes, first, count = self.emitter, piece.planes, piece.first, piece.tiles
+        each, padded, (own, _) = planes.segment, bucket_rows(planes, planes.cores), planes.places(MASTER)
+        buffer, result = self.ring.take(count * each), self.ring.take(count * padded)
         emitter.load(Region.SCRATCH, own + first * each, count * each, buffer)
         for tile in range(count):
             _exchange(emitter, RingMode.ALL_GATHER, buffer + tile * each, result + tile * padded, each, each)
         vector = planes.first + first * planes.rows
         if padded == planes.rows:
             emitter.store(Region.SCRATCH, vector, count * padded, result)
-            continue
+            return
         for tile in range(count):
             emitter.store(Region.SCRATCH, vector + tile * planes.rows, min(padded, planes.rows), result + tile * padded)
 
@@ -89,21 +141,23 @@ class SharedRule:
         Buckets under way at a time.
     staging : sequence of int
         First vectors in region SCRATCH for sums on their way, for each of these.
+    rows : int
+        Of sums that go round the ring together, in whole k tiles.
     most : int
         Rows that are updated at a time.
     """
 
-    def __init__(self, rule, ring, slots, staging, most):
+    def __init__(self, rule, ring, slots, staging, rows, most):
         self.rule, self.emitter, self.cores, self.most = rule, rule.emitter, rule.emitter.cores, most
         size = ring.size // slots
         self.places, self.staging, self.free = [ring.base + slot * size for slot in range(slots)], staging, [*range(slots)]
-        self.size, self.bucket = size, None
+        self.size, self.rows, self.bucket = size, rows, None
 
     def steps(self, part, _):
-        """As of the rule. Parts are k tiles, or pieces of one, one after the other."""
+        """As of the rule. Parts are k tiles, or pieces of one, one after the other, and no more than a bucket's together."""
         bucket = self.bucket = self.bucket or self._new(part)
         self._put(bucket, part)
-        if (part.first + part.rows) % part.planes.rows:
+        if part.first + part.rows < (bucket.first + bucket.tiles) * part.planes.rows:
             yield True
             return
         self.bucket = None
@@ -114,13 +168,14 @@ class SharedRule:
     def _new(self, part):
         """An empty bucket; what no sum comes to is +0, as long as it can be added to what is kept."""
         planes, slot = part.planes, self.free.pop(0)
-        ring, tiles = Ring(self.places[slot], self.size), -(-part.rows // planes.rows)
+        ring, first = Ring(self.places[slot], self.size), part.first // planes.rows
+        tiles = min(max(1, self.rows // planes.rows), planes.k_tiles - first)
         rows = bucket_rows(planes, self.cores)
         place = ring.take(2 * tiles * rows)
         if not planes.is_bias and rows > planes.rows:
             for tile in range(tiles):
                 self.emitter.load_zeros(place + 2 * (tile * rows + planes.rows), 2 * (rows - planes.rows))
-        return _Bucket(planes, part.first // planes.rows, tiles, place, ring, slot)
+        return _Bucket(planes, first, tiles, place, ring, slot)
 
     def _put(self, bucket, part):
         """Sums -> the bucket. Rows of a k tile behind the last segment are zeros that nobody needs."""

@@ -93,6 +93,8 @@ class _Tiles:
         """What a MATMUL takes has to be asked for before it, so its tiles lie one behind the other, or there are few of them."""
         left = self.tiles[self.done : self.done + passes * count]
         _, size = next(runs_of(left, self.emitter.n))
+        if self.emitter.images:
+            size = min(size, self.emitter.images.together(left[0]) or size)
         return max(size // count, min(passes, max(1, self.emitter.config.weight_fifo_depth // 2 // count)))
 
     def bring(self, count):
@@ -117,6 +119,8 @@ class StepEmitter(Emitter):
         Of stages that are not flat, by their numbers: where the tiles of each term come from.
     biases : dict of int to Planes
         Of those of them that have a bias.
+    images : sim.backward.sharing.Gatherer or None
+        What makes images of weights before they are read.
     flat_stages : int
         What the numbers of flat stages are counted from, in `stage`.
     zero_rows : int
@@ -128,7 +132,7 @@ class StepEmitter(Emitter):
         self.constants = constants
         self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
         self.bias_ring = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
-        self.rows, self.bringing = {}, None
+        self.rows, self.bringing, self.images = {}, None, None
         self.weights, self.biases, self.flat_stages = {}, {}, 0
         self.zeroed, self.operands_loaded = False, 0
 
@@ -159,6 +163,8 @@ class StepEmitter(Emitter):
 
     def bring(self, tiles):
         """LOAD_WEIGHTS of tiles that the next MATMUL takes: as few as there can be."""
+        if self.images:
+            self.images.reach(tiles)
         for one, size in runs_of(tiles, self.n):
             if not self._bring_more(one, size):
                 self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose)

@@ -14,9 +14,10 @@ from .parameters import MASTER
 from .sharing import SharedRule, bucket_rows
 from .step_emitter import FROM_ZERO, from_rows
 
-__all__ = ["update_all", "rows_in_flight", "rows_of_factors", "IN_FLIGHT"]
+__all__ = ["update_all", "rows_in_flight", "rows_of_factors", "IN_FLIGHT", "BUCKET_PARTS"]
 
 IN_FLIGHT = 3  # parts at a time, at most
+BUCKET_PARTS = 2  # parts that go round the ring together
 _PLACES = {Sgd: 3, Adam: 8}  # vectors of the unified buffer for each row of a part
 
 
@@ -25,7 +26,7 @@ def rows_in_flight(optimizer, planes=(), cores=1):
     places = _PLACES[type(optimizer)]
     if cores > 1:  # sums, those of a core, and what is made of them
         padded = max(-(-bucket_rows(one, cores) // one.rows) for one in planes if not one.is_bias)
-        places = padded * (2 + -(-(2 + places) // cores))
+        places = padded * BUCKET_PARTS * (2 + -(-(2 + places) // cores))
     return IN_FLIGHT * places
 
 
@@ -34,7 +35,7 @@ def rows_of_factors(optimizer):
     return {Sgd: ("momentum", "decay"), Adam: ("first", "decay")}[type(optimizer)]
 
 
-def update_all(emitter, optimizer, parts, ring, acc, staging=(), most=0):
+def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0):
     """Updates of all parts, in the order in which they come.
 
     Parameters
@@ -43,12 +44,12 @@ def update_all(emitter, optimizer, parts, ring, acc, staging=(), most=0):
         Each comes when the instructions for its sums have been emitted.
     ring, acc : Ring
         Places in the unified buffer and in the accumulators.
-    staging, most :
+    staging, rows, most :
         On the cores of a ring, as of :class:`sim.backward.sharing.SharedRule`.
     """
     rule = {Sgd: _Sgd, Adam: _Adam}[type(optimizer)](emitter, optimizer, acc)
     if emitter.cores > 1:
-        rule = SharedRule(rule, ring, IN_FLIGHT, staging, most)
+        rule = SharedRule(rule, ring, IN_FLIGHT, staging, rows, most)
     size, under_way = ring.size // IN_FLIGHT, deque()
     for number, part in enumerate(parts):
         while len(under_way) >= IN_FLIGHT:
