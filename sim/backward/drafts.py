@@ -56,7 +56,8 @@ class Draft:
         self.config, self.n, self.batch = config, config.n, batch
         self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, dropout, sharded)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
-        self.constant_rows = 4 * self.n
+        self.gathered = Ring(4 * self.n, GATHERED_TOGETHER * self._gathered)
+        self.constant_rows = 4 * self.n + self.gathered.size
         self._place()
         self.spare_rows = config.accumulator_depth // 4
         memory.keep(config.accumulator_depth - self.spare_rows)
@@ -152,13 +153,11 @@ class Draft:
         for index, chunk in enumerate(self.chunks):
             chunk.place = ends[index % 2]
         rows = 3 * max(chunk.rows for chunk in self.chunks)
-        gathered = GATHERED_TOGETHER * self._gathered
-        least = ends[-1] + self._spare + rows + (rows if self._others else 0) + gathered
+        least = ends[-1] + self._spare + rows + (rows if self._others else 0)
         if least > depth:
             raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
         self.spare = Ring(ends[-1], self._spare)
-        first, depth = ends[-1] + self.spare.size, depth - gathered
-        self.gathered = Ring(depth, gathered)
+        first = ends[-1] + self.spare.size
         others = max(rows, (depth - first) // 3) if self._others else 0
         self.others, self.operands = Ring(first, others), Ring(first + others, depth - first - others)
 

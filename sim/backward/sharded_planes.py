@@ -14,7 +14,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
 from ..golden.shards import segment_outputs
-from .parameters import MASTER, Planes, halves_of, whole_of
+from .parameters import Planes, halves_of, whole_of
 from .tensors import Tile
 
 __all__ = ["ShardedPlanes"]

@@ -1,10 +1,12 @@
 """Updates on the cores of a ring: gradients of all shards are summed before they are used.
 
-The sums of some k tiles, binary32, come to the unified buffer as a bucket, `[k tile][segment][output]`. Of weights, each core gets
-the sum of its own segment (REDUCE_SCATTER), and updates these masters and slots alone. All cores get the upper halves of all
-masters (ALL_GATHER) at the beginning of the next step: there the array has work while the buffer's port and the ring have none. Of
-biases, whose segment is 0, each core gets all sums (ALL_REDUCE), and updates all. Sums go back to the accumulators by way of region
-SCRATCH, as bias rows that a pass over zeros begins from.
+The sums of some k tiles, binary32, come to the unified buffer as a bucket, `[k tile][segment][output]`. Of weights, a core gets
+the sum of its own segment (REDUCE_SCATTER), and updates these masters and slots alone. Of biases, whose segment is 0, each core
+gets all sums (ALL_REDUCE), and updates all. Sums go back to the accumulators by way of region SCRATCH, as bias rows that a pass
+over zeros begins from.
+
+All cores get the upper halves of all masters (ALL_GATHER) at the beginning of the next step: there the array has work, while the
+buffer's port and the ring have none.
 """
 
 from dataclasses import dataclass, replace
@@ -61,7 +63,7 @@ class _Piece:
 
 
 class Gatherer:
-    """Makes the images of weights that the cores share, from the upper halves of all masters, piece by piece before they are read.
+    """Makes the images of weights that the cores share, from the upper halves of all masters, piece by piece before it is read.
 
     Parameters
     ----------
