@@ -155,8 +155,21 @@ class SharedRule:
         self.places, self.staging, self.free = [ring.base + slot * size for slot in range(slots)], staging, [*range(slots)]
         self.size, self.rows, self.bucket = size, rows, None
 
+    def _tiles(self, planes):
+        """K tiles of a bucket."""
+        return max(1, self.rows // planes.rows)
+
+    def split(self, parts):
+        """Parts, k tiles or pieces of one, one after the other, of which each goes into one bucket."""
+        for part in parts:
+            size = self._tiles(part.planes) * part.planes.rows
+            while (rest := size - part.first % size) < part.rows:
+                yield replace(part, rows=rest)
+                part = replace(part, first=part.first + rest, acc=part.acc + rest, rows=part.rows - rest)
+            yield part
+
     def steps(self, part, _):
-        """As of the rule. Parts are k tiles, or pieces of one, one after the other, and no more than a bucket's together."""
+        """As of the rule, for what :meth:`split` makes of all parts."""
         bucket = self.bucket = self.bucket or self._new(part)
         self._put(bucket, part)
         if part.first + part.rows < (bucket.first + bucket.tiles) * part.planes.rows:
@@ -171,7 +184,7 @@ class SharedRule:
         """An empty bucket; what no sum comes to is +0, as long as it can be added to what is kept."""
         planes, slot = part.planes, self.free.pop(0)
         ring, first = Ring(self.places[slot], self.size), part.first // planes.rows
-        tiles = min(max(1, self.rows // planes.rows), planes.k_tiles - first)
+        tiles = min(self._tiles(planes), planes.k_tiles - first)
         rows = bucket_rows(planes, self.cores)
         place = ring.take(2 * tiles * rows)
         if not planes.is_bias and rows > planes.rows:

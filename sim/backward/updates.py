@@ -50,6 +50,7 @@ def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0)
     rule = {Sgd: _Sgd, Adam: _Adam}[type(optimizer)](emitter, optimizer, acc)
     if emitter.cores > 1:
         rule = SharedRule(rule, ring, IN_FLIGHT, staging, rows, most)
+        parts = rule.split(parts)
     size, under_way = ring.size // IN_FLIGHT, deque()
     for number, part in enumerate(parts):
         while len(under_way) >= IN_FLIGHT:
