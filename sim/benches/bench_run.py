@@ -20,6 +20,11 @@ PERIOD = 10
 
 async def prepare(dut):
     """Starts the clock, resets, and returns a driver."""
+    return Driver(await prepare_port(dut))
+
+
+async def prepare_port(dut):
+    """Starts the clock, resets, and returns the port of the registers."""
     for name in ("address", "last", "wdata", "write", "read", "dump"):
         getattr(dut, f"bd_{name}").value = 0
     dut.rst_n.value = 0
@@ -28,7 +33,7 @@ async def prepare(dut):
     await ClockCycles(dut.clk, 3)  # after that of time 0, the two edges that the datasheet asks for
     dut.rst_n.value = 1
     await ClockCycles(dut.clk, 2)
-    return Driver(port)
+    return port
 
 
 async def dump(dut, first, last):

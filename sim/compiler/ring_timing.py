@@ -2,13 +2,12 @@
 
 from amaranth_tpu.hw.spec.isa import RingMode
 
-__all__ = ["HOP", "ring_cycles"]
+__all__ = ["ring_cycles"]
 
-#: Cycles from a vector that leaves a core to its sum that leaves the next one: link, adder, and one more.
-HOP = 12
+_LINK = 1  # cycles from one core to the next
 
 
-def ring_cycles(fields, cores):
+def ring_cycles(config, fields, cores):
     """`(cycles, vectors)` of a RING: how long it takes if nothing is in its way, and how many vectors it reads and writes.
 
     In a round, a core sends a segment, and then for each other core hands on the one that comes: as fast as vectors come and go,
@@ -17,7 +16,8 @@ def ring_cycles(fields, cores):
     segment, rounds = fields["segment"], fields["rounds"]
     if cores == 1:
         return 2 * segment * rounds, 2 * segment * rounds
-    once = segment + (cores - 1) * max(HOP, segment)
+    hop = _LINK + config.latency + 1  # from a vector that leaves a core to its sum that leaves the next one
+    once = segment + (cores - 1) * max(hop, segment)
     if fields["mode"] is RingMode.ALL_REDUCE:
         return rounds * 2 * once, rounds * 2 * cores * segment
     vectors = (cores + 1) * segment  # one port reads and writes

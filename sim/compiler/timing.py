@@ -213,7 +213,7 @@ class _Run:
             self.storing = True
         elif unit == RING:
             self.port.advance(now)
-            self.port.begin_ring(*ring_cycles(op.fields, self.cores))
+            self.port.begin_ring(*ring_cycles(self.config, op.fields, self.cores))
             self.ringing = True
         else:
             self.port.advance(now)
@@ -319,7 +319,7 @@ class _Run:
 def _alone(op, config, cores):
     """Cycles of an instruction that goes through the vector port, if nothing else does."""
     if op.unit == RING:
-        return ring_cycles(op.fields, cores)[0]
+        return ring_cycles(config, op.fields, cores)[0]
     return result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
 
 

@@ -21,31 +21,35 @@ _BARE_CLOCK = Path(__file__).resolve().parents[1] / "rtl" / "bare_clock.cpp"
 
 
 def _plan(simulation, run, image, outputs, memory):
-    """Image, plusargs and output window of a whole run."""
+    """Images, plusargs and output window of a whole run."""
+    images = image if isinstance(image, list) else [image]
     beat = simulation.parameters["BUS_WIDTH"] // 8
     first, size = outputs
     if first % beat:
         raise ValueError(f"outputs start at {first}, which is not a multiple of the bus beat of {beat} bytes")
-    if max(len(image), first + size) > simulation.parameters["MEMORY_BYTES"]:
+    needed = max(first + size, *map(len, images))
+    if needed > simulation.parameters["MEMORY_BYTES"]:
         raise ValueError(
-            f"the run needs {max(len(image), first + size)} bytes of host memory, "
-            f"the simulation has {simulation.parameters['MEMORY_BYTES']}"
+            f"the run needs {needed} bytes of host memory, the simulation has {simulation.parameters['MEMORY_BYTES']}"
         )
-    write_image(run / "memory.hex", image, beat)
+    for number, one in enumerate(images):
+        name = f"memory.hex.{number}" if isinstance(image, list) else "memory.hex"
+        write_image(run / name, one, beat)
     plusargs = {"memory": run / "memory.hex", "dump": run / "dump.hex", **(memory or {})}
     window = [first // beat, max(first // beat, -(-(first + size) // beat) - 1)]
     return beat, plusargs, window
 
 
 def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None, seed=None):
-    """Runs batches on the core, one after the other, with `sim/benches/bench_run.py`.
+    """Runs batches on the core, one after the other, with `sim/benches/bench_run.py`; or on all cores of a ring, with
+    `bench_run_pod.py`.
 
     Parameters
     ----------
     simulation : Simulation
         From :meth:`Simulation.of_core`.
-    image : bytes
-        Host memory from address 0 on.
+    image : bytes, or list of bytes
+        Host memory from address 0 on; of a ring, that of each core.
     batches : list of dict
         For each run: `regions`, a dict from a region's name to `[base, size]`, of which only what changes need be
         named; `pc`, 0 without it.
@@ -59,9 +63,9 @@ def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit
     Returns
     -------
     dict
-        `batches` (counters of each), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`,
+        `batches` (counters of each; of a ring, a list of those of each core, with `ring_sent` and `ring_received`), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`,
         `simulated_cycles`, `seconds` (wall time of the runs alone), `cycles_per_second`, `identity`, `output`
-        (numpy bytes), `waves`.
+        (numpy bytes; of a ring, (cores, bytes)), `waves`.
     """
     runs = build_directory() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
@@ -69,7 +73,7 @@ def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit
         run = Path(name)
         beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
         result = simulation.run(
-            "amaranth_tpu.sim.benches.bench_run",
+            f"amaranth_tpu.sim.benches.{'bench_run_pod' if isinstance(image, list) else 'bench_run'}",
             plusargs=plusargs,
             timeout=timeout,
             progress=progress,
@@ -82,6 +86,7 @@ def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit
                 "outputs": outputs[1],
                 "dump": str(run / "dump.hex"),
                 "npy": str(run / "output.npy"),
+                "cores": len(image) if isinstance(image, list) else 1,
             },
         )
         result["output"] = numpy.load(run / "output.npy")

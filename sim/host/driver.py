@@ -84,6 +84,14 @@ class Driver:
         await self.write("interrupt", 0b11)
         await self.write("control", 0b01)
 
+    async def join_ring(self, rank, size):
+        """Gives a core its place in a ring: its number, and how many cores there are."""
+        await self.write("ring", REGISTER["ring"].pack(rank=rank, size=size, flush=0))
+
+    async def ring_words(self):
+        """Words of 32 bits that the last run sent into the ring, and took from it."""
+        return {name: await self.read(name) for name in ("ring_sent", "ring_received")}
+
     async def status(self):
         """Fields of the status register."""
         value = await self.read("status")
@@ -119,8 +127,12 @@ class Driver:
     async def run_batch(self, batch, cycles, pc=0):
         """Runs a program whose regions are placed. Returns `(counters, fault)`; the fault is None, or a dict as of
         :func:`fault_of`, whose cause is CYCLE_LIMIT where the run did not end within `cycles`."""
-        fault = None
         await self.start(pc)
+        return await self.end_batch(batch, cycles)
+
+    async def end_batch(self, batch, cycles):
+        """What :meth:`run_batch` does after the start."""
+        fault = None
         try:
             await self.wait(cycles)
         except CoreFault as error:

@@ -128,10 +128,12 @@ class Result:
     waves: str | None = None
 
 
-def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, quick=False):
-    """The simulation of a core; memory is rounded up to a power of two, so that builds are shared."""
+def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, quick=False, cores=1):
+    """The simulation of a core, or of several in a ring; memory is rounded up to a power of two, so that builds are shared."""
     simulator_version(simulator)  # if it is missing, said before the Verilog is made
     size = 1 << max(24, (memory_bytes - 1).bit_length())
+    if cores > 1:
+        return Simulation.of_pod(verilog_of(config), config, cores, simulator=simulator, memory_bytes=size, quick=quick)
     return Simulation.of_core(verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves, quick=quick)
 
 

@@ -20,12 +20,16 @@
 //   error_last=A         ... and its last one; default: the same beat
 //   hang_after=N         transactions after the first N are accepted, but answered ...
 //   hang_cycles=N        ... this many cycles late; default: never
+//
+// Of several memories, those of NUMBER 0 and up, each has files of its own, whose names end in its number behind a point, and
+// pauses of its own.
 
 module axi_memory #(
     parameter integer DATA_WIDTH = 256,
     parameter integer ADDRESS_WIDTH = 32,
     parameter integer ID_WIDTH = 1,
-    parameter integer BYTES = 1 << 25
+    parameter integer BYTES = 1 << 25,
+    parameter integer NUMBER = -1
 ) (
     input  wire                      aclk,
     input  wire                      aresetn,
@@ -101,9 +105,14 @@ module axi_memory #(
         if (!$value$plusargs("pause_percent=%d", percent)) percent = 0;
         if (!$value$plusargs("pause_seed=%d", seed)) seed = 1;
         pause_threshold = 9'((percent * 256 + 99) / 100);
+        if (NUMBER >= 0) seed = seed + NUMBER;
         random = {32'h9E37_79B9, seed};
         if (!$value$plusargs("dump=%s", dump_file)) dump_file = "memory.hex";
-        if ($value$plusargs("memory=%s", memory_file)) $readmemh(memory_file, memory);
+        if (NUMBER >= 0) dump_file = $sformatf("%s.%0d", dump_file, NUMBER);
+        if ($value$plusargs("memory=%s", memory_file)) begin
+            if (NUMBER >= 0) memory_file = $sformatf("%s.%0d", memory_file, NUMBER);
+            $readmemh(memory_file, memory);
+        end
     end
 
     // Read bursts: `read_count` from `read_head` on. The address and the beats left of the first one count along.

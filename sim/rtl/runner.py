@@ -91,6 +91,19 @@ class Simulation:
             parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width, "MEMORY_BYTES": memory_bytes},
         )
 
+    @classmethod
+    def of_pod(cls, verilog, config, cores, *, simulator, memory_bytes=1 << 25, quick=False):
+        """Cores `tpu` in a ring, each with its host memory: `sim/rtl/pod_testbench.sv`. Verilator makes the core once."""
+        one = cls.of_core(verilog, config, simulator=simulator, memory_bytes=memory_bytes, quick=quick)
+        return dataclasses.replace(
+            one,
+            top="pod_testbench",
+            sources=(_HERE / "axi_memory.sv", _HERE / "pod_testbench.sv"),
+            public=("select", *_TESTBENCH_PORTS),
+            alone=("tpu",),
+            parameters={**one.parameters, "CORES": cores, "LINK_WIDTH": config.vector_width},
+        )
+
     def __post_init__(self):
         if self.simulator not in Simulators:
             raise ToolError(f"unknown simulator {self.simulator!r}; choose one of: {', '.join(Simulators)}")

@@ -6,6 +6,8 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.registers import STALLS
 
+from ..golden.training import images
+
 __all__ = ["CoreSteps", "Comparison", "differing_bits"]
 
 
@@ -15,19 +17,23 @@ class CoreSteps:
 
     Parameters
     ----------
-    state : sim.golden.training.TrainingState
-        After the last of them.
+    states : list of sim.golden.training.TrainingState
+        After the last of them, as each core has it.
+    images : list of list of bfloat16 array, or None
+        What each core has read of parameters in the last of them, where it has that still.
     logits : list of float32 (batch, classes)
-        Of each step.
+        Of each step, of all cores' samples.
     counters : list of dict
-        Of each step, as :func:`sim.host.batches.run_batches` has them; none of models that know no time.
+        Of each step, as :func:`sim.host.batches.run_batches` has them, of the core that took longest; none of models that know
+        no time. With `ring_sent`, words, of each core, where there are several.
     protocol_errors : int or None
         Violations of AXI's rules.
     fault : dict or None
         `cause`, `pc` and `batch` of the fault that ended the steps early.
     """
 
-    state: object
+    states: list
+    images: list
     logits: list
     counters: list = field(default_factory=list)
     protocol_errors: int | None = None
@@ -64,7 +70,7 @@ class Comparison:
     def __init__(self, network, run, most, together=10):
         self._network, self._run, self._most, self._together = network, run, most, together
         self.on_run = self.on_progress = None
-        self._before, self._waiting, self._after, self._logits = None, [], None, []
+        self._before, self._waiting, self._last, self._after, self._logits = None, [], None, None, []
         self.steps = self.mismatched_bits = self.values = 0
         self.counters, self.protocol_errors, self.fault, self.where = [], None, None, None
 
@@ -92,7 +98,7 @@ class Comparison:
             self._before = before
         self._waiting.append(batch)
         self._logits.append(logits)
-        self._after = after
+        self._last, self._after = before, after
         if len(self._waiting) >= self._together or self.complete:
             self.finish()
 
@@ -115,10 +121,15 @@ class Comparison:
     def _compare(self, found):
         for number, (here, there) in enumerate(zip(found.logits, self._logits, strict=True)):
             self._count(f"the logits of step {self.steps + number + 1}", here, there)
-        for number, one in enumerate(self._network.parameters):
-            here, there = ({"value": state.masters[number], **state.slots[number]} for state in (found.state, self._after))
-            for name in there:
-                self._count(f"{name} of {one.name}", here[name], there[name])
+        read = images(self._network, self._last)
+        for core, (state, kept) in enumerate(zip(found.states, found.images, strict=True)):
+            where = f" of core {core}" if len(found.states) > 1 else ""
+            for number, one in enumerate(self._network.parameters):
+                here, there = ({"value": each.masters[number], **each.slots[number]} for each in (state, self._after))
+                for name in there:
+                    self._count(f"{name} of {one.name}{where}", here[name], there[name])
+                if kept[number] is not None:
+                    self._count(f"what was read of {one.name}{where}", kept[number], read[number])
 
     def _count(self, where, here, there):
         bits = differing_bits(here, there)

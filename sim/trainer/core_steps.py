@@ -1,15 +1,20 @@
 """Training steps on a core: the RTL in a simulator, or the instruction-level model.
 
 One step is one run of the core. Parameters and optimizer stay in region SCRATCH from step to step; each step has samples and
-results of its own, and its rate in an image of region MODEL.
+results of its own, and its rate in an image of region MODEL. Cores of a ring have a memory each, with regions at the same places:
+each has its shard of the samples, and of what the cores share of the weights.
 """
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.timing import HOST_LATENCY
-from ..golden.isa_model import Machine, MachineFault
+from ..golden.isa_model import MachineFault
+from ..golden.isa_ring import MachineRing
+from ..golden.shards import shards_of
 from ..host.batches import run_batches
 from ..host.driver import fault_of
 from ..host.inference import core_simulation
@@ -23,7 +28,7 @@ _MOST = 50  # steps at a time
 
 
 class _HostImage:
-    """Host memory of steps: images of MODEL, then INPUT of each step, then SCRATCH and what comes out.
+    """Host memories of steps, one a core: images of MODEL, then INPUT of each step, then SCRATCH and what comes out.
 
     Parameters
     ----------
@@ -34,38 +39,51 @@ class _HostImage:
 
     def __init__(self, program, state, batches):
         self.program, self.first_step = program, state.steps
-        self._parts, self.size = [], 0
+        self._parts, self.size, ranks = [], 0, range(program.cores)
         models, self.runs = {}, []
         for number, batch in enumerate(batches):
             model = program.with_rate(batch.rate, state.steps + number + 1)
             if model not in models:
-                models[model] = self._add(model)
+                models[model] = self._add([model] * program.cores)
             self.runs.append({"MODEL": models[model]})
         for run, batch in zip(self.runs, batches):
-            run["INPUT"] = self._add(bytes(program.pack_input(batch.x, batch.targets, batch.masks or None)))
+            run["INPUT"] = self._add([self._input(batch, rank) for rank in ranks])
         self.first_output = self.size
-        scratch = self._add(bytes(program.pack_state(state)).ljust(program.sizes[Region.SCRATCH], b"\0"))
-        self.bytes = b"".join(self._parts)
+        scratch = self._add([program.pack_state(state, rank) for rank in ranks])
+        self.bytes = [b"".join(parts) for parts in zip(*self._parts)]
         for run in self.runs:
             run |= {"SCRATCH": scratch, "OUTPUT": [self.size, program.sizes[Region.OUTPUT]]}
             self.size += _pages(program.sizes[Region.OUTPUT])
 
-    def _add(self, content):
-        """`[base, size]` of bytes that are put behind the others."""
-        place = [self.size, len(content)]
-        self._parts.append(content.ljust(_pages(len(content)), b"\0"))
-        self.size += len(self._parts[-1])
+    def _input(self, batch, rank):
+        """A core's shard of a batch."""
+        part = shards_of(len(batch.x), self.program.cores)[rank]
+        masks = {stage: mask[part] for stage, mask in batch.masks.items()}
+        return bytes(self.program.pack_input(batch.x[part], batch.targets[part], masks or None))
+
+    def _add(self, contents):
+        """`[base, size]` of bytes, equally many for each memory, that are put behind the others."""
+        size = len(contents[0])
+        place = [self.size, size]
+        self._parts.append([content.ljust(_pages(size), b"\0") for content in contents])
+        self.size += _pages(size)
         return place
 
     def found(self, data, **rest):
-        """:class:`CoreSteps` from the bytes from SCRATCH on."""
+        """:class:`CoreSteps` from the bytes of each memory from SCRATCH on."""
 
-        def region(place):
-            return bytes(data[place[0] - self.first_output :][: place[1]])
+        def regions(place):
+            return [bytes(memory[place[0] - self.first_output :][: place[1]]) for memory in data]
 
-        logits = [self.program.unpack_logits(region(run["OUTPUT"])) for run in self.runs]
-        state = self.program.unpack_state(region(self.runs[0]["SCRATCH"]), self.first_step + len(self.runs))
-        return CoreSteps(state, logits, **rest)
+        program, scratch = self.program, regions(self.runs[0]["SCRATCH"])
+        logits = [np.concatenate([program.unpack_logits(own) for own in regions(run["OUTPUT"])]) for run in self.runs]
+        states = program.unpack_states(scratch, self.first_step + len(self.runs))
+        return CoreSteps(states, [program.unpack_images(own) for own in scratch], logits, **rest)
+
+
+def _of_all(counters):
+    """Those of the core that took longest, and of all cores the words that they sent."""
+    return max(counters, key=lambda own: own["cycles"]) | {"ring_sent": [own["ring_sent"] for own in counters]}
 
 
 def _pages(size):
@@ -103,10 +121,11 @@ class StepRunner:
         return (self._on_model if self.simulator == "model" else self._on_rtl)(host, progress)
 
     def _on_rtl(self, host, progress):
-        simulation = core_simulation(self.program.config, simulator=self.simulator, memory_bytes=host.size)
+        cores = self.program.cores
+        simulation = core_simulation(self.program.config, simulator=self.simulator, memory_bytes=host.size, cores=cores)
         raw = run_batches(
             simulation,
-            host.bytes,
+            host.bytes if cores > 1 else host.bytes[0],
             [{"regions": run} for run in host.runs],
             outputs=(host.first_output, host.size - host.first_output),
             timeout=self.timeout,
@@ -115,20 +134,25 @@ class StepRunner:
             cycle_limit=64 * (self.program.predicted_cycles or 0) + 1_000_000,
         )
         counters = [] if raw["fault"] else raw["batches"]
-        return host.found(raw["output"], counters=counters, protocol_errors=raw["protocol_errors"], fault=raw["fault"])
+        if cores > 1:
+            counters = [_of_all(step) for step in counters]
+        output = raw["output"] if cores > 1 else [raw["output"]]
+        return host.found(output, counters=counters, protocol_errors=raw["protocol_errors"], fault=raw["fault"])
 
     def _on_model(self, host, progress):
-        memory, fault = bytearray(host.bytes.ljust(host.size, b"\0")), None
+        memories, fault = [bytearray(own.ljust(host.size, b"\0")) for own in host.bytes], None
         for number, run in enumerate(host.runs):
-            regions = {Region[name]: memory[base : base + size] for name, (base, size) in run.items()}
+            places = {Region[name]: slice(base, base + size) for name, (base, size) in run.items()}
+            regions = [{region: memory[place] for region, place in places.items()} for memory in memories]
             try:
-                Machine(self.program.config, regions).run()
+                MachineRing(self.program.config, regions).run()
             except MachineFault as error:
                 fault = fault_of(error, number)
-            for name, (base, size) in run.items():
-                memory[base : base + size] = regions[Region[name]]
+            for memory, own in zip(memories, regions):
+                for region, place in places.items():
+                    memory[place] = own[region]
             if fault:
                 break
             if progress:
                 progress(number + 1, len(host.runs))
-        return host.found(memory[host.first_output :], fault=fault)
+        return host.found([memory[host.first_output :] for memory in memories], fault=fault)

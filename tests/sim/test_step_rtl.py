@@ -44,7 +44,7 @@ def run_on_rtl(program, training, optimizer, rng, simulator, *, steps=3, rate=0.
     outputs = scratch[0], len(image) - scratch[0]
     raw = run_batches(simulation, bytes(image), runs, outputs=outputs, memory={"latency": HOST_LATENCY, **(memory or {})})
     assert raw["fault"] is None and raw["protocol_errors"] == 0
-    found = program.unpack_state(raw["output"][: scratch[1]].tobytes(), steps)
+    found = program.unpack_states([raw["output"][: scratch[1]].tobytes()], steps)[0]
     assert not differences(training, found, wanted)
     logits = program.unpack_logits(raw["output"][output[0] - scratch[0] :].tobytes())
     assert (logits.view(np.uint32) == result.logits.view(np.uint32)).all()

@@ -66,7 +66,7 @@ def test_what_is_compared(rng):
     batch = training.next_batch()
     _, logits = training.step(batch)
     found = runner(before, [batch])
-    for array in (*found.state.masters, *(slots["momentum"] for slots in found.state.slots), *found.logits):
+    for array in (*found.states[0].masters, *(slots["momentum"] for slots in found.states[0].slots), *found.logits):
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         kept, flat[0] = flat[0], flat[0] ^ 1
         array[...] = flat.view(array.dtype).reshape(array.shape)

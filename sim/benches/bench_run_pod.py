@@ -1,0 +1,72 @@
+"""cocotb bench for whole runs of all cores of a ring: each batch is started on all, and over when all have ended.
+
+No Python runs between a batch's start and its interrupts. See :func:`sim.host.batches.run_batches` for what goes in and out.
+"""
+
+import time
+
+import cocotb
+import numpy
+
+from ..host.driver import Driver
+from ..rtl.bench_side import arguments, report, tick
+from ..rtl.memory_images import read_dump
+from .bench_run import dump, prepare_port
+
+
+class _Selected:
+    """The port of the registers of one core; its interrupt is that of all."""
+
+    def __init__(self, port, select, number):
+        self._port, self._select, self._number = port, select, number
+        self.interrupt = port.interrupt
+
+    async def read(self, offset):
+        self._select.value = self._number
+        return await self._port.read(offset)
+
+    async def write(self, offset, value):
+        self._select.value = self._number
+        await self._port.write(offset, value)
+
+
+async def _batch(drivers, index, batch, cycles):
+    """`(counters of each core, fault)`, as of :meth:`sim.host.driver.Driver.run_batch`; of the faults the first that is not a
+    wait for another core."""
+    for driver in drivers:
+        await driver.configure_regions(batch.get("regions", {}))
+    for driver in drivers:
+        await driver.start(batch.get("pc", 0))
+    counters, faults = [], []
+    for driver in drivers:
+        counted, fault = await driver.end_batch(index, cycles)
+        counters.append(counted | await driver.ring_words())
+        faults += [fault] if fault else []
+    return counters, min(faults, key=lambda fault: fault["cause"] in ("TIMEOUT", "CYCLE_LIMIT"), default=None)
+
+
+@cocotb.test()
+async def run(dut):
+    job = arguments()
+    dut.select.value = 0
+    port = await prepare_port(dut)
+    drivers = [Driver(_Selected(port, dut.select, number)) for number in range(job["cores"])]
+    for rank, driver in enumerate(drivers):
+        await driver.join_ring(rank, len(drivers))
+    result = {"identity": await drivers[0].identify(), "batches": [], "fault": None}
+    batches = job["batches"]
+    started, first_cycle = time.perf_counter(), int(dut.cycle.value)
+    for index, batch in enumerate(batches):
+        counters, result["fault"] = await _batch(drivers, index, batch, job["cycle_limit"])
+        result["batches"].append(counters)
+        tick(index + 1, len(batches))
+        if result["fault"]:
+            break
+    result["simulated_cycles"] = int(dut.cycle.value) - first_cycle
+    result["seconds"] = time.perf_counter() - started
+    result["cycles_per_second"] = result["simulated_cycles"] / max(result["seconds"], 1e-9)
+    await dump(dut, *job["window"])
+    dumps = [read_dump(f"{job['dump']}.{number}", job["beat_bytes"])[: job["outputs"]] for number in range(job["cores"])]
+    numpy.save(job["npy"], numpy.stack([numpy.frombuffer(one, numpy.uint8) for one in dumps]))
+    result["protocol_errors"] = int(dut.errors.value)
+    report(result)
