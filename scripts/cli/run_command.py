@@ -1,21 +1,19 @@
 """The command `tpu run`: a model and data on the core, or on a model of it; every bit checked, and compared with ONNX."""
 
-import asyncio
 import inspect
 import json
 import textwrap
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.console import Console
 
-from amaranth_tpu.sim.data.printable import printable, quoted
+from amaranth_tpu.sim.data.printable import printable
 
 from ..show.layers import plan_of, show_layers, show_plan
 from ..show.terminal import progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
 from .command_line import RunFailed, console, usable_file
-from .run_data import choose_data, images_asked, is_convolutional
+from .run_data import choose_data, images_asked
 from .run_options import RunOptions, Simulator
 
 __all__ = ["EXAMPLES", "run"]
@@ -43,17 +41,19 @@ def run(**options):
     if options.operators:
         return _print_operators(options.as_json)
     options.check()
-    network = _load(options)
+    model = _load(options)
     if options.explain:
-        return _explain(network, options)
+        return _explain(model, options)
     if options.output:
         usable_file(options.output, "--output", "y.npy")
-    chosen = choose_data(network, options.input, options.labels, options.data, options.preprocess, options.images, options.seed)
-    place, result = (_run_on_board if options.board else _run_here)(network, chosen.rows, options)
-    figures = _figures(place, network, chosen, result, options)
-    failure = _failure(figures, network, chosen.rows, result)
+    chosen = choose_data(
+        model.network, options.input, options.labels, options.data, options.preprocess, options.images, options.seed
+    )
+    place, done = (_run_on_board if options.board else _run_here)(model, chosen.rows, options)
+    figures = _figures(place, chosen, done, options)
+    failure = done.failure or figures["against_model"]["error"]
     if options.output and not failure:
-        figures["output"] = _write_results(options.output, network, result.logits, chosen.alone)
+        figures["output"] = _write_results(options.output, model, done, chosen.alone)
     _show(figures, options.as_json)
     if failure:
         raise RunFailed(failure, [f"{printable(options.output)} is not written"] if options.output else [])
@@ -66,18 +66,11 @@ run.__signature__ = inspect.signature(RunOptions)
 
 
 def _load(options):
-    from amaranth_tpu.sim.frontend.load import load_network
-    from amaranth_tpu.sim.models.shipped import SHIPPED
+    from amaranth_tpu.sim import tpu
 
     if not options.board:
         options.core.config()  # a core that can't be made is refused before the model is read
-    return load_network(SHIPPED.get(options.model) or Path(options.model), keep_softmax=options.probabilities)
-
-
-def _batch_size(network, images=None):
-    """Samples of a run where nothing is said; not more than there are."""
-    size = 32 if is_convolutional(network) else 128
-    return min(size, images_asked(images) or size)
+    return tpu.load(options.model, options.probabilities)
 
 
 def _print_operators(as_json):
@@ -96,67 +89,44 @@ def _print_operators(as_json):
     print_table(screen, table)
 
 
-def _explain(network, options):
-    from amaranth_tpu.sim.compiler.compile import compile_network
-
+def _explain(model, options):
     with spinner(console, "compiling"):
-        program = compile_network(network, options.core.config(), options.batch or _batch_size(network, options.images))
-        plan = plan_of(program)
+        plan = plan_of(model.compile(options.core.config(), options.batch or model.batch_size(images_asked(options.images))))
     print(json.dumps(plan)) if options.as_json else show_plan(Console(), plan)
 
 
-# Runs: where it ran, as figures, and the result
+# Runs: where it ran, as figures, and the run
 
 
-def _run_here(network, samples, options):
-    from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.host.inference import run_samples
+def _run_here(model, samples, options):
+    from amaranth_tpu.sim import tpu
 
-    simulator, config, program = options.simulator, options.core.config(), None
-    batch = min(options.batch or _batch_size(network), len(samples))
+    simulator, config = options.simulator, options.core.config()
+    batch = min(options.batch or model.batch_size(), len(samples))
     if simulator is not Simulator.GOLDEN:
         with spinner(console, "compiling"):
-            program = compile_network(network, config, batch)
+            model.compile(config, batch)
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
     with progress_bar(console, text) as advance:
-        result = run_samples(
-            network,
-            config,
-            samples,
-            batch=batch,
-            simulator=simulator.value,
-            program=program,
-            memory=memory,
-            waves=options.waves,
-            progress=advance,
-        )
-    place = {"simulator": simulator.value}
+        place = tpu.Simulator(simulator.value, memory, options.waves)
+        done = model.run(samples, place, core=config, batch=batch, progress=advance)
+    figures, program = {"simulator": simulator.value}, done.program
     if program:
-        place |= {"n": config.n, "batch": batch}
-    if options.layers and not result.fault:
-        place |= _measure_layers(network, program, samples[:batch], simulator, memory)
+        figures |= {"n": config.n, "batch": batch}
+    if options.layers and not done.result.fault:
+        figures |= _measure_layers(model.network, program, samples[:batch], simulator, memory)
     if simulator is Simulator.MODEL and program.predicted_cycles is not None:
-        place["estimated_cycles"] = program.predicted_cycles * -(-len(samples) // batch)
-    return place, result
+        figures["estimated_cycles"] = program.predicted_cycles * -(-len(samples) // batch)
+    return figures, done
 
 
-def _run_on_board(network, samples, options):
-    from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
-    from amaranth_tpu.sim.host.board import Board
-    from amaranth_tpu.sim.host.serial_link import SerialLink
-    from amaranth_tpu.sim.host.serial_port import SerialPort
+def _run_on_board(model, samples, options):
+    from amaranth_tpu.sim import tpu
 
-    async def session(transport):
-        board = await Board.connect(SerialLink(transport, baud=options.baud))
-        with spinner(console, "compiling"):
-            program = board.compile(network, len(samples), options.batch and min(options.batch, len(samples)))
-        place = {"board": options.board, "n": board.config.n, "batch": program.batch}
-        with progress_bar(console, f"running on {options.board} (bytes)") as advance:
-            return place, await board.run(network, program, round_bfloat16(samples), advance)
-
-    with SerialPort(options.board, options.baud) as transport:
-        return asyncio.run(session(transport))
+    with progress_bar(console, f"running on {options.board} (bytes)") as advance:
+        done = model.run(samples, tpu.Board(options.board, options.baud), batch=options.batch, progress=advance)
+    return {"board": options.board, "n": done.program.config.n, "batch": done.program.batch}, done
 
 
 def _measure_layers(network, program, samples, simulator, memory):
@@ -189,13 +159,11 @@ def _measure_layers(network, program, samples, simulator, memory):
 # Results
 
 
-def _figures(place, network, chosen, result, options):
-    from amaranth_tpu.sim.check.against_model import against_model
-
-    count = len(result.logits)
+def _figures(place, chosen, done, options):
+    result, count = done.result, len(done.result.logits)
     accuracy = None if chosen.labels is None else float((result.logits.argmax(axis=1) == chosen.labels[:count]).mean())
     with spinner(console, "comparing with ONNX"):
-        compared = against_model(network, chosen.rows, result.logits)
+        compared = done.compare()
     return {
         "n": None,
         "batch": None,
@@ -220,33 +188,6 @@ def _figures(place, network, chosen, result, options):
     }
 
 
-def _failure(figures, network, samples, result):
-    """What of a run did not hold, in one line; None if all did."""
-    if figures["fault"]:
-        return f"the core stopped with fault {figures['fault']['cause']} at pc {figures['fault']['pc']:#x}"
-    if figures["mismatched_bits"]:
-        return f"{figures['mismatched_bits']} bits differ from the golden model{_reason(network, samples, result)}"
-    if figures["protocol_errors"]:
-        return f"{figures['protocol_errors']} violations of the AXI protocol"
-    return figures["against_model"]["error"]
-
-
-def _reason(network, samples, result):
-    """Why bits differ, where it is known that the core can't have them right."""
-    from amaranth_tpu.sim.check.overflow import infinite_stage
-
-    different = (result.logits != result.expected).any(axis=1)
-    name = infinite_stage(network, samples[: len(different)][different][:8])
-    return (
-        ""
-        if name is None
-        else (
-            f": the result of {quoted(name)} is infinite, or no number, for some samples, which on the "
-            "core reaches other channels; scale the samples down"
-        )
-    )
-
-
 def _show(figures, as_json):
     if as_json:
         print(json.dumps(figures))
@@ -256,11 +197,11 @@ def _show(figures, as_json):
         show_layers(Console(), figures)
 
 
-def _write_results(path, network, results, alone):
-    """Writes what the model has at its output; what of it is left to the host is done here."""
+def _write_results(path, model, done, alone):
+    """Writes what the model has at its output; what of it is left to the host has been done."""
     from amaranth_tpu.sim.data.array_files import write_array
 
-    values = network.origin.output.of(results)
-    values = values[0] if alone else values
+    name = model.network.origin.output.name
+    values = done.outputs[name][0] if alone else done.outputs[name]
     write_array(path, values)
-    return {"file": str(path), "name": network.origin.output.name, "shape": list(values.shape), "type": str(values.dtype)}
+    return {"file": str(path), "name": name, "shape": list(values.shape), "type": str(values.dtype)}

@@ -6,7 +6,7 @@ from enum import StrEnum
 import numpy as np
 import typer
 
-__all__ = ["Preprocess", "RunData", "choose_data", "images_asked", "is_convolutional"]
+__all__ = ["Preprocess", "RunData", "choose_data", "images_asked"]
 
 _MOST_VALUES = 1 << 28  # of random samples
 
@@ -38,11 +38,6 @@ class RunData:
     origin: dict = field(default_factory=dict)
 
 
-def is_convolutional(network):
-    """Whether it has sums at more than one position."""
-    return any(stage.size != (1, 1) for stage in network.stages)
-
-
 def images_asked(images):
     """The number that `--images` says, if it is one."""
     return int(images) if images and len(images) < 10 and images.isdecimal() else None
@@ -53,7 +48,7 @@ def choose_data(network, input, labels, data, preprocess, images, seed):
     from amaranth_tpu.sim.data.digits import has_digits
     from amaranth_tpu.sim.data.samples import random_samples, takes_digits
 
-    convolutional, digits = is_convolutional(network), takes_digits(network)
+    convolutional, digits = network.is_convolutional, takes_digits(network)
     if input:
         return _from_file(network, input, labels, images)
     if data or digits and (preprocess or images == "all" or has_digits()):

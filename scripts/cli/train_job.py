@@ -31,7 +31,6 @@ from amaranth_tpu.sim.trainer.resuming import restore
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
 from amaranth_tpu.sim.trainer.training import Plan, Training
 
-from .run_data import is_convolutional
 from .train_data import TrainData, choose_train_data
 from .train_options import OptimizerKind, TrainOptions
 
@@ -199,7 +198,7 @@ def _plan(graph, options):
         optimizer = Sgd(momentum=momentum, weight_decay=options.weight_decay)
     else:
         optimizer = Adam(weight_decay=options.weight_decay)
-    rate = _RATES[options.optimizer][is_convolutional(graph)] if options.rate is None else options.rate
+    rate = _RATES[options.optimizer][graph.is_convolutional] if options.rate is None else options.rate
     if not 0 < rate < float("inf"):
         raise typer.BadParameter(f"--rate must be a number above 0, not {rate:g}")
     with np.errstate(over="ignore"):

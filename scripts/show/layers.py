@@ -11,11 +11,11 @@ __all__ = ["show_plan", "show_layers", "plan_of"]
 def plan_of(program):
     """What the compiler chose, as a dict for `--json`: `layers`, and `cycles` expected for a batch; None in a program that is too
     long to be simulated while it is compiled."""
-    from amaranth_tpu.sim.compiler.report import described_layers, expected_layers
+    from amaranth_tpu.sim.compiler.report import planned_layers
 
     known = program.predicted_cycles is not None
     layers = []
-    for number, layer in enumerate(expected_layers(program) if known else described_layers(program)):
+    for number, layer in enumerate(planned_layers(program)):
         values = asdict(layer)
         del values["stalls"]
         layers.append(

@@ -74,12 +74,12 @@ class Comparison:
     error: str | None = None
 
 
-def chosen(count):
-    """Numbers of the samples to compare, of `count`: a few, from all over them."""
-    return np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(int))
+def chosen(count, most=_MOST):
+    """Numbers of the samples to compare, of `count`: at most so many, from all over them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
 
 
-def against_model(network, samples, results):
+def against_model(network, samples, results, *, makers=None, most=_MOST):
     """Compares a run with the model that it is of.
 
     Parameters
@@ -90,6 +90,10 @@ def against_model(network, samples, results):
         As they were given, not yet rounded to bfloat16.
     results : float32 (count, results)
         Of the run.
+    makers : sequence of callable
+        Of :mod:`sim.check.interpreters`, the interpreters to ask, in order; without it those that are there.
+    most : int
+        Samples to compare, at most; fewer where an interpreter is slow.
 
     Returns
     -------
@@ -98,11 +102,11 @@ def against_model(network, samples, results):
     origin = network.origin
     if origin is None:
         return Comparison(0, None, "", reason="the network was not read from an ONNX file")
-    picked = chosen(min(len(samples), len(results)))
+    picked = chosen(min(len(samples), len(results)), most)
     samples, results = np.asarray(samples, np.float32)[picked], np.asarray(results)[picked]
     found = Comparison(0, None, origin.output.value)
     reasons = []
-    for make in interpreters.available():
+    for make in makers or interpreters.available():
         try:
             found = _asked(make, network, samples, results)
             break

@@ -69,8 +69,16 @@ def _model(path, names):
     return model
 
 
-def onnxruntime_of(path, names):
-    """onnxruntime with a model; it raises InterpreterError if it is not installed or refuses the model."""
+def onnxruntime_of(path, names, providers=("CPUExecutionProvider",), optimized=False):
+    """onnxruntime with a model; it raises InterpreterError if it is not installed or refuses the model.
+
+    Parameters
+    ----------
+    providers : sequence of str, or None
+        Its execution providers, the best first; None: all that it has.
+    optimized : bool
+        Whether it may change the order of operations and use all cores.
+    """
     title = "onnxruntime"
     with _as_refusal(title):
         import onnxruntime
@@ -78,10 +86,14 @@ def onnxruntime_of(path, names):
         title = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if not optimized:
+            options.intra_op_num_threads = 1
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        there = onnxruntime.get_available_providers()
+        if absent := [name for name in providers or () if name not in there]:
+            raise ValueError(f"no provider {', '.join(absent)}; it has {', '.join(there)}")
         content = _model(path, names).SerializeToString()
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(content, options, providers=list(providers or there))
     return Interpreter(title, lambda feeds: session.run(list(names), feeds), speed=5e8)
 
 

@@ -12,7 +12,7 @@ from .image import array_cycles
 from .program import host_vectors
 from .timing import UNITS, simulate
 
-__all__ = ["Layer", "described_layers", "expected_layers", "measured_layers", "first_stages"]
+__all__ = ["Layer", "described_layers", "expected_layers", "planned_layers", "measured_layers", "first_stages"]
 
 
 @dataclass(frozen=True)
@@ -210,6 +210,11 @@ def expected_layers(program):
     """Layers by the timing model."""
     runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(len(_described(program)))]
     return _layers(program, [run.busy for run in runs], [{"": run.cycles - run.busy} for run in runs])
+
+
+def planned_layers(program):
+    """Layers by the timing model, or what is known of them without time in a program that is too long for it."""
+    return described_layers(program) if program.predicted_cycles is None else expected_layers(program)
 
 
 def measured_layers(program, run):

@@ -19,7 +19,7 @@ from onnx import helper
 from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse
 from ..fusion.lowering import as_graph
-from ..fusion.nodes import Input, Joint, Linear
+from ..fusion.nodes import Input, Joint, Linear, View
 from ..fusion.origin import make_origin
 from ..ir.errors import ModelError
 from .batch import Repeated, Sizes, checked, fold_open_constants
@@ -113,7 +113,8 @@ def _in_order(node, order):
         for part in node.parts
     )
     bias = None if node.bias is None else node.bias[..., order]
-    return replace(node, parts=parts, bias=bias, value=None), natural
+    view = node.view and replace(node.view, index=np.argsort(order)[natural if node.view.index is None else node.view.index])
+    return replace(node, parts=parts, bias=bias, value=None, view=view), natural
 
 
 def _read(model, folder, keep_softmax):
@@ -343,8 +344,10 @@ class _Reader:
 
 
 def _name(tensor, name):
-    """Tells a node which value of the model it is, if its values are in their natural order."""
-    if isinstance(tensor, SymbolicTensor) and not tensor.label and tensor.source.value is None:
+    """Tells a node which value of the model it is, if that has all of its values once."""
+    if not isinstance(tensor, SymbolicTensor) or tensor.label:
+        return
+    if tensor.source.value is None:
         height, width, channels = tensor.source.shape
         natural = (
             tensor.batch in (0, None)
@@ -353,6 +356,10 @@ def _name(tensor, name):
         )
         if natural and np.array_equal(tensor.index, whole(tensor.source).reshape(-1)):
             tensor.source.value = name
+            tensor.source.view = View(name, tensor.dims[1:])
+    if tensor.source.view is None and tensor.batch in (0, None) and tensor.dims[:1] == (1,):
+        if np.array_equal(np.sort(tensor.index), np.arange(prod(tensor.source.shape))):
+            tensor.source.view = View(name, tensor.dims[1:], tensor.index.astype(np.int32))
 
 
 def _without_softmax(tensor, keep):

@@ -187,7 +187,7 @@ class _Fusion:
             if node.loss is not None:
                 loss = both(loss, replace(node.loss, size=np.broadcast_to(node.loss.size.reshape(-1), source.shape[2])))
             shift = None if shift is None else np.broadcast_to(shift.reshape(-1), source.shape[2])
-            return replace(source, bias=_sum(bias, shift), loss=loss, value=node.value)
+            return replace(source, bias=_sum(bias, shift), loss=loss, value=node.value, view=node.view)
         return node
 
     def _bypass(self, affine):
@@ -293,7 +293,7 @@ class _Fusion:
             if not source.plain:  # the core multiplies sums alone
                 return None
             changes["times"] = node.times
-        return replace(source, **changes, shape=node.shape, value=node.value)
+        return replace(source, **changes, shape=node.shape, value=node.value, view=node.view)
 
     def _takes_product(self, node):
         return self._alone(node) and node.plain

@@ -11,7 +11,32 @@ import numpy as np
 from ..ir.functions import NONE, Function
 from ..ir.graph import Pool
 
-__all__ = ["Node", "Input", "Joint", "Unknown", "Affine", "Linear", "Part", "Tap", "identity", "per_channel"]
+__all__ = ["View", "Node", "Input", "Joint", "Unknown", "Affine", "Linear", "Part", "Tap", "identity", "per_channel"]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A value of the model that has all the values of a node.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int
+        Of one sample.
+    index : int array or None
+        Which of the node's values, as (y, x, channel), each is. None: (channel[, y, x]), which is how ONNX has them.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    index: np.ndarray | None = None
+
+    def of(self, values):
+        """The value for samples of which the node has these values (count, height, width, channels)."""
+        values = np.asarray(values)
+        if self.index is None:
+            return values.transpose(0, 3, 1, 2).reshape(-1, *self.shape)
+        return values.reshape(len(values), -1)[:, self.index].reshape(-1, *self.shape)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -27,6 +52,8 @@ class Node:
         (height, width, channels).
     value : str or None
         The model's value, (batch, channels[, height, width]), that this is.
+    view : View or None
+        The model's value, of any shape and order, that this is.
     loose : bool
         Whether its memory layout is still free: it is the input, or element by element of it, so that it has whatever layout the
         input is given.
@@ -36,6 +63,7 @@ class Node:
     title: str
     shape: tuple[int, int, int]
     value: str | None = None
+    view: View | None = None
     loose: bool = False
 
     sources = ()

@@ -1,5 +1,6 @@
 """A network and its samples on a board: the same compiler, memory layout and driver as in simulation, over a serial line."""
 
+import asyncio
 import time
 from dataclasses import fields
 
@@ -13,8 +14,10 @@ from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network
 from .driver import Driver
 from .inference import HostImage, cycle_limit, summarize
+from .serial_link import SerialLink
+from .serial_port import SerialPort
 
-__all__ = ["BoardError", "Board"]
+__all__ = ["BoardError", "Board", "run_on_board"]
 
 _BATCHES = (128, 64, 32, 16, 8, 4, 2, 1)
 
@@ -133,3 +136,36 @@ class Board:
             fault=fault,
             waves=None,
         )
+
+
+def run_on_board(network, samples, *, port, baud, batch=None, progress=lambda done, total: None):
+    """Runs bfloat16 samples (count, inputs) on the board at a serial port, and compares every bit with the golden model.
+
+    Parameters
+    ----------
+    port : str
+        Such as /dev/ttyUSB0.
+    baud : int
+        Bits a second.
+    batch : int or None
+        Samples of a run; without it what the board has memory for.
+    progress : callable
+        Called with `(done, total)` bytes on the line.
+
+    Returns
+    -------
+    Program, sim.host.inference.Result
+
+    Raises
+    ------
+    BoardError, sim.host.serial_link.LinkError, CompileError
+        If there is no board, no right one, or one that is too small.
+    """
+
+    async def session(transport):
+        board = await Board.connect(SerialLink(transport, baud=baud))
+        program = board.compile(network, len(samples), batch and min(batch, len(samples)))
+        return program, await board.run(network, program, samples, progress)
+
+    with SerialPort(port, baud) as transport:
+        return asyncio.run(session(transport))

@@ -250,6 +250,11 @@ class Graph:
         shape = self.tensors[self.output].shape
         return int(np.prod(shape)) if self.output_order is None else len(self.output_order)
 
+    @property
+    def is_convolutional(self):
+        """Whether it has sums at more than one position."""
+        return any(stage.size != (1, 1) for stage in self.stages)
+
     def arrange_input(self, samples):
         """(batch, height, width, channels) from samples (batch, input size) in the model's order."""
         samples = np.asarray(samples)

@@ -1,0 +1,248 @@
+"""An ONNX model that computes on cores, on their models, and on ONNX interpreters."""
+
+from pathlib import Path
+
+from amaranth_tpu.hw.config import Config, from_preset
+
+from ..check.interpreters import InterpreterError
+from ..compiler.compile import compile_network
+from ..frontend.load import load_network
+from ..models.shipped import SHIPPED
+from .estimate import estimate_of
+from .layers import layers_of, trace
+from .places import Board, Interpreter, place_of
+from .run import Run
+from .values import inputs_of, outputs_of, samples_of
+
+__all__ = ["Model", "load"]
+
+_MOST_PROGRAMS = 4  # that a model keeps
+
+
+def load(path, probabilities=False):
+    """Loads an ONNX model.
+
+    Parameters
+    ----------
+    path : path
+        Of an ONNX file, or the name of a shipped network: `default`, `a`, `b`, `c`, `d`.
+    probabilities : bool
+        Whether a final Softmax is computed by the core's softmax unit; else the host does it, in binary64.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    ModelError
+        If the file can't be read, or a node can't be computed exactly enough: one line that names it.
+
+    Examples
+    --------
+    >>> from amaranth_tpu.sim import tpu
+    >>> tpu.load("d")
+    <Model mnist_dense: image (None, 1, 28, 28) -> probabilities (None, 10)>
+    """
+    return Model(load_network(SHIPPED.get(str(path)) or Path(path), keep_softmax=probabilities))
+
+
+class Model:
+    """A model; made by :func:`load`.
+
+    Arguments that several methods have:
+
+    x : array, or dict of arrays by the names of the inputs
+        Finite numbers: samples along the first axis, in the shape that the model has.
+    on : str, or a place
+        `golden`, `model`, `icarus`, `verilator`, `onnxruntime`, `onnx` (:data:`PLACES`), or a :class:`Simulator`,
+        :class:`Board` or :class:`Interpreter` with its own settings.
+    core : Config, name of a preset, or None for the preset `default`
+        Of a simulated core. A board has its own.
+    batch : int or None
+        Samples of a run; None: 128, 32 with convolutions, and not more than there are, or what a board has memory for.
+
+    Attributes
+    ----------
+    network : sim.ir.graph.Graph
+    inputs, outputs : tuple of Value
+    """
+
+    def __init__(self, network):
+        self.network = network
+        self.inputs, self.outputs = inputs_of(network), outputs_of(network)
+        self._programs = {}
+
+    def __repr__(self):
+        ends = (", ".join(f"{value.name} {value.shape}" for value in values) for values in (self.inputs, self.outputs))
+        return f"<Model {self.network.name}: {' -> '.join(ends)}>"
+
+    @property
+    def layers(self):
+        """Names of the layers: those of the model's values that they make.
+
+        Examples
+        --------
+        >>> from amaranth_tpu.sim import tpu
+        >>> len(tpu.load("c").layers)
+        5
+        """
+        return tuple(name for name, _, _ in layers_of(self.network))
+
+    def batch_size(self, count=None):
+        """Samples of a run where nothing is said, of `count` in all."""
+        size = 32 if self.network.is_convolutional else 128
+        return size if count is None else min(size, count)
+
+    def compile(self, core=None, batch=1):
+        """The :class:`sim.compiler.program.Program` for batches of this size: image, instructions (`listing`), regions.
+
+        Raises CompileError if the core is too small.
+
+        Examples
+        --------
+        >>> from amaranth_tpu.sim import tpu
+        >>> program = tpu.load("d").compile(tpu.Config(n=4))
+        >>> program.input_bytes, program.listing.split()[-1]
+        (1568, 'HALT')
+        """
+        return self._compile(self.network, _config(core), batch)
+
+    def _compile(self, network, config, batch):
+        if network is not self.network:
+            return compile_network(network, config, batch)
+        key = config, batch
+        if key not in self._programs:
+            while len(self._programs) >= _MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            self._programs[key] = compile_network(network, config, batch)
+        return self._programs[key]
+
+    def run(self, x, on="golden", *, core=None, batch=None, progress=None):
+        """Computes, and returns a :class:`Run`: `outputs`, `result` with cycles and stalls, `failure`, `compare()`.
+
+        `progress` is called with `(done, total)`: batches, or bytes on a board's line.
+
+        Examples
+        --------
+        >>> from amaranth_tpu.sim import tpu
+        >>> run = tpu.load("d").run([[0.5] * 784], on="model", core="tiny")
+        >>> run.result.mismatched_bits, run.failure
+        (0, None)
+        """
+        samples, place = samples_of(self.network, x), place_of(on)
+        found = self._run(self.network, samples.rows, place, core, batch, progress)
+        if samples.alone:
+            found.outputs.update((name, values[0]) for name, values in found.outputs.items())
+        return found
+
+    def _run(self, network, rows, place, core, batch, progress=None):
+        origin = network.origin
+        if isinstance(place, Interpreter):
+            names = [output.value for output in origin.outputs]
+            values = place.values(origin, rows, names, [network.output_size] * len(names))
+            outputs = {
+                output.name: (one.argmax(axis=1) if output.label else one).reshape(len(rows), *output.shape)
+                for output, one in zip(origin.outputs, values)
+            }
+            return Run(network, place, rows, outputs)
+        if isinstance(place, Board):
+            if core is not None:
+                raise ValueError("a board has its own core: leave `core` out")
+        else:
+            batch = batch or self.batch_size(len(rows))
+        program, result = place.run(
+            network, rows, compiled=lambda size: self._compile(network, _config(core), size), batch=batch, progress=progress
+        )
+        outputs = {output.name: output.of(result.logits) for output in origin.outputs}
+        return Run(network, place, rows, outputs, result, program)
+
+    def predict(self, x, on="golden", *, core=None, batch=None):
+        """What the model gives: the array of its output, or a dict of arrays by name if it has several; float32 (count, *shape),
+        or int64 numbers of classes where an output says which class it is.
+
+        Raises RunError if a run on the RTL, on a model of it or on a board does not give the golden model's bits.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from amaranth_tpu.sim import tpu
+        >>> images = np.random.default_rng(1).random((2, 1, 28, 28), np.float32)
+        >>> tpu.load("d").predict(images).argmax(axis=1).shape
+        (2,)
+        """
+        return self.run(x, on, core=core, batch=batch).check().output
+
+    def trace(self, x, on="golden", *, core=None, batch=None):
+        """The values of every layer: a dict of float32 arrays (count, *shape) by the names of the model's values.
+
+        What the compiler has joined to one layer, as Conv, BatchNormalization and Relu, is one value, the last. On the RTL and on
+        boards, each layer takes a run of its own; ONNX interpreters have those layers that are values of the model.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from amaranth_tpu.sim import tpu
+        >>> model, x = tpu.load("default"), np.zeros((1, 1, 28, 28))
+        >>> ours, theirs = model.trace(x), model.trace(x, on="onnx")
+        >>> [(name, bool(abs(ours[name] - theirs[name]).max() < 0.1)) for name in model.layers]
+        [('hidden_values', True), ('logits', True)]
+        """
+        samples, place = samples_of(self.network, x), place_of(on)
+
+        def run(part):
+            return self._run(part, samples.rows, place, core, batch).check().result.logits
+
+        found = trace(self.network, samples.rows, place, run)
+        return {name: values[0] for name, values in found.items()} if samples.alone else found
+
+    def estimate(self, core=None, batch=1):
+        """What a batch costs: an :class:`Estimate` with cycles, words on the bus, bytes of memory, layers; nothing is built.
+
+        Examples
+        --------
+        >>> from amaranth_tpu.sim import tpu
+        >>> estimate = tpu.load("default").estimate(core="tiny", batch=4)
+        >>> estimate.macs, estimate.cycles == sum(layer.cycles for layer in estimate.layers)
+        (406528, True)
+        """
+        return estimate_of(self.compile(core, batch))
+
+    def compare(self, x, on="golden", against=None, *, core=None, batch=None, most=8):
+        """A run beside what an ONNX interpreter makes of the same samples in binary32.
+
+        Parameters
+        ----------
+        against : str, Interpreter or None
+            `onnxruntime`, or `onnx` for the interpreter in the package `onnx`; None: the better one that is there.
+        most : int
+            Samples to compare, from all over them; fewer where an interpreter is slow.
+
+        Returns
+        -------
+        sim.check.against_model.Comparison
+            `largest` and `rms` difference, `top_agreement`, and `error`, which is None if rounding explains the difference.
+
+        Raises
+        ------
+        InterpreterError
+            If no interpreter can compute the model, or none is installed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from amaranth_tpu.sim import tpu
+        >>> found = tpu.load("d").compare(np.ones((2, 784)), against="onnx")
+        >>> found.samples, found.rms < 0.1, found.error
+        (2, True, None)
+        """
+        found = self.run(x, on, core=core, batch=batch).check().compare(against, most)
+        if not found.samples:
+            raise InterpreterError(found.reason)
+        return found
+
+
+def _config(core):
+    if isinstance(core, Config):
+        return core
+    return from_preset(core or "default")
