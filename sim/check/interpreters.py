@@ -107,11 +107,19 @@ def _evaluator(model, names, title):
 
 
 def onnx_reference(path, names):
-    """The interpreter of the package `onnx` with a model. Its windows are others than ONNX' where ceil_mode is set."""
+    """The interpreter of the package `onnx` with a model. Its windows are others than ONNX' where ceil_mode is set; before opset
+    14 it normalises by what goes in, weighted with `momentum`, as in training."""
     title = f"onnx {onnx.__version__}"
     with _as_refusal(title):
         model = _model(path, names)
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     for node in model.graph.node:
+        if node.op_type == "BatchNormalization" and opset < 14:
+            if opset < 9:
+                raise InterpreterError(f"{title}: does not follow ONNX in {node_title(node)} before opset 9; install onnxruntime")
+            kept = [one for one in node.attribute if one.name != "momentum"]
+            del node.attribute[:]
+            node.attribute.extend([*kept, helper.make_attribute("momentum", 1.0)])
         if node.op_type in ("MaxPool", "AveragePool") and any(one.name == "ceil_mode" and one.i for one in node.attribute):
             raise InterpreterError(
                 f"{title}: does not follow ONNX in ceil_mode, which {node_title(node)} has; install onnxruntime"

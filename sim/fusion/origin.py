@@ -45,7 +45,10 @@ class Output:
     def of(self, results):
         """What the model has at this output for the results of a network (count, size): float32 (count, *shape), or int64
         numbers of classes."""
-        values = self.finish(results)
+        return self.shaped(self.finish(results))
+
+    def shaped(self, values):
+        """The same of the model's values (count, size), which nothing is left to do with."""
         values = values.argmax(axis=1) if self.label else values.astype(np.float32)
         return values.reshape(len(values), *self.shape)
 

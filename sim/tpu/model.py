@@ -11,7 +11,7 @@ from ..models.shipped import SHIPPED
 from .estimate import estimate_of
 from .layers import layers_of, trace
 from .places import Board, Interpreter, place_of
-from .run import Run
+from .run import Run, checked
 from .values import inputs_of, outputs_of, samples_of
 
 __all__ = ["Model", "load"]
@@ -131,31 +131,29 @@ class Model:
         (0, None)
         """
         samples, place = samples_of(self.network, x), place_of(on)
-        found = self._run(self.network, samples.rows, place, core, batch, progress)
-        if samples.alone:
-            found.outputs.update((name, values[0]) for name, values in found.outputs.items())
-        return found
-
-    def _run(self, network, rows, place, core, batch, progress=None):
-        origin = network.origin
+        network, outputs = self.network, self.network.origin.outputs
         if isinstance(place, Interpreter):
-            names = [output.value for output in origin.outputs]
-            values = place.values(origin, rows, names, [network.output_size] * len(names))
-            outputs = {
-                output.name: (one.argmax(axis=1) if output.label else one).reshape(len(rows), *output.shape)
-                for output, one in zip(origin.outputs, values)
-            }
-            return Run(network, place, rows, outputs)
+            sizes = [network.output_size] * len(outputs)
+            values = place.values(network.origin, samples.rows, [output.value for output in outputs], sizes)
+            program = result = None
+            found = {output.name: output.shaped(one) for output, one in zip(outputs, values)}
+        else:
+            program, result = self._compute(network, samples.rows, place, core, batch, progress)
+            found = {output.name: output.of(result.logits) for output in outputs}
+        if samples.alone:
+            found = {name: values[0] for name, values in found.items()}
+        return Run(network, place, samples.rows, found, result, program)
+
+    def _compute(self, network, rows, place, core, batch, progress=None):
+        """The program and the result of all of the network, or of a part of it, on a core or a model of one."""
         if isinstance(place, Board):
             if core is not None:
                 raise ValueError("a board has its own core: leave `core` out")
         else:
             batch = batch or self.batch_size(len(rows))
-        program, result = place.run(
+        return place.run(
             network, rows, compiled=lambda size: self._compile(network, _config(core), size), batch=batch, progress=progress
         )
-        outputs = {output.name: output.of(result.logits) for output in origin.outputs}
-        return Run(network, place, rows, outputs, result, program)
 
     def predict(self, x, on="golden", *, core=None, batch=None):
         """What the model gives: the array of its output, or a dict of arrays by name if it has several; float32 (count, *shape),
@@ -191,7 +189,7 @@ class Model:
         samples, place = samples_of(self.network, x), place_of(on)
 
         def run(part):
-            return self._run(part, samples.rows, place, core, batch).check().result.logits
+            return checked(self._compute(part, samples.rows, place, core, batch)[1]).logits
 
         found = trace(self.network, samples.rows, place, run)
         return {name: values[0] for name, values in found.items()} if samples.alone else found

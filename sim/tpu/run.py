@@ -10,11 +10,30 @@ from ..check.overflow import infinite_stage
 from ..data.printable import quoted
 from .places import Interpreter
 
-__all__ = ["Run", "RunError"]
+__all__ = ["Run", "RunError", "checked"]
 
 
 class RunError(RuntimeError):
     """A run did not give the golden model's bits; one line that says why."""
+
+
+def _failure(result, reason):
+    """What did not hold, in one line; None if all did."""
+    if result.fault:
+        return f"the core stopped with fault {result.fault['cause']} at pc {result.fault['pc']:#x}"
+    if result.mismatched_bits:
+        return f"{result.mismatched_bits} bits differ from the golden model{reason()}"
+    if result.protocol_errors:
+        return f"{result.protocol_errors} violations of the AXI protocol"
+    return None
+
+
+def checked(result, reason=str):
+    """A result, or None, itself; raises RunError if something did not hold, with a reason where one is known."""
+    failure = result and _failure(result, reason)
+    if failure:
+        raise RunError(failure)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +66,11 @@ class Run:
     @property
     def failure(self):
         """What did not hold, in one line; None if all did."""
-        result = self.result
-        if result is None:
-            return None
-        if result.fault:
-            return f"the core stopped with fault {result.fault['cause']} at pc {result.fault['pc']:#x}"
-        if result.mismatched_bits:
-            return f"{result.mismatched_bits} bits differ from the golden model{self._reason()}"
-        if result.protocol_errors:
-            return f"{result.protocol_errors} violations of the AXI protocol"
-        return None
+        return None if self.result is None else _failure(self.result, self._reason)
 
     def check(self):
         """The run itself. Raises RunError if something did not hold."""
-        if self.failure:
-            raise RunError(self.failure)
+        checked(self.result, self._reason)
         return self
 
     def compare(self, against=None, most=8):

@@ -260,7 +260,7 @@ def test_options_that_do_not_go_together(command, model):
 
 def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
     """A model that was read wrongly: status 1, the figures all the same, and no results."""
-    from amaranth_tpu.sim.frontend import load
+    from amaranth_tpu.sim.tpu import model as library
 
     np.save(tmp_path / "x.npy", x)
     changed = onnx.load(model)
@@ -271,7 +271,7 @@ def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
     path.write_bytes(changed.SerializeToString())
     network = load_network(model)
     network = replace(network, origin=replace(network.origin, path=path))
-    monkeypatch.setattr(load, "load_network", lambda *_, **__: network)
+    monkeypatch.setattr(library, "load_network", lambda *_, **__: network)
     output = tmp_path / "y.npy"
     arguments = ("run", *SMALL, "--model", path, "--input", tmp_path / "x.npy")
     done = command(*arguments, "--simulator", "model", "--output", output, "--json")

@@ -204,6 +204,20 @@ def test_overflow_excuses_nothing_else(tmp_path):
         assert "read wrongly" in found.error and found.note is None and found.samples == 2
 
 
+@pytest.mark.parametrize("opset", [8, 9, 13, 14])
+def test_normalization_without_onnxruntime(opset, rng, tmp_path, monkeypatch):
+    """The interpreter of the package `onnx`, before opset 14, normalises as in training unless it is kept from it."""
+    monkeypatch.setattr(interpreters, "available", lambda: [interpreters.onnx_reference])
+    build = Builder(["batch", 2, 3, 3], opset=opset)
+    build("Conv", weights(rng, 3, 2, 2, 2))
+    build("BatchNormalization", *(rng.uniform(0.5, 1.5, 3).astype(np.float32) for _ in range(4)), momentum=0.7, name="norm")
+    network, samples = load_network(build.save(tmp_path)), rng.normal(size=(3, 18)).astype(np.float32)
+    found = against_model(network, samples, run_network(network, samples))
+    assert found.error is None
+    assert found.samples == (0 if opset < 9 else 3)
+    assert opset >= 9 or "'norm' before opset 9" in found.reason
+
+
 def test_ceil_mode_without_onnxruntime(tmp_path, monkeypatch):
     """There the interpreter of the package onnx is wrong, which is no fault of the compiler."""
     build = Builder(["batch", 1, 8])
