@@ -10,7 +10,7 @@ from ..golden.arithmetic import bfloat16
 from ..ir.errors import ModelError
 from .messages import inline, title, unsupported
 from .registry import CONSTANTS, ONNX, OPERATORS, register
-from .values import FLOATS, INTEGERS, LIMIT, common
+from .values import FLOATS, INTEGERS, LIMIT, common, show
 
 __all__ = ["read_constant", "fold_constants"]
 
@@ -20,6 +20,7 @@ register(
         "ConstantOfShape",
         "And",
         "Ceil",
+        "DequantizeLinear",
         "Equal",
         "Floor",
         "Mod",
@@ -71,6 +72,8 @@ def fold_constants(step, folder):
         if key not in kinds:
             raise ModelError(f"{title(node)}: {key} is not supported; use a tensor")
         return [np.array(value, dtype=kinds[key])]
+    if node.op_type == "DequantizeLinear":
+        return [_dequantized(step, *arguments)]
     _check_size(step, [value for value in arguments if value is not None])
     from onnx.reference import ReferenceEvaluator  # slow to import, and seldom needed
 
@@ -105,6 +108,23 @@ def _check_size(step, arguments):
         size = prod(length + 2 * int(np.abs(arguments[1]).max(initial=0)) for length in arguments[0].shape)
     if size > LIMIT:
         raise ModelError(f"{step.title}: makes {int(size)} values of constants, which is too large")
+
+
+def _dequantized(step, values, scale, zero=None):
+    """(values - zero) * scale, with one scale, or one for each place along an axis. The package `onnx` computes it from opset 19
+    on."""
+    axis, rank = step.attributes.get("axis", 1), values.ndim
+    along = values.shape[axis] if step.opset >= 13 and -rank <= axis < rank else None
+    if step.attributes.get("block_size", 0) or scale.ndim > 1 or scale.size != 1 and len(scale) != along:
+        raise ModelError(
+            f"{step.title}: its scale of {show(scale.shape)} is neither one number nor one for each of axis {axis} of "
+            f"{show(values.shape)}"
+        )
+    if zero is not None and (zero.shape != scale.shape or zero.dtype != values.dtype):
+        raise ModelError(f"{step.title}: its zero point, {zero.dtype} {show(zero.shape)}, does not fit its scale and values")
+    shape = [-1 if scale.size > 1 and place == axis % rank else 1 for place in range(rank)]
+    whole = values.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
+    return whole.astype(np.float32) * scale.astype(np.float32).reshape(shape)
 
 
 def _plain(array):

@@ -8,7 +8,9 @@ from ..fusion.fuse import bounds
 from ..fusion.nodes import Affine, Joint, Linear, Part, identity, per_channel
 from ..ir.errors import ModelError
 from ..ir.functions import DEFINITIONS, NONE, RELU, Function, of_operator
+from ..ir.graph import Pool
 from .messages import unsupported
+from .phases import phases_of
 from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator
 from .values import SymbolicTensor, common, limited, show, whole
 from .views import arrangement, copied, everything, select, slide, view
@@ -22,12 +24,12 @@ _LEAST = 2.0**-126  # normal number
 # Scales and shifts
 
 
-@operator("Add", "Sub", "Mul", "Sum", group=ELEMENTWISE, joins=True, counts_from_end=True)
+@operator("Add", "Sub", "Mul", "Sum", "Mean", group=ELEMENTWISE, joins=True, counts_from_end=True)
 @operator("Div", "Neg", group=ELEMENTWISE, counts_from_end=True)
 @operator("BatchNormalization", group=ELEMENTWISE, on_constants=False)
 @operator("Scaler", group=ELEMENTWISE, domain=ML, on_constants=False)
 def elementwise(step, tensor):
-    """Add, Sub, Mul, Div, Neg, Sum, BatchNormalization, Scaler."""
+    """Add, Sub, Mul, Div, Neg, Sum, Mean, BatchNormalization, Scaler."""
     operator = step.operator
     if operator == "Neg":
         return affine(step, tensor, scale=np.array(-1.0))
@@ -38,6 +40,8 @@ def elementwise(step, tensor):
         return _folded_batch_norm(step, tensor)
     if operator == "Sum":
         return _summed(step)
+    if operator == "Mean":
+        return affine(step, _summed(step), scale=np.array(1 / len(step.arguments)))
     if all(isinstance(value, SymbolicTensor) for value in step.arguments):
         return _of_tensors(step)
     left = isinstance(step.arguments[0], SymbolicTensor)
@@ -56,7 +60,7 @@ def elementwise(step, tensor):
 def _summed(step):
     result, *tensors = (value for value in step.arguments if isinstance(value, SymbolicTensor))
     for value in tensors:
-        result = _of_tensors(replace(step, arguments=[result, value]))
+        result = _of_tensors(replace(step, arguments=[result, value]), "Add")
     for value in step.arguments:
         if not isinstance(value, SymbolicTensor):
             result = affine(step, result, shift=value.astype(np.float64))
@@ -118,10 +122,16 @@ def affine(step, tensor, scale=None, shift=None):
 
 
 @operator(*(one.operator for one in DEFINITIONS.values() if one.operator), "PRelu", "Clip", group=FUNCTIONS, counts_from_end=True)
-@operator("Max", "Min", group=ELEMENTWISE, counts_from_end=True)
+@operator("Max", "Min", group=ELEMENTWISE, joins=True, counts_from_end=True)
 def function(step, tensor):
-    """Operators that are one function, and Clip, Max and Min with constants."""
+    """Operators that are one function, and Clip, Max and Min."""
     operator = step.operator
+    if operator in ("Max", "Min"):
+        several = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
+        if len(several) > 1:
+            tensor = _extremum(step, several)
+            constants = [value for value in step.arguments if not isinstance(value, SymbolicTensor)]
+            step = replace(step, arguments=[tensor, *constants])
     if operator in ("Clip", "Max", "Min"):
         return _bounded(step, tensor)
     if operator == "PRelu":
@@ -201,8 +211,6 @@ def _bounded(step, tensor):
         low, high = (None if bound is None else float(np.reshape(bound, ())) for bound in (low, high))
     else:
         constants = [value for value in step.arguments if not isinstance(value, SymbolicTensor)]
-        if len(constants) != len(step.arguments) - 1:
-            raise ModelError(f"{step.title}: is only supported of one tensor and constants")
         if not constants:
             return tensor
         dims, batch = common(step, *step.arguments)
@@ -263,6 +271,41 @@ def broadcast(step, tensor, dims, batch):
     return tensor.turned(np.broadcast_to(tensor.sample, dims), batch)
 
 
+def _is_finer(tensor):
+    """Whether it has more pixels than its node, where only such a tensor can be made of it."""
+    if len(tensor.dims) != 4 or tensor.dims[0] != 1 or isinstance(tensor.source, Joint):
+        return False
+    found = phases_of(tensor.source, tensor.sample[0])
+    return found is not None and found.factor != (1, 1) and np.unique(tensor.index).size == tensor.size
+
+
+def _extremum(step, tensors):
+    """Max and Min of tensors: the largest of windows that lie over all of them, one below the other; Min with the other sign."""
+    dims, batch = common(step, *tensors)
+    first, *rest = [broadcast(step, tensor, dims, batch) for tensor in tensors]
+    first = everything(step, first)
+    height, width, channels = first.source.shape
+    limited(step, height * len(tensors), width, channels)
+    nodes = [first.source, *(copied(step, tensor, _places(first, tensor)) for tensor in rest)]
+    sign = 1 if step.operator == "Max" else -1
+    parts = tuple(
+        Part(tuple(replace(tap, weights=sign * tap.weights) for tap in identity(node).taps), (height, width), (row * height, 0))
+        for row, node in enumerate(nodes)
+    )
+    above = Linear(**step.titles, shape=(height * len(nodes), width, channels), parts=parts)
+    pool = Pool((len(nodes), 1), (height, width), dilation=(height, 1))
+    result = first.of(Linear(**step.titles, shape=first.source.shape, parts=(identity(above),), pool=pool))
+    return result if sign > 0 else affine(step, result, scale=np.array(-1.0))
+
+
+def _places(one, two):
+    """The index (channel, y, x) of the second tensor's values in the places of the first one's node, all of which it has."""
+    height, width, channels = one.source.shape
+    places = np.empty_like(two.index)
+    places[one.index] = two.index
+    return places.reshape(height, width, channels).transpose(2, 0, 1)
+
+
 def _of_tensors(step, operator=None):
     operator = operator or step.operator
     one, two = step.arguments
@@ -272,12 +315,12 @@ def _of_tensors(step, operator=None):
     if one.dims != dims and two.dims == dims and operator != "Sub":
         one, two = two, one
     one, two = (broadcast(step, tensor, dims, batch) for tensor in (one, two))
+    if operator != "Sub" and _is_finer(two) and not _is_finer(one):
+        one, two = two, one
     one = everything(step, one)
     # The second one's values in the places of the first one's node.
     height, width, channels = one.source.shape
-    places = np.empty_like(two.index)
-    places[one.index] = two.index
-    places = places.reshape(height, width, channels).transpose(2, 0, 1)
+    places = _places(one, two)
     if operator == "Mul":
         same = (
             not isinstance(two.source, Joint)

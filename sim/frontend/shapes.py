@@ -8,9 +8,10 @@ from onnx import TensorProto, helper
 
 from ..fusion.nodes import Joint, Linear, Part, Unknown
 from ..ir.errors import ModelError
+from .phases import phased_concat
 from .registry import SHAPES, operator
 from .values import FLOATS, INTEGERS, LIMIT, LOWEST, SymbolicTensor, limited, show, whole
-from .views import arranged, in_place, in_roles, roles_of, select, slide, view
+from .views import arranged, channel_taps, in_place, in_roles, roles_of, select, slide, view
 
 __all__ = ["cast_like"]
 
@@ -85,6 +86,76 @@ def blocks(step, tensor):
     else:
         split = tensor.sample.reshape(batch, size, size, -1, height, width).transpose(0, 3, 4, 1, 5, 2)
     return tensor.turned(split.reshape(batch, -1, height * size, width * size))
+
+
+#: How a Resize may say that each value becomes a block of equal ones: (coordinate_transformation_mode, nearest_mode).
+_BLOCKS = (
+    ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"),
+    ("half_pixel_symmetric", "round_prefer_floor"),
+    ("half_pixel_symmetric", "round_prefer_ceil"),
+    ("pytorch_half_pixel", "round_prefer_floor"),
+    ("pytorch_half_pixel", "round_prefer_ceil"),
+    ("asymmetric", "floor"),
+    ("tf_half_pixel_for_nn", "floor"),
+)
+
+
+@operator("Resize", "Upsample", group=SHAPES, on_constants=False)
+def resize(step, tensor):
+    """Resize and Upsample to the nearest value by whole factors."""
+    if step.arguments[0] is not tensor:
+        raise ModelError(f"{step.title}: its sizes must be constant")
+    attributes = {name: value.decode() for name, value in step.attributes.items() if isinstance(value, bytes)}
+    mode = attributes.get("mode", "nearest")
+    if step.operator == "Upsample" or step.opset < 11:
+        ways = _BLOCKS[-2]
+    else:
+        default = ("half_pixel", "round_prefer_floor")
+        ways = tuple(
+            attributes.get(name, usual) for name, usual in zip(("coordinate_transformation_mode", "nearest_mode"), default)
+        )
+    if mode != "nearest" or ways not in _BLOCKS:
+        raise ModelError(
+            f"{step.title}: mode {mode}, {ways[0]}, {ways[1]} is not supported; nearest with "
+            f"{', '.join(' and '.join(one) for one in _BLOCKS)} is"
+        )
+    if step.attributes.get("antialias", 0) or attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ModelError(f"{step.title}: antialias and keep_aspect_ratio_policy are not supported")
+    sample = tensor.sample
+    factors = _factors(step, tensor)
+    limited(step, tensor.size, *factors)
+    for axis, factor in enumerate(factors):
+        sample = sample.repeat(factor, axis=axis)
+    return tensor.turned(sample)
+
+
+def _factors(step, tensor):
+    """By how much a Resize makes each axis larger."""
+    dims, batch = tensor.shape(tensor.samples or 1), tensor.batch
+    axes = step.attributes.get("axes") or range(len(dims))
+    lists = (step.attributes.get("scales"), step.argument(1)) if step.operator == "Upsample" or step.opset < 11 else ()
+    scales, sizes = next((one for one in lists if one is not None), None), None
+    if not lists:
+        scales, sizes = (None if one is None or not np.size(one) else one for one in (step.argument(2), step.argument(3)))
+    wanted = sizes if scales is None else scales
+    if wanted is None or scales is not None and sizes is not None or isinstance(wanted, SymbolicTensor):
+        raise ModelError(f"{step.title}: needs either scales or sizes, which must be constant")
+    wanted = np.asarray(wanted, np.float64).reshape(-1).tolist()
+    if len(wanted) != len(axes) or len({axis % len(dims) for axis in axes}) < len(axes):
+        raise ModelError(f"{step.title}: {len(wanted)} scales or sizes for the axes {list(axes)} of {show(tensor)}")
+    factors = [1] * len(dims)
+    for axis, number in zip(axes, wanted):
+        axis %= len(dims)
+        if axis == batch and sizes is not None and tensor.is_open:
+            raise ModelError(f"{step.title}: its sizes fix the batch, which is open; use scales")
+        factor = number if sizes is None else number / dims[axis]
+        if factor < 1 or factor != int(factor):
+            raise ModelError(f"{step.title}: axis {axis} of {show(tensor)} becomes {factor:g} times as large; only whole factors")
+        if axis == batch and factor != 1:
+            raise ModelError(f"{step.title}: repeats samples of {show(tensor)}")
+        factors[axis] = int(factor)
+    return factors
 
 
 # Some of the values
@@ -207,7 +278,18 @@ def concat(step, tensor):
             if node is not None:
                 sample = np.concatenate([one.sample for one in tensors], axis=inside)
                 return tensor.of(node, in_place(whole(node), sample.shape, roles))
-    return _side_by_side(step, tensors, inside)
+    return _in_phases(step, tensors, inside) or _side_by_side(step, tensors, inside)
+
+
+def _in_phases(step, tensors, inside):
+    """Channels of tensors of which one has more pixels than its node, or None."""
+    shapes = {one.sample.ndim for one in tensors}
+    if shapes != {4} or inside != 1 or tensors[0].dims[0] != 1:
+        return None
+    for one in tensors:
+        view(one, one.sample[0])  # of an input that is free yet, so that it is given its layout
+    found = phased_concat(step, [(one.source, one.sample[0]) for one in tensors], channel_taps)
+    return found and tensors[0].of(found[0], found[1][None])
 
 
 def _zeros(step, tensor, constant):

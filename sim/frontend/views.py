@@ -22,6 +22,7 @@ __all__ = [
     "copied",
     "arrangement",
     "select",
+    "channel_taps",
     "tap",
     "everything",
     "slide",
@@ -255,7 +256,11 @@ def copied(step, tensor, index):
         vector = _as_vector(step, replace(tensor, dims=(index.size,), index=index.reshape(-1)))
         return copied(step, vector, vector.index.reshape(index.shape))
     if seen is None:
-        return _gathered(step, tensor.source, index)
+        taps = channel_taps(tensor.source, index, channels)
+        if taps is None or len(taps) > height * width:
+            return _gathered(step, tensor.source, index)
+        limited(step, tensor.source.shape[2], channels)
+        return Linear(**step.titles, shape=(height, width, channels), parts=(Part(tuple(taps), (height, width)),))
     limited(step, tensor.source.shape[2], channels)
     repeated = [len(places) > 1 and places[0] >= 0 and np.unique(places).size == 1 for places in (seen.rows, seen.columns)]
     if any(repeated):
@@ -267,6 +272,23 @@ def copied(step, tensor, index):
             piece = View(seen.source, seen.channels, seen.rows[top:bottom], seen.columns[left:right])
             parts.append(Part((select(seen.source, seen.channels, **slide(piece, size, (1, 1))),), size, (top, left)))
     return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
+
+
+def channel_taps(source, index, total, first=0):
+    """Taps that choose what an index (channel, y, x) says, as the channels from `first` on of `total`: one for all channels that
+    are at the same positions, as in each block of a SpaceToDepth; None if one of them can't be read so, or for many taps."""
+    groups = {}
+    for channel, one in enumerate(index):
+        seen = _apart(source, one[None])
+        if seen is None:
+            return None
+        if seen.channels[0] >= 0:
+            _, chosen = groups.setdefault((seen.rows.tobytes(), seen.columns.tobytes()), (seen, np.full(total, -1)))
+            chosen[first + channel] = seen.channels[0]
+    places = [slide(seen, index.shape[1:], (1, 1)) for seen, _ in groups.values()]
+    if None in places or not 1 <= len(places) <= _MOST_GATHERS:
+        return None
+    return [select(source, chosen, **place) for (_, chosen), place in zip(groups.values(), places)]
 
 
 def _repeated(step, seen, repeated):

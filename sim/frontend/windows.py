@@ -9,6 +9,7 @@ from ..ir.errors import ModelError
 from ..ir.graph import Pool, span
 from .elementwise import apply_operator
 from .expressions import unknown
+from .phases import phased_convolution
 from .registry import LINEAR, MICROSOFT, POOLS, operator
 from .values import LOWEST, SymbolicTensor, limited, reduction, show, whole
 from .views import arrangement, copied, in_place, slide, tap, view
@@ -130,28 +131,113 @@ def convolution(step, tensor):
     bias = step.argument(2)
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
-    one = _tap(step, tensor, index, weights, at, groups)
-    node = Linear(
-        **step.titles,
-        shape=(*at.size, weights.shape[3]),
-        parts=(Part((one,), at.size),),
-        bias=None if bias is None else bias.astype(np.float64),
-    )
-    result = _result(tensor, node, axes)
+    node, places = _sums(step, tensor, index, weights, at, groups)
+    result = _biased(_placed(tensor, node, places, axes), bias)
     function = step.attributes.get("activation", b"").decode()
     if len(step.arguments) > 3 and step.arguments[3] is not None:
         raise ModelError(f"{step.title}: its fourth input is not supported; export the model without optimisation")
     return apply_operator(step, result, function) if function else result
 
 
-def _tap(step, tensor, index, weights, at, groups):
+@operator("ConvTranspose", group=LINEAR, on_constants=False)
+def transposed(step, tensor):
+    """ConvTranspose: a convolution for each of the pixels that a value of its input reaches, `strides` in each direction."""
+    if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in step.arguments[1:]):
+        raise ModelError(f"{step.title}: its weights must be constant")
+    weights = step.arguments[1].astype(np.float64)
+    index, axes = _pixels(step, tensor)
+    groups = step.attributes.get("group", 1)
+    if weights.ndim != axes + 2 or groups < 1 or len(weights) != len(index) or len(weights) % groups or not weights.size:
+        raise ModelError(
+            f"{step.title}: weights of {show(weights.shape)} in {groups} groups do not fit the input of {show(tensor)}"
+        )
+    kernel = step.integers("kernel_shape")
+    if kernel not in (None, list(weights.shape[2:])):
+        raise ModelError(f"{step.title}: kernel_shape {kernel} is not that of its weights, {show(weights.shape)}")
+    at = _spread_windows(step, index.shape[1:], axes, list(weights.shape[2:]))
+    # (inputs, outputs / groups, ...) -> (..., inputs / groups, outputs), as a convolution has them
+    split = weights.reshape(groups, -1, weights.shape[1], *at.kernel).transpose(3, 4, 1, 0, 2)
+    weights = split.reshape(*at.kernel, split.shape[2], -1)
+    limited(step, *at.size, weights.shape[3])
+    bias = step.argument(2)
+    if bias is not None and bias.shape != (weights.shape[3],):
+        raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
+    view(tensor, index)  # of an input that is free yet, so that it is given its layout
+    found = phased_convolution(step, tensor, index, weights, at, groups, transposed=True)
+    if found is None:
+        node = copied(step, tensor, index)
+        found = phased_convolution(step, tensor.of(node, whole(node)), whole(node), weights, at, groups, transposed=True)
+    return _biased(_placed(tensor, *found, axes), bias)
+
+
+def _spread_windows(step, have, axes, kernel):
+    """The windows of a ConvTranspose, `begin` and `end` being what is cut off, `size` that of the result."""
+
+    def numbers(name, default, least):
+        values = step.integers(name) or default
+        if len(values) != len(default) or min(values) < least:
+            raise ModelError(f"{step.title}: {name} {values} does not fit {axes} spatial axes")
+        return values
+
+    stride, dilation = numbers("strides", [1] * axes, 1), numbers("dilations", [1] * axes, 1)
+    pads, more = numbers("pads", [0] * (2 * axes), 0), numbers("output_padding", [0] * axes, 0)
+    wanted = step.integers("output_shape")
+    mode = step.attributes.get("auto_pad", b"NOTSET").decode() or "NOTSET"
+    if mode.startswith("SAME") and wanted is None:
+        wanted = [length * count for length, count in zip(have[-axes:], stride)]
+    if wanted is not None and len(wanted) != axes:
+        raise ModelError(f"{step.title}: output_shape {wanted} does not fit {axes} spatial axes")
+    if any(extra >= max(*sizes) for extra, *sizes in zip(more, stride, dilation)):
+        raise ModelError(f"{step.title}: output_padding {more} is not smaller than strides {stride} or dilations {dilation}")
+    begin, size = [], []
+    for axis in range(axes):
+        reach = stride[axis] * (have[axis - axes] - 1) + more[axis] + span(1, 1, kernel[axis], dilation[axis])
+        before, after = (pads[axis], pads[axis + axes]) if mode == "NOTSET" else (0, 0)
+        if wanted is not None:
+            cut = reach - wanted[axis]
+            if cut < 0 or cut % 2:
+                raise ModelError(
+                    f"{step.title}: {reach} values are to become {wanted[axis]}, which interpreters of ONNX read in different "
+                    f"ways; write the pads out"
+                )
+            before = after = cut // 2
+        if reach - before - after < 1:
+            raise ModelError(f"{step.title}: pads {pads} leave nothing of {reach} values")
+        begin, size = [*begin, before], [*size, reach - before - after]
+
+    def two(values, missing):
+        return (missing, *values) if axes == 1 else tuple(values)
+
+    return _Windows(two(kernel, 1), two(stride, 1), two(dilation, 1), two(begin, 0), (0, 0), two(size, 1))
+
+
+def _sums(step, tensor, index, weights, at, groups):
+    """`(node, index (output, y, x))` of a convolution without its bias."""
     geometry = {"stride": at.stride, "dilation": at.dilation, "padding": at.begin}
     seen = view(tensor, index)
     one = None if seen is None else tap(step, seen, weights, at.size, groups, **geometry)
     if one is None:
-        node = copied(step, tensor, index)
-        one = Tap(node, weights, groups=groups, **geometry)
-    return one
+        found = phased_convolution(step, tensor, index, weights, at, groups)
+        if found:
+            return found
+        one = Tap(copied(step, tensor, index), weights, groups=groups, **geometry)
+    node = Linear(**step.titles, shape=(*at.size, weights.shape[3]), parts=(Part((one,), at.size),))
+    return node, whole(node)
+
+
+def _placed(tensor, node, places, axes):
+    """The tensor of an index (channel, y, x) into a node."""
+    return tensor.of(node, places.reshape(1, *(places.shape if axes == 2 else (places.shape[0], places.shape[2]))))
+
+
+def _biased(tensor, bias):
+    """A convolution with a bias of its own for each channel of the tensor: the node's, in which a channel may be several."""
+    if bias is not None:
+        node = tensor.source
+        node.bias = np.zeros(node.shape[2])
+        channels = np.where(tensor.index >= 0, tensor.index % node.shape[2], 0)
+        node.bias[channels] = np.repeat(bias.astype(np.float64), tensor.size // len(bias))
+    return tensor
 
 
 def _channelwise(step, tensor, index):

@@ -153,6 +153,54 @@ def test_sums_that_share_a_shift(tmp_path):
     refused(b.save(tmp_path), "'odd'", "cancels out")
 
 
+@pytest.mark.parametrize(
+    "opset, scale, zero, attributes",
+    [
+        (13, [0.1, 0.2, 0.05], [1, 200, 3], {"axis": 0}),
+        (13, [0.1, 0.2, 0.05, 7, 1e-3], None, {}),
+        (19, [0.1, 0.2, 0.05, 7, 1e-3], [0, 1, 2, 3, 255], {"axis": -1}),
+        (13, 0.1, 128, {}),
+        (13, [0.1], [128], {}),
+        (10, 0.1, None, {}),
+    ],
+)
+def test_quantised_weights(rng, tmp_path, opset, scale, zero, attributes):
+    """Weights of 8 bits, a bias of 32, and what ONNX makes of them; int8 of more than bfloat16 has are rounded as others are."""
+    b = Builder([None, 3], opset=opset)
+    quantised = [rng.integers(0, 256, (3, 5)).astype(np.uint8), constant(scale)]
+    quantised += [] if zero is None else [np.array(zero, np.uint8)]
+    kernel = b.node("DequantizeLinear", quantised, **attributes)
+    bias = b.node("DequantizeLinear", [rng.integers(-(10**6), 10**6, 5).astype(np.int32), constant(1e-4)])
+    b.node("Gemm", ["x", kernel, bias])
+    path, x = b.save(tmp_path), rng.normal(size=(4, 3)).astype(np.float32)
+    (wanted,) = values_of(path, x, [b.last]).values()
+    weights = values_of(path, x, [kernel])[kernel]
+    np.testing.assert_allclose(
+        run_network(load_network(path), x), wanted, atol=2.0**-7 * np.abs(x).max() * abs(weights).sum(0).max()
+    )
+    exact = np.eye(3, dtype=np.float32)
+    made = values_of(path, exact, [b.last, bias])
+    got = run_network(load_network(path), exact)
+    np.testing.assert_array_equal(got, round_bfloat16(weights).astype(np.float32) + made[bias])
+
+
+@pytest.mark.parametrize(
+    "opset, scale, zero, attributes",
+    [
+        (13, [0.1, 0.2], None, {}),
+        (13, [0.1, 0.2, 0.3], None, {"axis": 2}),
+        (10, [0.1] * 5, None, {}),
+        (13, 0.1, [1, 2, 3], {"axis": 0}),
+        (21, [[0.1] * 5], None, {"axis": 0, "block_size": 3}),
+    ],
+)
+def test_quantised_weights_refused(tmp_path, opset, scale, zero, attributes):
+    b = Builder([None, 3], opset=opset)
+    quantised = [np.ones((3, 5), np.int8), constant(scale), *([] if zero is None else [np.array(zero, np.int8)])]
+    b.node("MatMul", ["x", b.node("DequantizeLinear", quantised, name="odd", **attributes)])
+    refused(b.save(tmp_path), "operator DequantizeLinear, node 'odd'", "scale")
+
+
 def test_shift_of_an_image(tmp_path, rng):
     """An edge filter on what the mean is taken from: its constants cancel out, by far less than what binary32 holds."""
     b = Builder([None, 2])

@@ -1,0 +1,82 @@
+"""Max, Min and Mean of several tensors, exactly as onnxruntime has them where nothing is rounded."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN
+from amaranth_tpu.sim import tpu
+from onnx_models import Builder, check_graph, integers, reference, refused, weights
+
+pytest.importorskip("onnxruntime")
+
+OPERATORS = ("Max", "Min", "Mean")
+
+
+def exact(b, folder, x):
+    path = b.save(folder)
+    np.testing.assert_array_equal(tpu.load(path).predict(x), reference(path, x), err_msg=str([n.op_type for n in b.nodes]))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_of_two(rng, tmp_path, operator):
+    """Images, vectors, and one tensor in another order of the other."""
+    x = integers(rng, 3, 2, 4, 5)
+    b = Builder(["n", 2, 4, 5])
+    one, two = (b.node("Conv", ["x", integers(rng, 3, 2, 2, 2)]) for _ in range(2))
+    b.node(operator, [one, two])
+    exact(b, tmp_path, x)
+    b("Relu")
+    b("Conv", integers(rng, 2, 3, 2, 2, limit=1))
+    check_graph(b.save(tmp_path), x)
+    b = Builder(["n", 3, 4])
+    turned = b.node("Transpose", [b.node("Reshape", ["x", np.array([0, 4, 3])])], perm=[0, 2, 1])
+    b.node(operator, [b.node("Mul", ["x", np.array(-2, np.float32)]), turned])
+    b("MatMul", integers(rng, 4, 2))
+    exact(b, tmp_path, integers(rng, 3, 3, 4))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_of_several(rng, tmp_path, operator):
+    """Tensors that are repeated to the shape of others, and constants: as many as are a power of two, so that a mean is exact."""
+    b = Builder(["n", 4, 6])
+    one, two = (b.node("MatMul", ["x", integers(rng, 6, 5)]) for _ in range(2))
+    few = b.node("MatMul", ["x", integers(rng, 6, 1)])
+    b.node(operator, [few, one, two, np.array(1, np.float32)])
+    exact(b, tmp_path, integers(rng, 3, 4, 6))
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_of_any_size(tmp_path, operator):
+    """No difference is taken: neither overflows one, nor is a small number lost beside a large one."""
+    sizes = np.array([3e38, 1.5, 1e-3, 1e-30, 2.0**-126, 0], np.float32)
+    values = np.concatenate([sizes, -sizes])
+    x = np.stack(np.meshgrid(values, values), axis=-1).reshape(-1, 2)
+    x = x.view(np.uint32) & np.uint32(0xFFFF0000)
+    b = Builder(["n", 2])
+    b.node(
+        operator, [b.node("MatMul", ["x", np.array([[1], [0]], np.float32)]), b.node("Gemm", ["x", np.eye(2, 1, -1, np.float32)])]
+    )
+    exact(b, tmp_path, x.view(np.float32))
+
+
+def test_rtl(rng, tmp_path):
+    """Max of two, and a Min, which changes signs on the way, on the RTL."""
+    b = Builder(["n", 3])
+    one, two = (b.node("MatMul", ["x", weights(rng, 3, 3)]) for _ in range(2))
+    b.node("Min", [b.node("Max", [one, two]), "x"])
+    model, x = tpu.load(b.save(tmp_path)), rng.normal(size=(2, 3)).astype(np.float32)
+    assert model.compare(x).error is None
+    core = tpu.Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=8, **PLAIN | {"pooling": True})
+    for on in ("model", "icarus"):
+        np.testing.assert_array_equal(model.predict(x, on, core=core), model.predict(x))
+
+
+def test_refused(rng, tmp_path):
+    """What is no multiple of bfloat16's range: 1 / y may be 0 where x / y is not."""
+    b = Builder(["n", 4])
+    one, two = (b.node("MatMul", ["x", weights(rng, 4, 3)]) for _ in range(2))
+    b.node("Div", [one, two], name="odd")
+    refused(b.save(tmp_path), "operator Div, node 'odd'")
+    b.nodes.pop()
+    b.node("Max", [one, two, np.arange(3, dtype=np.float32)], name="odd")
+    refused(b.save(tmp_path), "operator Max, node 'odd'", "one constant number")
