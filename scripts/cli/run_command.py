@@ -9,6 +9,7 @@ from rich.console import Console
 
 from amaranth_tpu.sim.data.printable import printable
 
+from ..show.chrome_trace import write_trace
 from ..show.layers import plan_of, show_layers, show_plan
 from ..show.terminal import progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
@@ -28,6 +29,8 @@ Examples:
 `tpu run --model M.onnx --data DIR --images all --preset tiny --simulator icarus`
 
 `tpu run --model b --explain`: the plan, layer by layer
+
+`tpu run --images 128 --trace run.json`: a timeline of the units, for ui.perfetto.dev
 """
 
 
@@ -46,6 +49,8 @@ def run(**options):
         return _explain(model, options)
     if options.output:
         usable_file(options.output, "--output", "y.npy")
+    if options.trace:
+        usable_file(options.trace, "--trace", "run.json")
     chosen = choose_data(
         model.network, options.input, options.labels, options.data, options.preprocess, options.images, options.seed
     )
@@ -109,8 +114,10 @@ def _run_here(model, samples, options):
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
     with progress_bar(console, text) as advance:
-        place = tpu.Simulator(simulator.value, memory, options.waves)
+        place = tpu.Simulator(simulator.value, memory, options.waves, record=options.trace is not None)
         done = model.run(samples, place, core=config, batch=batch, progress=advance)
+    if options.trace:
+        write_trace(options.trace, done.result.runs)
     figures, program = {"simulator": simulator.value}, done.program
     if program:
         figures |= {"n": config.n, "batch": batch}
@@ -177,6 +184,7 @@ def _figures(place, chosen, done, options):
         "cycles": result.cycles,
         "busy": result.busy,
         "stalls": result.stalls,
+        **{f"{name}_beats": _total(result.batches, f"{name}_beats") for name in ("read", "write")},
         "utilisation": result.utilisation,
         "cycles_per_second": result.cycles_per_second,
         "seconds": result.seconds,
@@ -184,6 +192,7 @@ def _figures(place, chosen, done, options):
         "protocol_errors": result.protocol_errors,
         "fault": result.fault,
         "waves": result.waves,
+        "trace": str(options.trace) if options.trace else None,
         "output": None,
     }
 

@@ -123,6 +123,13 @@ class RunOptions:
             "classes as int64, if nothing failed.",
         ),
     ] = None
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_RESULTS,
+            help="Write a timeline of the RTL to this .json file, for ui.perfetto.dev: what each unit did in each cycle.",
+        ),
+    ] = None
     explain: Annotated[
         bool,
         typer.Option(
@@ -154,15 +161,17 @@ class RunOptions:
         slow_memory, is_rtl = self.latency != HOST_LATENCY or self.pauses, self.simulator.has_time
         if self.board and (self.core.given or self.waves):
             refuse("--board goes with the core that is there: no option can change its sizes, or record waves")
-        if self.board and (self.explain or self.layers):
-            refuse(f"--{'explain' if self.explain else 'layers'} goes with a simulated core, not with --board")
+        simulated = next((name for name in ("explain", "layers", "trace") if getattr(self, name)), None)
+        if self.board and simulated:
+            refuse(f"--{simulated} goes with a simulated core, not with --board")
         if (self.board or not is_rtl) and slow_memory:
             refuse(
                 "--latency and --pauses are of the simulated host memory of the RTL: they go with --simulator verilator or icarus"
             )
-        if not is_rtl and not self.board and (self.waves or self.layers):
+        needs_rtl = next((name for name in ("waves", "trace", "layers") if getattr(self, name)), None)
+        if needs_rtl and not is_rtl and not self.board:
             refuse(
-                f"--{'waves' if self.waves else 'layers'} needs the RTL: --simulator verilator or icarus"
+                f"--{needs_rtl} needs the RTL: --simulator verilator or icarus"
                 + ("; --explain has the cycles that are expected" if self.layers else "")
             )
         if self.input and (self.data or self.preprocess):

@@ -91,6 +91,8 @@ def show_run(console, figures):
         table.add_row("computed in", f"{figures['seconds']:.1f} s")
     if figures["waves"]:
         table.add_row("waves", plain(figures["waves"]))
+    if figures["trace"]:
+        table.add_row("timeline", f"{plain(figures['trace'])}, for ui.perfetto.dev")
     if figures["output"]:
         shape = " x ".join(map(str, figures["output"]["shape"]))
         table.add_row(

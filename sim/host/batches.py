@@ -12,6 +12,7 @@ from amaranth_tpu.hw.tools.process import build_directory, execute, tail
 
 from ..rtl.cpp_program import cpp_program
 from ..rtl.memory_images import read_dump, write_image
+from ..rtl.probes import read_probes
 from ..rtl.runner import SimulationError
 from .driver import Driver, Script
 
@@ -40,7 +41,9 @@ def _plan(simulation, run, image, outputs, memory):
     return beat, plusargs, window
 
 
-def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None, seed=None):
+def run_batches(
+    simulation, image, batches, *, outputs, memory=None, cycle_limit=1 << 32, timeout=3600, progress=None, seed=None, probes=()
+):
     """Runs batches on the core, one after the other, with `sim/benches/bench_run.py`; or on all cores of a ring, with
     `bench_run_pod.py`.
 
@@ -59,19 +62,23 @@ def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit
         Plusargs of `axi_memory`: latency, pauses, faults.
     cycle_limit : int
         Cycles after which a batch is given up.
+    probes : sequence of Probe
+        Those that the simulation was made with.
 
     Returns
     -------
     dict
         `batches` (counters of each; of a ring, a list of those of each core, with `ring_sent` and `ring_received`), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`,
         `simulated_cycles`, `seconds` (wall time of the runs alone), `cycles_per_second`, `identity`, `output`
-        (numpy bytes; of a ring, (cores, bytes)), `waves`.
+        (numpy bytes; of a ring, (cores, bytes)), `waves`, and with probes `seen`, from :func:`sim.rtl.probes.read_probes`.
     """
     runs = build_directory() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="batches-", dir=runs) as name:
         run = Path(name)
         beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
+        if probes:
+            plusargs["probes"] = run / "probes"
         result = simulation.run(
             f"amaranth_tpu.sim.benches.{'bench_run_pod' if isinstance(image, list) else 'bench_run'}",
             plusargs=plusargs,
@@ -90,6 +97,8 @@ def run_batches(simulation, image, batches, *, outputs, memory=None, cycle_limit
             },
         )
         result["output"] = numpy.load(run / "output.npy")
+        if probes:
+            result["seen"] = read_probes(run / "probes", probes)
     return result
 
 

@@ -29,11 +29,13 @@ from ..data.samples import as_rows, as_samples
 from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.isa_model import Machine, MachineFault
 from ..golden.network import run_network
+from ..rtl.core_probes import core_probes
 from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
 from .batches import run_batches
 from .driver import fault_of
+from .timeline import timeline
 
 __all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "cycle_limit", "run_samples", "count_batch", "summarize"]
 
@@ -111,6 +113,8 @@ class Result:
         Violations of AXI's rules.
     fault : dict or None
         `cause`, `pc` and `batch` of the fault that ended the runs early.
+    runs : list of sim.host.timeline.Run or None
+        What every unit did, where that was recorded.
     """
 
     logits: np.ndarray
@@ -126,15 +130,17 @@ class Result:
     protocol_errors: int | None = None
     fault: dict | None = None
     waves: str | None = None
+    runs: list | None = None
 
 
-def core_simulation(config, *, simulator, memory_bytes=1 << 24, waves=False, quick=False, cores=1):
-    """The simulation of a core, or of several in a ring; memory is rounded up to a power of two, so that builds are shared."""
+def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, **options):
+    """The simulation of a core, or of several in a ring; memory is rounded up to a power of two, so that builds are shared.
+    `options` are those of :meth:`sim.rtl.runner.Simulation.of_core`, or of `of_pod`."""
     simulator_version(simulator)  # if it is missing, said before the Verilog is made
-    size = 1 << max(24, (memory_bytes - 1).bit_length())
+    size, verilog = 1 << max(24, (memory_bytes - 1).bit_length()), verilog_of(config)
     if cores > 1:
-        return Simulation.of_pod(verilog_of(config), config, cores, simulator=simulator, memory_bytes=size, quick=quick)
-    return Simulation.of_core(verilog_of(config), config, simulator=simulator, memory_bytes=size, waves=waves, quick=quick)
+        return Simulation.of_pod(verilog, config, cores, simulator=simulator, memory_bytes=size, **options)
+    return Simulation.of_core(verilog, config, simulator=simulator, memory_bytes=size, **options)
 
 
 def cycle_limit(program):
@@ -155,6 +161,7 @@ def run_samples(
     program=None,
     timeout=3600,
     quick=False,
+    record=False,
 ):
     """Runs samples of a network in batches, and compares every bit with the golden model.
 
@@ -179,6 +186,8 @@ def run_samples(
         To use instead of compiling.
     quick : bool
         As of :class:`sim.rtl.runner.Simulation`.
+    record : bool
+        Whether the RTL's runs are recorded unit by unit: `runs` of the result.
 
     Returns
     -------
@@ -203,7 +212,15 @@ def run_samples(
     if simulator == "model":
         return _run_model(program, host, expected, progress)
     raw = _run_rtl(
-        program, host, simulator=simulator, memory=memory, timeout=timeout, progress=progress, waves=waves, quick=quick
+        program,
+        host,
+        simulator=simulator,
+        memory=memory,
+        timeout=timeout,
+        progress=progress,
+        waves=waves,
+        quick=quick,
+        probes=core_probes(config) if record else (),
     )
     return summarize(
         program,
@@ -216,11 +233,12 @@ def run_samples(
         protocol_errors=raw["protocol_errors"],
         fault=raw["fault"],
         waves=raw.get("waves"),
+        runs=timeline(raw["seen"], program) if record else None,
     )
 
 
-def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=False, quick=False):
-    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, waves=waves, quick=quick)
+def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, probes=(), **options):
+    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=host.size, probes=probes, **options)
     return run_batches(
         simulation,
         host.bytes,
@@ -230,6 +248,7 @@ def _run_rtl(program, host, *, simulator, memory, timeout, progress=None, waves=
         progress=progress,
         memory={"latency": HOST_LATENCY, **(memory or {})},
         cycle_limit=cycle_limit(program),
+        probes=probes,
     )
 
 

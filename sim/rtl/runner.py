@@ -17,7 +17,9 @@ from pathlib import Path
 from amaranth_tpu.hw.tools.process import ToolError, build_directory, made_once, tail
 
 from .cocotb_runners import cocotb_runners
+from .probes import probe_module
 from .simulators import find_python_library, find_verilator, has_fst_headers, simulator_version
+from .verilog_names import VerilogNames
 
 __all__ = ["Simulation", "Simulators", "ToolError", "SimulationError"]
 
@@ -77,11 +79,12 @@ class Simulation:
     quick: bool = False
 
     @classmethod
-    def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, quick=False):
-        """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/rtl/testbench.sv`."""
+    def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, quick=False, probes=()):
+        """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/rtl/testbench.sv`. What `probes`
+        (:class:`sim.rtl.probes.Probe`) see goes to the file that the plusarg `probes` names."""
         return cls(
             simulator=simulator,
-            verilog=verilog,
+            verilog=verilog + (probe_module(probes, VerilogNames(verilog)) if probes else ""),
             waves=waves,
             quick=quick,
             sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"),

@@ -78,4 +78,8 @@ module testbench #(
         .s_axi_rvalid(m_axi_rvalid), .s_axi_rready(m_axi_rready),
         .*      // the back door, errors, cycle
     );
+
+`ifdef TPU_PROBES
+    probes probes (.clk, .cycle);
+`endif
 endmodule

@@ -1,0 +1,137 @@
+"""`tpu run --trace`: the timeline of a run, read as a trace viewer reads it, against the core's own counters."""
+
+import json
+import sqlite3
+
+import pytest
+
+from amaranth_tpu.hw.spec.registers import STALLS
+from command import SMALL, refused, tpu, write_model
+
+#: SQL that both Perfetto's trace processor and the tables below understand, whose cycles are of 1,000 ns.
+TRACK = "slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "m.onnx")
+
+
+@pytest.fixture(scope="module")
+def traced(model, digits, tmp_path_factory):
+    """`(figures, file)` of five images in batches of two."""
+    path = tmp_path_factory.mktemp("trace") / "run.json"
+    arguments = ("--model", model, "--data", digits, "--images", 5, "--batch", 2, "--trace", path, "--json")
+    done = tpu("run", *SMALL, *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), path
+
+
+def tables(path):
+    """The file as tables, by the rules of Chrome's trace event format alone. Returns a function: SQL to rows."""
+    data = sqlite3.connect(":memory:")
+    data.executescript("""
+        CREATE TABLE slice (ts INT, dur INT, name TEXT, category TEXT, track_id INT);
+        CREATE TABLE thread_track (id INT, utid INT); CREATE TABLE thread (utid INT, name TEXT);
+        CREATE TABLE counter (ts INT, value REAL, track_id INT); CREATE TABLE counter_track (id INT, name TEXT);
+    """)
+    names, tracks, counters = {}, {}, {}
+    events = json.loads(path.read_text())["traceEvents"]
+    for event in events:
+        if event["ph"] == "M" and event["name"] == "thread_name":
+            names[event["pid"], event["tid"]] = event["args"]["name"]
+    for event in events:
+        if event["ph"] == "X":
+            track = tracks.setdefault((event["pid"], event["tid"]), len(tracks))
+            data.execute(
+                "INSERT INTO slice VALUES (?, ?, ?, ?, ?)",
+                (1000 * event["ts"], 1000 * event["dur"], event["name"], event["cat"], track),
+            )
+        elif event["ph"] == "C":
+            track = counters.setdefault((event["pid"], event["name"]), len(counters))
+            data.execute("INSERT INTO counter VALUES (?, ?, ?)", (1000 * event["ts"], event["args"]["value"], track))
+    data.executemany("INSERT INTO thread VALUES (?, ?)", [(track, names[place]) for place, track in tracks.items()])
+    data.executemany("INSERT INTO thread_track VALUES (?, ?)", [(track, track) for track in tracks.values()])
+    data.executemany("INSERT INTO counter_track VALUES (?, ?)", [(track, name) for (_, name), track in counters.items()])
+    return lambda sql: data.execute(sql).fetchall()
+
+
+def perfetto(path):
+    """The same by Perfetto's trace processor, whose package loads the program on its first use; skips without."""
+    processor = pytest.importorskip("perfetto.trace_processor")
+    try:
+        loaded = processor.TraceProcessor(trace=str(path))
+    except Exception as error:  # whatever kept the program from being loaded
+        pytest.skip(f"no trace processor: {error}")
+
+    def query(sql):
+        rows = loaded.query(sql)
+        return [tuple(getattr(row, name) for name in rows.column_names) for row in rows]
+
+    return query
+
+
+@pytest.mark.parametrize("reader", [tables, perfetto])
+def test_counters_by_sql(traced, reader):
+    figures, path = traced
+    query = reader(path)
+
+    def cycles(where):
+        [(total,)] = query(f"SELECT sum(dur) AS total FROM {TRACK} WHERE {where}")
+        return (total or 0) / 1000
+
+    assert cycles("thread.name = 'run'") == figures["cycles"] > 0
+    assert cycles("slice.category = 'pass'") == figures["busy"] > 0
+    assert cycles("thread.name = 'array' AND slice.name = 'busy'") == figures["busy"]
+    for name in STALLS:
+        assert cycles(f"thread.name = 'array' AND slice.name = '{name}'") == figures["stalls"][name]
+    beats = dict(
+        query(f"SELECT thread.name AS name, sum(dur) / 1000 AS beats FROM {TRACK} WHERE category = 'beats' GROUP BY thread.name")
+    )
+    assert beats == {"bus reads": figures["read_beats"], "bus writes": figures["write_beats"]}
+    assert figures["trace"] == str(path) and len(query("SELECT dur FROM slice WHERE category = 'run'")) == 3
+
+    # The counter's area is the same figure once more.
+    points = query(
+        "SELECT ts, value FROM counter JOIN counter_track ON counter.track_id = counter_track.id "
+        "WHERE counter_track.name = 'array utilisation, %' ORDER BY ts"
+    )
+    area = sum((after - ts) * value for (ts, value), (after, _) in zip(points, points[1:])) / 1000 / 100
+    assert area == pytest.approx(figures["busy"])
+
+
+def test_instructions(traced):
+    """Each is there once, in its unit, with its fields, and nothing overlaps on a track but what is inside of it."""
+    _, path = traced
+    events = json.loads(path.read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    tracks = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    for place in tracks:
+        ends = []
+        for one in sorted((one for one in slices if (one["pid"], one["tid"]) == place), key=lambda one: (one["ts"], -one["dur"])):
+            while ends and ends[-1] <= one["ts"]:
+                ends.pop()
+            assert one["dur"] > 0 and (not ends or one["ts"] + one["dur"] <= ends[-1]), one
+            ends.append(one["ts"] + one["dur"])
+    dispatched = [one["name"] for one in slices if one["cat"] == "dispatch"]
+    executed = [one for one in slices if one["cat"] == "instruction"]
+    assert sorted(dispatched) == sorted([*(one["name"] for one in executed), *["HALT"] * 3])
+    for one in executed:
+        unit, values = tracks[one["pid"], one["tid"]], one["args"]
+        assert unit == {"LOAD_WEIGHTS": "weights", "LOAD_BIAS": "load"}.get(one["name"], one["name"].lower())
+        assert values["layer"] == "dense" and values["decoded"] < values["placed"] < values["begun"] < values["ended"]
+    matmul = next(one for one in executed if one["name"] == "MATMUL")
+    assert matmul["args"]["rows0"] * matmul["args"]["rows1"] > 0
+    store = next(one for one in executed if one["name"] == "STORE")
+    assert store["args"]["region"] == "OUTPUT" and store["args"]["rows"] > 0
+    arrows = [event for event in events if event["ph"] in "sf"]
+    assert len(arrows) == 2 * len(executed) == 2 * len({event["id"] for event in arrows})
+
+
+def test_refusals(command, model, tmp_path):
+    for arguments, said in (
+        (("--simulator", "model", "--trace", tmp_path / "t.json"), "--trace"),
+        (("--board", "/dev/null", "--trace", tmp_path / "t.json"), "--board"),
+        (("--trace", tmp_path / "none" / "t.json"), "no folder"),
+    ):
+        refused(command("run", "--model", model, *arguments), said)

@@ -1,0 +1,49 @@
+"""Probes: their signals are in the Verilog of every kind of core, and what they write is read again."""
+
+import pytest
+
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.sim.rtl.core_probes import core_probes
+from amaranth_tpu.sim.rtl.probes import Net, Probe, probe_module, read_probes
+from amaranth_tpu.sim.rtl.runner import Simulation
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from amaranth_tpu.sim.rtl.verilog_names import VerilogNames
+from core_runs import FULL, SMALL
+
+
+@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+def test_every_signal_is_there(config):
+    verilog = verilog_of(config)
+    recorded = Simulation.of_core(verilog, config, simulator="icarus", probes=core_probes(config))
+    assert recorded.verilog.startswith(verilog) and "module probes (" in recorded.verilog[len(verilog) :]
+
+
+def test_names_and_bits():
+    names = VerilogNames(verilog_of(SMALL))
+    assert names.expression(Net("matmul.issuer.final")) == ("testbench.core.matmul.issuer.\\final ", 1)
+    assert names.expression(Net("run.stall", 2, 3)) == ("testbench.core.run.stall[4:2]", 3)
+    for path, said in (("run.nothing", "signal run.nothing"), ("nowhere.stall", "instance nowhere")):
+        with pytest.raises(ToolError, match=said):
+            names.expression(Net(path))
+    with pytest.raises(ToolError, match="bit 8 in signal run.stall"):
+        names.expression(Net("run.stall", 7, 2))
+    cells = [path for path, module in names.walk() if module == "tpu_cell"]
+    assert len(cells) == SMALL.n**2 and ("array", "row_3", "cell_0") in cells
+
+
+def test_what_is_written_is_read(tmp_path):
+    probes = (Probe("one", {"a": Net("x"), "b": Net("y")}), Probe("two", when=(Net("z"),)))
+    (tmp_path / "probes").write_text("0 7 0f x1\n1 8\n0 9 X0 3\n")
+    assert read_probes(tmp_path / "probes", probes) == {
+        "one": [{"cycle": 7, "a": 15, "b": 1}, {"cycle": 9, "a": 0, "b": 3}],
+        "two": [{"cycle": 8}],
+    }
+
+
+def test_when_and_changes():
+    text = probe_module(
+        [Probe("busy", {"stall": Net("run.stall")}, when=(Net("run.busy"),)), Probe("active", {"active": Net("run.active")})],
+        VerilogNames(verilog_of(SMALL)),
+    )
+    assert '&& testbench.core.run.busy) $fwrite(file, "0 %0d %h\\n", cycle, testbench.core.run.stall);' in text
+    assert "{testbench.core.run.active} !== last_1" in text
