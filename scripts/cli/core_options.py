@@ -35,15 +35,16 @@ class CoreChoice:
         """The options that were given, as they are written."""
         return (["--preset"] if self.preset else []) + [_flag(name) for name in self.changes]
 
-    def config(self, default="default"):
-        """The configuration; `default` is the preset where none was given.
+    def config(self, default="default", **others):
+        """The configuration; `default` is the preset where none was given, `others` are fields that it has unless an option says
+        otherwise.
 
         Raises
         ------
         hw.config.ConfigError
             For a core that can't be made.
         """
-        return from_preset(self.preset or default, **self.changes)
+        return from_preset(self.preset or default, **{**others, **self.changes})
 
 
 def _flag(name):

@@ -87,9 +87,9 @@ class TrainJob:
     def compare(self):
         """Has the first steps from here run on the core too. Raises CompileError."""
         options, training = self.options, self.training
-        config = options.core.config("training")
         plan = training.plan
-        self.program = compile_step(training.network, plan.optimizer, config, plan.batch, plan.dropout)
+        batch = plan.batch // plan.cores
+        self.program = compile_step(training.network, plan.optimizer, _config(options), batch, plan.dropout, plan.cores)
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
         runner = StepRunner(self.program, options.simulator.value, memory)
         self.run.comparison = Comparison(training.network, runner, options.steps_to_compare, runner.together)
@@ -104,7 +104,7 @@ class TrainJob:
         """What `--json` prints of the steps on the core."""
         comparison = self.run.comparison
         if comparison is None:
-            return {"rtl_steps": 0, "mismatched_bits": None, "cycles_per_step": None, "utilisation": None, "stalls": None}
+            return {"rtl_steps": 0, **dict.fromkeys(("mismatched_bits", "cycles_per_step", "utilisation", "stalls", "ring"))}
         program, simulator = self.program, self.options.simulator
         estimated = None if simulator.has_time else program.predicted_cycles
         return {
@@ -112,6 +112,7 @@ class TrainJob:
             "simulator": simulator.value,
             **comparison.figures(program.useful_macs, program.config.n**2),
             "estimated_cycles": estimated,
+            "ring": comparison.ring_figures(program.ring_words) if program.cores > 1 else None,
             "pause_seed": self.options.seed if self.options.pauses else None,
         }
 
@@ -165,7 +166,7 @@ def make_job(options):
         One line.
     """
     if options.steps_to_compare != 0:
-        options.core.config("training")  # a core that can't be made is refused before the model is read
+        _config(options)  # a core that can't be made is refused before the model is read
     graph = load_network(SHIPPED.get(options.model) or Path(options.model))
     _refuse_training_info(graph)
     network = differentiate(graph)
@@ -184,6 +185,11 @@ def make_job(options):
         run=Run(training=training, checkpoints=folder),
         writer=writer,
     )
+
+
+def _config(options):
+    """The core. Raises hw.config.ConfigError for one that can't be made."""
+    return options.core.config("training", **({"ring": True} if options.cores > 1 else {}))
 
 
 def _refuse_training_info(graph):

@@ -112,6 +112,10 @@ def _add_comparison(table, figures):
     )
     bits = f"[{colour}]{figures['mismatched_bits']:,} bits different[/] in {figures['compared_values']:,} values"
     table.add_row(f"{figures['rtl_steps']:,} steps {where}", bits)
+    if figures["ring"]:
+        sent = {*(figures["ring"]["words_sent"] or ())}
+        text = f"; {' to '.join(f'{one:,}' for one in sorted({min(sent), max(sent)}))} counted" if sent else ""
+        table.add_row("words that each core sends", f"{figures['ring']['formula']:,} by the formula{text}")
     if figures["cycles_per_step"] is not None:
         table.add_row("cycles a step", f"{figures['cycles_per_step']:,.0f}")
         table.add_row("utilisation", f"{figures['utilisation']:.2%}")

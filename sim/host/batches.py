@@ -68,7 +68,8 @@ def run_batches(
     Returns
     -------
     dict
-        `batches` (counters of each; of a ring, a list of those of each core, with `ring_sent` and `ring_received`), `fault` (None, or `cause`, `pc` and `batch`), `protocol_errors`,
+        `batches` (counters of each; of a ring, a list of those of each core, with `ring_sent` and `ring_received`), `fault`
+        (None, or `cause`, `pc` and `batch`), `protocol_errors`,
         `simulated_cycles`, `seconds` (wall time of the runs alone), `cycles_per_second`, `identity`, `output`
         (numpy bytes; of a ring, (cores, bytes)), `waves`, and with probes `seen`, from :func:`sim.rtl.probes.read_probes`.
     """

@@ -138,13 +138,19 @@ class Comparison:
         self.mismatched_bits += bits
         self.values += there.size
 
+    def ring_figures(self, words):
+        """What `--json` has of the ring: words of 32 bits that each core sent in all steps, by its counter (None of models that
+        have none), and by the formula, of which `words` are a step's."""
+        sent = [one["ring_sent"] for one in self.counters]
+        return {"words_sent": [sum(core) for core in zip(*sent)] or None, "formula": words * self.steps}
+
     def figures(self, useful_macs, cells):
         """What `--json` has of it.
 
         Parameters
         ----------
         useful_macs : int
-            Multiply-accumulates of a step.
+            Multiply-accumulates of a core in a step.
         cells : int
             Of the array.
         """

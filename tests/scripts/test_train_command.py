@@ -427,14 +427,24 @@ def test_steps_on_the_core_model(command, model, data):
     assert figures["estimated_cycles"] > 0 and figures["cycles_per_step"] is None and figures["compared_values"] > 400
 
 
+def test_steps_on_several_cores(command, model, data):
+    core = ("--rtl-steps", 3, "--simulator", "model", "--n", 4, "--cores", 3)
+    figures = run(command, "--model", model, *data, "--epochs", 1, "--batch", 24, *core)
+    assert (figures["rtl_steps"], figures["mismatched_bits"], figures["cores"]) == (3, 0, 3) and figures["estimated_cycles"] > 0
+    weights = 3 * 3 * 4 + 2 * 2 * 4  # of each layer k tiles, outputs and lanes of a segment
+    biases = 2 * 4 + 4  # all of each in the first segment
+    words = 2 * (weights + weights // 2) + 2 * 2 * biases
+    assert figures["ring"] == {"words_sent": None, "formula": 3 * words}
+
+
 def test_a_core_with_other_bits(command, model, data, tmp_path, monkeypatch):
     """The command ends with an error, and writes no model."""
     from amaranth_tpu.sim.backward import step_program
 
     pack = step_program.StepProgram.pack_state
 
-    def wrong(self, state):
-        image = bytearray(pack(self, state))
+    def wrong(self, *given):
+        image = bytearray(pack(self, *given))
         image[1] ^= 1
         return bytes(image)
 
