@@ -168,7 +168,8 @@ def _measure_layers(network, program, samples, simulator, memory):
 
 def _figures(place, chosen, done, options):
     result, count = done.result, len(done.result.logits)
-    accuracy = None if chosen.labels is None else float((result.logits.argmax(axis=1) == chosen.labels[:count]).mean())
+    values = done.network.origin.output.finish(result.logits)
+    accuracy = None if chosen.labels is None else float((values.argmax(axis=1) == chosen.labels[:count]).mean())
     with spinner(console, "comparing with ONNX"):
         compared = done.compare()
     return {
@@ -208,9 +209,12 @@ def _show(figures, as_json):
 
 def _write_results(path, model, done, alone):
     """Writes what the model has at its output; what of it is left to the host has been done."""
-    from amaranth_tpu.sim.data.array_files import write_array
+    from amaranth_tpu.sim.data.array_files import write_array, write_arrays
 
     name = model.network.origin.output.name
-    values = done.outputs[name][0] if alone else done.outputs[name]
-    write_array(path, values)
-    return {"file": str(path), "name": name, "shape": list(values.shape), "type": str(values.dtype)}
+    arrays = {name: values[0] if alone else values for name, values in done.outputs.items()}
+    if path.suffix == ".npz":
+        write_arrays(path, arrays)
+    else:
+        write_array(path, arrays[name])
+    return {"file": str(path), "name": name, "shape": list(arrays[name].shape), "type": str(arrays[name].dtype)}

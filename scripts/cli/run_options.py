@@ -45,7 +45,7 @@ class RunOptions:
         Path | None,
         typer.Option(
             rich_help_panel=_DATA,
-            help="Samples: a .npy file, or a .npz one that has them by the name of the model's input; "
+            help="Samples: a .npy file, or a .npz one that has them by the names of the model's inputs; "
             "finite numbers of any type, (count, shape of a sample). Without it digits for a model of 28 x 28 pixels, else "
             "random numbers.",
         ),
@@ -119,7 +119,8 @@ class RunOptions:
         Path | None,
         typer.Option(
             rich_help_panel=_RESULTS,
-            help="Write the model's output to this .npy file: float32 (count, shape of a result), or "
+            help="Write the model's output to this .npy file, or all outputs by name to a .npz one: float32 (count, shape of a "
+            "result), or "
             "classes as int64, if nothing failed.",
         ),
     ] = None

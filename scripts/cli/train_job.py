@@ -193,7 +193,10 @@ def _config(options):
 
 
 def _refuse_training_info(graph):
-    """Refuses a file that says by ONNX' own operators how it is trained: that would be another training than this."""
+    """Refuses a file that says by ONNX' own operators how it is trained: that would be another training than this; and one whose
+    classes are not its only output."""
+    if len(graph.origin.inputs) > 1 or graph.origin.is_split:
+        raise ModelError(f"{printable(graph.origin.path)}: has several inputs or outputs; training takes one of each")
     if onnx.load(graph.origin.path, load_external_data=False).training_info:
         raise ModelError(f"{printable(graph.origin.path)}: has training_info, which is not read; export the model without it")
 

@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 from amaranth_tpu.hw.spec.registers import REGISTER, VERSION
 
+from ..compiler.program import CompileError
 from .tensors import HostTensor, input_tensors, output_tensor
 
 __all__ = ["LAST", "Needs", "HostModel", "host_model"]
@@ -90,6 +91,8 @@ def _last(origin):
 def host_model(network, program):
     """The :class:`HostModel` of a network and its program."""
     config, origin = program.config, network.origin
+    if origin is not None and origin.is_split:
+        raise CompileError("the model has several outputs; images for hosts are made of models with one")
     needs = Needs(
         VERSION,
         config.n,

@@ -194,15 +194,14 @@ def values_of(interpreter, origin, samples, sizes, dtype=None):
     InterpreterError
         Also if a value has other numbers than these.
     """
-    inputs = samples.reshape(len(samples), *origin.sample).astype(dtype or helper.tensor_dtype_to_np_dtype(origin.element))
-    if origin.batch == 0:
-        parts = list(inputs)
-    elif origin.batch is None:
-        parts = [inputs]
+    dtype = dtype or helper.tensor_dtype_to_np_dtype(origin.element)
+    if origin.batch is None:
+        parts = [samples]
     else:  # filled up with samples that are there
-        rows = np.resize(np.arange(len(inputs)), -(-len(inputs) // origin.batch) * origin.batch)
-        parts = [inputs[rows[first : first + origin.batch]] for first in range(0, len(rows), origin.batch)]
-    found = [interpreter({origin.input: np.ascontiguousarray(part)}) for part in parts]
+        size = origin.batch or 1
+        rows = np.resize(np.arange(len(samples)), -(-len(samples) // size) * size)
+        parts = [samples[rows[first : first + size]] for first in range(0, len(rows), size)]
+    found = [interpreter(origin.feeds(part, dtype)) for part in parts]
     values = []
     for index, size in enumerate(sizes):
         arrays = [_numbers(part[index]) for part in found]
@@ -227,12 +226,11 @@ def overflow_of(make, origin, sample):
     """The operator, in words, that first makes infinity out of numbers when an interpreter has this sample, or None."""
     model = onnx.load(origin.path, load_external_data=False)
     names = [name for node in model.graph.node for name in node.output if name]
-    values = {origin.input: sample, **{tensor.name: _constant(tensor) for tensor in model.graph.initializer}}
+    rows = np.repeat(np.reshape(sample, (1, -1)), origin.batch or 1, axis=0)
+    feeds = origin.feeds(rows, helper.tensor_dtype_to_np_dtype(origin.element))
+    values = {**feeds, **{tensor.name: _constant(tensor) for tensor in model.graph.initializer}}
     try:
-        interpreter = make(origin.path, names)
-        shape = origin.sample if origin.batch == 0 else (origin.batch or 1, *origin.sample)
-        inputs = np.broadcast_to(sample.reshape(origin.sample), shape)
-        values |= zip(names, interpreter({origin.input: inputs.astype(helper.tensor_dtype_to_np_dtype(origin.element))}))
+        values |= zip(names, make(origin.path, names)(feeds))
     except InterpreterError:
         return None
     infinite = {name for name, value in values.items() if not _finite(value)}

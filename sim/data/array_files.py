@@ -9,23 +9,26 @@ import numpy as np
 
 from .digits import DataError
 from .printable import printable, quoted
-from .samples import as_samples
+from .samples import as_samples, joined_inputs
 from .whole_files import write_file
 
-__all__ = ["read_samples", "read_labels", "read_array", "is_archive", "write_array"]
+__all__ = ["read_samples", "read_labels", "read_array", "is_archive", "write_array", "write_arrays"]
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
 _MOST_BYTES = 1 << 32  # of an array in an archive, unpacked
 
 
 def read_samples(path, network, most=None):
-    """The samples in a `.npy` file, or in a `.npz` one by the name of the model's input: :class:`sim.data.samples.Samples`.
+    """The samples in a `.npy` file, or in a `.npz` one by the names of the model's inputs: :class:`sim.data.samples.Samples`. Of
+    several inputs, a `.npy` file has all values of a sample one after the other.
 
     `(samples, count)`: of them at most `most`, and how many there are in the file. Raises DataError.
     """
-    name = network.origin.input if network.origin else None
-    array = read_array(path, name)
     try:
+        if network.origin and len(network.origin.inputs) > 1 and is_archive(path):
+            array = joined_inputs(network, {one.name: read_array(path, one.name) for one in network.origin.inputs})
+        else:
+            array = read_array(path, network.origin.input if network.origin else None)
         samples = as_samples(network, array, most)
     except DataError as error:
         raise DataError(f"{printable(path)}: {error}") from None
@@ -115,4 +118,14 @@ def write_array(path, array):
     """Writes a `.npy` file as :func:`sim.data.whole_files.write_file` does."""
     whole = io.BytesIO()  # numpy asks a file for its position, which a pipe does not have
     np.save(whole, array, allow_pickle=False)
+    write_file(path, whole.getbuffer())
+
+
+def write_arrays(path, arrays):
+    """Writes a `.npz` file of arrays by name, the same."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:  # numpy.savez has names of its own that no array may have
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
     write_file(path, whole.getbuffer())

@@ -7,8 +7,9 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from .digits import DataError
+from .printable import quoted
 
-__all__ = ["Samples", "as_rows", "as_samples", "random_samples", "takes_digits", "takes_integers"]
+__all__ = ["Samples", "as_rows", "as_samples", "joined_inputs", "random_samples", "takes_digits", "takes_integers"]
 
 _LARGEST = 2.0**128 - 2.0**119  # from here on a number is infinite in bfloat16
 
@@ -69,6 +70,32 @@ def as_rows(network, array):
         f"samples of shape {_shown(array.shape)} do not fit the model; it takes {' or '.join(map(_shown, fitting))}"
         + (", with a count of at least 1" if 0 in array.shape[:1] else "")
     )
+
+
+def joined_inputs(network, arrays):
+    """Samples (count, values) of a model with several inputs, from {name: array (count, *shape)}; of one with one input, its
+    array as it is.
+
+    Raises
+    ------
+    DataError
+        For other names, shapes, or numbers of samples.
+    """
+    inputs = network.origin.inputs
+    names = [one.name for one in inputs]
+    if set(arrays) != set(names):
+        wanted, given = (", ".join(map(quoted, map(str, one))) or "nothing" for one in (names, arrays))
+        raise DataError(f"the model's {'inputs are' if len(names) > 1 else 'input is'} {wanted}, not {given}")
+    arrays = [np.asarray(arrays[name]) for name in names]
+    if len(arrays) == 1:
+        return arrays[0]
+    for one, array in zip(inputs, arrays):
+        if array.shape != (len(arrays[0]) if arrays[0].ndim else 0, *one.shape) or not len(array):
+            raise DataError(
+                f"input {quoted(one.name)}: an array of shape {_shown(array.shape)} does not fit; it takes "
+                f"{_shown(('count', *one.shape))}, with the same count for each input, at least 1"
+            )
+    return np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
 
 
 def _shown(shape):

@@ -20,7 +20,7 @@ from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse
 from ..fusion.lowering import as_graph
 from ..fusion.nodes import Input, Joint, Linear, View
-from ..fusion.origin import make_origin
+from ..fusion.origin import ModelInput, make_origin
 from ..ir.errors import ModelError
 from .batch import Repeated, Sizes, checked, fold_open_constants
 from .check import check_header, check_names, check_text
@@ -31,6 +31,7 @@ from .local_functions import without_functions
 from .messages import inline, title, unsupported
 from .operators import apply
 from .registry import LINEAR, ONNX, OPERATORS, operators_of
+from .shapes import together
 from .values import FLOATS, INTEGERS, LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, show, whole
 from .views import Relayout, everything
 
@@ -84,10 +85,11 @@ def _network(model, path, keep_softmax):
     origin = make_origin(
         path,
         model.graph,
-        sample=reader.shape,
+        inputs=reader.inputs,
         batch=reader.samples,
         shapes=reader.shapes,
         left_out=reader.left_out,
+        places=reader.places,
         node=node,
         order=order,
         input_order=input_order,
@@ -172,6 +174,7 @@ class _Reader:
         self.is_open = self.is_fixed = False  # the batch, as the input says
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
         self.shapes, self.left_out = {}, {}  # output -> (shape, whether a label); output -> what of it is left to the host
+        self.places = {}  # output -> its part of the results
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
@@ -198,68 +201,97 @@ class _Reader:
             results.append(_without_softmax(tensor, keep_softmax))
             self.shapes[entry.name] = tensor.dims, tensor.label
             self.left_out[entry.name] = tensor.source.softmax.replace("all", "softmax") if results[-1][1] else ""
-        first, _ = results[0]
-        # Logits, probabilities and labels of the same last layer are one result.
-        if any(tensor.source is not first.source or not np.array_equal(tensor.index, first.index) for tensor, _ in results):
-            names = ", ".join(quoted(entry.name) for entry in self.graph.output)
-            raise ModelError(f"the graph has several outputs: {names}; export it with one")
+        distinct, end = [], 0  # logits, probabilities and labels of the same last layer are one result
+        for (tensor, _), entry in zip(results, self.graph.output):
+            same = (one for other, one in distinct if tensor.source is other.source and np.array_equal(tensor.index, other.index))
+            place = next(same, None)
+            if place is None:
+                place = slice(end, end + tensor.size)
+                end = place.stop
+                distinct.append((tensor, place))
+                self._check_result(entry, tensor)
+            self.places[entry.name] = place
         producer = self.producers.get(self.graph.output[0].name)
+        first = distinct[0][0]
+        if producer is None and len(distinct) > 1:
+            raise ModelError(f"output {quoted(self.graph.output[0].name)} is an input, of a model with several outputs")
         if producer is not None:
-            first = self._result(Step(producer, [], {}, self.opset), first)
+            step = Step(producer, [], {}, self.opset)
+            first = self._result(step, together(step, [tensor for tensor, _ in distinct]) if len(distinct) > 1 else first)
         return first, any(softmax for _, softmax in results)
+
+    def _check_result(self, entry, tensor):
+        producer = self.producers.get(entry.name)
+        text = title(producer) if producer is not None else f"output {quoted(entry.name)}"
+        if tensor.batch is not None and prod(tensor.dims[: tensor.batch]) != 1:
+            raise ModelError(f"{text}: moves the batch; of the result {show(tensor)} it must be the first axis")
+        if (tensor.index == LOWEST).any():
+            raise ModelError(f"{text}: the result is padded with the lowest number, which only MaxPool can read")
 
     def _result(self, step, tensor):
         """What the last node makes, as values of one node."""
-        if tensor.batch is not None and prod(tensor.dims[: tensor.batch]) != 1:
-            raise ModelError(f"{step.title}: moves the batch; of the result {show(tensor)} it must be the first axis")
-        if (tensor.index == LOWEST).any():
-            raise ModelError(f"{step.title}: the result is padded with the lowest number, which only MaxPool can read")
         return everything(step, tensor) if isinstance(tensor.source, Joint) or (tensor.index < 0).any() else tensor
 
     def _read_input(self):
-        inputs = [entry for entry in self.graph.input if entry.name not in self.initializers]
-        if len(inputs) != 1:
-            names = ", ".join(quoted(entry.name) for entry in inputs) or "none"
-            raise ModelError(f"the graph must have one input, not {len(inputs)} ({names})")
-        entry = inputs[0]
+        """The shape of one sample: of the input, or of a vector of several, one behind the other."""
+        entries = [entry for entry in self.graph.input if entry.name not in self.initializers]
+        if not entries:
+            raise ModelError("the graph has no input")
+        found = [self._dims_of(entry) for entry in entries]
+        alone = len(found[0]) == 1 or self.samples == NO_BATCH
+        if len(entries) > 1:
+            _check_several(entries, found, alone)
+        shapes = [tuple(dims if alone else dims[1:]) for dims in found]
+        for entry, shape in zip(entries, shapes):
+            if None in shape:
+                raise ModelError(
+                    f"input {quoted(entry.name)} has the shape {_shown(entry)}: only the first size, the batch, "
+                    f"may be open; export the model with fixed sizes"
+                )
+        for entry in entries:
+            if sum(map(prod, shapes)) > MOST_VALUES:
+                raise ModelError(
+                    f"input {quoted(entry.name)} has the shape {_shown(entry)}; {MOST_VALUES} values of a sample are supported"
+                )
+        samples = 1 if alone else found[0][0] or self.samples
+        if not alone:
+            self.is_open, self.is_fixed = found[0][0] is None, (found[0][0] or 0) > 1
+        ends = np.cumsum([0, *map(prod, shapes)]).tolist()
+        self.inputs = tuple(
+            ModelInput(entry.name, entry.type.tensor_type.elem_type, shape, first)
+            for entry, shape, first in zip(entries, shapes, ends)
+        )
+        sample = shapes[0] if len(entries) == 1 else (ends[-1],)
+        if len(entries) > 1:
+            self.layout = _layout_of(shapes)
+        names = ", ".join(quoted(entry.name) for entry in entries)
+        node = Input(
+            name=entries[0].name if len(entries) == 1 else "inputs",
+            title=f"input {names}",
+            value=entries[0].name if len(entries) == 1 else None,
+            sample=sample,
+            loose=self.layout is None and len(entries) == 1,
+            shape=(1, 1, ends[-1]) if self.layout is None else self.layout.shape,
+        )
+        index = np.arange(ends[-1]) if self.layout is None else np.argsort(self.layout.order)
+        # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
+        batch = {} if samples == 1 else {"batch": 0, "samples": samples}
+        for one in self.inputs:
+            dims = one.shape if alone else (1, *one.shape)
+            integer = one.element in INTEGERS
+            self.values[one.name] = SymbolicTensor(dims, node, index[one.place], integer=integer, **batch)
+        return sample
+
+    def _dims_of(self, entry):
+        """The sizes of an input; None for one that is open."""
         kind = entry.type.tensor_type
         if not entry.type.HasField("tensor_type") or kind.elem_type not in (*FLOATS, *INTEGERS):
             raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
         if not kind.HasField("shape") or not kind.shape.dim:
             raise ModelError(f"input {quoted(entry.name)} has no shape; export the model with one")
-        dims = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
         if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
             raise ModelError(f"input {quoted(entry.name)} is empty: one of its sizes is 0")
-        shown = [str(d.dim_value) if d.HasField("dim_value") else printable(d.dim_param or "?", 40) for d in kind.shape.dim]
-        alone = len(dims) == 1 or self.samples == NO_BATCH
-        sample = dims if alone else dims[1:]
-        if None in sample:
-            raise ModelError(
-                f"input {quoted(entry.name)} has the shape ({', '.join(shown)}): only the first size, the batch, "
-                f"may be open; export the model with fixed sizes"
-            )
-        samples = 1 if alone else dims[0] or self.samples
-        if not alone:
-            self.is_open, self.is_fixed = dims[0] is None, (dims[0] or 0) > 1
-        if prod(sample) > MOST_VALUES:
-            raise ModelError(
-                f"input {quoted(entry.name)} has the shape ({', '.join(shown)}); {MOST_VALUES} values of a sample are supported"
-            )
-        node = Input(
-            name=entry.name,
-            title=f"input {quoted(entry.name)}",
-            value=entry.name,
-            sample=tuple(sample),
-            loose=self.layout is None,
-            shape=(1, 1, prod(sample)) if self.layout is None else self.layout.shape,
-        )
-        index = np.arange(prod(sample)) if self.layout is None else np.argsort(self.layout.order)
-        # The only sample is no batch: what ONNX does along the axis of size 1 is done to this sample.
-        batch = {} if samples == 1 else {"batch": 0, "samples": samples}
-        self.values[entry.name] = SymbolicTensor(
-            tuple(sample) if alone else (1, *sample), node, index, integer=kind.elem_type in INTEGERS, **batch
-        )
-        return tuple(sample)
+        return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
 
     def fixed_by(self, error):
         """How many samples ONNX takes, by a node that takes no other number, though the input leaves it open; else None."""
@@ -341,6 +373,32 @@ class _Reader:
             if not self.users[name]:
                 self.values.pop(name, None)
                 self.ended.add(name)
+
+
+def _shown(entry):
+    """The shape of an input as the model has it."""
+    dims = entry.type.tensor_type.shape.dim
+    return f"({', '.join(str(d.dim_value) if d.HasField('dim_value') else printable(d.dim_param or '?', 40) for d in dims)})"
+
+
+def _check_several(entries, found, alone):
+    """Refuses inputs whose samples can't go together."""
+    names = ", ".join(f"{quoted(entry.name)} {_shown(entry)}" for entry in entries)
+    if alone or any(len(dims) == 1 for dims in found):
+        raise ModelError(f"of several inputs each must have the batch as its first axis: {names}")
+    if len({dims[0] for dims in found}) > 1:
+        raise ModelError(f"the inputs have different batches: {names}")
+    if len({entry.type.tensor_type.elem_type for entry in entries}) > 1:
+        raise ModelError(f"the inputs are of different types: {names}")
+
+
+def _layout_of(shapes):
+    """How several inputs lie: images of the same size as channels of one image, anything else as a vector."""
+    if any(len(shape) != 3 or shape[1:] != shapes[0][1:] for shape in shapes):
+        return None
+    channels, size = sum(shape[0] for shape in shapes), shapes[0][1:]
+    order = np.arange(channels * prod(size)).reshape(channels, *size).transpose(1, 2, 0).reshape(-1)
+    return Relayout((*size, channels), order)
 
 
 def _name(tensor, name):

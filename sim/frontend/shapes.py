@@ -13,7 +13,7 @@ from .registry import SHAPES, operator
 from .values import FLOATS, INTEGERS, LIMIT, LOWEST, SymbolicTensor, limited, show, whole
 from .views import arranged, channel_taps, in_place, in_roles, roles_of, select, slide, view
 
-__all__ = ["cast_like"]
+__all__ = ["cast_like", "together"]
 
 #: An end of a Slice that stands for that of any axis; exporters write this or the largest of 64 bits.
 _NO_END = (1 << 31) - 1
@@ -349,3 +349,11 @@ def _side_by_side(step, tensors, inside):
         samples.append(index.reshape(one.sample.shape))
     node = Joint(**step.titles, shape=(1, 1, sum(prod(source.shape) for source in sources)), sources=tuple(sources))
     return tensors[0].of(node, np.concatenate(samples, axis=inside))
+
+
+def together(step, tensors):
+    """Tensors one behind the other, as a vector of each sample: what several outputs are."""
+    flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label=False) for one in tensors]
+    if len({one.source for one in flat}) == 1:
+        return flat[0].turned(np.concatenate([one.sample for one in flat], axis=1))
+    return _side_by_side(step, flat, 1)

@@ -7,11 +7,36 @@ from pathlib import Path
 import numpy as np
 
 from .fuse import in_order
-from .nodes import Input
 
-__all__ = ["Output", "Origin", "make_origin", "softmax"]
+__all__ = ["ModelInput", "Output", "Origin", "make_origin", "softmax"]
 
 _LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: which input it reads
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input of the model.
+
+    Parameters
+    ----------
+    name : str
+    element : int
+        Its type, of `onnx.TensorProto`.
+    shape : tuple of int
+        Of one sample.
+    first : int
+        Where its values begin in a flattened sample: all inputs, one after the other.
+    """
+
+    name: str
+    element: int
+    shape: tuple[int, ...]
+    first: int = 0
+
+    @property
+    def place(self):
+        """Its values in a flattened sample, a slice."""
+        return slice(self.first, self.first + prod(self.shape))
 
 
 @dataclass(frozen=True)
@@ -29,6 +54,8 @@ class Output:
         Whether it says which class it is, or names it, rather than holding values.
     value : str
         The model's value that holds numbers: the output, or what a label is made of.
+    place : slice
+        Where its numbers are in the network's results.
     """
 
     name: str
@@ -36,10 +63,11 @@ class Output:
     last: str
     label: bool
     value: str
+    place: slice
 
     def finish(self, results):
-        """The results of a network (count, size), in binary64, with what is left to the host."""
-        values = np.asarray(results, np.float64)
+        """Of the results of a network (count, size), its own in binary64, with what is left to the host."""
+        values = np.asarray(results, np.float64)[:, self.place]
         return softmax(values, self.last == "log") if self.last else values
 
     def of(self, results):
@@ -48,7 +76,7 @@ class Output:
         return self.shaped(self.finish(results))
 
     def shaped(self, values):
-        """The same of the model's values (count, size), which nothing is left to do with."""
+        """The same of the model's value (count, size), with which nothing is left to do."""
         values = values.argmax(axis=1) if self.label else values.astype(np.float32)
         return values.reshape(len(values), *self.shape)
 
@@ -60,10 +88,8 @@ class Origin:
     ----------
     path : Path
         The file.
-    input : str
-        Name of the model's input.
-    element : int
-        Its type, of `onnx.TensorProto`.
+    inputs : tuple of ModelInput
+        Several are of the same type.
     batch : int or None
         Samples that the model takes at a time; None: any number; 0: it has no such axis.
     outputs : tuple of Output
@@ -77,8 +103,7 @@ class Origin:
     """
 
     path: Path
-    input: str
-    element: int
+    inputs: tuple[ModelInput, ...]
     batch: int | None
     outputs: tuple[Output, ...]
     nodes: tuple
@@ -86,9 +111,29 @@ class Origin:
     input_order: np.ndarray | None = None
 
     @property
-    def sample(self):
-        """The shape of one sample at the input."""
-        return next(node.sample for node in self.nodes if isinstance(node, Input))
+    def input(self):
+        """Name of the model's input, or None if it has several."""
+        return self.inputs[0].name if len(self.inputs) == 1 else None
+
+    @property
+    def element(self):
+        """The type of the inputs, of `onnx.TensorProto`."""
+        return self.inputs[0].element
+
+    def feeds(self, rows, dtype):
+        """What an interpreter takes for samples (count, values), as many as it takes at a time: {input: array}."""
+        arrays = {one.name: rows[:, one.place].reshape(len(rows), *one.shape).astype(dtype) for one in self.inputs}
+        return {name: np.ascontiguousarray(array[0] if self.batch == 0 else array) for name, array in arrays.items()}
+
+    @property
+    def compared(self):
+        """The outputs with values, of which one at least is there: a label's numbers are those of another one, or the only."""
+        return tuple(output for output in self.outputs if not output.label) or (self.output,)
+
+    @property
+    def is_split(self):
+        """Whether outputs have different numbers of the results."""
+        return len({(output.place.start, output.place.stop) for output in self.outputs}) > 1
 
     @property
     def output(self):
@@ -104,45 +149,45 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, sample, batch, shapes, left_out, node, order, input_order):
+def make_origin(path, graph, *, inputs, batch, shapes, left_out, places, node, order, input_order):
     """The origin of a network.
 
     Parameters
     ----------
     graph : onnx.GraphProto
-    sample : tuple of int
-        Shape of one sample.
+    inputs : tuple of ModelInput
     batch : int or None
         As :class:`Origin` has it, where the shape of the input leaves it open.
     shapes : dict
         Name of an output to its shape, as the reader knows it, and whether it is a label.
     left_out : dict
         Name of an output to "", "softmax" or "log": what of it is left to the host.
+    places : dict
+        Name of an output to its part of the results, a slice.
     node, order, input_order
         The last node of the fused draft, and orders, as in :class:`Origin`.
     """
     nodes = tuple(in_order(node))
-    entry = next(entry for entry in graph.input if any(isinstance(one, Input) and one.name == entry.name for one in nodes))
-    kind = entry.type.tensor_type
-    if len(kind.shape.dim) == len(sample):
+    kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
+    if len(kind.shape.dim) == len(inputs[0].shape):
         batch = 0
     elif kind.shape.dim[0].dim_value > 0:
         batch = kind.shape.dim[0].dim_value
     producers = {name: made for made in graph.node for name in made.output}
     outputs = []
     for entry in graph.output:
-        dims, label = shapes[entry.name]
+        (dims, label), place = shapes[entry.name], places[entry.name]
         outputs.append(
             Output(
                 entry.name,
-                _label_shape(entry, batch) if label else _sample_shape(dims, batch, len(order)),
+                _label_shape(entry, batch) if label else _sample_shape(dims, batch, place.stop - place.start),
                 left_out[entry.name],
                 label,
                 _numbers(entry.name, producers) if label else entry.name,
+                place,
             )
         )
-    name = next(one.name for one in nodes if isinstance(one, Input))
-    return Origin(path, name, kind.elem_type, batch, tuple(outputs), nodes, order, input_order)
+    return Origin(path, inputs, batch, tuple(outputs), nodes, order, input_order)
 
 
 def _sample_shape(dims, batch, size):

@@ -53,7 +53,8 @@ class Model:
     Arguments that several methods have:
 
     x : array, or dict of arrays by the names of the inputs
-        Finite numbers: samples along the first axis, in the shape that the model has.
+        Finite numbers: samples along the first axis, in the shape that the model has. One array for several inputs has all
+        values of a sample one after the other.
     on : str, or a place
         `golden`, `model`, `icarus`, `verilator`, `onnxruntime`, `onnx` (:data:`PLACES`), or a :class:`Simulator`,
         :class:`Board` or :class:`Interpreter` with its own settings.
@@ -133,7 +134,7 @@ class Model:
         samples, place = samples_of(self.network, x), place_of(on)
         network, outputs = self.network, self.network.origin.outputs
         if isinstance(place, Interpreter):
-            sizes = [network.output_size] * len(outputs)
+            sizes = [len(range(network.output_size)[output.place]) for output in outputs]
             values = place.values(network.origin, samples.rows, [output.value for output in outputs], sizes)
             program = result = None
             found = {output.name: output.shaped(one) for output, one in zip(outputs, values)}

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import helper
 
-from ..data.digits import DataError
-from ..data.printable import quoted
-from ..data.samples import as_samples
+from ..data.samples import as_samples, joined_inputs
 
 __all__ = ["Value", "inputs_of", "outputs_of", "samples_of"]
 
@@ -37,7 +35,8 @@ def _shape(origin, sample):
 def inputs_of(network):
     """The inputs, a tuple of :class:`Value`."""
     origin = network.origin
-    return (Value(origin.input, _shape(origin, origin.sample), np.dtype(helper.tensor_dtype_to_np_dtype(origin.element))),)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(origin.element))
+    return tuple(Value(one.name, _shape(origin, one.shape), dtype) for one in origin.inputs)
 
 
 def outputs_of(network):
@@ -50,16 +49,12 @@ def outputs_of(network):
 
 
 def samples_of(network, x):
-    """The :class:`sim.data.samples.Samples` of an array, or of a dict of arrays by the names of the inputs.
+    """The :class:`sim.data.samples.Samples` of an array, or of a dict of arrays by the names of the inputs. The array for several
+    inputs has all values of a sample one after the other.
 
     Raises
     ------
     sim.data.digits.DataError
         For other names, and for arrays that the model does not take.
     """
-    if isinstance(x, dict):
-        name = network.origin.input
-        if set(x) != {name}:
-            raise DataError(f"the model's input is {quoted(name)}, not {', '.join(map(quoted, map(str, x))) or 'nothing'}")
-        x = x[name]
-    return as_samples(network, x)
+    return as_samples(network, joined_inputs(network, x) if isinstance(x, dict) else x)

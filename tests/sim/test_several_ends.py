@@ -1,0 +1,177 @@
+"""Models with several inputs, and with several outputs, against onnxruntime: by name, on the models of the core and the RTL."""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from amaranth_tpu.hw.config import PLAIN
+from amaranth_tpu.sim import tpu
+from command import refused as command_refused
+from command import tpu as run_tpu
+from onnx_models import Builder, integers, refused, weights
+
+SMALL = tpu.Config(n=2, unified_buffer_depth=128, accumulator_depth=16, bias_depth=8, **PLAIN)
+
+
+def ends(b, **shapes):
+    """A graph with these inputs."""
+    b.inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    return b
+
+
+def wanted(path, feeds):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return dict(zip([one.name for one in session.get_outputs()], session.run(None, feeds)))
+
+
+def check(path, feeds, on=("golden",), tolerance=0.0, **options):
+    """All outputs by name, within the tolerance."""
+    model, right = tpu.load(path), wanted(path, feeds)
+    for place in on:
+        found = model.predict(feeds, place, **options)
+        found = found if isinstance(found, dict) else {model.outputs[0].name: found}
+        assert set(found) == set(right)
+        for name, values in found.items():
+            assert values.shape == right[name].shape
+            np.testing.assert_allclose(values, right[name], rtol=0, atol=tolerance, err_msg=f"{place} {name}")
+    assert model.compare(feeds).error is None
+    return model
+
+
+def step(rng, folder):
+    """One step of a recurrent network, with its state as input and output."""
+    b = ends(Builder([]), x=["n", 3], state=["n", 4])
+    b.node("Add", [b.node("MatMul", ["x", weights(rng, 3, 4)]), b.node("MatMul", ["state", weights(rng, 4, 4)])])
+    state = b("Relu")
+    answer = b("Gemm", weights(rng, 4, 2), weights(rng, 2))
+    return b.save(folder, outputs=[answer, state])
+
+
+def feeds_of(rng, count=3):
+    return {"x": rng.normal(size=(count, 3)).astype(np.float32), "state": rng.normal(size=(count, 4)).astype(np.float32)}
+
+
+def test_recurrent_step(rng, tmp_path):
+    path, feeds = step(rng, tmp_path), feeds_of(rng)
+    model = check(path, feeds, ("golden", "model"), tolerance=0.05, core=SMALL, batch=2)
+    assert [value.shape for value in model.inputs] == [(None, 3), (None, 4)]
+    assert [value.shape for value in model.outputs] == [(None, 2), (None, 4)]
+    theirs = model.predict(feeds, "onnxruntime")
+    for name, values in wanted(path, feeds).items():
+        np.testing.assert_allclose(theirs[name], values, atol=1e-6)
+    rows = np.concatenate([feeds["x"], feeds["state"]], axis=1)  # a plain array has all inputs, one behind the other
+    for name, values in model.predict(rows).items():
+        np.testing.assert_array_equal(values, model.predict(feeds)[name])
+
+
+def test_rtl(rng, tmp_path):
+    model, feeds = tpu.load(step(rng, tmp_path)), feeds_of(rng, 2)
+    ours, core = model.predict(feeds), model.predict(feeds, "icarus", core=SMALL)
+    for name in ours:
+        np.testing.assert_array_equal(core[name], ours[name])
+
+
+def test_images(rng, tmp_path):
+    """Two images of one size are channels of one; of a mask and a picture, the product."""
+    b = ends(Builder([]), picture=["n", 2, 4, 5], mask=["n", 1, 4, 5])
+    b.node("Concat", ["mask", "picture"], axis=1)
+    one = b("Conv", integers(rng, 3, 3, 2, 2))
+    two = b.node("Conv", ["picture", integers(rng, 3, 2, 2, 2)])
+    b.node("Add", [one, two])
+    path = b.save(tmp_path)
+    check(path, {"picture": integers(rng, 3, 2, 4, 5), "mask": integers(rng, 3, 1, 4, 5)})
+    b = ends(Builder([]), x=["n", 5], y=["n", 5])
+    b.node("Sub", ["y", "x"])
+    b("MatMul", integers(rng, 5, 3))
+    check(b.save(tmp_path), {"x": integers(rng, 3, 5), "y": integers(rng, 3, 5)})
+
+
+def test_parts_and_shares(rng, tmp_path):
+    """Parts of one tensor, each with a softmax of its own that is left to the host, and the same numbers twice."""
+    b = Builder(["n", 4])
+    logits = b("Gemm", weights(rng, 4, 5))
+    b.nodes.append(helper.make_node("Split", [logits, b.constant(np.array([2, 3]))], ["one", "two"], "split", axis=1))
+    shares = b.node("Softmax", ["one"], axis=1)
+    logarithms = b.node("LogSoftmax", ["two"], axis=1)
+    path = b.save(tmp_path, outputs=[shares, "two", logarithms, logits])
+    check(path, {"x": rng.normal(size=(3, 4)).astype(np.float32)}, tolerance=0.03)
+
+
+def test_layer_before_the_last(rng, tmp_path):
+    """Features beside the answer, a class besides: images and vectors together."""
+    b = Builder(["n", 1, 4, 4])
+    features = b("Conv", integers(rng, 2, 1, 3, 3, limit=1))
+    b("Relu")
+    b("Flatten")
+    answer = b("Gemm", integers(rng, 8, 3, limit=1))
+    label = b("ArgMax", axis=1, keepdims=0)
+    path = b.save(tmp_path, outputs=[features, label, answer], kinds=[TensorProto.FLOAT, TensorProto.INT64])
+    check(path, {"x": integers(rng, 3, 1, 4, 4, limit=1)})
+
+
+def test_fixed_batch(rng, tmp_path):
+    b = ends(Builder([]), x=[2, 3], y=[2, 4])
+    b.node("Concat", ["x", "y"], axis=1)
+    b("MatMul", integers(rng, 7, 2))
+    path = b.save(tmp_path)
+    x, y = integers(rng, 4, 3), integers(rng, 4, 4)
+    right = np.concatenate([wanted(path, {"x": x[i : i + 2], "y": y[i : i + 2]})[b.last] for i in (0, 2)])
+    model = tpu.load(path)
+    np.testing.assert_array_equal(model.predict({"x": x, "y": y}), right)
+    np.testing.assert_array_equal(model.predict({"x": x, "y": y}, "onnxruntime"), right)
+
+
+def test_a_wrong_output_is_found(rng, tmp_path):
+    """Each output is compared with the interpreter, not the first alone."""
+    from dataclasses import replace
+
+    from amaranth_tpu.sim.check.against_model import against_model
+    from amaranth_tpu.sim.golden.network import run_network
+
+    network = tpu.load(step(rng, tmp_path)).network
+    first, second = network.origin.outputs
+    turned = replace(second, place=slice(second.place.start - 1, second.place.stop - 1))
+    network = replace(network, origin=replace(network.origin, outputs=(first, turned)))
+    rows = rng.normal(size=(3, 7)).astype(np.float32)
+    found = against_model(network, rows, run_network(network, rows))
+    assert "read wrongly" in found.error and second.name in found.error
+
+
+def test_command(rng, tmp_path):
+    """Inputs from a .npz file, outputs to one; images for hosts and training take one of each."""
+    path, feeds = step(rng, tmp_path), feeds_of(rng)
+    np.savez(tmp_path / "x.npz", **feeds)
+    done = run_tpu(
+        "run", "--model", path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", "--simulator", "golden", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["images"] == 3
+    with np.load(tmp_path / "y.npz") as found:
+        for name, values in tpu.load(path).predict(feeds).items():
+            np.testing.assert_array_equal(found[name], values)
+    command_refused(run_tpu("compile", "--model", path, "--n", 2, "-o", tmp_path / "c"), "several outputs")
+
+
+def test_refused(rng, tmp_path):
+    for shapes, words in [
+        ({"x": ["n", 3], "y": [2, 3]}, "different batches"),
+        ({"x": ["n", 3], "y": [3]}, "the batch as its first axis"),
+        ({"x": ["n", 3], "y": ["n", None]}, "only the first size"),
+    ]:
+        b = ends(Builder([]), **shapes)
+        b.node("Add", ["x", "y"])
+        b("MatMul", weights(rng, 3, 2))
+        refused(b.save(tmp_path), words, "'y'")
+    model, feeds = tpu.load(step(rng, tmp_path)), feeds_of(rng)
+    for wrong, words in [
+        ({"x": feeds["x"]}, "inputs are 'x', 'state', not 'x'"),
+        (feeds | {"state": feeds["state"][:2]}, r"input 'state': an array of shape \(2, 4\) does not fit"),
+        (feeds["x"], r"\(count, 7\)"),
+    ]:
+        with pytest.raises(tpu.DataError, match=words):
+            model.predict(wrong)
