@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 #: A line's rooms import from lines below it alone, not from each other.
 ORDER = """
     scripts/start
-    scripts/tpu scripts/benchmark scripts/cell_table scripts/prove scripts/testfloat scripts/train
+    scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat scripts/train
     scripts/datasheet
     scripts/cli scripts/publish
     scripts/show

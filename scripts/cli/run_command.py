@@ -105,6 +105,8 @@ def _explain(model, options):
 
 def _run_here(model, samples, options):
     from amaranth_tpu.sim import tpu
+    from amaranth_tpu.sim.host.timeline import timeline
+    from amaranth_tpu.sim.rtl.core_probes import core_probes
 
     simulator, config = options.simulator, options.core.config()
     batch = min(options.batch or model.batch_size(), len(samples))
@@ -114,10 +116,10 @@ def _run_here(model, samples, options):
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
     with progress_bar(console, text) as advance:
-        place = tpu.Simulator(simulator.value, memory, options.waves, record=options.trace is not None)
+        place = tpu.Simulator(simulator.value, memory, options.waves, core_probes(config) if options.trace else ())
         done = model.run(samples, place, core=config, batch=batch, progress=advance)
     if options.trace:
-        write_trace(options.trace, done.result.runs)
+        write_trace(options.trace, timeline(done.result.seen, done.program))
     figures, program = {"simulator": simulator.value}, done.program
     if program:
         figures |= {"n": config.n, "batch": batch}

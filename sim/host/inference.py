@@ -29,13 +29,11 @@ from ..data.samples import as_rows, as_samples
 from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.isa_model import Machine, MachineFault
 from ..golden.network import run_network
-from ..rtl.core_probes import core_probes
 from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
 from .batches import run_batches
 from .driver import fault_of
-from .timeline import timeline
 
 __all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "cycle_limit", "run_samples", "count_batch", "summarize"]
 
@@ -113,8 +111,8 @@ class Result:
         Violations of AXI's rules.
     fault : dict or None
         `cause`, `pc` and `batch` of the fault that ended the runs early.
-    runs : list of sim.host.timeline.Run or None
-        What every unit did, where that was recorded.
+    seen : dict or None
+        What probes saw: from :func:`sim.rtl.probes.read_probes`.
     """
 
     logits: np.ndarray
@@ -130,7 +128,7 @@ class Result:
     protocol_errors: int | None = None
     fault: dict | None = None
     waves: str | None = None
-    runs: list | None = None
+    seen: dict | None = None
 
 
 def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, **options):
@@ -161,7 +159,7 @@ def run_samples(
     program=None,
     timeout=3600,
     quick=False,
-    record=False,
+    probes=(),
 ):
     """Runs samples of a network in batches, and compares every bit with the golden model.
 
@@ -186,8 +184,8 @@ def run_samples(
         To use instead of compiling.
     quick : bool
         As of :class:`sim.rtl.runner.Simulation`.
-    record : bool
-        Whether the RTL's runs are recorded unit by unit: `runs` of the result.
+    probes : sequence of sim.rtl.probes.Probe
+        What is recorded of the RTL's runs: `seen` of the result.
 
     Returns
     -------
@@ -220,7 +218,7 @@ def run_samples(
         progress=progress,
         waves=waves,
         quick=quick,
-        probes=core_probes(config) if record else (),
+        probes=probes,
     )
     return summarize(
         program,
@@ -233,7 +231,7 @@ def run_samples(
         protocol_errors=raw["protocol_errors"],
         fault=raw["fault"],
         waves=raw.get("waves"),
-        runs=timeline(raw["seen"], program) if record else None,
+        seen=raw.get("seen"),
     )
 
 

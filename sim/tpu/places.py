@@ -29,8 +29,8 @@ class Simulator:
         Of the RTL's host memory: `latency` in cycles, `pause_percent` and `pause_seed` of pauses on the bus.
     waves : bool
         Whether the RTL's run leaves a waveform.
-    record : bool
-        Whether the result's `runs` say what the units of the RTL did in every cycle.
+    probes : sequence of sim.rtl.probes.Probe
+        What the result's `seen` tells of the RTL, cycle by cycle.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Simulator:
     name: str
     memory: dict = field(default_factory=dict)
     waves: bool = False
-    record: bool = False
+    probes: tuple = ()
 
     def run(self, network, rows, *, compiled, batch, progress=None):
         """`(program or None, result)` of float32 samples (count, values); `compiled(batch)` gives the program."""
@@ -56,7 +56,7 @@ class Simulator:
             memory=self.memory,
             waves=self.waves,
             progress=progress,
-            record=self.record,
+            probes=self.probes,
         )
 
 

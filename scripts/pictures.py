@@ -1,0 +1,54 @@
+"""Pictures of the machine at work, each from a run of the RTL.
+
+`python -m amaranth_tpu.scripts.pictures --help` lists them.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.sim.data.digits import DataError
+from amaranth_tpu.sim.data.whole_files import write_file
+from amaranth_tpu.sim.rtl.runner import SimulationError
+
+from .cli.command_line import console, run_app, usable_file
+from .show.terminal import spinner
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+
+@app.callback()
+def pictures():
+    """Pictures of the machine at work, each from a run of the RTL. All are for light and for dark pages."""
+
+
+@app.command()
+def wave(
+    output: Annotated[Path, typer.Option("-o", "--output", help="SVG file to write.")] = Path("wave.svg"),
+    still: Annotated[int | None, typer.Option(min=1, help="Draw this step alone, for print.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the numbers.")] = 1,
+):
+    """The wave through a 4 x 4 array that computes Y = XW + b: an SVG that moves, recorded from the RTL in Icarus."""
+    from amaranth_tpu.sim.host.array_wave import record_wave
+
+    from .show.wave_picture import wave_picture
+
+    usable_file(output, example="wave.svg")
+    with spinner(console, "simulating"):
+        recorded = record_wave(seed=seed)
+    try:
+        text = wave_picture(recorded, still)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--still") from None
+    write_file(output, text.encode())
+
+
+def main():
+    """Runs the command; an expected error is one line and exit status 1."""
+    run_app(app, (ToolError, SimulationError, DataError, OSError))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The wave through the systolic array, drawn from a recording: an SVG that moves, or a still of one cycle."""
+
+from dataclasses import dataclass
+from html import escape
+
+from .look import COLOURS, dark_rules
+
+__all__ = ["wave_picture", "moving_cycles"]
+
+_WIDTH, _HEIGHT, _LEFT, _TOP, _CELL_WIDTH, _CELL_HEIGHT, _GAP = 760, 690, 206, 132, 118, 92, 8
+_OUTSIDE = 70  # from one place to the next, outside of the array
+_N = 4  # rows and columns
+_NOTE = "Every number is one that the RTL had there; cycles in which nothing moves are left out."
+_SECONDS = 0.7  # a cycle
+#: Kind of what moves to its colour, and where it is in a cell, from the cell's middle.
+_KINDS = {
+    "x": ("blue", (-24, -26)),
+    "sum": ("green", (34, 6)),
+    "weight": ("orange", (-24, 38)),
+    "mark": ("orange", (-6, 38)),
+    "next": ("orange", (-47, 8)),
+    "running": ("orange", (-16, 10)),
+}
+
+
+@dataclass(frozen=True)
+class _Token:
+    """A value that moves. `points` are `(cycle, row, column)` of the cells in which it is, in order, those outside of the array
+    included; `texts` are `(cycle, text)` from which cycle on it reads so; it is there until `end`."""
+
+    kind: str
+    points: list
+    texts: list
+    end: float
+
+
+def _number(value):
+    return f"{value:g}".replace("-", "\N{MINUS SIGN}")
+
+
+def _tokens(wave):
+    cells = wave.cells
+    marks = [tuple(map(int, place)) for place in zip(*cells["mark"].nonzero())]
+    yield from _weight_tokens(cells, marks)
+    for cycle, r, c in marks:
+        if c == 0:  # and the next columns', at half the speed of the weights
+            path = [(cycle + 2 * k, r, k) for k in range(_N) if (cycle + 2 * k, r, k) in marks]
+            yield _Token("mark", [(cycle - 2, r, -1), *path], [(cycle - 2, "\N{BLACK UP-POINTING TRIANGLE}")], path[-1][0] + 0.6)
+    for cycle in wave.entered:
+        for r in range(_N):
+            path = [(cycle + r + c, r, c) for c in range(_N)]
+            text = _number(cells["x"][path[0]])
+            ahead = [(cycle + r - k, r, -k) for k in (2, 1)]
+            yield _Token("x", [*ahead, *path, (cycle + r + _N, r, _N)], [(cycle + r - 2, text)], cycle + r + _N - 0.4)
+        for c in range(_N):
+            path = [(cycle + c + r, r, c) for r in range(_N)]
+            texts = [(cycle + c - 1, _number(cells["sums"][path[0]]))]
+            texts += [(at[0] - 0.5, _number(cells["sums"][at])) for at in path[1:]]
+            left = cycle + c + _N
+            texts.append((left - 0.5, _number(wave.out[left, c])))
+            beyond = [(left + k, _N + k, c) for k in range(2)]
+            yield _Token("sum", [(cycle + c - 1, -1, c), *path, *beyond], texts, left + 1.4)
+
+
+def _weight_tokens(cells, marks):
+    cycles = len(cells["mark"])
+    for cycle, r, c in marks:
+        path = [(cycle - c + k, r, k) for k in range(c + 1)]
+        text = _number(cells["w"][cycle, r, c])
+        kept = (cycle + 1, r - 0.3, c - 0.18)  # about where `next` is
+        yield _Token("weight", [(cycle - c - 1, r, -1), *path, kept], [(cycle - c - 1, text)], cycle + 1)
+        switched = next((at for at in range(cycle, cycles) if cells["switch"][at, r, c]), cycles - 1)
+        yield _Token("next", [(cycle + 1, r, c)], [(cycle + 1, _number(cells["shadow"][cycle + 1, r, c]))], switched + 1)
+    for r, c in {(r, c) for _, r, c in marks}:
+        switches = [at + 1 for at in range(cycles - 1) if cells["switch"][at, r, c]]
+        for first, behind in zip(switches, [*switches[1:], cycles]):
+            yield _Token("running", [(first, r, c)], [(first, _number(cells["active"][first, r, c]))], behind)
+
+
+def moving_cycles(wave):
+    """The cycles of the recording in which something moves, in order; what stands still is left out of the picture."""
+    moving = set()
+    for token in _tokens(wave):
+        if len(token.points) > 1:
+            moving |= set(range(int(token.points[0][0]), int(token.end) + 2))
+    return [cycle for cycle in range(len(wave.out)) if cycle in moving]
+
+
+def _place(kind, row, column):
+    dx, dy = _KINDS[kind][1]
+    pitch_x, pitch_y = _CELL_WIDTH + _GAP, _CELL_HEIGHT + _GAP
+    x = _LEFT + column * (pitch_x if column > 0 else _OUTSIDE) + pitch_x / 2
+    above, below = max(0, -row), max(0, row - (_N - 1))
+    y = _TOP + (row + 0.5) * pitch_y + above * (pitch_y - _OUTSIDE) - below * (pitch_y - _OUTSIDE)
+    return round(x + dx), round(y + dy)
+
+
+def _frame_of(cycle, frames):
+    """Where a moment of the recording is among the cycles that are shown."""
+    whole = min(max(int(cycle // 1), 0), len(frames) - 1)
+    return min(max(frames[whole] + cycle - whole, 0), frames[-1] + 1)
+
+
+def _moving(token, frames, count):
+    """A token as SVG that repeats for ever, `count` cycles a round."""
+    cycles = [_frame_of(cycle, frames) for cycle, *_ in token.points]
+    places = [_place(token.kind, row, column) for _, row, column in token.points]
+    end, body = _frame_of(token.end, frames), ""
+    starts = [_frame_of(cycle, frames) for cycle, _ in token.texts]
+    for (_, text), first, behind in zip(token.texts, starts, [*starts[1:], end]):
+        values, times = ("0;1;0", (0, first, behind)) if first > 0 else ("1;0", (0, behind))
+        if behind >= count:
+            values, times = values[:-2], times[:-1]
+        body += f"<text>{escape(text)}{_animate('opacity', values, times, count, discrete=True)}</text>"
+    if len(places) == 1:
+        return f'<g class="t {token.kind}" transform="translate({places[0][0]:g} {places[0][1]:g})">{body}</g>'
+    steps = [(0, places[0]), *((cycle, place) for cycle, place in zip(cycles, places) if 0 < cycle < count), (count, places[-1])]
+    kept = [step for before, step, after in zip([None, *steps], steps, [*steps[1:], None]) if not _between(before, step, after)]
+    values = ";".join(f"{x:g} {y:g}" for _, (x, y) in kept)
+    motion = _animate("transform", values, [cycle for cycle, _ in kept], count)
+    return f'<g class="t {token.kind}">{motion}{body}</g>'
+
+
+def _between(before, step, after):
+    """Whether a step lies on the straight way between its neighbours."""
+    if before is None or after is None:
+        return False
+    share = (step[0] - before[0]) / max(1e-9, after[0] - before[0])
+    return all(abs(a + share * (b - a) - at) < 1e-6 for a, at, b in zip(before[1], step[1], after[1]))
+
+
+def _animate(what, values, times, count, discrete=False):
+    times = ";".join(f"{time / count:.3f}".rstrip("0").rstrip(".") for time in times)
+    kind = f'{"animateTransform" if what == "transform" else "animate"} attributeName="{what}"'
+    mode = ' calcMode="discrete"' if discrete else ""
+    return f'<{kind} values="{values}" keyTimes="{times}"{mode} dur="{count * _SECONDS:g}s" repeatCount="indefinite"/>'
+
+
+def _still(token, cycle):
+    """A token as it is in the middle of a cycle; nothing if it is not there."""
+    if not token.texts[0][0] <= cycle < token.end:
+        return ""
+    text = next(text for first, text in reversed(token.texts) if first <= cycle)
+    passed = max((index for index, point in enumerate(token.points) if point[0] <= cycle), default=0)
+    at = token.points[passed]
+    if passed + 1 < len(token.points):
+        share = (cycle - at[0]) / (token.points[passed + 1][0] - at[0])
+        at = [a + share * (b - a) for a, b in zip(at, token.points[passed + 1])]
+    x, y = _place(token.kind, at[1], at[2])
+    return f'<text class="{token.kind}" x="{x:g}" y="{y:g}">{escape(text)}</text>'
+
+
+def _style():
+    rules = [
+        "text{font:15px system-ui,sans-serif;text-anchor:middle} .t text{opacity:0;font:inherit}",
+        ".t{font:15px system-ui,sans-serif}",
+        f".ground{{fill:{COLOURS['ground'][0]}}}",
+        f".cell{{fill:{COLOURS['panel'][0]};stroke:{COLOURS['line'][0]}}}",
+        f".title,.cycle{{fill:{COLOURS['ink'][0]};text-anchor:start}} .title{{font-size:19px;font-weight:600}}",
+        f".note{{fill:{COLOURS['faint'][0]};font-size:13px;text-anchor:start}}",
+        ".running{font-size:21px;font-weight:700} .next,.weight{font-size:13px;font-style:italic} .mark{font-size:12px}",
+        ".key{text-anchor:start} text.key{font-size:13px}",
+    ]
+    rules += [f".{kind}{{fill:{COLOURS[name][0]}}}" for kind, (name, _) in _KINDS.items()]
+    dark = {".ground fill": "ground", ".cell fill": "panel", ".cell stroke": "line"}
+    dark |= {".title fill": "ink", ".cycle fill": "ink", ".note fill": "faint"}
+    dark |= {f".{kind} fill": name for kind, (name, _) in _KINDS.items()}
+    return f"<style>{''.join(rules)}{dark_rules(dark)}</style>"
+
+
+def _stage():
+    parts = [
+        f'<rect class="ground" width="{_WIDTH}" height="{_HEIGHT}"/>',
+        '<text class="title" x="20" y="34">Y = XW + b on a 4 x 4 systolic array</text>',
+        f'<text class="note" x="20" y="56">{_NOTE}</text>',
+    ]
+    for r in range(_N):
+        for c in range(_N):
+            x, y = _LEFT + c * (_CELL_WIDTH + _GAP) + _GAP / 2, _TOP + r * (_CELL_HEIGHT + _GAP) + _GAP / 2
+            parts.append(f'<rect class="cell" x="{x:g}" y="{y:g}" width="{_CELL_WIDTH}" height="{_CELL_HEIGHT}" rx="8"/>')
+    y = _TOP + _N * (_CELL_HEIGHT + _GAP) + 124
+    keys = (
+        ("x", 20, "X: operands come from the left, each row a cycle after the one above"),
+        ("weight", 20, "W: weights slide in; where \N{BLACK UP-POINTING TRIANGLE} meets one, the cell keeps it as its next"),
+        ("running", 520, "W: the weights that run"),
+        ("sum", 520, "sums go down, from b on: Y"),
+    )
+    for number, (kind, x, text) in enumerate(keys):
+        parts.append(f'<text class="key {kind}" x="{x}" y="{y + 20 * (number % 2)}">{text}</text>')
+    return "".join(parts)
+
+
+def _step(number, shown, change=""):
+    return f'<text class="cycle" x="{_WIDTH - 130}" y="34">step {number} of {len(shown)}{change}</text>'
+
+
+def wave_picture(wave, still=None):
+    """SVG text.
+
+    Parameters
+    ----------
+    wave : sim.host.array_wave.ArrayWave
+    still : int or None
+        Which of the cycles in which something moves is drawn, from 1 on; None: all, one after the other, for ever.
+
+    Raises
+    ------
+    ValueError
+        If there are not so many.
+    """
+    tokens = list(_tokens(wave))
+    shown = moving_cycles(wave)
+    if still is not None and not 1 <= still <= len(shown):
+        raise ValueError(f"the wave has steps 1 to {len(shown)}, not {still}")
+    if still is None:
+        frames = [sum(cycle < at for cycle in shown) for at in range(len(wave.out) + 1)]
+        body = "".join(_moving(token, frames, len(shown)) for token in tokens)
+        for number in range(len(shown)):
+            values, times = ("0;1;0", (0, number, number + 1)) if number else ("1;0", (0, 1))
+            if number + 1 == len(shown):
+                values, times = values[:-2], times[:-1]
+            change = _animate("opacity", values, times, len(shown), discrete=True)
+            body += f'<g class="t">{_step(number + 1, shown, change)}</g>'
+    else:
+        body = "".join(_still(token, shown[still - 1]) for token in tokens) + _step(still, shown)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="A wave of sums through a systolic array of {_N} x {_N} cells">{_style()}{_stage()}{body}</svg>\n'
+    )
