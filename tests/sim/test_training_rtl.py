@@ -77,6 +77,49 @@ def test_what_is_compared(rng):
         array[...] = flat.view(array.dtype).reshape(array.shape)
 
 
+def on_a_ring(rng, cores, n, simulator, memory=None, batch=2):
+    """The first steps of a run on several cores: no bit differs, and each core sends what the formula says."""
+    training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores)
+    config = from_preset("training", n=n, ring=True)
+    program = compile_step(training.network, training.plan.optimizer, config, batch, cores=cores)
+    comparison = Comparison(training.network, StepRunner(program, simulator, memory or {}, timeout=900), None, STEPS)
+    Run(training=training, comparison=comparison)()
+    assert comparison.failure is None and comparison.steps == STEPS, comparison.failure
+    return program, comparison
+
+
+def test_on_a_ring_of_models(rng):
+    program, comparison = on_a_ring(rng, 3, 4, "model")
+    weights = 10 * 8 + 8 * CLASSES
+    values = 3 * (2 * (weights + 8 + CLASSES) + weights)  # masters, momenta, and upper halves that were read
+    assert comparison.values == STEPS * 6 * CLASSES + values
+    assert comparison.ring_figures(7) == {"words_sent": None, "formula": 21} and program.ring_words
+
+
+def test_a_core_that_has_read_something_else(rng):
+    """Upper halves of weights that one core alone has wrong are seen."""
+    training = new_training(rng, count=6, batch=6, cores=3)
+    config = from_preset("training", n=4, ring=True)
+    program = compile_step(training.network, training.plan.optimizer, config, 2, cores=3)
+    before, batch = training.position.state, training.next_batch()
+    _, logits = training.step(batch)
+    found = StepRunner(program, "model")(before, [batch])
+    found.images[2][0].reshape(-1).view(np.uint16)[3] ^= 1
+    comparison = Comparison(training.network, lambda *_: found, 1)
+    comparison.add(before, batch, training.position.state, logits)
+    assert comparison.mismatched_bits == 1 and "what was read of hidden.weights of core 2" in comparison.failure
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cores", range(2, 9))
+def test_on_a_ring_in_the_rtl(rng, seed, cores):
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    program, comparison = on_a_ring(rng, cores, 4, "verilator", memory)
+    figures = comparison.figures(program.useful_macs, 16)
+    assert figures["protocol_errors"] == 0 and figures["cycles"] == figures["busy"] + sum(figures["stalls"].values())
+    assert comparison.ring_figures(program.ring_words)["words_sent"] == [program.ring_words * STEPS] * cores
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 @pytest.mark.parametrize("n", [4, 8])
