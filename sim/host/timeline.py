@@ -93,7 +93,7 @@ def _rows(changes, begin, end):
     return changes[max(0, first - 1) : bisect_left(changes, end, key=lambda row: row["cycle"])]
 
 
-def _stretches(changes, value, begin, end, late=1):
+def _stretches(changes, value, begin, end, late=0):
     """`(value, first, behind the last)` of what lasts, within a run; `changes` are a probe's rows, whose `value` is a function
     of a row, None where there is nothing. `late` cycles pass before the probe sees it."""
     found, changes = [], _rows(changes, begin + late, end + late)
