@@ -45,6 +45,38 @@ def wave(
     write_file(output, text.encode())
 
 
+Figures = Annotated[Path, typer.Argument(metavar="RUN.json", help="What `tpu run --json` printed.")]
+
+
+def _plot(draw, run, output, needed, one, many):
+    from .show.plots import check_plot
+    from .show.run_plots import read_figures
+
+    usable_file(output, example="picture.svg")
+    check_plot(output, one, many)
+    draw(output, read_figures(run, *needed))
+
+
+@app.command()
+def roofline(
+    run: Figures, output: Annotated[Path, typer.Option("-o", "--output", help="File: .svg, .png or .pdf.")] = Path("roofline.svg")
+):
+    """Where each layer stands below what array and bus allow, of `tpu run --layers --json`."""
+    from .show.run_plots import draw_roofline
+
+    _plot(draw_roofline, run, output, ("layers", "n", "cycles"), "a roofline", "rooflines")
+
+
+@app.command()
+def stalls(
+    run: Figures, output: Annotated[Path, typer.Option("-o", "--output", help="File: .svg, .png or .pdf.")] = Path("stalls.svg")
+):
+    """Where the cycles of a run went, as one bar, of `tpu run --json`."""
+    from .show.run_plots import draw_stalls
+
+    _plot(draw_stalls, run, output, ("cycles", "busy", "stalls"), "a bar of stalls", "bars of stalls")
+
+
 def main():
     """Runs the command; an expected error is one line and exit status 1."""
     run_app(app, (ToolError, SimulationError, DataError, OSError))

@@ -1,0 +1,98 @@
+"""Plots by matplotlib, in the look of all pictures: on white paper, or, as SVG, in the colours of the page that they are on."""
+
+import contextlib
+import io
+from pathlib import Path
+
+from amaranth_tpu.sim.data.digits import DataError
+from amaranth_tpu.sim.data.whole_files import write_file
+
+from .look import COLOURS, dark_rules
+
+__all__ = ["FORMATS", "check_plot", "colour", "plot"]
+
+FORMATS = ("svg", "png", "pdf")
+#: In matplotlib's SVG a thing's colour is part of its style, or, below hatches, an attribute.
+_SELECTORS = {
+    f"{selector} {what}": name
+    for name, (light, _) in COLOURS.items()
+    for what in ("fill", "stroke")
+    for selector in (f'[style*="{what}: {light}"]', f'[{what}="{light}"]')
+}
+
+
+def colour(name):
+    """Of :data:`scripts.show.look.COLOURS`, on a light page."""
+    return COLOURS[name][0]
+
+
+def _format(path):
+    return Path(path).suffix[1:].lower()
+
+
+def check_plot(path, one, many, without=""):
+    """Raises DataError, one line, if no picture can be drawn to this file.
+
+    Parameters
+    ----------
+    path : path
+    one, many : str
+        What is drawn, in words, as `a curve` and `curves`.
+    without : str
+        How to do without, if that is possible, as `, or train without --curve`.
+    """
+    if _format(path) not in FORMATS:
+        endings = f".{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}"
+        raise DataError(f"{path}: {one} is a picture; name a file that ends in {endings}")
+    try:
+        import matplotlib  # noqa: F401, which is an option
+    except ImportError as error:
+        raise DataError(
+            f"{many} are drawn by the package matplotlib, which can't be imported ({error}): pip install matplotlib{without}"
+        ) from None
+
+
+def _settings():
+    line, ink, faint = (colour(name) for name in ("line", "ink", "faint"))
+    return {
+        "figure.facecolor": colour("ground"),
+        "savefig.facecolor": colour("ground"),
+        "axes.facecolor": colour("ground"),
+        "axes.edgecolor": line,
+        "axes.labelcolor": ink,
+        "axes.titlecolor": ink,
+        "axes.titlesize": 12,
+        "axes.spines.top": False,
+        "axes.grid": True,
+        "grid.color": line,
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.labelcolor": ink,
+        "text.color": ink,
+        "xtick.color": faint,
+        "ytick.color": faint,
+        "font.size": 10,
+        "figure.constrained_layout.h_pad": 0.12,
+        "figure.constrained_layout.w_pad": 0.12,
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": "amaranth-tpu",  # the same run gives the same bytes
+    }
+
+
+@contextlib.contextmanager
+def plot(path, width=8, height=4.5):
+    """Yields `(figure, axes)` of so many inches, to be drawn on inside of `with`, and writes the file at its end, in the format
+    that its ending says. Raises DataError if it can't be written."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    content, kind = io.BytesIO(), _format(path)
+    with rc_context(_settings()):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots()
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+        figure.savefig(content, format=kind, dpi=150, metadata=metadata)
+    text = content.getvalue()
+    if kind == "svg":
+        text = text.replace(b"<defs>", f"<style>{dark_rules(_SELECTORS)}</style>\n <defs>".encode(), 1)
+    write_file(path, text)

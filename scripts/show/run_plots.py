@@ -1,0 +1,127 @@
+"""Plots of a run from what `tpu run --json` printed: a roofline of its layers, and where its cycles went."""
+
+import json
+from pathlib import Path
+
+from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.sim.data.digits import DataError
+from amaranth_tpu.sim.data.printable import printable
+
+from .plots import colour, plot
+
+__all__ = ["draw_roofline", "draw_stalls", "read_figures", "roofline_points"]
+
+#: What bounds a layer, to colour and mark.
+_BOUNDS = {"array": ("blue", "o"), "bus": ("red", "s"), "waiting": ("grey", "^")}
+_ABOVE = "Above the roof: the words of these layers came while others ran."
+_STATES = ("blue", "grey", "red", "green", "purple", "orange", "sand", "sky", "faint")
+_HATCHES = ("", "", "", "", "//", "", "", "\\\\", "..")
+
+
+def read_figures(path, *needed):
+    """The figures of a run, which a file holds as `tpu run --json` prints them. Raises DataError, one line, if it does not, or if
+    one of those `needed` is missing."""
+    try:
+        figures = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise DataError(f"{printable(path)}: {error.strerror or error}") from None
+    except ValueError:
+        figures = None
+    if not isinstance(figures, dict):
+        raise DataError(f"{printable(path)}: not the figures of a run, as `tpu run --json` prints them")
+    for name in needed:
+        if not figures.get(name):
+            remedy = "; run it with --layers" if name == "layers" else "; run it on the RTL, with --simulator verilator or icarus"
+            raise DataError(f"{printable(path)}: the run has no {name}{remedy}")
+    return figures
+
+
+def roofline_points(layers):
+    """For each of the layers of `tpu run --layers --json` `(name, MACs for a bus word, MACs a cycle, bound)`. Words are those of
+    the busier direction, each of which has a bus beat a cycle; the bound is `array`, `bus` or `waiting`."""
+    points = []
+    for layer in layers:
+        words = max(1, layer["read_beats"], layer["write_beats"])
+        bound = layer["bound"] if layer["bound"] in _BOUNDS else "waiting"
+        points.append((layer["name"], layer["macs"] / words, layer["macs"] / max(1, layer["cycles"]), bound))
+    return points
+
+
+def _whole(layers):
+    """All layers as if they were one."""
+    return {"name": "all", "bound": None} | {
+        name: sum(layer[name] for layer in layers) for name in ("macs", "cycles", "read_beats", "write_beats")
+    }
+
+
+def draw_roofline(path, figures):
+    """Where each layer stands below the roof of array and bus, on logarithmic axes, and writes the file.
+
+    Parameters
+    ----------
+    path : path
+    figures : dict
+        Of a run with `layers`.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    points, peak = roofline_points(figures["layers"]), figures["n"] ** 2
+    [whole] = roofline_points([_whole(figures["layers"])])
+    above = "".join(name for name, x, y, _ in points if y > min(x, peak))
+    xs, ys = [x for _, x, _, _ in points] + [peak], [y for _, _, y, _ in points]
+    low, high = min(xs) / 2, max(xs) * 2.5
+    with plot(path, height=5) as (_, axes):
+        axes.plot([low, peak, high], [low, peak, peak], color=colour("ink"), linewidth=1.5)
+        axes.annotate(f"array: {peak:,} MACs a cycle", (high, peak), (-4, 5), textcoords="offset points", ha="right")
+        middle = (low * peak) ** 0.5
+        axes.annotate("bus: a word a cycle", (middle, middle), (-10, 2), textcoords="offset points", ha="right")
+        for bound, (name, mark) in _BOUNDS.items():
+            mine = [point for point in points if point[3] == bound]
+            if mine:
+                places = [x for _, x, _, _ in mine], [y for _, _, y, _ in mine]
+                label = "most cycles waiting" if bound == "waiting" else f"bound by the {bound}"
+                axes.plot(*places, mark, color=colour(name), markersize=8, linestyle="none", label=label)
+        axes.plot(*whole[1:3], "D", color=colour("ink"), markersize=7, linestyle="none", label="the whole run")
+        for number, (name, x, y, _) in enumerate([*points, whole]):
+            below = -14 if number % 2 else 7
+            axes.annotate(f"{printable(name)}: {y:.3g}", (x, y), (6, below), textcoords="offset points", fontsize=9)
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlim=(low, high),
+            ylim=(min([*ys, low]) / 2, peak * 2),
+            xlabel="multiply-accumulates for each bus word" + (above and f"\n{_ABOVE}"),
+            ylabel="multiply-accumulates a cycle",
+            title=f"Roofline, n = {figures['n']}, batch of {figures['batch']}",
+        )
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:,g}")
+            axis.set_minor_formatter(NullFormatter())
+        axes.legend(loc="lower right")
+
+
+def draw_stalls(path, figures):
+    """The cycles of a run as one bar, by what the array did, and writes the file.
+
+    Parameters
+    ----------
+    path : path
+    figures : dict
+        Of a run, with `cycles`, `busy` and `stalls`.
+    """
+    parts = {"busy": figures["busy"], **{name: figures["stalls"][name] for name in STALLS}}
+    cycles = max(1, figures["cycles"])
+    with plot(path, height=2.6) as (figure, axes):
+        left = 0
+        for (name, count), colour_name, hatch in zip(parts.items(), _STATES, _HATCHES):
+            label = f"{name}: {count:,} ({count / cycles:.1%})"
+            look = {"color": colour(colour_name), "edgecolor": colour("ground"), "hatch": hatch}
+            axes.barh(0, count, left=left, height=0.6, label=label, **look)
+            if count > 0.06 * cycles:
+                axes.annotate(name, (left + count / 2, 0), ha="center", va="center", color=colour("ground"))
+            left += count
+        axes.set(xlim=(0, cycles), yticks=[], xlabel="cycles", title=f"Where {cycles:,} cycles went")
+        axes.grid(visible=False)
+        axes.spines[["left", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=9)

@@ -1,0 +1,137 @@
+"""`python -m amaranth_tpu.scripts.pictures`: plots of a run say what its figures say; what can't be drawn is one line."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.scripts import pictures
+from amaranth_tpu.scripts.show.look import COLOURS
+from command import SMALL, refused, tpu
+from onnx_models import Builder, weights
+
+
+@pytest.fixture(scope="module")
+def run(digits, tmp_path_factory):
+    """`(file, figures)` of a convolution and a dense layer, layer by layer."""
+    rng, folder = np.random.default_rng(11), tmp_path_factory.mktemp("run")
+    build = Builder(["batch", 1, 4, 4])
+    build("Conv", weights(rng, 6, 1, 3, 3), pads=[1, 1, 1, 1], name="first")
+    build("Relu")
+    build("Flatten")
+    build("Gemm", weights(rng, 96, 3), np.zeros(3, np.float32), name="second")
+    done = tpu("run", *SMALL, "--model", build.save(folder), "--data", digits, "--images", 4, "--layers", "--json")
+    assert done.returncode == 0, done.stderr
+    (folder / "run.json").write_text(done.stdout)
+    return folder / "run.json", json.loads(done.stdout)
+
+
+@pytest.fixture
+def draw(monkeypatch, capsys):
+    """The command in this process."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["pictures", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            pictures.main()
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, said.out, said.err)
+
+    return call
+
+
+def texts(path):
+    return re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text())
+
+
+def test_roofline(draw, run, tmp_path):
+    pytest.importorskip("matplotlib")
+    file, figures = run
+    assert draw("roofline", file, "-o", tmp_path / "r.svg").returncode == 0
+    found = texts(tmp_path / "r.svg")
+    for layer in figures["layers"]:
+        # Utilisation is what `--layers` prints of the same layer.
+        assert f"{layer['name']}: {layer['utilisation'] * figures['n'] ** 2:.3g}" in found
+    assert f"array: {figures['n'] ** 2:,} MACs a cycle" in found
+    axis = [text for text in found if "batch of" in text]
+    assert axis == [f"Roofline, n = {figures['n']}, batch of {figures['batch']}"]
+
+
+def test_stalls(draw, run, tmp_path):
+    pytest.importorskip("matplotlib")
+    file, figures = run
+    assert draw("stalls", file, "-o", tmp_path / "s.svg").returncode == 0
+    found = texts(tmp_path / "s.svg")
+    for name, count in (("busy", figures["busy"]), *figures["stalls"].items()):
+        assert f"{name}: {count:,} ({count / figures['cycles']:.1%})" in found
+    assert len([text for text in found if ": " in text]) == 1 + len(STALLS)
+    assert f"Where {figures['cycles']:,} cycles went" in found
+
+
+@pytest.mark.parametrize("kind, head", [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_formats(draw, run, tmp_path, kind, head):
+    pytest.importorskip("matplotlib")
+    assert draw("stalls", run[0], "-o", tmp_path / f"s.{kind}").returncode == 0
+    assert (tmp_path / f"s.{kind}").read_bytes().startswith(head)
+
+
+def test_dark_pages(draw, run, tmp_path):
+    """The picture has a rule for each of its colours, and the same run gives the same bytes."""
+    pytest.importorskip("matplotlib")
+    for name in ("a.svg", "b.svg"):
+        assert draw("stalls", run[0], "-o", tmp_path / name).returncode == 0
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text() and "prefers-color-scheme: dark" in text
+    lights = {light for light, _ in COLOURS.values()}
+    assert set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", text.partition("</style>")[2])) <= lights
+
+
+def contrast(one, two):
+    """Of two colours, by the Web Content Accessibility Guidelines."""
+
+    def luminance(colour):
+        parts = [int(colour[first : first + 2], 16) / 255 for first in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one) + 0.05, luminance(two) + 0.05), reverse=True)
+    return light / dark
+
+
+def test_words_can_be_read():
+    """What text is written in stands out from the ground, on both kinds of pages."""
+    for page in (0, 1):
+        for name in ("ink", "faint", "blue", "green"):
+            assert contrast(COLOURS[name][page], COLOURS["ground"][page]) >= 4.5, (name, page)
+        for name in ("orange", "red", "purple", "grey"):  # large, or beside what is said in ink
+            assert contrast(COLOURS[name][page], COLOURS["ground"][page]) >= 3, (name, page)
+
+
+def test_refusals(draw, run, tmp_path):
+    file, figures = run
+    (tmp_path / "none.json").write_text("[1]")
+    (tmp_path / "golden.json").write_text(json.dumps(figures | {"layers": None, "cycles": None}))
+    for arguments, said in (
+        (("roofline", tmp_path / "there-is-none.json"), "No such file"),
+        (("roofline", tmp_path / "none.json"), "as `tpu run --json` prints them"),
+        (("roofline", tmp_path / "golden.json"), "--layers"),
+        (("stalls", tmp_path / "golden.json"), "--simulator verilator"),
+        (("stalls", file, "-o", tmp_path / "s.txt"), ".svg"),
+        (("wave", "-o", tmp_path / "none" / "w.svg"), "no folder"),
+    ):
+        refused(draw(*arguments, *(() if "-o" in arguments else ("-o", tmp_path / "x.svg"))), said)
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_without_matplotlib(run, tmp_path):
+    code = "import sys; sys.modules['matplotlib'] = None; from amaranth_tpu.scripts.pictures import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "stalls", str(run[0]), "-o", str(tmp_path / "s.svg")], capture_output=True, text=True
+    )
+    refused(done, "matplotlib", "pip install matplotlib")
