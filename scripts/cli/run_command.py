@@ -200,6 +200,10 @@ def _figures(place, chosen, done, options):
     }
 
 
+def _total(batches, counter):
+    return sum(one[counter] for one in batches) if batches else None
+
+
 def _show(figures, as_json):
     if as_json:
         print(json.dumps(figures))
