@@ -24,6 +24,8 @@ CHANGES = dict(
     table_lanes=2,
     softmax=False,
     training=True,
+    ring=True,
+    ring_depth=16,
 )
 
 
