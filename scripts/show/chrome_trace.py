@@ -2,7 +2,7 @@
 
 import json
 
-from amaranth_tpu.hw.control.dispatcher import UNITS
+from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.sim.data.printable import printable
@@ -11,7 +11,8 @@ from amaranth_tpu.sim.data.whole_files import write_file
 __all__ = ["trace_events", "write_trace"]
 
 _CORE, _LAYERS = 1, 2  # processes, which is what groups of tracks are called
-_TRACKS = ("run", "array", "fetch", "dispatch", *UNITS, "bus reads", "bus writes")
+_UNITS = [unit.name.lower() for unit in Unit if unit is not Unit.CONTROL]
+_TRACKS = ("run", "array", "fetch", "dispatch", *_UNITS, "bus reads", "bus writes")
 _POINTS = 500  # of a counter
 
 
@@ -85,7 +86,7 @@ def _fetch_slices(run, origin):
 
 
 def _instruction_slices(run, origin, flows):
-    free = dict.fromkeys(UNITS, run.begin)
+    free = dict.fromkeys(_UNITS, run.begin)
     for one in run.instructions:
         name, arguments = one.opcode.name, _arguments(one, run.begin)
         if one.offered is None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from amaranth_tpu.hw.bus.axi_reader import CLIENTS
-from amaranth_tpu.hw.control.dispatcher import UNITS
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, decode
 from amaranth_tpu.hw.spec.registers import STALLS
@@ -50,7 +49,7 @@ class Instruction:
 
     @property
     def unit(self):
-        """Name of its unit, as in :data:`hw.control.dispatcher.UNITS`; `control` for what none executes."""
+        """Name of its unit, as in :func:`hw.control.dispatcher.units_of`; `control` for what none executes."""
         return INSTRUCTIONS[self.opcode].unit.name.lower()
 
 
@@ -176,7 +175,7 @@ def _instructions(seen, offers, program):
         assert row["pc"] == instruction.pc, "instructions have their places in the order of the program"
         instruction.placed, free = row["cycle"], row["cycle"] + 1
 
-    for unit in UNITS:
+    for unit in {one.unit for one in instructions if f"begin_{one.unit}" in seen}:
         mine = [one for one in instructions if one.unit == unit and one.placed is not None]
         for name, moment in (("begun", f"begin_{unit}"), ("ended", f"end_{unit}")):
             for instruction, row in zip(mine, seen[moment]):

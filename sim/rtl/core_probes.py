@@ -1,7 +1,7 @@
 """Probes of a whole core: what it takes to say afterwards what every unit did in each cycle of a run."""
 
 from amaranth_tpu.hw.control.description import decoded_layout
-from amaranth_tpu.hw.control.dispatcher import UNITS
+from amaranth_tpu.hw.control.dispatcher import units_of
 from amaranth_tpu.hw.spec.operations import instruction_layout, matmul_layout, pass_layout
 
 from .probes import Net, Probe
@@ -55,7 +55,7 @@ def core_probes(config):
         Probe("writes", {"beat": Net("writer.beat")}),
     ]
     slot = _part("", matmul_layout(config), "tag", "slot")  # at the same place in the layouts of all units
-    for unit in UNITS:
+    for unit in units_of(config):
         port = f"dispatcher.{unit}__"
         probes += [
             Probe(

@@ -30,7 +30,7 @@ def verilog():
     return component_to_verilog(Transposer(n=4), name="transposer")
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="transposer", quick=True)
     simulation.run(

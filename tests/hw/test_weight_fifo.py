@@ -41,7 +41,7 @@ def verilog():
     return component_to_verilog(WeightFifo(**SIZES), name="weight_fifo")
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="weight_fifo", quick=True)
     result = simulation.run(
