@@ -3,9 +3,9 @@
 from .activation.function_table import FunctionTable
 from .activation.softmax_unit import SoftmaxUnit
 from .spec.instruction import Unit
-from .spec.isa import INSTRUCTIONS, Format, Function, Opcode
+from .spec.isa import INSTRUCTIONS, Format, Function, Opcode, RingMode
 
-__all__ = ["row_cycles", "result_cycles", "cycle_texts"]
+__all__ = ["row_cycles", "result_cycles", "ring_cycles", "cycle_texts"]
 
 #: A vector of MULTIPLY waits for the one before: cycles from there to its place in the table, and back to the buffer.
 _PRODUCT_WAIT = 6
@@ -68,6 +68,22 @@ def result_cycles(config, opcode, fields):
     return cycles + (FunctionTable.latency + 1 if table else 0), 0 if opcode is Opcode.LOAD_TABLE else rows * height
 
 
+def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
+    """Cycles of a RING in cores that begin it together and have the vector port to themselves, without those until its first
+    vector and behind its last one.
+
+    Parameters
+    ----------
+    size : int
+        Cores of the ring.
+    link_latency : int
+        Cycles that a vector takes from core to core.
+    """
+    hop = max(segment, link_latency + config.latency + 1)
+    steps = 2 if mode is RingMode.ALL_REDUCE else 1
+    return rounds * (2 * segment + steps * (size - 1) * hop)
+
+
 def cycle_texts(config):
     """Opcode to how long it keeps its unit, and when its results are there. `b` are the bus beats of a vector."""
     return {
@@ -101,6 +117,7 @@ def cycle_texts(config):
         ),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + _PRODUCT_WAIT} a vector", "with it"),
         Opcode.LOAD_TABLE: (f"n + {_ENTRIES_WAIT} a vector", "with it"),
+        Opcode.RING: ("what [Ring](#ring) says", "with it"),
         Opcode.SELECT: (
             "2 a row; 6 where its operand is the result of the row before",
             "5 cycles later; 8 behind other instructions of its unit",

@@ -13,7 +13,7 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.spec.instruction import INSTRUCTION_WIDTH
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, Fault, Format, Function, Half, Region
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, Fault, Format, Function, Half, Region, RingMode
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
@@ -44,8 +44,8 @@ _FAULT_TEXTS = {
     Fault.BUS_WRITE: "an error response to a write",
     Fault.TIMEOUT: "no progress for `timeout` cycles: a bus that does not answer, a MATMUL without a tile, a RING "
     "to which another core does not come",
-    Fault.RING: "a RING in a core that is no part of a ring, or whose link is flushed; a segment that comes and ends elsewhere than "
-    "the core's own",
+    Fault.RING: "a RING in a core that is no part of a ring, or whose link is flushed; a segment from the link that ends elsewhere "
+    "than the core's own",
 }
 
 

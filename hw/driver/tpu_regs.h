@@ -19,6 +19,7 @@
 #define TPU_FAULT_BUS_READ  4u
 #define TPU_FAULT_BUS_WRITE 5u
 #define TPU_FAULT_TIMEOUT   6u
+#define TPU_FAULT_RING      7u
 
 /* Regions of host memory, and bytes from the registers of one to those of the next. */
 #define TPU_REGION_MODEL   0u
@@ -37,7 +38,8 @@
 #define TPU_STALL_SHIFT      5u
 #define TPU_STALL_ACCUMULATE 6u
 #define TPU_STALL_DRAIN      7u
-#define TPU_STALLS     8u
+#define TPU_STALL_RING       8u
+#define TPU_STALLS     9u
 #define TPU_STALL_STEP 0x4u
 
 /* id (ro): 0x41545055, 'ATPU'. */
@@ -73,8 +75,8 @@
 #define TPU_REG_WEIGHT_FIFO_DEPTH 0x018u
 
 /* features (ro): What the core can do beyond the rest. pooling: POOL. softmax: SOFTMAX. training: SELECT, and
-   the fields, formats and codes that need `training`. table_lanes: lanes of a vector that the function table
-   serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
+   the fields, formats and codes that need `training`. ring: RING, and the registers that need `ring`.
+   table_lanes: lanes of a vector that the function table serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
 #define TPU_REG_FEATURES               0x01Cu
 #define TPU_FEATURES_POOLING_MASK      0x00000001u
 #define TPU_FEATURES_POOLING_SHIFT     0u
@@ -82,6 +84,8 @@
 #define TPU_FEATURES_SOFTMAX_SHIFT     1u
 #define TPU_FEATURES_TRAINING_MASK     0x00000004u
 #define TPU_FEATURES_TRAINING_SHIFT    2u
+#define TPU_FEATURES_RING_MASK         0x00000008u
+#define TPU_FEATURES_RING_SHIFT        3u
 #define TPU_FEATURES_TABLE_LANES_MASK  0x0000FF00u
 #define TPU_FEATURES_TABLE_LANES_SHIFT 8u
 
@@ -114,7 +118,7 @@
 #define TPU_INTERRUPT_PENDING_SHIFT 1u
 
 /* fault_cause (ro): Cause of the fault: 0 NONE, 1 ILLEGAL, 2 ADDRESS, 3 LENGTH, 4 BUS_READ, 5 BUS_WRITE, 6
-   TIMEOUT. */
+   TIMEOUT, 7 RING. */
 #define TPU_REG_FAULT_CAUSE 0x02Cu
 
 /* fault_pc (ro): Offset in region MODEL of the instruction that faulted. */
@@ -195,10 +199,33 @@
    stores. */
 #define TPU_REG_STALL_DRAIN 0x0A4u
 
+/* stall_ring (ro): Cycles in which the next matmul waits for the ring. */
+#define TPU_REG_STALL_RING 0x0A8u
+
 /* read_beats (ro): Beats read from the bus. */
 #define TPU_REG_READ_BEATS 0x0C0u
 
 /* write_beats (ro): Beats written to the bus. */
 #define TPU_REG_WRITE_BEATS 0x0C4u
+
+/* ring (rw): The core's place in a ring. It may change while no run goes on. rank: number of this core, below
+   `size`; its `m_axis_ring` leads to the next number, the last one's to 0. size: cores of the ring, 1 to 8.
+   flush: what comes from the link, and what has come, is dropped; RING is then refused. */
+#define TPU_REG_RING         0x0C8u
+#define TPU_RING_RANK_MASK   0x00000007u
+#define TPU_RING_RANK_SHIFT  0u
+#define TPU_RING_SIZE_MASK   0x00000F00u
+#define TPU_RING_SIZE_SHIFT  8u
+#define TPU_RING_FLUSH_MASK  0x00010000u
+#define TPU_RING_FLUSH_SHIFT 16u
+
+/* ring_depth (ro): Vectors that the ring unit takes in, and of the longest segment. */
+#define TPU_REG_RING_DEPTH 0x0CCu
+
+/* ring_sent (ro): Words of 32 bits that the last run sent into the ring. */
+#define TPU_REG_RING_SENT 0x0D0u
+
+/* ring_received (ro): Words of 32 bits that the last run took from the ring. */
+#define TPU_REG_RING_RECEIVED 0x0D4u
 
 #endif

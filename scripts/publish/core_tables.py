@@ -163,7 +163,7 @@ def memories():
 
 def instruction_cycles():
     """What each instruction takes."""
-    texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(Config(training=True))
+    texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(Config(training=True, ring=True))
     return markdown_table(
         ["instruction", "decoded in", "keeps its unit for", "its results are there"],
         [
