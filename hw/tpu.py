@@ -243,7 +243,7 @@ class Tpu(wiring.Component):
 
         rings = []
         if config.ring:
-            ring = block(lambda: RingUnit(config=config), "ring", domain="bus")
+            ring = block(lambda: RingUnit(config=config), "ring_unit", domain="bus")
             self._connect_ring(m, ring, registers, run, dispatcher, decoder, port, buffer)
             rings = [ring]
 

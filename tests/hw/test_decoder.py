@@ -17,13 +17,14 @@ from amaranth_tpu.hw.spec.isa import (
     Half,
     Opcode,
     Region,
+    RingMode,
     Task,
     decode,
     encode,
     exists,
     records,
 )
-from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout, matmul_layout, transfer_layout
+from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout, matmul_layout, ring_layout, transfer_layout
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
@@ -37,7 +38,8 @@ CONFIGS = [
     Config(**SMALL, pooling=False, table_lanes=0),
     Config(**SMALL),
     Config(**SMALL, training=True),
-    Config(n=16, training=True, table_lanes=0, bias_depth=64),
+    Config(n=16, training=True, table_lanes=0, bias_depth=64, ring=True, ring_depth=1 << 15),
+    Config(**SMALL, **PLAIN, ring=True, ring_depth=16),
 ]
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
 UNITS = {
@@ -54,6 +56,7 @@ UNITS = {
     Opcode.MULTIPLY: Unit.ACTIVATE,
     Opcode.LOAD_TABLE: Unit.ACTIVATE,
     Opcode.SELECT: Unit.ACTIVATE,
+    Opcode.RING: Unit.RING,
 }
 
 
@@ -67,6 +70,7 @@ def random_word(rng, config, sizes):
         "acc": config.accumulator_depth,
         "bias": config.bias_depth,
         "operand": config.unified_buffer_depth,
+        "result": config.unified_buffer_depth,
     }
     record = INSTRUCTIONS[opcode] if rng.random() < 0.05 else records(config).get(opcode, INSTRUCTIONS[opcode])
     for name, width in record.widths.items():
@@ -96,7 +100,7 @@ def random_word(rng, config, sizes):
     return word | (1 << rng.randrange(8, 256) if rng.random() < 0.03 else 0)
 
 
-def touched(opcode, fields, config):
+def touched(opcode, fields, config, cores):
     """First and last of what an instruction reads or writes, by space, with 'r' or 'w'."""
     rows, spans = fields.get("rows", 0), {}
     if "region" in fields:
@@ -153,6 +157,11 @@ def touched(opcode, fields, config):
         height, last = 1 + fields["format"].value, fields["tiles"] - 1
         spans["buffer"] = ("w", fields["buffer"], fields["buffer"] + last * fields["buffer_stride"] + rows * height - 1)
         spans["acc"] = ("r", fields["acc"], fields["acc"] + last * fields["acc_stride"] + rows - 1)
+    elif opcode is Opcode.RING:
+        together, around = fields["rounds"] * fields["segment"] - 1, (cores - 1) * fields["stride"]
+        read = fields["buffer"] + together + (around if fields["mode"] is not RingMode.ALL_GATHER else 0)
+        written = fields["result"] + together + (around if fields["mode"] is not RingMode.REDUCE_SCATTER else 0)
+        spans["buffer"] = ("rw", min(fields["buffer"], fields["result"]), max(read, written))
     elif opcode is Opcode.MULTIPLY:
         spans["buffer"] = ("rw", min(fields["buffer"], fields["operand"]), max(fields["buffer"], fields["operand"]) + rows - 1)
         spans["acc"] = ("r", fields["acc"], fields["acc"] + rows - 1)
@@ -218,6 +227,9 @@ def operation(opcode, fields, config, pc):
             elif opcode is Opcode.MULTIPLY:
                 found |= {"operand": fields["operand"]}
         return "activate", found
+    if opcode is Opcode.RING:
+        used = {name: value for name, value in fields.items() if name != "stride" or value < config.unified_buffer_depth}
+        return "ring", {"tag": tag, **used, "mode": fields["mode"].value}
     if "region" not in fields:
         return None, {}
     bias = opcode is Opcode.LOAD_BIAS
@@ -242,11 +254,18 @@ async def words(ports, rng, *, config, count, kinds, make=random_word):
     machine = Machine(config, {region: bytes(size) for region, size in zip(Region, sizes)})
     ports.set(bases=BASES, sizes=sizes)
     layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
+    layouts |= {"ring": ring_layout(config)} if config.ring else {}
     seen, taken = {}, 0
     for index in range(10 * count):
         if index >= count and len(seen) >= kinds:
             break
         word, pc = make(rng, config, sizes), rng.getrandbits(32)
+        if config.ring:
+            machine.rank, machine.size = (
+                rng.randrange(8) if rng.random() < 0.1 else 0,
+                rng.choice((1, 2, 3, 8, rng.randrange(1, 9))),
+            )
+            ports.set(ring_size=machine.size, ring_ready=machine.rank < machine.size)
         overrun, failed = rng.random() < 0.02, rng.random() < 0.02
         try:
             opcode, fields = machine.check(word, pc)
@@ -296,7 +315,7 @@ async def words(ports, rng, *, config, count, kinds, make=random_word):
         assert found["halt"] == (opcode is Opcode.HALT)
         footprint = unpack(footprint_layout(), found["footprint"])
         assert footprint["unit"] == UNITS[opcode].value
-        spans = touched(opcode, fields, config)
+        spans = touched(opcode, fields, config, machine.size)
         for space in ("host", "buffer", "acc", "bias"):
             span = unpack(footprint_layout()[space].shape, footprint[space])
             use = ("r" if span["reads"] else "") + ("w" if span["writes"] else "")
@@ -347,10 +366,12 @@ async def words(ports, rng, *, config, count, kinds, make=random_word):
 @pytest.mark.parametrize(
     "config",
     CONFIGS,
-    ids=lambda config: f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}",
+    ids=lambda config: (
+        f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}-{config.ring:d}"
+    ),
 )
 def test_random(config):
-    kinds = sum(exists(config, opcode) for opcode in Opcode) + 4
+    kinds = sum(exists(config, opcode) for opcode in Opcode) + 4  # RING is an instruction and a fault
     seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=1600, kinds=kinds)
     assert len(seen) == kinds, f"something never happened: {seen}"
 
