@@ -140,7 +140,7 @@ class Simulation:
     @property
     def _make_arguments(self):
         # All files as one, which reads Verilator's headers once, or each by itself, on all processors.
-        model = ("VM_PARALLEL_BUILDS=0", "OPT_FAST=-O0") if self.quick and not self.alone else ("OPT_FAST=-O2",)
+        model = ("OPT_FAST=-O0", *(() if self.alone else ("VM_PARALLEL_BUILDS=0",))) if self.quick else ("OPT_FAST=-O2",)
         return *model, "OPT_SLOW=-O0", self._opt_global
 
     @property

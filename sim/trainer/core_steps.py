@@ -103,12 +103,15 @@ class StepRunner:
         Plusargs of the RTL's host memory: `latency` (without it `HOST_LATENCY`), pauses.
     timeout : number
         Seconds for what is simulated at a time.
+    quick : bool
+        As of :class:`sim.rtl.runner.Simulation`.
     """
 
     program: object
     simulator: str
     memory: dict = field(default_factory=dict)
     timeout: float = 24 * 3600
+    quick: bool = False
 
     @property
     def together(self):
@@ -122,7 +125,8 @@ class StepRunner:
 
     def _on_rtl(self, host, progress):
         cores = self.program.cores
-        simulation = core_simulation(self.program.config, simulator=self.simulator, memory_bytes=host.size, cores=cores)
+        size = {"memory_bytes": host.size, "quick": self.quick}
+        simulation = core_simulation(self.program.config, simulator=self.simulator, cores=cores, **size)
         raw = run_batches(
             simulation,
             host.bytes if cores > 1 else host.bytes[0],

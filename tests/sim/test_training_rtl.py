@@ -82,7 +82,7 @@ def on_a_ring(rng, cores, n, simulator, memory=None, batch=2):
     training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores)
     config = from_preset("training", n=n, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, batch, cores=cores)
-    comparison = Comparison(training.network, StepRunner(program, simulator, memory or {}, timeout=900), None, STEPS)
+    comparison = Comparison(training.network, StepRunner(program, simulator, memory or {}, timeout=900, quick=True), None, STEPS)
     Run(training=training, comparison=comparison)()
     assert comparison.failure is None and comparison.steps == STEPS, comparison.failure
     return program, comparison
