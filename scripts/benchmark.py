@@ -246,6 +246,46 @@ def training(
 
 
 @app.command()
+def cores(
+    data: Annotated[Path, typer.Option(help="Folder with MNIST as IDX files.")],
+    counts: Annotated[str, typer.Option(help="How many cores.")] = "1,2,4,8",
+    batches: Annotated[str, typer.Option(help="Samples of all cores together.")] = "128,512",
+    n: int = 8,
+    steps: Annotated[int, typer.Option(help="Steps in the RTL; 0: one, instruction by instruction, and cycles estimated.")] = 0,
+    as_json: Json = False,
+    write: Write = False,
+):
+    """Cycles of a step on cores in a ring, against one core at the same batch, and the words that each of them sends."""
+    figures, rows = [], []
+    jobs = [(batch, count) for batch in batches.split(",") for count in counts.split(",")]
+    alone = {}
+    for batch, count in track(jobs, "cores", console=Console(stderr=True), transient=True):
+        how = ["--rtl-steps", str(steps)] if steps else ["--rtl-steps", "1", "--simulator", "model"]
+        words = ["train", "--data", str(data.resolve()), "--epochs", "1", "--n", str(n), "--batch", batch, "--cores", count]
+        figure = _tpu(*words, *how)
+        figures.append(figure)
+        cycles, ring = figure["cycles_per_step"] or figure["estimated_cycles"], figure["ring"]
+        if count == "1":
+            alone[batch] = cycles
+        faster = f"{alone[batch] / cycles:.2f}" if batch in alone else ""
+        sent = ring and [
+            f"{max(ring['words_sent'] or [0]) // figure['rtl_steps']:,}",
+            f"{ring['formula'] // figure['rtl_steps']:,}",
+        ]
+        row = [batch, count, f"{cycles:,.0f}", faster, *(sent or ["", ""]), figure["mismatched_bits"]]
+        rows.append(row)
+    head = [
+        "batch",
+        "cores",
+        f"cycles a step{'' if steps else ', estimated'}",
+        "times as fast",
+        "words a core sends",
+        "by the formula",
+    ]
+    _publish("cores", [*head, "bits different"], rows, figures, as_json, write)
+
+
+@app.command()
 def simulation(n: int = 16, batches: Annotated[int, typer.Option(help="Batches of 128.")] = 4, as_json: Json = False):
     """Cycles per second under cocotb and in a bare C++ loop, in turns, on the same verilated model and job; not in the README."""
     network, config = load_network(_MODEL), Config(n=n)

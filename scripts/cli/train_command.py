@@ -24,6 +24,8 @@ Examples:
 
 `tpu train --model a --data DIR --epochs 10 --optimizer adam --batch 1024 --dropout 0.5 --curve a.svg`
 
+`tpu train --data DIR --cores 8 --n 8 --batch 128 --rtl-steps 20`: a ring of eight cores, each with an eighth of every batch
+
 `tpu train --model M.onnx --input x.npy --labels y.npy --validation 0.1 --early-stopping 3 --checkpoint DIR --resume`
 """
 

@@ -15,6 +15,7 @@ from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.loop import Run
 from graphs import random_values
 from training_runs import CLASSES, new_training
+from training_steps import convolutions
 
 STEPS = 3
 
@@ -77,9 +78,9 @@ def test_what_is_compared(rng):
         array[...] = flat.view(array.dtype).reshape(array.shape)
 
 
-def on_a_ring(rng, cores, n, simulator, memory=None, batch=2):
+def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
     """The first steps of a run on several cores: no bit differs, and each core sends what the formula says."""
-    training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores)
+    training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores, **network)
     config = from_preset("training", n=n, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, batch, cores=cores)
     comparison = Comparison(training.network, StepRunner(program, simulator, memory or {}, timeout=900, quick=True), None, STEPS)
@@ -108,6 +109,13 @@ def test_a_core_that_has_read_something_else(rng):
     comparison = Comparison(training.network, lambda *_: found, 1)
     comparison.add(before, batch, training.position.state, logits)
     assert comparison.mismatched_bits == 1 and "what was read of hidden.weights of core 2" in comparison.failure
+
+
+@pytest.mark.parametrize("simulator", ["model", pytest.param("verilator", marks=pytest.mark.slow)])
+def test_two_convolutions_on_a_ring(rng, simulator):
+    network = differentiate(convolutions(rng, (5, 6), 12, CLASSES, 7))
+    program, comparison = on_a_ring(rng, 4, 4, simulator, batch=1, network=network, inputs=144)
+    assert simulator == "model" or comparison.ring_figures(program.ring_words)["words_sent"] == [program.ring_words * STEPS] * 4
 
 
 @pytest.mark.slow
