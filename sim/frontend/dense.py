@@ -10,7 +10,7 @@ from ..ir.errors import ModelError
 from .elementwise import affine, apply_operator
 from .registry import LINEAR, MICROSOFT, operator
 from .values import BatchFixed, SymbolicTensor, limited, show, whole
-from .views import arranged, arrangement, in_place, tap
+from .views import arranged, arrangement, in_place, product_in_blocks, tap
 
 
 @operator("Gemm", "MatMul", group=LINEAR, counts_from_end=True)
@@ -94,6 +94,9 @@ def _of_positions(step, tensor, weights):
         if one is not None:
             break
     else:
+        found = product_in_blocks(step, tensor, weights)
+        if found:
+            return tensor.of(found[0], found[1].reshape(*tensor.dims[:-1], -1))
         tensor, seen, roles = arrangement(step, tensor, last=last)
         one, size = _at_each(step, seen, weights)
     node = Linear(**step.titles, shape=(*size, weights.shape[1]), parts=(Part((one,), size),))

@@ -9,6 +9,7 @@ from ..fusion.nodes import Affine, Joint, Linear, Part, identity, per_channel
 from ..ir.errors import ModelError
 from ..ir.functions import DEFINITIONS, NONE, RELU, Function, of_operator
 from ..ir.graph import Pool
+from .blocks import block_select
 from .messages import unsupported
 from .phases import phases_of
 from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator
@@ -271,6 +272,24 @@ def broadcast(step, tensor, dims, batch):
     return tensor.turned(np.broadcast_to(tensor.sample, dims), batch)
 
 
+def _in_blocks(step, one, two, operator):
+    """The sum, or difference, of two tensors of which one is at one position, and the other is read there in groups; or None."""
+    for fixed, moved in ((one, two), (two, one)):
+        if isinstance(moved.source, Joint) or isinstance(fixed.source, Joint) or fixed.source.shape[:2] != (1, 1):
+            continue
+        if not np.array_equal(np.sort(fixed.index), np.arange(fixed.source.shape[2])):
+            continue
+        found = block_select(moved.source, _places(fixed, moved).reshape(-1))
+        if found is None:
+            continue
+        taps = [*identity(fixed.source).taps, found]
+        if operator == "Sub":
+            place = 1 if moved is two else 0
+            taps[place] = replace(taps[place], weights=-taps[place].weights, select=None)
+        return fixed.of(Linear(**step.titles, shape=fixed.source.shape, parts=(Part(tuple(taps), (1, 1)),)))
+    return None
+
+
 def _is_finer(tensor):
     """Whether it has more pixels than its node, where only such a tensor can be made of it."""
     if len(tensor.dims) != 4 or tensor.dims[0] != 1 or isinstance(tensor.source, Joint):
@@ -332,6 +351,8 @@ def _of_tensors(step, operator=None):
         return one.of(node)
     seen = view(two, places)
     place = None if seen is None else slide(seen, (height, width), (1, 1))
+    if place is None and (found := _in_blocks(step, one, two, operator)):
+        return found
     if place is None:
         other = copied(step, two, places)
         seen, place = view(two.of(other, whole(other)), whole(other)), {}

@@ -12,6 +12,7 @@ import numpy as np
 from ..fusion.nodes import Joint, Linear, Node, Part, Tap
 from ..ir.errors import ModelError
 from ..ir.graph import Pool
+from .blocks import block_product, block_select
 from .values import limited, show, whole
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "view",
     "arranged",
     "copied",
+    "product_in_blocks",
     "arrangement",
     "select",
     "channel_taps",
@@ -317,15 +319,28 @@ def _gathered(step, source, index):
             f"{step.title}: its input's values are arranged in a way that is not supported; "
             f"{height} x {width} positions would have to be gathered one by one"
         )
-    limited(step, height * width, *source.shape, channels)
-    parts = []
-    for y in range(height):
-        for x in range(width):
+    parts, taps = [], {place: block_select(source, index[:, *place]) for place in np.ndindex(height, width)}
+    if None in taps.values():
+        limited(step, height * width, *source.shape, channels)
+    for place, one in taps.items():
+        if one is None:
             weights = np.zeros((int(np.prod(source.shape)), channels))
-            there = np.flatnonzero(index[:, y, x] >= 0)
-            weights[index[there, y, x], there] = 1
-            parts.append(Part((Tap(source, weights.reshape(*source.shape, channels), exact=True),), (1, 1), (y, x)))
+            there = np.flatnonzero(index[:, *place] >= 0)
+            weights[index[there, *place], there] = 1
+            one = Tap(source, weights.reshape(*source.shape, channels), exact=True)
+        parts.append(Part((one,), (1, 1), place))
     return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
+
+
+def product_in_blocks(step, tensor, weights, exact=False):
+    """:func:`sim.frontend.blocks.block_product`, if need be of a copy: one position for each of a row's values, where that takes
+    fewer than one for each row."""
+    found = block_product(step, tensor, weights, exact)
+    rows = tensor.index.reshape(-1, 1, len(weights))
+    if found or isinstance(tensor.source, Joint) or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
+        return found
+    node = copied(step, tensor, rows)
+    return block_product(step, tensor.of(node, whole(node)), weights, exact)
 
 
 def _as_vector(step, tensor):

@@ -12,7 +12,7 @@ from .expressions import unknown
 from .phases import phased_convolution
 from .registry import LINEAR, MICROSOFT, POOLS, operator
 from .values import LOWEST, SymbolicTensor, limited, reduction, show, whole
-from .views import arrangement, copied, in_place, slide, tap, view
+from .views import arranged, arrangement, copied, in_place, product_in_blocks, slide, tap, view
 
 
 @dataclass(frozen=True)
@@ -350,6 +350,8 @@ def reduce(step, tensor):
     if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):
         return tensor
     axes, dims, batch = reduction(step, tensor)
+    if step.operator != "ReduceMax" and (found := _block_total(step, tensor, sorted(axes))):
+        return replace(tensor.of(found[0], found[1].reshape(dims)), batch=batch)
     tensor, seen, roles = arrangement(step, tensor)
     gone = [axis in axes for axis in roles]
     size = tuple(1 if there else length for there, length in zip(gone[1:], seen.source.shape))
@@ -363,6 +365,16 @@ def reduce(step, tensor):
         node, channels = _total(step, seen, at, gone[0])
     result = tensor.of(node, in_place(whole(node)[channels], tensor.dims, roles))
     return replace(result, dims=dims, batch=batch)
+
+
+def _block_total(step, tensor, axes):
+    """`(node, index)` of sums of values that lie as no window does, but in blocks of channels; or None."""
+    if next(arranged(tensor), None):
+        return None
+    rest = [axis for axis in range(len(tensor.dims)) if axis not in axes]
+    count = int(np.prod([tensor.dims[axis] for axis in axes]))
+    moved = tensor.turned(tensor.sample.transpose(*rest, *axes).reshape(-1, count), None)
+    return product_in_blocks(step, moved, np.full((count, 1), 1 if step.operator == "ReduceSum" else 1 / count), exact=True)
 
 
 def _total(step, seen, at, across):
