@@ -51,6 +51,8 @@ def run(**options):
         usable_file(options.output, "--output", "y.npy")
     if options.trace:
         usable_file(options.trace, "--trace", "run.json")
+    if options.waves:
+        usable_file(options.waves, "--waves", "waves.fst")
     chosen = choose_data(
         model.network, options.input, options.labels, options.data, options.preprocess, options.images, options.seed
     )
@@ -107,6 +109,7 @@ def _run_here(model, samples, options):
     from amaranth_tpu.sim import tpu
     from amaranth_tpu.sim.host.timeline import timeline
     from amaranth_tpu.sim.rtl.core_probes import core_probes
+    from amaranth_tpu.sim.rtl.wave_view import move_waves
 
     simulator, config = options.simulator, options.core.config()
     batch = min(options.batch or model.batch_size(), len(samples))
@@ -116,8 +119,11 @@ def _run_here(model, samples, options):
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
     with progress_bar(console, text) as advance:
-        place = tpu.Simulator(simulator.value, memory, options.waves, core_probes(config) if options.trace else ())
+        waves = options.waves.suffix[1:] if options.waves else False
+        place = tpu.Simulator(simulator.value, memory, waves, core_probes(config) if options.trace else ())
         done = model.run(samples, place, core=config, batch=batch, progress=advance)
+    if options.waves:
+        move_waves(done.result.waves, options.waves)
     if options.trace:
         write_trace(options.trace, timeline(done.result.seen, done.program))
     figures, program = {"simulator": simulator.value}, done.program
@@ -194,7 +200,7 @@ def _figures(place, chosen, done, options):
         "pause_seed": options.seed if options.pauses else None,
         "protocol_errors": result.protocol_errors,
         "fault": result.fault,
-        "waves": result.waves,
+        "waves": str(options.waves) if options.waves else None,
         "trace": str(options.trace) if options.trace else None,
         "output": None,
     }

@@ -114,7 +114,13 @@ class RunOptions:
         int, typer.Option(min=0, max=90, rich_help_panel=_WHERE, help="Per cent of cycles in which a bus channel pauses.")
     ] = 0
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=_WHERE, help="Of random samples and of the pauses.")] = 1
-    waves: Annotated[bool, typer.Option("--waves", rich_help_panel=_WHERE, help="Keep a waveform of the run.")] = False
+    waves: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_RESULTS,
+            help="Write a waveform of the RTL to this .fst or .vcd file, and a GTKWave save file beside it.",
+        ),
+    ] = None
     output: Annotated[
         Path | None,
         typer.Option(
@@ -162,6 +168,8 @@ class RunOptions:
         slow_memory, is_rtl = self.latency != HOST_LATENCY or self.pauses, self.simulator.has_time
         if self.board and (self.core.given or self.waves):
             refuse("--board goes with the core that is there: no option can change its sizes, or record waves")
+        if self.waves and self.waves.suffix not in (".fst", ".vcd"):
+            refuse(f"--waves {self.waves}: name a file that ends in .fst or .vcd")
         simulated = next((name for name in ("explain", "layers", "trace") if getattr(self, name)), None)
         if self.board and simulated:
             refuse(f"--{simulated} goes with a simulated core, not with --board")

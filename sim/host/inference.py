@@ -32,6 +32,7 @@ from ..golden.network import run_network
 from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
+from ..rtl.wave_view import WaveView
 from .batches import run_batches
 from .driver import fault_of
 
@@ -131,14 +132,15 @@ class Result:
     seen: dict | None = None
 
 
-def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, **options):
+def core_simulation(config, *, simulator, memory_bytes=1 << 24, cores=1, waves=False, **options):
     """The simulation of a core, or of several in a ring; memory is rounded up to a power of two, so that builds are shared.
     `options` are those of :meth:`sim.rtl.runner.Simulation.of_core`, or of `of_pod`."""
     simulator_version(simulator)  # if it is missing, said before the Verilog is made
     size, verilog = 1 << max(24, (memory_bytes - 1).bit_length()), verilog_of(config)
     if cores > 1:
         return Simulation.of_pod(verilog, config, cores, simulator=simulator, memory_bytes=size, **options)
-    return Simulation.of_core(verilog, config, simulator=simulator, memory_bytes=size, **options)
+    view = WaveView(verilog, config) if waves else None
+    return Simulation.of_core(verilog, config, simulator=simulator, memory_bytes=size, waves=waves, view=view, **options)
 
 
 def cycle_limit(program):

@@ -23,8 +23,23 @@ def cocotb_runners():
                         return
 
     class Icarus(Bounded, runner.Icarus):
+        dumped = ()
+
         def _waves_file(self):
             return None
+
+        def _create_iverilog_dump_file(self):
+            super()._create_iverilog_dump_file()
+            if self.dumped:  # of the core these alone; of what is around it all
+                text = self.iverilog_dump_file.read_text()
+                around = f"$dumpvars(1, {self.hdl_toplevel}, {self.hdl_toplevel}.texts);"
+                parts = [f"$dumpvars(0, {name});" for name in self.dumped]
+                everything = f"$dumpvars(0, {self.hdl_toplevel});"
+                self.iverilog_dump_file.write_text(text.replace(everything, "\n    ".join([around, *parts])))
+
+        def _test_command(self):
+            [command] = super()._test_command()
+            return [[word for word in command if word != "-fst" or self.trace_name.endswith(".fst")]]
 
     class Verilator(Bounded, runner.Verilator):
         tool, make_arguments = None, ()

@@ -20,6 +20,7 @@ from .cocotb_runners import cocotb_runners
 from .probes import probe_module
 from .simulators import find_python_library, find_verilator, has_fst_headers, simulator_version
 from .verilog_names import VerilogNames
+from .wave_view import WaveView, gtkwave_save
 
 __all__ = ["Simulation", "Simulators", "ToolError", "SimulationError"]
 
@@ -61,8 +62,10 @@ class Simulation:
     alone : sequence of str
         Modules that Verilator makes a library of, for all instances; for what is too large to build as a whole. Their
         insides are in no trace.
-    waves : bool
-        Whether runs write a trace.
+    waves : bool or str
+        Whether runs write a trace, or of which kind, `fst` or `vcd`.
+    view : sim.rtl.wave_view.WaveView or None
+        What the trace of a core has, and in which order it is shown.
     quick : bool
         Whether the build is to be fast rather than the model: for runs of less than some 100,000 cycles. Verilator only.
     """
@@ -75,17 +78,19 @@ class Simulation:
     public: tuple = ("*",)
     no_inline: tuple = ("tpu_cell",)
     alone: tuple = ()
-    waves: bool = False
+    waves: bool | str = False
+    view: WaveView | None = None
     quick: bool = False
 
     @classmethod
-    def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, quick=False, probes=()):
+    def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, view=None, quick=False, probes=()):
         """The core `tpu` in `verilog`, made from `config`, with its host memory: `sim/rtl/testbench.sv`. What `probes`
         (:class:`sim.rtl.probes.Probe`) see goes to the file that the plusarg `probes` names."""
         return cls(
             simulator=simulator,
-            verilog=verilog + (probe_module(probes, VerilogNames(verilog)) if probes else ""),
+            verilog=verilog + (probe_module(probes, VerilogNames(verilog)) if probes else "") + (view.module if view else ""),
             waves=waves,
+            view=view,
             quick=quick,
             sources=(_HERE / "axi_memory.sv", _HERE / "testbench.sv"),
             public=_TESTBENCH_PORTS,
@@ -110,13 +115,18 @@ class Simulation:
     def __post_init__(self):
         if self.simulator not in Simulators:
             raise ToolError(f"unknown simulator {self.simulator!r}; choose one of: {', '.join(Simulators)}")
+        if self.waves == "fst" and self.trace_kind != "fst":
+            raise ToolError(
+                "Verilator writes .fst only with the headers of lz4 and zlib; name a .vcd file, or install them with: "
+                "apt-get install liblz4-dev zlib1g-dev"
+            )
 
     # What a build is made with
     @property
     def _build_arguments(self):
         if self.simulator == "icarus":
             return []
-        trace = [self._trace_option] if self.waves else []
+        trace = [f"--trace-{self.trace_kind}"] if self.waves else []
         hierarchical = ["--hierarchical"] if self.alone else []
         return [
             "--no-timing",
@@ -134,8 +144,11 @@ class Simulation:
         ]
 
     @functools.cached_property
-    def _trace_option(self):
-        return "--trace-fst" if has_fst_headers() else "--trace-vcd"
+    def trace_kind(self):
+        """`fst` or `vcd`: what was asked for, or what there is."""
+        if self.simulator == "verilator" and not has_fst_headers():
+            return "vcd"
+        return self.waves if isinstance(self.waves, str) else "fst"
 
     @property
     def _make_arguments(self):
@@ -155,6 +168,8 @@ class Simulation:
         lines += [f'public_flat_rw -module "{self.top}" -var "{name}"' for name in self.public]
         lines += [f'no_inline -module "{name}"' for name in self.no_inline if name not in self.alone]
         lines += [f'hier_block -module "{name}"' for name in self.alone]
+        if self.view:
+            lines += [f'tracing_off -file "*design.sv" -lines {first}-{last}' for first, last in self.view.hidden_lines]
         return "\n".join(lines) + "\n"
 
     @functools.cached_property
@@ -176,6 +191,7 @@ class Simulation:
             self._control,
             self._make_arguments,
             self.waves,
+            self.view.shown if self.view else [],
             self.verilog,
             [Path(source).read_text() for source in self.sources],
         ]
@@ -209,6 +225,7 @@ class Simulation:
         design.write_text(self.verilog)
         sources = [design, *self.sources]
         runner = cocotb_runners()[self.simulator]()
+        runner.dumped = self.view.shown if self.view else []
         runner.time_limit, runner.log_path = timeout, place / "build.log"
         if self.simulator == "verilator":
             control = place / "control.vlt"
@@ -225,7 +242,7 @@ class Simulation:
                 hdl_toplevel=self.top,
                 parameters=self.parameters,
                 build_dir=place,
-                waves=self.waves,
+                waves=bool(self.waves),
                 build_args=self._build_arguments,
                 timescale=("1ns", "1ns"),
                 always=True,
@@ -309,6 +326,8 @@ class Simulation:
         result = json.loads((run / "report.json").read_text()) if (run / "report.json").exists() else {}
         if self.waves:
             result["waves"] = str(trace)
+            if self.view:
+                trace.with_suffix(".gtkw").write_text(gtkwave_save(self.view.groups, trace))
         elif directory is None:
             shutil.rmtree(run, ignore_errors=True)
         return result
@@ -324,10 +343,8 @@ class Simulation:
         runner = cocotb_runners()[self.simulator]()
         runner.time_limit, runner.log_path = timeout, run / "run.log"
         runner.watch = watch if progress else None
-        runner.trace_name = "waves." + (
-            "vcd" if self.waves and self.simulator == "verilator" and self._trace_option == "--trace-vcd" else "fst"
-        )
-        trace = run / runner.trace_name
+        runner.trace_name = f"waves.{self.trace_kind}" if self.waves else None
+        trace = run / (runner.trace_name or "waves")
         words = [f"+{name}={value}" for name, value in plusargs.items()]
         if self.waves and self.simulator == "icarus":
             words.append(f"+dumpfile_path={trace}")
@@ -340,7 +357,7 @@ class Simulation:
                 testcase=testcase,
                 build_dir=place,
                 test_dir=run,
-                waves=self.waves,
+                waves=bool(self.waves),
                 plusargs=words,
                 seed=seed,
                 extra_env={"TPU_RUN": str(run)},

@@ -79,6 +79,9 @@ module testbench #(
         .*      // the back door, errors, cycle
     );
 
+`ifdef TPU_TEXTS
+    texts texts (.clk);
+`endif
 `ifdef TPU_PROBES
     probes probes (.clk, .cycle);
 `endif

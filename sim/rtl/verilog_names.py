@@ -8,7 +8,7 @@ from amaranth_tpu.hw.tools.process import ToolError
 __all__ = ["Net", "VerilogNames"]
 
 _MODULE = re.compile(r"^module (\S+) \((.*?)^endmodule", re.MULTILINE | re.DOTALL)
-_SIGNAL = re.compile(r"^  (?:(?:input|output) +)?(?:wire|reg) +(?:\[(\d+):0\] +)?(\\\S+ |[A-Za-z_]\w*)(?! *\[)", re.MULTILINE)
+_SIGNAL = re.compile(r"^  (?:(?:input|output) +)?(?:wire|reg) +(?:\[(\d+):0\] +)?(\\\S+ |[A-Za-z_]\w*\b)(?! *\[)", re.MULTILINE)
 _INSTANCE = re.compile(r"^  (\w+) (\w+) \($", re.MULTILINE)
 
 
@@ -53,14 +53,16 @@ class VerilogNames:
             module: {name: of for of, name in _INSTANCE.findall(body) if of in bodies} for module, body in bodies.items()
         }
 
-    def module_of(self, path):
-        """The module of the instance at a path of names. Raises ToolError where there is none."""
-        module = self.top
-        for name in path:
-            if name not in self.instances.get(module, {}):
-                raise ToolError(f"the core's Verilog has no instance {'.'.join(path)}")
-            module = self.instances[module][name]
-        return module
+    def find(self, path):
+        """`(instances, module, signal)` of a :class:`Net`'s path: a signal's name may have dots in it too."""
+        instances, module, parts = [], self.top, path.split(".")
+        while parts[0] in self.instances.get(module, {}):
+            instances.append(parts.pop(0))
+            module = self.instances[module][instances[-1]]
+        name = ".".join(parts)
+        if name not in self.signals.get(module, {}):
+            raise ToolError(f"the core's Verilog has no signal {path}")
+        return instances, module, name
 
     def walk(self):
         """`(path, module)` of every instance, the top's path being empty."""
@@ -72,14 +74,11 @@ class VerilogNames:
 
     def expression(self, net, root="testbench.core"):
         """`(text, width)` of a :class:`Net`, seen from outside the core. Raises ToolError where there is none."""
-        *path, name = net.path.split(".")
-        found = self.signals.get(self.module_of(path), {}).get(name)
-        if found is None:
-            raise ToolError(f"the core's Verilog has no signal {net.path}")
-        declared, whole = found
+        instances, module, name = self.find(net.path)
+        declared, whole = self.signals[module][name]
         width = whole - net.first if net.width is None else net.width
         if net.first + width > whole:
             raise ToolError(f"the core's Verilog has no bit {net.first + width - 1} in signal {net.path}")
-        text = ".".join([root, *path, declared])
+        text = ".".join([root, *instances, declared])
         part = "" if width == whole else f"[{net.first + width - 1}:{net.first}]"
         return text + part, width

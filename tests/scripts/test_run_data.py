@@ -244,7 +244,8 @@ def test_places_are_checked_first(command, model, tmp_path):
 
 def test_options_that_do_not_go_together(command, model):
     for arguments, said in (
-        (("--simulator", "golden", "--waves"), "--waves"),
+        (("--simulator", "golden", "--waves", "w.fst"), "--waves"),
+        (("--waves", "w.txt"), ".vcd"),
         (("--simulator", "model", "--layers"), "--explain"),
         (("--simulator", "model", "--pauses", 5), "--pauses"),
         (("--simulator", "golden", "--latency", 5), "--latency"),

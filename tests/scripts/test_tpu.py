@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -57,10 +56,12 @@ def test_preprocess_matters(command, digits, model):
 
 
 def test_waves(digits, model, tmp_path):
-    done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 1, "--waves", "--json")
+    place = tmp_path / "w.fst"
+    done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 1, "--waves", place, "--json")
     assert done.returncode == 0, done.stderr
-    trace = Path(json.loads(done.stdout)["waves"])
-    assert trace.stat().st_size > 1000
+    assert json.loads(done.stdout)["waves"] == str(place) and place.stat().st_size > 1000
+    assert f'[dumpfile] "{place}"' in (tmp_path / "w.gtkw").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["w.fst", "w.gtkw"]
 
 
 def test_generate(tmp_path):

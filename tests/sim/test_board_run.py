@@ -143,4 +143,4 @@ def test_something_else_there(digits, model, different, said):
 
 def test_options_that_do_not_go_together(digits, model):
     refused(tpu("run", "--board", "x", "--n", 4, "--model", model, "--data", digits), "--board")
-    refused(tpu("run", "--board", "x", "--waves", "--model", model, "--data", digits), "--board")
+    refused(tpu("run", "--board", "x", "--waves", "w.fst", "--model", model, "--data", digits), "--board")

@@ -22,7 +22,7 @@ def test_names_and_bits():
     names = VerilogNames(verilog_of(SMALL))
     assert names.expression(Net("matmul.issuer.final")) == ("testbench.core.matmul.issuer.\\final ", 1)
     assert names.expression(Net("run.stall", 2, 3)) == ("testbench.core.run.stall[4:2]", 3)
-    for path, said in (("run.nothing", "signal run.nothing"), ("nowhere.stall", "instance nowhere")):
+    for path, said in (("run.nothing", "signal run.nothing"), ("nowhere.stall", "signal nowhere.stall")):
         with pytest.raises(ToolError, match=said):
             names.expression(Net(path))
     with pytest.raises(ToolError, match="bit 8 in signal run.stall"):

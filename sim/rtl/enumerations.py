@@ -1,0 +1,49 @@
+"""What the values of signals are called: states of state machines and codes, as the hardware's description names them."""
+
+import contextlib
+import re
+
+from amaranth.hdl import Signal
+
+from amaranth_tpu.hw.tpu import Tpu
+from amaranth_tpu.hw.verilog.export import component_to_rtlil
+
+__all__ = ["enumerations"]
+
+_LINE = re.compile(
+    r'module \\(?P<module>\S+)|  attribute \\enum_value_(?P<value>[01]+) "(?P<name>[^"]*)"|  wire .*\\(?P<wire>\S+)$'
+)
+
+
+@contextlib.contextmanager
+def _named_states():
+    """Inside, a state machine's states are attributes of its register, as a code's names are of a signal that holds it."""
+    plain = Signal.__init__
+
+    def init(signal, *shape, src_loc_at=0, **options):
+        plain(signal, *shape, src_loc_at=src_loc_at + 1, **options)
+        if callable(signal.decoder):
+            with contextlib.suppress(KeyError):  # behind the last state
+                for number in range(1 << len(signal)):
+                    signal.attrs[f"enum_value_{number:0{len(signal)}b}"] = signal.decoder(number).partition("/")[0]
+
+    Signal.__init__ = init
+    try:
+        yield
+    finally:
+        Signal.__init__ = plain
+
+
+def enumerations(config):
+    """`(module, signal)` of a core to a dict from its values to their names."""
+    with _named_states():
+        text = component_to_rtlil(Tpu(config), name="tpu", clocked=False)
+    found, names, module = {}, {}, ""
+    for match in filter(None, map(_LINE.match, text.split("\n"))):
+        if match["module"]:
+            module = match["module"]
+        elif match["value"]:
+            names[int(match["value"], 2)] = match["name"]
+        elif names:
+            found[module, match["wire"]], names = names, {}
+    return found

@@ -1,0 +1,180 @@
+"""Waveforms that can be read: opcodes, states and reasons as text beside the core, and a list of what to look at first."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from amaranth_tpu.hw.control.dispatcher import UNITS
+from amaranth_tpu.hw.spec.codes import Opcode
+from amaranth_tpu.hw.spec.operations import matmul_layout
+from amaranth_tpu.hw.spec.registers import STALLS
+
+from ..data.whole_files import write_file
+from .enumerations import enumerations
+from .probes import Net
+from .verilog_names import VerilogNames
+
+__all__ = ["WaveView", "gtkwave_save", "move_waves"]
+
+_ANONYMOUS = re.compile(r"  (?:wire|reg) +(?:\[\d+:0\] +)?\\\$")
+
+_OPCODES = {opcode.value: opcode.name for opcode in Opcode}
+_HEX, _BINARY, _TEXT = "@22", "@28", "@820"
+_MODULE = """`define TPU_TEXTS
+module texts (input wire clk);
+{body}endmodule
+"""
+#: The opcode of an instruction follows it: the decoder's, the dispatcher's, one for each slot in flight, each unit's last.
+_FOLLOW = """    reg [7:0] offered = 0;
+    reg [7:0] in_flight [0:{last}];
+    integer i;
+    initial for (i = 0; i <= {last}; i = i + 1) in_flight[i] = 0;
+    always @(posedge clk) begin
+        if (!{valid}) offered <= {word};
+        if ({accept}) in_flight[{slot}] <= offered;
+    end
+"""
+_UNIT = """    reg [7:0] {unit}_opcode = 0;
+    always @(posedge clk)
+        if ({valid} && {ready}) {unit}_opcode <= in_flight[{slot}];
+"""
+
+
+def _choose(conditions, width):
+    """An expression for the text whose condition is the first that holds; no letters if none does."""
+    text = f"{width}'h0"
+    for condition, name in reversed(conditions):
+        text = f"{condition} ? {width}'h{name.encode().hex()} : {text}"
+    return text
+
+
+class WaveView:
+    """How a core's waveforms are made readable.
+
+    Parameters
+    ----------
+    verilog : str
+        Of the core, by :mod:`hw.verilog.export`.
+    config : Config
+
+    Attributes
+    ----------
+    module : str
+        SystemVerilog of the module `texts`, which `testbench.sv` has an instance of wherever this text comes before it.
+    """
+
+    def __init__(self, verilog, config):
+        self._verilog, self._config = verilog, config
+        self._names = names = VerilogNames(verilog)
+        names_of = enumerations(config)
+        #: Name of each text in the module to its letters.
+        self.letters = {}
+        body = self._opcodes() + self._array()
+        for path, module in sorted(names.walk()):
+            for signal in sorted(names.signals.get(module, {})):
+                values = names_of.get((module, signal))
+                if values and len(values) > 1:
+                    text, width = names.expression(Net(".".join([*path, signal])))
+                    cases = [(f"({text} == {width}'d{value})", name) for value, name in values.items()]
+                    body += self._text("_".join([*path, signal.replace(".", "_")]), cases)
+        self.module = _MODULE.format(body=body)
+
+    def _net(self, path, first=0, width=None):
+        return self._names.expression(Net(path, first, width))[0]
+
+    def _text(self, name, cases):
+        self.letters[name] = letters = max(len(text) for _, text in cases)
+        return f"    wire [{8 * letters - 1}:0] {name} = {_choose(cases, 8 * letters)};\n"
+
+    def _opcodes(self):
+        valid, word = self._net("decoder.o__valid"), self._net("decoder.word", 0, 8)
+        place = {"accept": self._net("dispatcher.accept"), "slot": self._net("dispatcher.slot")}
+        text = _FOLLOW.format(last=self._config.in_flight - 1, valid=valid, word=word, **place)
+
+        def opcode(name, value, there="1'b1"):
+            return self._text(name, [(f"({there} && {value} == 8'd{code})", of) for code, of in _OPCODES.items()])
+
+        text += opcode("dispatch", "offered", valid)
+        slot = matmul_layout(self._config)["tag"].shape["slot"]
+        for unit in UNITS:
+            port = f"dispatcher.{unit}__op__"
+            handshake = {name: self._net(port + name) for name in ("valid", "ready")}
+            text += _UNIT.format(unit=unit, slot=self._net(f"{port}payload", slot.offset, slot.width), **handshake)
+            text += opcode(unit, f"{unit}_opcode")
+        return text
+
+    def _array(self):
+        busy, counting = self._net("run.busy"), self._net("run.counting")
+        cases = [(f"({counting} && {busy})", "busy")]
+        cases += [(f"({counting} && {self._net('run.stall', bit, 1)})", name) for bit, name in enumerate(STALLS)]
+        return self._text("array", cases)
+
+    @property
+    def hidden_lines(self):
+        """`(first, last)` lines of the core's Verilog, from 1 on, that declare what has no name in the source."""
+        found = []
+        for number, line in enumerate(self._verilog.split("\n"), 1):
+            if _ANONYMOUS.match(line):
+                first = found.pop()[0] if found and found[-1][1] == number - 1 else number
+                found.append((first, number))
+        return found
+
+    @property
+    def shown(self):
+        """All signals of the core that have a name in the source, as seen from outside."""
+        names = self._names
+        return [
+            names.expression(Net(".".join([*path, signal])))[0]
+            for path, module in sorted(names.walk())
+            for signal in names.signals[module]
+            if not signal.startswith("$")
+        ]
+
+    @property
+    def groups(self):
+        """What a viewer shows at first: title to `(format, signal)`."""
+        states = [name for name in self.letters if name not in (*UNITS, "array", "dispatch") and name.endswith("state")]
+        core = "testbench.core"
+        channels = [f"{core}.m_axi_{name}{part}" for name in ("ar", "r", "aw", "w", "b") for part in ("valid", "ready")]
+
+        def shown(path):
+            _, width = self._names.expression(Net(path))
+            return (_BINARY, f"{core}.{path}") if width == 1 else (_HEX, f"{core}.{path}[{width - 1}:0]")
+
+        def text(name):
+            return _TEXT, f"testbench.texts.{name}[{8 * self.letters[name] - 1}:0]"
+
+        return {
+            "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.cycles"), shown("run.busy_cycles")],
+            "array": [text("array"), shown("matmul.issuer.active"), shown("accumulators.write")],
+            "instructions": [shown("decoder.pc"), text("dispatch"), *map(text, UNITS)],
+            "states": list(map(text, states)),
+            "bus": [*((_BINARY, name) for name in channels), shown("reader.bus__araddr"), shown("writer.bus__awaddr")],
+        }
+
+
+def gtkwave_save(groups, trace):
+    """Text of a save file of GTKWave, which opens `trace` with what is in `groups`, of :class:`WaveView`."""
+    lines = [f'[dumpfile] "{trace}"', "[timestart] 0", "[sst_expanded] 1"]
+    for title, signals in groups.items():
+        lines += ["@800200", f"-{title}"]
+        for kind, name in signals:
+            lines += [kind, name]
+        lines += ["@1000200", f"-{title}"]
+    return "\n".join(lines) + "\n"
+
+
+def move_waves(trace, path):
+    """Moves what a run left at `trace`, and its save file, to `path` and beside it, and removes the folder of the run."""
+    trace, path = Path(trace), Path(os.path.realpath(path))
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        shutil.move(trace, partial)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    save = trace.with_suffix(".gtkw").read_text().replace(f'"{trace}"', f'"{path}"', 1)
+    write_file(path.with_suffix(".gtkw"), save.encode())
+    shutil.rmtree(trace.parent, ignore_errors=True)

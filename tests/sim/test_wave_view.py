@@ -1,0 +1,103 @@
+"""Waveforms of a core: named signals alone, opcodes and states as text, and a save file that names what is there."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.spec.codes import Opcode
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.host.inference import core_simulation, run_samples
+from amaranth_tpu.sim.rtl.enumerations import enumerations
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from amaranth_tpu.sim.rtl.wave_view import WaveView, move_waves
+from onnx_models import Builder, weights
+
+CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=4, **PLAIN)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """`(program, its result, the trace)`, a VCD file, which is text."""
+    folder = tmp_path_factory.mktemp("run")
+    rng, build = np.random.default_rng(3), Builder(["batch", 5])
+    build("Gemm", weights(rng, 5, 4), np.zeros(4, np.float32))
+    build("Relu")
+    build("Gemm", weights(rng, 4, 3))
+    network = load_network(build.save(folder))
+    program = compile_network(network, CONFIG, 3)
+    samples = rng.normal(size=(3, 5)).astype(np.float32)
+    result = run_samples(network, CONFIG, samples, program=program, batch=3, simulator="icarus", waves="vcd")
+    move_waves(result.waves, folder / "w.vcd")
+    assert not Path(result.waves).parent.exists()
+    return program, result, folder / "w.vcd"
+
+
+def signals_of(text):
+    """Full name of each signal in a VCD file, with its bits as GTKWave writes them, to its short name in there."""
+    found, path = {}, []
+    for scope, up, width, short, name in re.findall(r"\$scope \w+ (\S+)|\$(upscope)|\$var \w+ (\d+) (\S+) (\S+)", text):
+        if scope:
+            path.append(scope)
+        elif up:
+            path.pop()
+        else:
+            found[".".join([*path, name]) + ("" if width == "1" else f"[{int(width) - 1}:0]")] = short
+    return found
+
+
+def words_of(text, short):
+    """What a signal that is text read, one after the other; nothing counts as nothing."""
+    values = [int(bits, 2) for bits in re.findall(rf"^b([01]+) {re.escape(short)}$", text, re.MULTILINE)]
+    return [word for value in values if (word := value.to_bytes(32, "big").strip(b"\0").decode())]
+
+
+def test_trace(recorded):
+    program, result, trace = recorded
+    text = trace.read_text()
+    signals = signals_of(text)
+    core = [name for name in signals if name.startswith("testbench.core.")]
+    assert len(core) > 500 and not [name for name in core if name.rpartition(".")[2].startswith(("$", "\\$"))]
+
+    texts = {
+        name.partition("[")[0].removeprefix("testbench.texts."): short for name, short in signals.items() if ".texts." in name
+    }
+    opcodes = [*(op.opcode for op in program.ops), Opcode.HALT]
+    assert words_of(text, texts["dispatch"]) == [opcode.name for opcode in opcodes]
+    assert set(words_of(text, texts["load"])) == {"LOAD", "LOAD_BIAS"} & {opcode.name for opcode in opcodes}
+    assert words_of(text, texts["store"])[:1] == ["STORE"] and words_of(text, texts["run_state"]) == ["IDLE", "RUN", "IDLE"]
+    assert set(words_of(text, texts["array"])) == {"busy", *(name for name, cycles in result.stalls.items() if cycles)}
+    decoded = words_of(text, texts["decoder_decode_state"])
+    assert "END" in decoded and decoded.count("VERDICT") == len(opcodes)
+
+
+def test_save_file(recorded):
+    _, _, trace = recorded
+    signals = signals_of(trace.read_text())
+    lines = trace.with_suffix(".gtkw").read_text().splitlines()
+    assert lines[0] == f'[dumpfile] "{trace}"'
+    named = [line for line in lines if line.startswith("testbench.")]
+    assert len(named) > 20 and set(named) <= set(signals)
+
+
+def test_names_of_states():
+    names = enumerations(CONFIG)
+    assert list(names["tpu_decoder", "decode_state"].values()) == ["FETCH", "FAULT", "CHECK", "VERDICT", "EXTENTS", "END"]
+    assert names["tpu_run", "state"] == {0: "IDLE", 1: "QUIET", 2: "RUN"}
+
+
+def test_verilator_leaves_the_anonymous_out():
+    simulation = core_simulation(CONFIG, simulator="verilator", waves="vcd")
+    lines = simulation.verilog.split("\n")
+    hidden = {
+        number
+        for first, last in re.findall(r'tracing_off -file "\*design.sv" -lines (\d+)-(\d+)', simulation._control)
+        for number in range(int(first), int(last) + 1)
+    }
+    anonymous = {number for number, line in enumerate(lines, 1) if re.match(r"\s*(wire|reg)\b[^;]*\\\$", line)}
+    assert hidden == anonymous and len(hidden) > 100
+    assert simulation.verilog.startswith(verilog_of(CONFIG)) and not core_simulation(CONFIG, simulator="verilator").view
+    assert WaveView(verilog_of(CONFIG), CONFIG).letters["dispatch"] == len("LOAD_WEIGHTS")
