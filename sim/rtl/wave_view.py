@@ -25,7 +25,8 @@ _MODULE = """`define TPU_TEXTS
 module texts (input wire clk);
 {body}endmodule
 """
-#: The opcode of an instruction follows it: the decoder's, the dispatcher's, one for each slot in flight, each unit's last.
+#: The opcode of an instruction follows it: the decoder's, the dispatcher's, one for each slot in flight, and each unit's last,
+#: while it has any.
 _FOLLOW = """    reg [7:0] offered = 0;
     reg [7:0] in_flight [0:{last}];
     integer i;
@@ -35,9 +36,11 @@ _FOLLOW = """    reg [7:0] offered = 0;
         if ({accept}) in_flight[{slot}] <= offered;
     end
 """
-_UNIT = """    reg [7:0] {unit}_opcode = 0;
-    always @(posedge clk)
+_UNIT = """    reg [7:0] {unit}_opcode = 0, {unit}_there = 0;
+    always @(posedge clk) begin
         if ({valid} && {ready}) {unit}_opcode <= in_flight[{slot}];
+        {unit}_there <= {active} ? {unit}_there + 8'({valid} && {ready}) - 8'({done}) : 8'd0;
+    end
 """
 
 
@@ -99,9 +102,10 @@ class WaveView:
         slot = matmul_layout(self._config)["tag"].shape["slot"]
         for unit in UNITS:
             port = f"dispatcher.{unit}__op__"
-            handshake = {name: self._net(port + name) for name in ("valid", "ready")}
-            text += _UNIT.format(unit=unit, slot=self._net(f"{port}payload", slot.offset, slot.width), **handshake)
-            text += opcode(unit, f"{unit}_opcode")
+            signals = {name: self._net(port + name) for name in ("valid", "ready")}
+            signals |= {"done": self._net(f"dispatcher.{unit}__done"), "active": self._net("run.active")}
+            text += _UNIT.format(unit=unit, slot=self._net(f"{port}payload", slot.offset, slot.width), **signals)
+            text += opcode(unit, f"{unit}_opcode", f"{unit}_there != 0")
         return text
 
     def _array(self):
@@ -134,7 +138,7 @@ class WaveView:
     @property
     def groups(self):
         """What a viewer shows at first: title to `(format, signal)`."""
-        states = [name for name in self.letters if name not in (*UNITS, "array", "dispatch") and name.endswith("state")]
+        states = [name for name in self.letters if name.endswith("_state") and name != "run_state"]
         core = "testbench.core"
         channels = [f"{core}.m_axi_{name}{part}" for name in ("ar", "r", "aw", "w", "b") for part in ("valid", "ready")]
 
