@@ -27,8 +27,8 @@ class Simulator:
         (the RTL).
     memory : dict
         Of the RTL's host memory: `latency` in cycles, `pause_percent` and `pause_seed` of pauses on the bus.
-    waves : bool
-        Whether the RTL's run leaves a waveform.
+    waves : bool or str
+        Whether the RTL's run leaves a waveform, or of which kind, `fst` or `vcd`.
     probes : sequence of sim.rtl.probes.Probe
         What the result's `seen` tells of the RTL, cycle by cycle.
 
@@ -41,7 +41,7 @@ class Simulator:
 
     name: str
     memory: dict = field(default_factory=dict)
-    waves: bool = False
+    waves: bool | str = False
     probes: tuple = ()
 
     def run(self, network, rows, *, compiled, batch, progress=None):
