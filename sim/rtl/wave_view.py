@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
-from amaranth_tpu.hw.control.dispatcher import UNITS
+from amaranth_tpu.hw.control.dispatcher import units_of
 from amaranth_tpu.hw.spec.codes import Opcode
 from amaranth_tpu.hw.spec.operations import matmul_layout
 from amaranth_tpu.hw.spec.registers import STALLS
@@ -100,7 +100,7 @@ class WaveView:
 
         text += opcode("dispatch", "offered", valid)
         slot = matmul_layout(self._config)["tag"].shape["slot"]
-        for unit in UNITS:
+        for unit in units_of(self._config):
             port = f"dispatcher.{unit}__op__"
             signals = {name: self._net(port + name) for name in ("valid", "ready")}
             signals |= {"done": self._net(f"dispatcher.{unit}__done"), "active": self._net("run.active")}
@@ -152,7 +152,7 @@ class WaveView:
         return {
             "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.cycles"), shown("run.busy_cycles")],
             "array": [text("array"), shown("matmul.issuer.active"), shown("accumulators.write")],
-            "instructions": [shown("decoder.pc"), text("dispatch"), *map(text, UNITS)],
+            "instructions": [shown("decoder.pc"), text("dispatch"), *map(text, units_of(self._config))],
             "states": list(map(text, states)),
             "bus": [*((_BINARY, name) for name in channels), shown("reader.bus__araddr"), shown("writer.bus__awaddr")],
         }
