@@ -8,7 +8,7 @@ from pathlib import Path
 from amaranth_tpu.hw.control.dispatcher import units_of
 from amaranth_tpu.hw.spec.codes import Opcode
 from amaranth_tpu.hw.spec.operations import matmul_layout
-from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.hw.spec.registers import stalls_of
 
 from ..data.whole_files import write_file
 from .enumerations import enumerations
@@ -111,7 +111,7 @@ class WaveView:
     def _array(self):
         busy, counting = self._net("run.busy"), self._net("run.counting")
         cases = [(f"({counting} && {busy})", "busy")]
-        cases += [(f"({counting} && {self._net('run.stall', bit, 1)})", name) for bit, name in enumerate(STALLS)]
+        cases += [(f"({counting} && {self._net('run.stall', bit, 1)})", name) for bit, name in enumerate(stalls_of(self._config))]
         return self._text("array", cases)
 
     @property
