@@ -11,7 +11,7 @@ from amaranth_tpu.hw.ring.ring_unit import RingUnit
 from amaranth_tpu.hw.spec.operations import ring_layout
 from amaranth_tpu.sim.rtl.ports import pack
 
-__all__ = ["RingUnits", "Bucket", "run_bucket"]
+__all__ = ["RingUnits", "run_bucket"]
 
 
 class RingUnits(wiring.Component):
@@ -29,18 +29,6 @@ class RingUnits(wiring.Component):
         return m
 
 
-class Bucket:
-    """An operation and what every core has in its memory before."""
-
-    def __init__(self, config, memories, **fields):
-        self.config, self.fields = config, fields
-        self.memories = [memory.copy() for memory in memories]
-
-    @property
-    def size(self):
-        return len(self.memories)
-
-
 class _Unit:
     """Memory, port and link of one unit, as the bench sees them."""
 
@@ -51,7 +39,7 @@ class _Unit:
         self.started = self.done = False
 
 
-async def run_bucket(ports, rng, bucket, *, latency=0, stall=0.0, grant=1.0, late=0, limit=None):
+async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=1.0, late=0, limit=None):
     """Runs one operation in all units, which may start up to `late` cycles apart.
 
     A vector takes `latency` cycles more than a wire; `stall` is the share of cycles in which a link does not move, and `grant`
@@ -62,8 +50,8 @@ async def run_bucket(ports, rng, bucket, *, latency=0, stall=0.0, grant=1.0, lat
     cycles, units
         From the first start to the last end; None if nothing moves for `limit` cycles.
     """
-    config, size = bucket.config, bucket.size
-    units = [_Unit(f"unit_{rank}", memory) for rank, memory in enumerate(bucket.memories)]
+    size = bucket.size
+    units = [_Unit(f"unit_{rank}", memory.copy()) for rank, memory in enumerate(bucket.memories)]
     starts = [rng.randrange(late + 1) for _ in units]
     op = pack(ring_layout(config), tag={"slot": 1, "pc": 0}, **bucket.fields)
     for rank, unit in enumerate(units):
@@ -97,7 +85,7 @@ async def run_bucket(ports, rng, bucket, *, latency=0, stall=0.0, grant=1.0, lat
             if latency == 0:  # a wire
                 ready = offered[(rank + 1) % size] and ports.get(f"{after.name}__received__tready")
             else:
-                ready = len(after.link) < latency and rng.random() >= stall
+                ready = len(after.link) <= latency and rng.random() >= stall
             ports.set(**{f"{unit.name}__sent__tready": ready})
         await ports.settle()
         moved = False

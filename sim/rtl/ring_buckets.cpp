@@ -1,0 +1,163 @@
+// Verilated ring units in a ring, each with a memory, over links of any latency and with random pauses.
+//
+//     ring_buckets JOBS RESULTS
+//
+// JOBS is a sequence of buckets, in words of 32 bits: size, latency, pauses of links and of the port (of 256 cycles), cycles within
+// which the cores start, seed, cycles without progress after which it is given up, rows, 8 words of the operation, then the rows
+// of the memory of every core. RESULTS has for each: cycles (all ones: it hangs), then for every core the vectors sent and
+// received, reads and writes, then the memories.
+
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "Vtop.h"  // whose names have ___05F for two underscores
+#include "verilated.h"
+
+double sc_time_stamp() { return 0; }
+
+struct Beat {
+    uint64_t due;
+    uint32_t data;
+    bool last;
+};
+
+struct Core {
+    VerilatedContext context;
+    Vtop top{&context};
+    std::vector<uint32_t> memory;
+    std::deque<Beat> link;  // on the way to this core
+    uint32_t operand = 0, next = 0, start = 0;
+    uint32_t sent = 0, received = 0, reads = 0, writes = 0;
+    bool offered = false, started = false, done = false;
+
+    void edge() {
+        top.clk = 1;
+        top.eval();
+        top.clk = 0;
+        top.eval();
+    }
+};
+
+static uint64_t state;
+
+static uint32_t draw() {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return uint32_t(state >> 20);
+}
+
+static bool chance(uint32_t of_256) { return (draw() & 255) < of_256; }
+
+static uint32_t word(FILE* file) {
+    uint32_t value = 0;
+    if (std::fread(&value, 4, 1, file) != 1) std::fprintf(stderr, "the jobs end too early\n"), std::exit(1);
+    return value;
+}
+
+// Clears a ring that hangs, or begins: no run, and what comes is dropped.
+static void clear(std::vector<std::unique_ptr<Core>>& cores, size_t size) {
+    for (size_t i = 0; i < size; ++i) {
+        Core& core = *cores[i];
+        core.top.running = 0, core.top.flush = 1, core.top.sent___05Ftready = 1, core.top.received___05Ftvalid = 0;
+        core.top.port___05Fop___05Fvalid = 0;
+        for (int cycle = 0; cycle < 20; ++cycle) core.edge();
+        core.top.running = 1, core.top.flush = 0;
+        core.link.clear();
+        core.operand = core.sent = core.received = core.reads = core.writes = 0;
+        core.offered = core.started = core.done = false;
+    }
+}
+
+int main(int, char** argv) {
+    FILE *jobs = std::fopen(argv[1], "rb"), *results = std::fopen(argv[2], "wb");
+    if (!jobs || !results) return 1;
+    std::vector<std::unique_ptr<Core>> cores;
+    for (int i = 0; i < 8; ++i) {
+        cores.push_back(std::make_unique<Core>());
+        Core& core = *cores.back();
+        core.top.rst = 1;
+        core.edge();
+        core.edge();
+        core.top.rst = 0;
+    }
+    for (int first; (first = std::fgetc(jobs)) != EOF;) {
+        std::ungetc(first, jobs);
+        const uint32_t size = word(jobs), latency = word(jobs), stall = word(jobs), busy = word(jobs), late = word(jobs);
+        state = 0x9E3779B97F4A7C15ull ^ word(jobs);
+        const uint32_t limit = word(jobs), rows = word(jobs);
+        uint32_t operation[8];
+        for (uint32_t& part : operation) part = word(jobs);
+        clear(cores, size);
+        for (uint32_t i = 0; i < size; ++i) {
+            Core& core = *cores[i];
+            core.memory.resize(rows);
+            for (uint32_t& row : core.memory) row = word(jobs);
+            core.start = draw() % (late + 1);
+            core.top.rank = i, core.top.size = size;
+            for (uint32_t part = 0; part < sizeof core.top.port___05Fop___05Fpayload / 4; ++part)
+                core.top.port___05Fop___05Fpayload[part] = operation[part];
+        }
+        uint64_t now = 0, quiet = 0;
+        bool ended = false;
+        for (; !ended && quiet <= limit; ++now) {
+            for (uint32_t i = 0; i < size; ++i) {
+                Core& core = *cores[i];
+                core.top.port___05Fop___05Fvalid = !core.started && now >= core.start;
+                core.top.operand = core.operand;
+                core.top.grant = !chance(busy);
+                core.top.eval();
+            }
+            for (uint32_t i = 0; i < size; ++i) {  // the link from core i to the next one
+                Core &from = *cores[i], &to = *cores[(i + 1) % size];
+                if (latency == 0 && to.link.empty() && from.top.sent___05Ftvalid)
+                    to.link.push_back({now, uint32_t(from.top.sent___05Ftdata), bool(from.top.sent___05Ftlast)});
+                to.offered = !to.link.empty() && to.link.front().due <= now && (to.offered || !chance(stall));
+                to.top.received___05Ftvalid = to.offered;
+                to.top.received___05Ftdata = to.offered ? to.link.front().data : draw();
+                to.top.received___05Ftlast = to.offered ? to.link.front().last : draw() & 1;
+                from.top.sent___05Ftready =
+                    latency == 0 ? to.offered && to.top.received___05Ftready : to.link.size() <= latency && !chance(stall);
+            }
+            bool moved = false;
+            for (uint32_t i = 0; i < size; ++i) {
+                Core &core = *cores[i], &to = *cores[(i + 1) % size];
+                core.top.eval();
+                if (core.top.port___05Fop___05Fvalid && core.top.port___05Fop___05Fready) core.started = true;
+                if (core.top.sent___05Ftvalid && core.top.sent___05Ftready) {
+                    if (latency) to.link.push_back({now + latency, uint32_t(core.top.sent___05Ftdata), bool(core.top.sent___05Ftlast)});
+                    ++core.sent, moved = true;
+                }
+                core.next = core.operand;
+                const uint32_t row = core.top.row;
+                if ((core.top.read || core.top.write) && core.top.grant) {
+                    moved = true;
+                    if (row >= rows) return std::fprintf(stderr, "row %u of %u\n", row, rows), 1;
+                    if (core.top.read) core.next = core.memory[row], ++core.reads;
+                    if (core.top.write) core.memory[row] = core.top.vector, ++core.writes;
+                }
+                if (core.top.port___05Fdone) core.done = true;
+                if (core.top.fault___05Fvalid) return std::fprintf(stderr, "a fault\n"), 1;
+            }
+            ended = true;
+            for (uint32_t i = 0; i < size; ++i) {
+                Core& core = *cores[i];
+                if (core.offered && core.top.received___05Ftready) core.link.pop_front(), core.offered = false, ++core.received, moved = true;
+                ended = ended && core.done;
+            }
+            for (uint32_t i = 0; i < size; ++i) cores[i]->edge(), cores[i]->operand = cores[i]->next;
+            quiet = moved ? 0 : quiet + 1;
+        }
+        const uint32_t cycles = ended ? uint32_t(now - 1) : ~0u;
+        std::fwrite(&cycles, 4, 1, results);
+        for (uint32_t i = 0; i < size; ++i) {
+            const uint32_t counts[] = {cores[i]->sent, cores[i]->received, cores[i]->reads, cores[i]->writes};
+            std::fwrite(counts, 4, 4, results);
+        }
+        for (uint32_t i = 0; i < size; ++i) std::fwrite(cores[i]->memory.data(), 4, rows, results);
+    }
+    return std::fclose(results) != 0;
+}

@@ -1,0 +1,156 @@
+"""Many operations of verilated ring units in rings, without cocotb: right bits, hangs, and cycles."""
+
+import functools
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.ring.ring_unit import RingUnit
+from amaranth_tpu.hw.spec.isa import RingMode
+from amaranth_tpu.hw.spec.operations import ring_layout
+from amaranth_tpu.hw.tools.process import build_directory
+
+from ..golden.ring import exchange
+from .ports import pack
+from .runner import SimulationError
+from .streams import compile_block
+
+__all__ = ["Bucket", "Result", "ring_core", "random_bucket", "run_buckets"]
+
+_HANGS = (1 << 32) - 1
+
+
+def ring_core(**changes):
+    """The core of which :func:`run_buckets` runs the ring unit, if n is 2: one binary32 is a vector."""
+    return Config(
+        **{"n": 2, "unified_buffer_depth": 256, "accumulator_depth": 16, "ring": True, "ring_depth": 8, **PLAIN, **changes}
+    )
+
+
+@dataclass
+class Bucket:
+    """An operation, and what every core has in its memory before.
+
+    Parameters
+    ----------
+    fields : dict
+        Of RING.
+    memories : list of arrays uint16 (rows, n)
+    """
+
+    fields: dict
+    memories: list
+
+    @property
+    def size(self):
+        """Cores."""
+        return len(self.memories)
+
+    def expected(self):
+        """Every memory afterwards, by the golden model."""
+        f = self.fields
+        rows = np.arange(f["segment"] * f["rounds"])
+        each = f["stride"] * np.arange(self.size)[:, None] + rows
+        reads = f["buffer"] + (rows if f["mode"] is RingMode.ALL_GATHER else each)
+        writes = f["result"] + (rows if f["mode"] is RingMode.REDUCE_SCATTER else each)
+        memories = [memory.copy() for memory in self.memories]
+        for memory, result in zip(memories, exchange(f["mode"], [memory[reads] for memory in self.memories])):
+            memory[writes] = result
+        return memories
+
+
+def random_bucket(rng, config, size, *, rows=None, **fields):
+    """Numbers of all exponents and some bits of every kind; fields that are not given are drawn, for so many rows of memory.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    """
+    rows = rows or config.unified_buffer_depth
+    mode = RingMode(int(rng.integers(3)))
+    most = max(1, (rows // 2 - 8) // size)
+    segment = int(rng.integers(1, min(config.ring_depth, most) + 1))
+    rounds = int(rng.integers(1, min(4, most // segment) + 1))
+    stride = min(most, segment * rounds + int(rng.integers(3)))
+    buffer = int(rng.integers(4))
+    in_place = mode is not RingMode.ALL_GATHER and rng.random() < 0.5
+    result = buffer if in_place else rows // 2 + int(rng.integers(4))
+    drawn = dict(mode=mode, buffer=buffer, result=result, segment=segment, stride=stride, rounds=rounds)
+    shape = size, rows, config.n // 2
+    values = (rng.normal(size=shape) * 2.0 ** rng.integers(-5, 5, shape)).astype(np.float32).view(np.uint32)
+    words = np.where(rng.random(shape) < 0.9, values, rng.integers(0, 1 << 32, shape, dtype=np.uint32))
+    return Bucket(drawn | fields, list(words.view(np.uint16)))
+
+
+@dataclass
+class Result:
+    """What became of a bucket: `cycles`, None if it hangs; of every core its memory, and the vectors `sent`, `received`, read and
+    written (`counts`)."""
+
+    cycles: int | None
+    memories: list
+    counts: np.ndarray
+
+
+@functools.cache
+def _program(config):
+    return compile_block(RingUnit(config=config), Path(__file__).with_suffix(".cpp").read_text())
+
+
+def _job(config, bucket, latency, stall, busy, late, seed, limit):
+    """The words of a bucket."""
+    fields = {name: getattr(value, "value", value) for name, value in bucket.fields.items()}
+    operation = pack(ring_layout(config), tag=0, **fields)
+    head = [bucket.size, latency, round(256 * stall), round(256 * busy), late, seed, limit, len(bucket.memories[0])]
+    head += [operation >> 32 * part & 0xFFFFFFFF for part in range(8)]
+    return np.array(head, "<u4").tobytes() + np.stack(bucket.memories).astype("<u2").tobytes()
+
+
+def run_buckets(config, buckets, links, *, timeout=600):
+    """Runs buckets, one after the other.
+
+    Parameters
+    ----------
+    config : Config
+        As of :func:`ring_core`, with n = 2.
+    links : sequence of dict
+        For each: `latency` of the links in cycles, shares of cycles in which a link pauses (`stall`) and in which the port
+        is `busy`, cycles within which the cores start (`late`), `seed`, and `limit`, cycles without progress after which
+        it hangs.
+
+    Returns
+    -------
+    list of Result
+
+    Raises
+    ------
+    SimulationError
+        When a unit faults, or uses a row that is not there.
+    """
+    usual = dict(latency=0, stall=0.0, busy=0.0, late=0, seed=1, limit=3000)
+    place = build_directory() / "runs"
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="ring-", dir=place) as name:
+        folder = Path(name)
+        with open(folder / "jobs", "wb") as file:
+            for bucket, link in zip(buckets, links, strict=True):
+                file.write(_job(config, bucket, **usual | link))
+        done = subprocess.run(
+            [_program(config), folder / "jobs", folder / "results"], capture_output=True, text=True, timeout=timeout
+        )
+        if done.returncode:
+            raise SimulationError(f"ring units: {done.stderr.strip() or f'status {done.returncode}'}")
+        words = np.fromfile(folder / "results", "<u4")
+    results, position = [], 0
+    for bucket in buckets:
+        size, rows = bucket.size, len(bucket.memories[0])
+        cycles, counts = int(words[position]), words[position + 1 : position + 1 + 4 * size].reshape(size, 4)
+        position += 1 + 4 * size
+        memories = words[position : position + size * rows].view("<u2").reshape(size, rows, 2)
+        position += size * rows
+        results.append(Result(None if cycles == _HANGS else cycles, list(memories), counts))
+    return results
