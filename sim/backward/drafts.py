@@ -141,7 +141,7 @@ class Draft:
             if one.stage in trained and one.stage in self.lowered.flat:
                 rows = memory.flat[one.name].tiles * self.n
                 self.turned[one.name] = turned = Turned(rows, blocks, None)
-                if base + blocks * rows <= depth // 3:
+                if base - self.gathered.size + blocks * rows <= depth // 3:
                     turned.place = base
                     base += blocks * rows
                 else:
