@@ -12,6 +12,7 @@ __all__ = ["trace_events", "write_trace"]
 
 _CORE, _LAYERS = 1, 2  # processes, which is what groups of tracks are called
 _UNITS = [unit.name.lower() for unit in Unit if unit is not Unit.CONTROL]
+_FIRST = {_CORE: 11, _LAYERS: 101}  # number of the first track; no number is there twice, whatever its group
 _TRACKS = ("run", "array", "fetch", "dispatch", *_UNITS, "bus reads", "bus writes")
 _POINTS = 500  # of a counter
 
@@ -60,15 +61,27 @@ def _names(process, name, tracks):
     yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
     yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
     for number, track in enumerate(tracks):
-        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": number + 1, "args": {"name": printable(track)}}
-        yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": number + 1, "args": {"sort_index": number}}
+        yield {
+            "ph": "M",
+            "name": "thread_name",
+            "pid": process,
+            "tid": _FIRST[process] + number,
+            "args": {"name": printable(track)},
+        }
+        yield {
+            "ph": "M",
+            "name": "thread_sort_index",
+            "pid": process,
+            "tid": _FIRST[process] + number,
+            "args": {"sort_index": number},
+        }
 
 
 def _slice(track, name, begin, end, category, **arguments):
     return {
         "ph": "X",
         "pid": _CORE,
-        "tid": _TRACKS.index(track) + 1,
+        "tid": _FIRST[_CORE] + _TRACKS.index(track),
         "ts": begin,
         "dur": end - begin,
         "name": name,
@@ -104,8 +117,8 @@ def _instruction_slices(run, origin, flows):
         for number, (first, last) in enumerate(one.passes):
             yield _slice(unit, f"pass {number}", first - origin, last + 1 - origin, "pass", rows=last + 1 - first)
         arrow = {"name": "dispatched", "cat": "dispatched", "id": next(flows), "pid": _CORE}
-        yield arrow | {"ph": "s", "tid": _TRACKS.index("dispatch") + 1, "ts": one.placed - origin}
-        yield arrow | {"ph": "f", "bp": "e", "tid": _TRACKS.index(unit) + 1, "ts": begin - origin}
+        yield arrow | {"ph": "s", "tid": _FIRST[_CORE] + _TRACKS.index("dispatch"), "ts": one.placed - origin}
+        yield arrow | {"ph": "f", "bp": "e", "tid": _FIRST[_CORE] + _TRACKS.index(unit), "ts": begin - origin}
 
 
 def _arguments(one, begin):
@@ -133,7 +146,7 @@ def _layer_slices(run, origin, layers):
             yield {
                 "ph": "X",
                 "pid": _LAYERS,
-                "tid": number + 1,
+                "tid": _FIRST[_LAYERS] + number,
                 "ts": begin - origin,
                 "dur": end - begin,
                 "name": printable(layer),

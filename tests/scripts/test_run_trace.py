@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import threading
 
 import pytest
 
@@ -57,12 +58,22 @@ def tables(path):
 
 
 def perfetto(path):
-    """The same by Perfetto's trace processor, whose package loads the program on its first use; skips without."""
+    """The same by Perfetto's trace processor, a program that the package `perfetto` loads on its first use; skips without."""
     processor = pytest.importorskip("perfetto.trace_processor")
-    try:
-        loaded = processor.TraceProcessor(trace=str(path))
-    except Exception as error:  # whatever kept the program from being loaded
-        pytest.skip(f"no trace processor: {error}")
+    found, problems = [], []
+
+    def load():
+        try:
+            found.append(processor.TraceProcessor(trace=str(path)))
+        except Exception as error:  # whatever kept the program from being loaded
+            problems.append(error)
+
+    loading = threading.Thread(target=load, daemon=True)
+    loading.start()
+    loading.join(120)
+    if not found:
+        pytest.skip(f"no trace processor: {problems or 'not loaded within 120 s'}")
+    [loaded] = found
 
     def query(sql):
         rows = loaded.query(sql)

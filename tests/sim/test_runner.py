@@ -102,6 +102,17 @@ def test_waves(simulator):
     assert trace.suffix in (".fst", ".vcd") and trace.stat().st_size > 1000
 
 
+def test_kinds_of_waves(monkeypatch):
+    """What was asked for; Verilator writes FST only with the headers of two libraries."""
+    for there, asked, kind in ((True, True, "fst"), (True, "vcd", "vcd"), (False, True, "vcd"), (False, "vcd", "vcd")):
+        monkeypatch.setattr(runner, "has_fst_headers", lambda there=there: there)
+        simulation = core("verilator", waves=asked)
+        assert simulation.trace_kind == kind and f"--trace-{kind}" in simulation._build_arguments
+    with pytest.raises(runner.ToolError, match="liblz4-dev"):
+        core("verilator", waves="fst")
+    assert core("icarus", waves="fst").trace_kind == "fst"
+
+
 def test_icarus_leaves_nothing_unknown_to_python():
     """A dump with words that were never written reads as zeros."""
     result = whole_runs.run_batches(core("icarus"), IMAGE.tobytes(), copies(1), outputs=(4 * SIZE, SIZE), timeout=100)
