@@ -39,36 +39,42 @@ class LinkFifo(wiring.Component):
         m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read = memory.write_port(), memory.read_port()
 
-        # The element at `o` has a register of its own, and the memory's output is the place behind it.
+        # In front are three places, from the first to the last: the register at `o`; a register that takes what comes while no
+        # other element is behind; and the memory's output. So no element waits for the memory unless two are before it.
         arrives, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
         held, level = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # in the memory; in all places
         level_next = Signal.like(level)
-        second, free = Signal(), Signal()  # the memory's output holds an element; the first place is, or becomes, free
-        past, moves, fetches = Signal(), Signal(), Signal()
+        spare, spared, fetched = Signal.like(self.i.payload), Signal(), Signal()  # what is there in the second and third place
+        free, to_first, to_spare, moves, fetches = Signal(), Signal(), Signal(), Signal(), Signal()
+        behind = fetched | (held != 0)
         m.d.comb += [
             free.eq(~self.o.valid | leaves),
-            past.eq(arrives & free & ~second & (held == 0)),
-            moves.eq(second & free),
-            fetches.eq((held != 0) & (~second | moves)),
+            to_first.eq(arrives & free & ~spared & ~behind),
+            to_spare.eq(arrives & ~to_first & (~spared | free) & ~behind),
+            moves.eq(fetched & free & ~spared),
+            fetches.eq((held != 0) & (~fetched | moves)),
             level_next.eq(level + arrives - leaves),
-            write.en.eq(arrives & ~past),
+            write.en.eq(arrives & ~to_first & ~to_spare),
             write.data.eq(self.i.payload),
             read.en.eq(fetches),
         ]
         with m.If(free):
-            m.d.sync += self.o.payload.eq(Mux(second, read.data, self.i.payload))
+            m.d.sync += self.o.payload.eq(Mux(spared, spare, Mux(fetched, read.data, self.i.payload)))
+        with m.If(~spared | free):
+            m.d.sync += spare.eq(self.i.payload)
         m.d.sync += [
             write.addr.eq(write.addr + write.en),
             read.addr.eq(read.addr + fetches),
             held.eq(held + write.en - fetches),
-            second.eq(fetches | (second & ~moves)),
-            self.o.valid.eq(past | moves | (self.o.valid & ~leaves)),
+            fetched.eq(fetches | (fetched & ~moves)),
+            spared.eq(to_spare | (spared & ~free)),
+            self.o.valid.eq(to_first | moves | (spared & free) | (self.o.valid & ~leaves)),
             level.eq(level_next),
             self.i.ready.eq(level_next != self.depth),
         ]
         with m.If(self.flush):
             m.d.sync += [
-                *(position.eq(0) for position in (write.addr, read.addr, held, second, self.o.valid, level)),
+                *(position.eq(0) for position in (write.addr, read.addr, held, fetched, spared, self.o.valid, level)),
                 self.i.ready.eq(1),
             ]
         return m
