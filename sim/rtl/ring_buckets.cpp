@@ -2,6 +2,9 @@
 //
 //     ring_buckets JOBS RESULTS
 //
+// With more than 256 for the pauses of links, the bits of the seed say where link i pauses: bit c * size + i, in cycle `start` + c,
+// `start` being what else is the cycles within which the cores start; then they start at once.
+//
 // JOBS is a sequence of buckets, in words of 32 bits: size, latency, pauses of links and of the port (of 256 cycles), cycles within
 // which the cores start, seed, cycles without progress after which it is given up, rows, 8 words of the operation, then the rows
 // of the memory of every core. RESULTS has for each: cycles (all ones: it hangs), then for every core the vectors sent and
@@ -91,12 +94,18 @@ int main(int, char** argv) {
         const uint32_t limit = word(jobs), rows = word(jobs);
         uint32_t operation[8];
         for (uint32_t& part : operation) part = word(jobs);
+        const uint64_t pattern = state ^ 0x9E3779B97F4A7C15ull;
+        const auto pauses = [&](uint64_t cycle, uint32_t link) {
+            if (stall <= 256) return chance(stall);
+            const uint64_t bit = (cycle - late) * size + link;
+            return cycle >= late && bit < 32 && (pattern >> bit & 1);
+        };
         clear(cores, size);
         for (uint32_t i = 0; i < size; ++i) {
             Core& core = *cores[i];
             core.memory.resize(rows);
             for (uint32_t& row : core.memory) row = word(jobs);
-            core.start = draw() % (late + 1);
+            core.start = stall > 256 ? 0 : draw() % (late + 1);
             core.top.rank = i, core.top.size = size;
             for (uint32_t part = 0; part < sizeof core.top.port___05Fop___05Fpayload / 4; ++part)
                 core.top.port___05Fop___05Fpayload[part] = operation[part];
@@ -115,12 +124,12 @@ int main(int, char** argv) {
                 Core &from = *cores[i], &to = *cores[(i + 1) % size];
                 if (latency == 0 && to.link.empty() && from.top.sent___05Ftvalid)
                     to.link.push_back({now, uint32_t(from.top.sent___05Ftdata), bool(from.top.sent___05Ftlast)});
-                to.offered = !to.link.empty() && to.link.front().due <= now && (to.offered || !chance(stall));
+                to.offered = !to.link.empty() && to.link.front().due <= now && (to.offered || !pauses(now, i));
                 to.top.received___05Ftvalid = to.offered;
                 to.top.received___05Ftdata = to.offered ? to.link.front().data : draw();
                 to.top.received___05Ftlast = to.offered ? to.link.front().last : draw() & 1;
                 from.top.sent___05Ftready =
-                    latency == 0 ? to.offered && to.top.received___05Ftready : to.link.size() <= latency && !chance(stall);
+                    latency == 0 ? to.offered && to.top.received___05Ftready : to.link.size() <= latency && !pauses(now, i);
             }
             bool moved = false;
             for (uint32_t i = 0; i < size; ++i) {

@@ -19,7 +19,7 @@ from .ports import pack
 from .runner import SimulationError
 from .streams import compile_block
 
-__all__ = ["Bucket", "Result", "ring_core", "random_bucket", "run_buckets"]
+__all__ = ["Bucket", "Result", "ring_core", "random_bucket", "exhaustive_links", "run_buckets"]
 
 _HANGS = (1 << 32) - 1
 
@@ -108,6 +108,12 @@ def _job(config, bucket, latency, stall, busy, late, seed, limit):
     head = [bucket.size, latency, round(256 * stall), round(256 * busy), late, seed, limit, len(bucket.memories[0])]
     head += [operation >> 32 * part & 0xFFFFFFFF for part in range(8)]
     return np.array(head, "<u4").tobytes() + np.stack(bucket.memories).astype("<u2").tobytes()
+
+
+def exhaustive_links(size, start, cycles):
+    """Links, as :func:`run_buckets` takes them, with every pattern of pauses in so many cycles from `start` on, and none else."""
+    assert size * cycles <= 32
+    return [{"stall": 2.0, "late": start, "seed": pattern} for pattern in range(1 << size * cycles)]
 
 
 def run_buckets(config, buckets, links, *, timeout=600):

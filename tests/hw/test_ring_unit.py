@@ -8,7 +8,7 @@ from amaranth_tpu.hw.cycles import ring_cycles
 from amaranth_tpu.hw.spec.isa import RingMode
 from amaranth_tpu.sim.golden.ring import words_sent
 from amaranth_tpu.sim.rtl.ports import simulate
-from amaranth_tpu.sim.rtl.ring_buckets import random_bucket, ring_core, run_buckets
+from amaranth_tpu.sim.rtl.ring_buckets import exhaustive_links, random_bucket, ring_core, run_buckets
 from ring_units import RingUnits, run_bucket
 from seeds import seed
 
@@ -58,6 +58,32 @@ def test_verilated(rng, size, latency):
     for bucket, result in zip(drawn, run_buckets(config, drawn, links)):
         assert result.cycles is not None, f"{bucket.fields} hangs"
         assert all((found == right).all() for found, right in zip(result.memories, bucket.expected())), bucket.fields
+
+
+@pytest.mark.parametrize(
+    "size, cycles, latency",
+    [
+        (2, 3, 0),
+        (3, 2, 1),
+        *(
+            pytest.param(size, cycles, latency, marks=pytest.mark.slow)
+            for size, cycles in ((2, 7), (3, 4))
+            for latency in (0, 1, 3)
+        ),
+    ],
+)
+def test_every_pattern_of_pauses(rng, size, cycles, latency):
+    """Whole rings whose FIFOs hold just one segment: bounded, but complete. With latency 0 a pause
+    takes `tready` and `tvalid` away, else what is on the way goes on."""
+    config = ring_core(unified_buffer_depth=16, ring_depth=4)
+    fields = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=4, stride=4, rounds=1)
+    bucket = random_bucket(rng, config, size, **fields)
+    right = bucket.expected()
+    for start in range(4, 40, cycles):
+        links = [{**link, "latency": latency, "limit": 200} for link in exhaustive_links(size, start, cycles)]
+        for link, result in zip(links, run_buckets(config, [bucket] * len(links), links)):
+            assert result.cycles is not None, f"hangs with {link}"
+            assert all((found == wanted).all() for found, wanted in zip(result.memories, right)), link
 
 
 def test_a_fifo_below_a_segment_hangs(rng):
