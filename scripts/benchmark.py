@@ -251,7 +251,6 @@ def training(
 
 @app.command()
 def cores(
-    data: Annotated[Path, typer.Option(help="Folder with MNIST as IDX files.")],
     counts: Annotated[str, typer.Option(help="How many cores.")] = "1,2,4,8",
     batches: Annotated[str, typer.Option(help="Samples of all cores together.")] = "128,512",
     n: int = 8,
@@ -260,33 +259,23 @@ def cores(
     write: Write = False,
 ):
     """Cycles of a step on cores in a ring, against one core at the same batch, and the words that each of them sends."""
-    figures, rows = [], []
+    figures, rows, alone = [], [], {}
     jobs = [(batch, count) for batch in batches.split(",") for count in counts.split(",")]
-    alone = {}
     for batch, count in track(jobs, "cores", console=Console(stderr=True), transient=True):
         how = ["--rtl-steps", str(steps)] if steps else ["--rtl-steps", "1", "--simulator", "model"]
-        words = ["train", "--data", str(data.resolve()), "--epochs", "1", "--n", str(n), "--batch", batch, "--cores", count]
-        figure = _tpu(*words, *how)
+        figure = _tpu("train", "--epochs", "1", "--n", str(n), "--batch", batch, "--cores", count, *how)
         figures.append(figure)
-        cycles, ring = figure["cycles_per_step"] or figure["estimated_cycles"], figure["ring"]
+        cycles, ring = figure["cycles_per_step"] or figure["estimated_cycles"], figure["ring"] or {}
         if count == "1":
             alone[batch] = cycles
         faster = f"{alone[batch] / cycles:.2f}" if batch in alone else ""
-        sent = ring and [
-            f"{max(ring['words_sent'] or [0]) // figure['rtl_steps']:,}",
-            f"{ring['formula'] // figure['rtl_steps']:,}",
-        ]
-        row = [batch, count, f"{cycles:,.0f}", faster, *(sent or ["", ""]), figure["mismatched_bits"]]
-        rows.append(row)
-    head = [
-        "batch",
-        "cores",
-        f"cycles a step{'' if steps else ', estimated'}",
-        "times as fast",
-        "words a core sends",
-        "by the formula",
-    ]
-    _publish("cores", [*head, "bits different"], rows, figures, as_json, write)
+        counted = [*map(max, [ring["words_sent"]] if ring.get("words_sent") else [])]
+        words = [f"{words // figure['rtl_steps']:,}" for words in (*counted, *([ring["formula"]] if ring else []))]
+        rows.append([batch, count, f"{cycles:,.0f}", faster, *([""] * (1 + bool(steps) - len(words))), *words])
+        rows[-1].append(figure["mismatched_bits"])
+    head = ["batch", "cores", "cycles a step" if steps else "cycles a step, estimated", "times as fast"]
+    words = ["words a core sends, counted", "by the formula"][0 if steps else 1 :]
+    _publish("cores", [*head, *words, "bits different"], rows, figures, as_json, write)
 
 
 @app.command()
