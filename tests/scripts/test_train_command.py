@@ -271,6 +271,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--batch", 301), "do not fill a batch of 301"),
         ((*data, "--cores", 3), "a batch of 64 samples can't be cut into 3 equal shards"),
         ((*data, "--cores", 9), "less than or equal to 8"),
+        ((*data, "--cores", 2, "--no-ring", "--rtl-steps", 1, "--simulator", "model"), "2 cores need the ring"),
         ((*data, "--validation", 0.001), "leaves one of both parts empty"),
         (("--input", data[1]), "has no labels"),
         ((*data, "-o", tmp_path), "is a folder; name a file"),
