@@ -356,4 +356,34 @@ def together(step, tensors):
     flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label=False) for one in tensors]
     if len({one.source for one in flat}) == 1:
         return flat[0].turned(np.concatenate([one.sample for one in flat], axis=1))
-    return _side_by_side(step, flat, 1)
+    if any(isinstance(one.source, Joint) for one in flat):
+        return _side_by_side(step, flat, 1)
+    node, firsts = _stacked(step, list(dict.fromkeys(one.source for one in flat)))
+    index = []
+    for one in flat:
+        y, x, channel = np.unravel_index(np.maximum(one.index, 0), one.source.shape)
+        top, first = firsts[one.source]
+        place = np.ravel_multi_index((top + y, x, first + channel), node.shape)
+        index.append(np.where(one.index < 0, one.index, place))
+    return flat[0].of(node, np.concatenate(index)[None])
+
+
+def _stacked(step, sources):
+    """A node with all values of some others, and {each: (its first row, its first channel)}: nodes of one height and width as
+    channels, others one below the other, in places that are as wide and deep as the widest and deepest."""
+    tops, width = np.cumsum([0, *(source.shape[0] for source in sources)]).tolist(), max(one.shape[1] for one in sources)
+    if len({source.shape[:2] for source in sources}) == 1:
+        firsts = np.cumsum([0, *(source.shape[2] for source in sources)]).tolist()
+        size, depth, taps = sources[0].shape[:2], firsts[-1], []
+        for source, first in zip(sources, firsts):
+            chosen = np.full(depth, -1)
+            chosen[first : first + source.shape[2]] = np.arange(source.shape[2])
+            taps.append(select(source, chosen))
+        parts, places = (Part(tuple(taps), size),), [(0, first) for first in firsts]
+    else:
+        size, depth = (tops[-1], width), max(source.shape[2] for source in sources)
+        chosen = [np.where(np.arange(depth) < source.shape[2], np.arange(depth), -1) for source in sources]
+        parts = tuple(Part((select(source, one),), source.shape[:2], (top, 0)) for source, one, top in zip(sources, chosen, tops))
+        places = [(top, 0) for top in tops]
+    limited(step, *size, depth)
+    return Linear(**step.titles, shape=(*size, depth), parts=parts), dict(zip(sources, places))

@@ -111,7 +111,19 @@ def test_layer_before_the_last(rng, tmp_path):
     answer = b("Gemm", integers(rng, 8, 3, limit=1))
     label = b("ArgMax", axis=1, keepdims=0)
     path = b.save(tmp_path, outputs=[features, label, answer], kinds=[TensorProto.FLOAT, TensorProto.INT64])
-    check(path, {"x": integers(rng, 3, 1, 4, 4, limit=1)})
+    core = tpu.Config(n=2, unified_buffer_depth=256, accumulator_depth=16, bias_depth=16, **PLAIN)
+    check(path, {"x": integers(rng, 3, 1, 4, 4, limit=1)}, ("golden", "model"), core=core)
+
+
+def test_images_of_one_size(rng, tmp_path):
+    """As many values as could not be copied one by one."""
+    b = Builder(["n", 2, 24, 24])
+    one = b("Conv", integers(rng, 3, 2, 1, 1, limit=2))
+    two = b.node("Conv", ["x", integers(rng, 4, 2, 1, 1, limit=2)])
+    three = b.node("Conv", [one, integers(rng, 4, 3, 2, 2, limit=1)])
+    for outputs in ([one, two], [three, two, one]):
+        path = b.save(tmp_path, outputs=outputs)
+        check(path, {"x": integers(rng, 2, 2, 24, 24, limit=2)})
 
 
 def test_fixed_batch(rng, tmp_path):
