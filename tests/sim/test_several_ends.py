@@ -154,7 +154,7 @@ def test_a_wrong_output_is_found(rng, tmp_path):
     assert "read wrongly" in found.error and second.name in found.error
 
 
-def test_command(rng, tmp_path):
+def test_command(rng, tmp_path, digits):
     """Inputs from a .npz file, outputs to one; images for hosts and training take one of each."""
     path, feeds = step(rng, tmp_path), feeds_of(rng)
     np.savez(tmp_path / "x.npz", **feeds)
@@ -167,6 +167,8 @@ def test_command(rng, tmp_path):
         for name, values in tpu.load(path).predict(feeds).items():
             np.testing.assert_array_equal(found[name], values)
     command_refused(run_tpu("compile", "--model", path, "--n", 2, "-o", tmp_path / "c"), "several outputs")
+    done = run_tpu("train", "--model", path, "--data", digits, "-o", tmp_path / "t.onnx")
+    command_refused(done, "several inputs or outputs")
 
 
 def test_refused(rng, tmp_path):
