@@ -1,6 +1,7 @@
-"""The timeline of a run that a fault ends: what was under way stays without an end; the cycles are the counters'."""
+"""The timeline of a run: the same in both simulators; of one that a fault ends, what was under way stays without an end."""
 
 import numpy as np
+import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode
@@ -10,17 +11,32 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.host.inference import HostImage, run_samples
 from amaranth_tpu.sim.host.timeline import timeline
 from amaranth_tpu.sim.rtl.core_probes import core_probes
+from amaranth_tpu.sim.rtl.runner import Simulators
 from onnx_models import Builder, weights
 
 CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=4, **PLAIN)
 
 
-def test_fault(rng, tmp_path):
+@pytest.fixture
+def job(rng, tmp_path):
+    """`(network, program, samples)` of a dense layer."""
     build = Builder(["batch", 5])
     build("Gemm", weights(rng, 5, 3), np.zeros(3, np.float32))
     network = load_network(build.save(tmp_path))
-    program = compile_network(network, CONFIG, 4)
-    samples = rng.normal(size=(4, 5)).astype(np.float32)
+    return network, compile_network(network, CONFIG, 4), rng.normal(size=(4, 5)).astype(np.float32)
+
+
+@pytest.mark.slow
+def test_simulators_see_the_same(job):
+    network, program, samples = job
+    options = {"program": program, "probes": core_probes(CONFIG), "quick": True}
+    found = [run_samples(network, CONFIG, samples, simulator=name, **options) for name in Simulators]
+    runs = [timeline(result.seen, program) for result in found]
+    assert len(runs[0]) == 1 and runs[0] == runs[1]
+
+
+def test_fault(job):
+    network, program, samples = job
     first, _ = HostImage(program, samples.astype(bfloat16)).outputs
     bad = {"error_address": f"{first:x}", "error_last": f"{first + 4095:x}"}
     result = run_samples(network, CONFIG, samples, program=program, simulator="icarus", memory=bad, probes=core_probes(CONFIG))
