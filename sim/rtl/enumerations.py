@@ -1,6 +1,7 @@
 """What the values of signals are called: states of state machines and codes, as the hardware's description names them."""
 
 import contextlib
+import functools
 import re
 
 from amaranth.hdl import Signal
@@ -34,6 +35,7 @@ def _named_states():
         Signal.__init__ = plain
 
 
+@functools.cache
 def enumerations(config):
     """`(module, signal)` of a core to a dict from its values to their names."""
     with _named_states():
