@@ -274,7 +274,7 @@ def cores(
         rows.append([batch, count, f"{cycles:,.0f}", faster, *([""] * (1 + bool(steps) - len(words))), *words])
         rows[-1].append(figure["mismatched_bits"])
     head = ["batch", "cores", "cycles a step" if steps else "cycles a step, estimated", "times as fast"]
-    words = ["words a core sends, counted", "by the formula"][0 if steps else 1 :]
+    words = ["words a core sends, counted", "words a core sends, by the formula"][0 if steps else 1 :]
     _publish("cores", [*head, *words, "bits different"], rows, figures, as_json, write)
 
 
