@@ -127,6 +127,8 @@ Examples:
 `tpu synth --target ecp5-25 --preset tiny --n 2 --cell-stages 9 --pnr`: how fast is it?
 
 `tpu synth --target ulx3s-85f --pnr`: the board's core, to a bitstream
+
+`tpu synth --target ecp5-85 --cores 2 --preset ulx3s-45f --pnr`: two cores in a ring on the part of the ULX3S-85F
 """
 )
 @takes_core(default="the board's, or `default`")
@@ -135,6 +137,9 @@ def synth(
     target: Annotated[
         str, typer.Option(help="Board or part, as `ulx3s-85f`, `ecp5-85`; a wrong one lists all.", autocompletion=_targets)
     ] = "ecp5-85",
+    cores: Annotated[
+        int, typer.Option(min=1, max=MOST_CORES, help="Cores in a ring, which have `ring` then; not on boards.")
+    ] = 1,
     pnr: Annotated[bool, typer.Option("--pnr", help="Place and route too: Fmax, critical path, bitstream.")] = False,
     across_blocks: Annotated[
         bool, typer.Option("--across-blocks", help="With --pnr: optimise across blocks; counts by block are then rough.")
@@ -153,11 +158,13 @@ def synth(
     from amaranth_tpu.hw.tools.process import build_directory
 
     place = find_target(target)
+    if cores > 1:
+        core.changes.setdefault("ring", True)
     config = core.config(place.board.preset if place.board else "default")
-    folder = output or build_directory() / "synth" / f"{place.name}-n{config.n}"
+    folder = output or build_directory() / "synth" / (f"{place.name}-n{config.n}" + (f"x{cores}" if cores > 1 else ""))
     usable_folder(folder)
     with spinner(console, f"n = {config.n} for {place.name}") as show:
-        report = implement(config, place, folder, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)
+        report = implement(config, place, folder, cores=cores, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)
     if as_json:
         print(json.dumps(report))
     else:

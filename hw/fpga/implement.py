@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from ..spec.cell_stages import STAGES
 from ..tools.process import lock
-from ..verilog.export import to_verilog
+from ..verilog.export import pod_to_verilog, to_verilog
 from .area_picture import area_picture
 from .netlist import AROUND
 from .place_and_route import core_clock, critical_path, need_tools, place_and_route, used
@@ -37,12 +37,12 @@ _RESULTS = (
 )
 
 
-def _design(config, target, pnr):
+def _design(config, target, pnr, cores):
     """Verilog text and its top module."""
     if target.board:
         return target.board.to_verilog(config), "top"
-    core = to_verilog(config)
-    return (core + on_scan_chain(core), "top") if pnr else (core, "tpu")
+    core, module = (to_verilog(config), "tpu") if cores == 1 else (pod_to_verilog(config, cores=cores), "tpu_pod")
+    return (core + on_scan_chain(core, module), "top") if pnr else (core, module)
 
 
 def _sum(blocks):
@@ -65,13 +65,16 @@ def shortcomings(report, config, target):
     def count(block, resource):
         return report["blocks"].get(block, {}).get(resource, 0)
 
-    for block, depth in _IN_BLOCK_RAM.items():
+    several = report.get("cores", 1) > 1
+    for block, depth in () if several else _IN_BLOCK_RAM.items():
         if getattr(config, depth) >= _TINY_DEPTH and count(block, "bram") < config.n:
             found.append(
                 f"{count(block, 'bram')} block RAMs for the {config.n} memories of {block}: the others are in LUTs or flip-flops"
             )
-    if target.part.dsp and count("array", "dsp") < config.n**2:
-        found.append(f"{count('array', 'dsp')} DSPs for the {config.n**2} multipliers of the array: the others are in LUTs")
+    cores = [f"core{rank}" for rank in range(report["cores"])] if several else ["array"]
+    for block in cores:
+        if target.part.dsp and count(block, "dsp") < config.n**2:
+            found.append(f"{count(block, 'dsp')} DSPs for the {config.n**2} multipliers of the array: the others are in LUTs")
     lacks = _lacks(report["total"], target)
     if lacks:
         found.append(f"n = {config.n} does not fit {target.part.name}: it takes {', '.join(lacks.values())}")
@@ -114,7 +117,7 @@ def advice(report, config, target):
     return found
 
 
-def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1, progress=None):
+def implement(config, target, folder, *, cores=1, pnr=False, across_blocks=False, seed=1, progress=None):
     """Makes a core for a target in `folder`, which keeps the tools' logs, `report.json` and `area.svg`.
 
     A board's design is its whole top. A part alone gets the core `tpu`: synthesized as it is, and for place and route
@@ -125,6 +128,8 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
     config : hw.config.Config
     target : hw.fpga.targets.Target
     folder : pathlib.Path
+    cores : int
+        In a ring, if there are several, each a block; not on boards.
     pnr : bool
         Place and route, and a bitstream, after Yosys.
     across_blocks : bool
@@ -137,8 +142,8 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
     Returns
     -------
     dict
-        `target`, `part`, `board`, `n`, `config`; `lut`, `ff`, `dsp`, `bram` of the design, `total` with what is around it,
-        `available` of the part; `fits`; `blocks`: {block: {resource: count}}; `placed`: whether the counts are nextpnr's
+        `target`, `part`, `board`, `n`, `cores`, `config`; `lut`, `ff`, `dsp`, `bram` of the design, `total` with what is around
+        it, `available` of the part; `fits`; `blocks`: {block: {resource: count}}; `placed`: whether the counts are nextpnr's
         (a block `placement` holds what nextpnr added) or Yosys'; `fmax_mhz`, `clock_mhz`, `met` (None without place and
         route; `met` is judged on boards only, whose clock is fixed); `critical_path` as of :func:`critical_path`;
         `registers_for_memories`; `bitstream`, `picture`, `logs`: paths; `stage_seconds`, `seconds`; `errors` and `advice`:
@@ -157,12 +162,14 @@ def implement(config, target, folder, *, pnr=False, across_blocks=False, seed=1,
         raise SynthesisError(
             f"{target.name} can only be synthesized: no open place and route for it comes from PyPI; leave out --pnr"
         )
+    if cores > 1 and target.board:
+        raise SynthesisError(f"{target.name} has a single core; for {cores} in a ring take its part, --target {target.part.name}")
     _refuse_too_large(config.n, target.part)
     if pnr:
         need_tools(kind)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "synth.lock", timeout=1):
-        return _implement(config, target, folder.resolve(), pnr, across_blocks, seed, progress or (lambda text: None))
+        return _implement(config, target, folder.resolve(), cores, pnr, across_blocks, seed, progress or (lambda text: None))
 
 
 def _refuse_too_large(n, part):
@@ -174,7 +181,7 @@ def _refuse_too_large(n, part):
         )
 
 
-def _implement(config, target, folder, pnr, across_blocks, seed, progress):
+def _implement(config, target, folder, cores, pnr, across_blocks, seed, progress):
     for name in _RESULTS:
         (folder / name).unlink(missing_ok=True)
     started, times = time.perf_counter(), {}
@@ -186,7 +193,7 @@ def _implement(config, target, folder, pnr, across_blocks, seed, progress):
         progress(f"{tool}: {phase}" if phase else tool)
 
     progress("generating Verilog")
-    verilog, top = _design(config, target, pnr)
+    verilog, top = _design(config, target, pnr, cores)
     stage("generate")
     blocks, memories, layout = synthesize(
         verilog, target, folder, top=top, flat=pnr, across_blocks=across_blocks, progress=tool_progress
@@ -197,6 +204,7 @@ def _implement(config, target, folder, pnr, across_blocks, seed, progress):
         "part": target.part.name,
         "board": target.board and target.board.name,
         "n": config.n,
+        "cores": cores,
         "config": asdict(config),
         "across_blocks": across_blocks,
         "seed": seed,

@@ -25,7 +25,7 @@ class Layout:
     verilog : str
         As Yosys writes it: an instance begins a line of two spaces.
     top : str
-        The top module: `tpu`, or one that contains it at any depth.
+        The top module: `tpu`, or `tpu_pod`, whose blocks are its cores, or one that contains it at any depth.
 
     Attributes
     ----------
@@ -41,6 +41,7 @@ class Layout:
             name: [(instance, module) for module, instance in _INSTANCE.findall(body) if module in bodies]
             for name, body in bodies.items()
         }
+        self.core = "tpu_pod" if "tpu_pod" in bodies else "tpu"
         self.chain = self._path_to_core(top, "")
         self.blocks = {}
         for parent, path in self.chain.items():
@@ -51,7 +52,7 @@ class Layout:
                     self.blocks[place] = (place if taken else instance, module)
 
     def _path_to_core(self, module, path):
-        if module == "tpu":
+        if module == self.core:
             return {module: path}
         for instance, child in self._instances[module]:
             rest = self._path_to_core(child, f"{path}.{instance}".lstrip("."))
@@ -66,7 +67,7 @@ class Layout:
             path = ".".join(parts[:count])
             if path in self.blocks:
                 return self.blocks[path][0]
-        return CORE if cell.startswith(f"{self.chain['tpu']}.") else AROUND
+        return CORE if cell.startswith(f"{self.chain[self.core]}.") else AROUND
 
     def count_flat(self, netlist, cells):
         """Resources by block of a flat netlist: {cell: {"type": ..., ...}} as in Yosys' JSON.
@@ -95,7 +96,7 @@ class Layout:
 
         blocks = {name: total(module) for name, module in self.blocks.values()}
         for module in self.chain:
-            own = blocks.setdefault(CORE if module == "tpu" else AROUND, Counter())
+            own = blocks.setdefault(CORE if module == self.core else AROUND, Counter())
             for cell, number in modules[module].items():
                 _add(own, cell, number, cells)
         return _tidy(blocks)
