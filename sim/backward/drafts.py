@@ -63,7 +63,8 @@ class Draft:
         memory.keep(config.accumulator_depth - self.spare_rows)
         self.cores, self.staging = lowered.cores, []
         if self.cores > 1:
-            self.staging = [memory.take(Region.SCRATCH, 2 * self.spare_rows) for _ in range(IN_FLIGHT)]
+            rows = max(self.spare_rows, *(one.segment for one in self._shared), 0)
+            self.staging = [memory.take(Region.SCRATCH, 2 * rows) for _ in range(IN_FLIGHT)]
         values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch * lowered.cores, 1))}
         if memory.masked:
             values["keep"] = dropout.factor

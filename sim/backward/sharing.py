@@ -215,26 +215,29 @@ class SharedRule:
         filled = planes.rows if planes.is_bias else min(planes.rows, self.cores * each)
         for tile, place in enumerate(places):
             for low in range(0, filled, self.most):
-                first = (bucket.first + tile) * planes.rows + low
-                yield from self._update(bucket, part, place + 2 * low, first, min(self.most, filled - low))
+                first, rows = (bucket.first + tile) * planes.rows + low, min(self.most, filled - low)
+                self.emitter.store(Region.SCRATCH, self.staging[bucket.slot], 2 * rows, place + 2 * low)
+                yield
+                yield from self._update(bucket, part, self.staging[bucket.slot], first, rows)
 
     def _sharded(self, bucket, part):
         """Each core updates its segment of each k tile."""
         emitter, each, padded = self.emitter, part.planes.segment, bucket_rows(part.planes, self.cores)
-        sums = bucket.ring.take(2 * bucket.tiles * each)
+        size, staging = bucket.tiles * each, self.staging[bucket.slot]
+        sums = bucket.ring.take(2 * size)
         for tile in range(bucket.tiles):
             place = bucket.place + 2 * tile * padded
             _exchange(emitter, RingMode.REDUCE_SCATTER, place, sums + 2 * tile * each, 2 * each, 2 * each)
+        emitter.store(Region.SCRATCH, staging, 2 * size, sums)
         yield
-        for first in range(0, bucket.tiles * each, self.most):
-            rows = min(self.most, bucket.tiles * each - first)
-            yield from self._update(bucket, part, sums + 2 * first, bucket.first * each + first, rows)
+        for first in range(0, size, self.most):
+            rows = min(self.most, size - first)
+            yield from self._update(bucket, part, staging + 2 * first, bucket.first * each + first, rows)
+            yield
 
-    def _update(self, bucket, part, sums, first, rows):
-        """The rule, for sums at this place of the unified buffer."""
-        emitter, staging = self.emitter, self.staging[bucket.slot]
-        emitter.store(Region.SCRATCH, staging, 2 * rows, sums)
-        yield
+    def _update(self, bucket, part, staging, first, rows):
+        """The rule, for sums at this place of region SCRATCH."""
+        emitter = self.emitter
         bias, acc = emitter.take_bias(rows), self.rule.acc.take(rows)
         emitter.transfer(Opcode.LOAD_BIAS, Region.SCRATCH, staging, rows, bias=bias)
         emitter.bring([NOTHING])
