@@ -1,0 +1,96 @@
+"""cocotb bench of one core of a ring, between cocotbext-axi's AXI4-Stream agents as its neighbours, and its memory and
+AXI4-Lite master, none of which we wrote.
+
+Arguments
+---------
+image, output : files
+    Memory before and after.
+regions : dict
+size : int
+    Cores of the ring; this one has rank 0.
+links : list of dict
+    For every segment that comes, `data` (hexadecimal) and `after`, the number of segments that have gone before it may come.
+pause : float
+    Probability of a pause in a cycle, on each link.
+
+Reports `frames`, the segments that went, in hexadecimal; `ring_sent` and `ring_received`. An offer that is taken back or changed
+before it was taken is a failure.
+"""
+
+import random
+import warnings
+from pathlib import Path
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam, AxiStreamBus, AxiStreamSink, AxiStreamSource
+
+from amaranth_tpu.hw.spec.registers import REGISTER
+
+from ..host.driver import Driver
+from ..rtl.bench_side import arguments, report
+from .bench_cocotbext import PERIOD, Port
+
+
+async def _watch(dut):
+    """What is offered stays, with its bits, until it is taken."""
+    waits = None
+    while True:
+        await RisingEdge(dut.aclk)
+        offer = str(dut.m_axis_ring_tvalid.value), str(dut.m_axis_ring_tdata.value), str(dut.m_axis_ring_tlast.value)
+        assert waits is None or offer == waits, f"{waits} was offered and not taken, then {offer}"
+        waits = offer if offer[0] == "1" and str(dut.m_axis_ring_tready.value) == "0" else None
+
+
+async def _give(source, links, gone):
+    for link in links:
+        while len(gone) < link["after"]:
+            await RisingEdge(source.clock)
+        await source.send(bytes.fromhex(link["data"]))
+
+
+async def _take(sink, gone):
+    while True:
+        gone.append((await sink.recv()).tdata.hex())
+
+
+@cocotb.test()
+async def ring_links(dut):
+    job = arguments()
+    rng = random.Random(cocotb.RANDOM_SEED)
+    image = Path(job["image"]).read_bytes()
+    dut.aresetn.value = 0
+    Clock(dut.aclk, PERIOD, "ns").start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reset = dict(clock=dut.aclk, reset=dut.aresetn, reset_active_level=False)
+        memory = AxiRam(AxiBus.from_prefix(dut, "m_axi"), size=len(image), **reset)
+        master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), **reset)
+        source = AxiStreamSource(AxiStreamBus.from_prefix(dut, "s_axis_ring"), **reset)
+        sink = AxiStreamSink(AxiStreamBus.from_prefix(dut, "m_axis_ring"), **reset)
+    for agent in (memory.write_if, memory.read_if, master.write_if, master.read_if, source, sink):
+        agent.log.setLevel("WARNING")
+    if job["pause"]:
+        for agent in (source, sink):
+            agent.set_pause_generator(iter(lambda: rng.random() < job["pause"], None))
+    memory.write(0, image)
+    await ClockCycles(dut.aclk, 4)
+    dut.aresetn.value = 1
+    await ClockCycles(dut.aclk, 4)
+
+    driver, gone = Driver(Port(master, dut.irq)), []
+    await driver.configure_regions(job["regions"])
+    await driver.write("ring", REGISTER["ring"].pack(rank=0, size=job["size"], flush=0))
+    tasks = [cocotb.start_soon(task) for task in (_watch(dut), _give(source, job["links"], gone), _take(sink, gone))]
+    await driver.start()
+    await driver.wait(100_000)
+    await ClockCycles(dut.aclk, 20)
+    for task in tasks:
+        task.cancel()
+    assert source.empty(), "not all was taken"
+    Path(job["output"]).write_bytes(bytes(memory.read(0, len(image))))
+    report({"frames": gone, **{name: await driver.read(name) for name in ("ring_sent", "ring_received")}})
