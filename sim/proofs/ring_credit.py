@@ -1,0 +1,286 @@
+"""The ring's credits: how far a ring unit is ahead of what it has taken from its link, and what its link FIFO has room for.
+
+Each question is SMT-LIB text that can be satisfied only where the statement is wrong. They are about one clock cycle of the
+RTL's netlist, from every state in which an invariant holds, whatever comes in: so what holds after a reset holds for ever.
+"""
+
+from dataclasses import dataclass
+
+from amaranth_tpu.hw.ring.link_fifo import LinkFifo
+from amaranth_tpu.hw.ring.ring_sequencer import ring_task
+from amaranth_tpu.hw.ring.ring_unit import RingUnit
+from amaranth_tpu.hw.spec.isa import RingMode
+from amaranth_tpu.hw.spec.operations import ring_layout
+
+from .smt import Circuit
+
+__all__ = ["Claim", "unit_circuit", "unit_claims", "fifo_circuit", "fifo_claims"]
+
+#: Memories as registers, before anything of them is merged.
+_MEMORIES = "memory_collect\nmemory_map\nopt_clean"
+#: Bits of all numbers of the specification: more than those of any counter of the RTL.
+_WIDTH = 20
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement in words, and SMT-LIB text that has a solution where it is wrong."""
+
+    text: str
+    script: str
+
+
+def _number(value):
+    return f"(_ bv{value % (1 << _WIDTH)} {_WIDTH})"
+
+
+def _both(*terms):
+    return f"(and true {' '.join(terms)})"
+
+
+def _implies(condition, *terms):
+    return f"(=> {condition} {_both(*terms)})"
+
+
+def _sum(*terms):
+    return f"(bvadd {_number(0)} {' '.join(terms)})"
+
+
+def _count(condition):
+    return f"(ite {condition} {_number(1)} {_number(0)})"
+
+
+class _State:
+    """Terms of the state in one cycle of a run."""
+
+    def __init__(self, circuit, cycle):
+        self._circuit, self.cycle = circuit, cycle
+
+    def flag(self, name):
+        """A register or port of one bit, as a Boolean."""
+        return f"(|dut_n {name}| run.{self.cycle})"
+
+    def field(self, name, low, width):
+        """Bits of a register or port."""
+        return f"((_ extract {low + width - 1} {low}) (|dut_n {name}| run.{self.cycle}))"
+
+    def number(self, name, width):
+        """A register, as a number."""
+        return f"((_ zero_extend {_WIDTH - width}) (|dut_n {name}| run.{self.cycle}))"
+
+    def bit(self, name, place):
+        """One bit of a register, as a Boolean."""
+        return f"(= {self.field(name, place, 1)} #b1)"
+
+
+# --- Ring unit ----------------------------------------------------------------------------------------------------
+
+_IDLE, _PLACE, _START, _WORK = 0, 2, 3, 4
+
+
+class _Unit(_State):
+    """The unit in one cycle; `ahead` is vectors sent less vectors taken, `segment` that of the last operation."""
+
+    def __init__(self, circuit, config, cycle):
+        super().__init__(circuit, cycle)
+        self.config = config
+        self.ahead, self.segment = f"ahead.{cycle}", f"segment.{cycle}"
+        self.tasks = [self._task(f"stage_{stage}", self.flag(f"valid_{stage}")) for stage in range(config.latency)][::-1]
+        # Of those in the pipeline, the oldest may have been sent already, when it is still to be written.
+        oldest = self.tasks[0]
+        self.tvalid = _both(oldest["there"], oldest["send"], f"(not {self.flag('sent')})")
+        self.under_way = _sum(_count(self.tvalid), *(_count(_both(task["there"], task["send"])) for task in self.tasks[1:]))
+        self.begun = f"(bvadd {self.ahead} {self.under_way})"
+        self.queued = [self._queued(index) for index in range(RingUnit.prefetch)]
+        self.queued.append(self._task("sequencer.o__payload", self.flag("sequencer.o__valid")))
+
+    def _bits(self, name, flag):
+        return self.bit(name, ring_task(self.config)[flag].offset)
+
+    def _task(self, name, there):
+        return {"there": there, **{flag: self._bits(name, flag) for flag in ("receive", "send", "end")}}
+
+    def _queued(self, index):
+        """The task that begins after `index` others of the queue."""
+        depth = RingUnit.prefetch
+        bits = (depth - 1).bit_length()
+        place = f"(bvadd {self.field('tasks.r_port__addr', 0, bits)} (_ bv{index} {bits}))"
+        level = self.number("tasks.level", depth.bit_length())
+        found = {"there": f"(bvugt {level} {_number(index)})"}
+        for flag in ("receive", "send", "end"):
+            term = "false"
+            for row in range(depth):
+                term = f"(ite (= {place} (_ bv{row} {bits})) {self._bits(f'tasks.storage[{row}]', flag)} {term})"
+            found[flag] = term
+        return found
+
+    def invariant(self):
+        """What holds in every cycle of a run."""
+        op, segment = ring_layout(self.config), self.segment
+        state = self.number("sequencer.operation_state", 3)
+        in_state = {number: f"(= {state} {_number(number)})" for number in (_IDLE, _START, _WORK)}
+        first, last, step = (self.number(f"sequencer.{name}", 4) for name in ("first_step", "last_step", "step"))
+        width = op["segment"].shape
+        index, top = self.number("sequencer.index", width), self.number("sequencer.top", 3)
+        latched = f"((_ zero_extend {_WIDTH - width}) {self.field('sequencer.op', op['segment'].offset, width)})"
+        mode = self.field("sequencer.op", op["mode"].offset, 2)
+        gathers, scatters = (f"(= {mode} (_ bv{m.value} 2))" for m in (RingMode.ALL_GATHER, RingMode.REDUCE_SCATTER))
+        # How far ahead it is when all tasks that the sequencer has made have begun.
+        at_work = (
+            f"(ite (= {first} {last}) {_number(0)} (ite (= {step} {first}) {index} "
+            f"(ite (= {step} {last}) (bvsub {segment} {index}) {segment})))"
+        )
+        oldest = self.field("tasks.r_port__addr", 0, 2)
+        made = f"(ite {in_state[_WORK]} {at_work} {_number(0)})"
+        terms = [
+            f"(bvult {segment} {_number(1 << width)})",
+            f"(bvule {state} {_number(_WORK)})",
+            f"(= {self.flag('sequencer.working')} {in_state[_WORK]})",
+            _implies(
+                f"(not {in_state[_IDLE]})", self.flag("busy"), f"(= {latched} {segment})", f"(bvuge {segment} {_number(1)})"
+            ),
+            _implies(
+                f"(bvuge {state} {_number(_PLACE)})",
+                f"(= {first} (ite {gathers} {top} {_number(0)}))",
+                f"(= {last} (ite {scatters} {top} (bvadd {top} {top})))",
+            ),
+            _implies(in_state[_START], f"(= {step} {first})", f"(= {index} {_number(0)})"),
+            _implies(in_state[_WORK], f"(bvule {first} {step})", f"(bvule {step} {last})", f"(bvult {index} {segment})"),
+            f"(bvule {self.number('tasks.level', 3)} {_number(RingUnit.prefetch)})",
+            f"(= {self.field('tasks.w_port__addr', 0, 2)} (bvadd {oldest} {self.field('tasks.level', 0, 2)}))",
+        ]
+        # Where a task is the last one of an operation, none comes behind it; outside an operation there is none.
+        line = [*self.tasks, *self.queued]
+        for place, task in enumerate(line):
+            behind = (f"(not {other['there']})" for other in line[place + 1 :])
+            terms.append(_implies(_both(task["there"], task["end"]), in_state[_IDLE], *behind))
+            terms.append(_implies(f"(not {self.flag('busy')})", f"(not {task['there']})"))
+        # As one task begins after the other, the credit stays between none and a segment.
+        credit = self.begun
+        for task in self.queued:
+            terms.append(_implies(_both(task["there"], task["receive"]), f"(bvuge {credit} {_number(1)})"))
+            terms.append(f"(bvule {credit} {segment})")
+            change = f"(bvsub {_count(task['send'])} {_count(task['receive'])})"
+            credit = f"(bvadd {credit} (ite {task['there']} {change} {_number(0)}))"
+        terms += [f"(bvule {credit} {segment})", f"(= {credit} {made})"]
+        return _both(*terms)
+
+
+def _unit_script(circuit, config, assumptions, refuted):
+    """One cycle, in which `ahead` and `segment` follow from what the ports show."""
+    width = ring_layout(config)["segment"].shape
+    payload = f"((_ extract {ring_layout(config)['segment'].offset + width - 1} {ring_layout(config)['segment'].offset})"
+    payload += " run.port__op__payload.0)"
+    offered = f"((_ zero_extend {_WIDTH - width}) {payload})"
+    now, then = _State(circuit, 0), _State(circuit, 1)
+    accepted = _both("(= run.port__op__valid.0 #b1)", now.flag("port__op__ready"))
+    sort = f"(_ BitVec {_WIDTH})"
+    return "\n".join(
+        [
+            circuit.script,
+            circuit.unroll("run", 1),
+            f"(declare-const ahead.0 {sort})",
+            f"(declare-const segment.0 {sort})",
+            f"(define-fun ahead.1 () {sort} (bvsub (bvadd ahead.0 {_count(then.flag('sends'))}) {_count(then.flag('takes'))}))",
+            f"(define-fun segment.1 () {sort} (ite {accepted} {offered} segment.0))",
+            f"(assert {_implies(accepted, f'(bvuge {offered} {_number(1)})')})",  # the decoder refuses 0
+            *(f"(assert {term})" for term in assumptions),
+            f"(assert (not {refuted}))",
+        ]
+    )
+
+
+def unit_circuit(config):
+    """The netlist of a ring unit."""
+    return Circuit(RingUnit(config=config), _MEMORIES)
+
+
+def unit_claims(circuit, config, *, too_low=0):
+    """Claims of a ring unit, for every operation of at least one vector a segment, every rank and size.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        Of :func:`unit_circuit`.
+    config : hw.config.Config
+    too_low : int
+        Vectors by which the bound is lower than a segment: anything but 0 is wrong.
+    """
+    now, then = _Unit(circuit, config, 0), _Unit(circuit, config, 1)
+    nothing = f"(= ahead.0 {_number(0)})"
+    begin = [nothing, f"(= segment.0 {_number(0)})"]
+    stopped = ["(= run.rst.0 #b0)", "(= run.running.0 #b0)", f"(not {now.flag('sent__tvalid')})"]
+    runs = ["(= run.rst.0 #b0)", "(= run.running.0 #b1)"]
+    bound = f"(bvsub {now.segment} {_number(too_low)})"
+    head = now.queued[0]
+    waits_to_receive = _both(head["there"], head["receive"])
+    claims = {
+        "after a reset the invariant holds, with sent = consumed": (["(= run.rst.0 #b1)", *begin], then.invariant()),
+        "and after a cycle outside a run in which nothing is offered": ([*stopped, *begin], then.invariant()),
+        "a cycle of a run keeps it": ([*runs, now.invariant()], then.invariant()),
+        "0 <= sent + under way - consumed": ([now.invariant()], f"(bvsge {now.begun} {_number(0)})"),
+        "sent - consumed <= m, and <= m - 1 while a vector is offered": (
+            [now.invariant()],
+            f"(bvsle (bvadd {now.ahead} {_count(now.flag('sent__tvalid'))}) {bound})",
+        ),
+        "with nothing under way, who waits to receive has 1 <= sent - consumed": (
+            [now.invariant(), f"(= {now.under_way} {_number(0)})", waits_to_receive],
+            f"(bvsge {now.ahead} {_number(1)})",
+        ),
+        "between operations sent = consumed": ([now.invariant(), f"(not {now.flag('busy')})"], nothing),
+    }
+    return [Claim(text, _unit_script(circuit, config, *parts)) for text, parts in claims.items()]
+
+
+# --- Link FIFO ----------------------------------------------------------------------------------------------------
+
+
+def fifo_circuit(depth):
+    """The netlist of a link FIFO of so many places."""
+    return Circuit(LinkFifo(width=1, depth=depth), _MEMORIES)
+
+
+def fifo_claims(circuit, depth):
+    """Claims of a link FIFO, for everything that comes and any pauses."""
+    states = [_State(circuit, cycle) for cycle in range(3)]
+    width = depth.bit_length()
+    sort = f"(_ BitVec {_WIDTH})"
+
+    def invariant(state):
+        level, held = (state.number(name, width) for name in ("level", "held"))
+        places = _sum(held, *(_count(state.flag(name)) for name in ("fetched", "spared", "o__valid")))
+        return _both(
+            f"(= count.{state.cycle} {level})",
+            f"(= {level} {places})",
+            f"(bvule {level} {_number(depth)})",
+            _implies(state.flag("i__ready"), f"(bvult {level} {_number(depth)})"),
+        )
+
+    now, then, later = states
+    arrives = _both("(= run.i__valid.0 #b1)", now.flag("i__ready"))
+    leaves = _both("(= run.o__ready.0 #b1)", now.flag("o__valid"))
+    moved = f"(bvsub (bvadd count.0 {_count(arrives)}) {_count(leaves)})"
+    follows = f"(ite (or (= run.flush.0 #b1) (= run.rst.0 #b1)) {_number(0)} {moved})"
+    quiet = [f"(= run.{port}.{cycle} #b0)" for port in ("rst", "flush") for cycle in range(2)]
+    claims = {
+        "after a reset the invariant holds, and it is empty": (["(= run.rst.0 #b1)"], invariant(then)),
+        "every cycle keeps it: taken - given = held <= depth": ([invariant(now)], invariant(then)),
+        "READY is given exactly if there is a place": (
+            [invariant(now), "(= run.rst.0 #b0)"],
+            f"(= {then.flag('i__ready')} (distinct {then.number('level', width)} {_number(depth)}))",
+        ),
+        "what is held is offered within two cycles": (
+            [invariant(now), f"(distinct count.0 {_number(0)})", *quiet],
+            f"(or {' '.join(state.flag('o__valid') for state in (now, then, later))})",
+        ),
+    }
+    head = [
+        circuit.script,
+        circuit.unroll("run", 2),
+        f"(declare-const count.0 {sort})",
+        f"(define-fun count.1 () {sort} {follows})",
+    ]
+    return [
+        Claim(text, "\n".join([*head, *(f"(assert {term})" for term in assumptions), f"(assert (not {refuted}))"]))
+        for text, (assumptions, refuted) in claims.items()
+    ]

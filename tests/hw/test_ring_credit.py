@@ -1,0 +1,86 @@
+# amaranth: UnusedElaboratable=no
+"""The ring's credits are proven of the netlist, and nothing wrong can be."""
+
+import pytest
+
+from amaranth_tpu.hw.ring import link_fifo, ring_unit
+from amaranth_tpu.sim.proofs import ring_credit
+from amaranth_tpu.sim.proofs.ring_credit import fifo_circuit, fifo_claims, unit_circuit, unit_claims
+from amaranth_tpu.sim.proofs.smt import solve
+from amaranth_tpu.sim.rtl.ring_buckets import ring_core
+
+TIMEOUT = 300
+
+
+def refuted(claims):
+    """Texts of those that have a counterexample."""
+    results = {claim.text: solve(claim.script, timeout=TIMEOUT).result for claim in claims}
+    assert set(results.values()) <= {"sat", "unsat"}
+    return [text for text, result in results.items() if result == "sat"]
+
+
+@pytest.mark.parametrize(
+    "depth, stages",
+    [(4, 3), *(pytest.param(depth, stages, marks=pytest.mark.slow) for depth in (2, 8, 64) for stages in (1, 5, 9))],
+)
+def test_unit(depth, stages):
+    config = ring_core(ring_depth=depth, cell_stages=stages)
+    circuit = unit_circuit(config)
+    assert refuted(unit_claims(circuit, config)) == []
+    (bound,) = (claim for claim in unit_claims(circuit, config, too_low=1) if claim.text.startswith("sent - consumed <= m"))
+    assert refuted([bound])
+
+
+class TakesNothing(ring_unit.RingSequencer):
+    """No task waits for what comes."""
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        m.d.sync += self.o.p.receive.eq(0)
+        return m
+
+
+class AlwaysSends(ring_unit.RingSequencer):
+    """In the last step too."""
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        m.d.sync += self.o.p.send.eq(1)
+        return m
+
+
+class EndsEarly(ring_unit.RingSequencer):
+    """Another operation may begin before the one is done."""
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        m.d.sync += self.o.p.end.eq(1)
+        return m
+
+
+@pytest.mark.parametrize("wrong", [TakesNothing, *(pytest.param(w, marks=pytest.mark.slow) for w in (AlwaysSends, EndsEarly))])
+def test_wrong_unit(monkeypatch, wrong):
+    monkeypatch.setattr(ring_unit, "RingSequencer", wrong)
+    config = ring_core(ring_depth=4)
+    assert refuted(unit_claims(unit_circuit(config), config)) == ["a cycle of a run keeps it"]
+
+
+@pytest.mark.parametrize("depth", [4, *(pytest.param(depth, marks=pytest.mark.slow) for depth in (2, 8, 64, 256))])
+def test_fifo(depth):
+    assert refuted(fifo_claims(fifo_circuit(depth), depth)) == []
+
+
+class ReadyWithoutPlace(link_fifo.LinkFifo):
+    """READY follows what comes, whether there is a place or not."""
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        with m.If(self.i.valid):
+            m.d.sync += self.i.ready.eq(1)
+        return m
+
+
+def test_ready_without_place(monkeypatch):
+    monkeypatch.setattr(ring_credit, "LinkFifo", ReadyWithoutPlace)
+    found = refuted(fifo_claims(fifo_circuit(4), 4))
+    assert "every cycle keeps it: taken - given = held <= depth" in found
