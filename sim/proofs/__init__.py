@@ -1,1 +1,1 @@
-"""Proofs of the arithmetic."""
+"""Proofs of the arithmetic, and of the ring's credits."""
