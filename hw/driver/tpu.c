@@ -272,6 +272,8 @@ static enum tpu_error take_fault(tpu *core, uint32_t polls)
         return TPU_ERROR_BUS_WRITE;
     case TPU_FAULT_TIMEOUT:
         return TPU_ERROR_TIMEOUT;
+    case TPU_FAULT_RING:
+        return TPU_ERROR_RING;
     default:
         return TPU_ERROR_FAULT;
     }
@@ -370,6 +372,8 @@ const char *tpu_text(enum tpu_error error)
         return "fault BUS_WRITE: the memory answered a write with an error";
     case TPU_ERROR_TIMEOUT:
         return "fault TIMEOUT: the core made no progress";
+    case TPU_ERROR_RING:
+        return "fault RING: the core is in no ring, or its neighbour sent something else";
     }
     return "an unknown error";
 }

@@ -37,7 +37,8 @@ enum tpu_error {
     TPU_ERROR_LENGTH = 32 + TPU_FAULT_LENGTH,
     TPU_ERROR_BUS_READ = 32 + TPU_FAULT_BUS_READ,
     TPU_ERROR_BUS_WRITE = 32 + TPU_FAULT_BUS_WRITE,
-    TPU_ERROR_TIMEOUT = 32 + TPU_FAULT_TIMEOUT
+    TPU_ERROR_TIMEOUT = 32 + TPU_FAULT_TIMEOUT,
+    TPU_ERROR_RING = 32 + TPU_FAULT_RING
 };
 
 /* How the core is reached. Where a function is 0, `read` and `write` access the registers through a volatile pointer at
