@@ -14,8 +14,8 @@ __all__ = ["draw_roofline", "draw_stalls", "read_figures", "roofline_points"]
 #: What bounds a layer, to colour and mark.
 _BOUNDS = {"array": ("blue", "o"), "bus": ("red", "s"), "waiting": ("grey", "^")}
 _ABOVE = "Above the roof: the words of these layers came while others ran."
-_STATES = ("blue", "grey", "red", "green", "purple", "orange", "sand", "sky", "faint")
-_HATCHES = ("", "", "", "", "//", "", "", "\\\\", "..")
+_STATES = ("blue", "grey", "red", "green", "purple", "orange", "sand", "sky", "faint", "purple")
+_HATCHES = ("", "", "", "", "//", "", "", "\\\\", "..", "xx")
 
 
 def read_figures(path, *needed):
@@ -114,7 +114,7 @@ def draw_stalls(path, figures):
     cycles = max(1, figures["cycles"])
     with plot(path, height=2.6) as (figure, axes):
         left = 0
-        for (name, count), colour_name, hatch in zip(parts.items(), _STATES, _HATCHES):
+        for (name, count), colour_name, hatch in zip(parts.items(), _STATES, _HATCHES, strict=True):
             label = f"{name}: {count:,} ({count / cycles:.1%})"
             look = {"color": colour(colour_name), "edgecolor": colour("ground"), "hatch": hatch}
             axes.barh(0, count, left=left, height=0.6, label=label, **look)
