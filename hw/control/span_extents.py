@@ -122,11 +122,12 @@ class SpanExtents(wiring.Component):
 
         products = {opcode: terms for opcode, record in word.records.items() if (terms := _products(record))}
         step = Signal(max(map(len, products.values())) + 2)  # of the products; one bit of it
+        following = Mux(self.start, word.one_of(*products), step << 1)
         second = Signal()  # the later of two spans
         multiplied = {opcode: word.one_of(opcode) & step[len(terms) + 1] for opcode, terms in products.items()}
         alike = self.start & word.where(lambda record: _pairs(record) and not _products(record))
         m.d.sync += [
-            step.eq(Mux(self.start, word.one_of(*products), step << 1)),
+            step.eq(following),
             # `step` may still hold a bit of the word before when the next one starts.
             second.eq(functools.reduce(operator.or_, (multiplied[opcode] & ~self.start for opcode in ranked), alike)),
         ]
@@ -139,7 +140,7 @@ class SpanExtents(wiring.Component):
                 one, other = record.spans_of(space)
                 with m.If(word.one_of(opcode)):
                     m.d.sync += self.behind.eq(word[opcode][other.base] > word[opcode][one.base])
-        product = self._multiply(m, word, products, step)
+        product = self._multiply(m, word, products, step, following)
         with m.If(self.start):
             for name, row in last.items():
                 m.d.sync += row.eq(0)
@@ -239,8 +240,9 @@ class SpanExtents(wiring.Component):
                 holds = ~word.one_of(opcode) | ((end <= space_depth(self.config, "table")) & (view[span.base][:lanes] == 0))
         return holds
 
-    def _multiply(self, m, word, products, step):
-        """One product a cycle: operands in step i, product in i + 1, so that the sum stands behind i + 2."""
+    def _multiply(self, m, word, products, step, following):
+        """One product a cycle: operands in step i, product in i + 1, so that the sum stands behind i + 2. `following` will be
+        `step` in the next cycle."""
         left, right, product = (
             Signal(width, name=name, reset_less=True) for name, width in (("left", 16), ("right", 16), ("product", 32))
         )
@@ -248,7 +250,9 @@ class SpanExtents(wiring.Component):
         m.d.comb += exact.eq(word.where(_has_product_of_rows) & step[0])
         m.d.sync += [left.eq(factors[0] - ~exact), right.eq(factors[1]), product.eq(left * right)]
         if self.config.training:
-            m.d.comb += [factor.eq(self._shared_factor(word, products, step, side)) for side, factor in enumerate(factors)]
+            m.d.comb += [
+                factor.eq(self._shared_factor(m, word, products, following, side)) for side, factor in enumerate(factors)
+            ]
         else:
             for opcode, terms in products.items():
                 with m.If(word.one_of(opcode)):
@@ -259,19 +263,22 @@ class SpanExtents(wiring.Component):
             m.d.sync += self.rows.eq(product)
         return product
 
-    def _shared_factor(self, word, products, step, side):
-        """A factor of the present step, with fields at one place of the word taken once, whatever the opcodes."""
-        uses, others = {}, []
+    def _shared_factor(self, m, word, products, following, side):
+        """A factor of the present step, with fields at one place of the word taken once, whatever the opcodes. What chooses it is
+        found a cycle ahead: from the opcode through the choice into the multiplier would be the longest path of a small core."""
+        uses = {}
         for opcode, terms in products.items():
             bits = {field.name: (field.first, field.width) for field in word.records[opcode].fields}
             for i, term in enumerate(terms):
-                now = word.one_of(opcode) & step[i]
-                if term[side] in bits:
-                    uses.setdefault(bits[term[side]], []).append(now)
-                else:
-                    others.append(Mux(now, self._factor(word, opcode, term, side), 0))
-        chosen = (Mux(Cat(now).any(), word.bits[first : first + width], 0) for (first, width), now in uses.items())
-        return functools.reduce(operator.or_, (*chosen, *others))
+                key = bits.get(term[side], (opcode, i))
+                value = self.word[key[0] : sum(key)] if term[side] in bits else self._factor(word, opcode, term, side)
+                uses.setdefault(key, (value, []))[1].append(word.one_of(opcode) & following[i])
+        chosen = []
+        for value, cases in uses.values():
+            now = Signal(name="chosen", reset_less=True)
+            m.d.sync += now.eq(Cat(cases).any())
+            chosen.append(Mux(now, value, 0))
+        return functools.reduce(operator.or_, chosen)
 
     def _factor(self, word, opcode, term, side):
         """A factor of a product; of the cores of a ring 1, where the segment is one core's."""
