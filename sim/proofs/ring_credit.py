@@ -4,6 +4,7 @@ Each question is SMT-LIB text that can be satisfied only where the statement is 
 RTL's netlist, from every state in which an invariant holds, whatever comes in: so what holds after a reset holds for ever.
 """
 
+import re
 from dataclasses import dataclass
 
 from amaranth_tpu.hw.ring.link_fifo import LinkFifo
@@ -98,7 +99,7 @@ class _Unit(_State):
         return self.bit(name, ring_task(self.config)[flag].offset)
 
     def _task(self, name, there):
-        return {"there": there, **{flag: self._bits(name, flag) for flag in ("receive", "send", "end")}}
+        return {"there": there, **{flag: self._bits(name, flag) for flag in ("own", "receive", "send", "end")}}
 
     def _queued(self, index):
         """The task that begins after `index` others of the queue."""
@@ -107,7 +108,7 @@ class _Unit(_State):
         place = f"(bvadd {self.field('tasks.r_port__addr', 0, bits)} (_ bv{index} {bits}))"
         level = self.number("tasks.level", depth.bit_length())
         found = {"there": f"(bvugt {level} {_number(index)})"}
-        for flag in ("receive", "send", "end"):
+        for flag in ("own", "receive", "send", "end"):
             term = "false"
             for row in range(depth):
                 term = f"(ite (= {place} (_ bv{row} {bits})) {self._bits(f'tasks.storage[{row}]', flag)} {term})"
@@ -163,11 +164,21 @@ class _Unit(_State):
             change = f"(bvsub {_count(task['send'])} {_count(task['receive'])})"
             credit = f"(bvadd {credit} (ite {task['there']} {change} {_number(0)}))"
         terms += [f"(bvule {credit} {segment})", f"(= {credit} {made})"]
+        # For going on: of every own vector that a queued task needs, the read has been granted; an operation has its last task.
+        (coming,) = set(re.findall(r"\|dut_n (coming|vectors\.w_en|w_en\$\d+)\|", self._circuit.script))  # names of one register
+        read = _sum(self.number("vectors.level", 3), _count(self.flag(coming)))
+        terms += [
+            f"(= {read} {_sum(*(_count(_both(task['there'], task['own'])) for task in self.queued[:-1]))})",
+            _implies(
+                _both(self.flag("busy"), in_state[_IDLE]),
+                f"(or false {' '.join(_both(task['there'], task['end']) for task in line)})",
+            ),
+        ]
         return _both(*terms)
 
 
-def _unit_script(circuit, config, assumptions, refuted):
-    """One cycle, in which `ahead` and `segment` follow from what the ports show."""
+def _unit_script(circuit, config, assumptions, refuted, cycles=1):
+    """Some cycles, in the first of which `ahead` and `segment` follow from what the ports show."""
     width = ring_layout(config)["segment"].shape
     payload = f"((_ extract {ring_layout(config)['segment'].offset + width - 1} {ring_layout(config)['segment'].offset})"
     payload += " run.port__op__payload.0)"
@@ -178,7 +189,7 @@ def _unit_script(circuit, config, assumptions, refuted):
     return "\n".join(
         [
             circuit.script,
-            circuit.unroll("run", 1),
+            circuit.unroll("run", cycles),
             f"(declare-const ahead.0 {sort})",
             f"(declare-const segment.0 {sort})",
             f"(define-fun ahead.1 () {sort} (bvsub (bvadd ahead.0 {_count(then.flag('sends'))}) {_count(then.flag('takes'))}))",
@@ -188,6 +199,23 @@ def _unit_script(circuit, config, assumptions, refuted):
             f"(assert (not {refuted}))",
         ]
     )
+
+
+def _goes_on(circuit, config):
+    """A claim about more cycles: what is assumed, what follows, and their number."""
+    cycles = config.latency + 4
+    units = [_Unit(circuit, config, cycle) for cycle in range(cycles)]
+    assumptions, ends = [units[0].invariant(), units[0].flag("busy")], []
+    for cycle, unit in enumerate(units):
+        head, after = unit.queued[0], _State(circuit, cycle + 1)
+        inputs = {"rst": 0, "running": 1, "grant": 1, "sent__tready": 1}
+        assumptions += [f"(= run.{port}.{cycle} #b{value})" for port, value in inputs.items()]
+        assumptions += [
+            _implies(_both(head["there"], head["receive"]), unit.flag("link.o__valid")),
+            f"(not {after.flag('fault__valid')})",
+        ]
+        ends += [after.flag("moves"), f"(not {after.flag('busy')})"]
+    return assumptions, f"(or {' '.join(ends)})", cycles
 
 
 def unit_circuit(config):
@@ -209,14 +237,14 @@ def unit_claims(circuit, config, *, too_low=0):
     now, then = _Unit(circuit, config, 0), _Unit(circuit, config, 1)
     nothing = f"(= ahead.0 {_number(0)})"
     begin = [nothing, f"(= segment.0 {_number(0)})"]
-    stopped = ["(= run.rst.0 #b0)", "(= run.running.0 #b0)", f"(not {now.flag('sent__tvalid')})"]
+    stopped = ["(= run.rst.0 #b0)", "(= run.running.0 #b0)", *(f"(not {now.flag(name)})" for name in ("sent__tvalid", "read"))]
     runs = ["(= run.rst.0 #b0)", "(= run.running.0 #b1)"]
     bound = f"(bvsub {now.segment} {_number(too_low)})"
     head = now.queued[0]
     waits_to_receive = _both(head["there"], head["receive"])
     claims = {
         "after a reset the invariant holds, with sent = consumed": (["(= run.rst.0 #b1)", *begin], then.invariant()),
-        "and after a cycle outside a run in which nothing is offered": ([*stopped, *begin], then.invariant()),
+        "and after a cycle outside a run in which nothing is offered or read": ([*stopped, *begin], then.invariant()),
         "a cycle of a run keeps it": ([*runs, now.invariant()], then.invariant()),
         "0 <= sent + under way - consumed": ([now.invariant()], f"(bvsge {now.begun} {_number(0)})"),
         "sent - consumed <= m, and <= m - 1 while a vector is offered": (
@@ -228,6 +256,7 @@ def unit_claims(circuit, config, *, too_low=0):
             f"(bvsge {now.ahead} {_number(1)})",
         ),
         "between operations sent = consumed": ([now.invariant(), f"(not {now.flag('busy')})"], nothing),
+        "granted and waiting for neither link, it goes on or ends within latency + 4 cycles": _goes_on(circuit, config),
     }
     return [Claim(text, _unit_script(circuit, config, *parts)) for text, parts in claims.items()]
 
