@@ -1,7 +1,8 @@
 """The ring's credits: how far a ring unit is ahead of what it has taken from its link, and what its link FIFO has room for.
 
 Each question is SMT-LIB text that can be satisfied only where the statement is wrong. They are about one clock cycle of the
-RTL's netlist, from every state in which an invariant holds, whatever comes in: so what holds after a reset holds for ever.
+RTL's netlist, or a few, from every state in which an invariant holds, whatever comes in: so what holds after a reset holds for
+ever.
 """
 
 import re
