@@ -20,7 +20,7 @@ def test_hazards(rng, memory, config):
 
 @pytest.mark.parametrize("sizes", [*FEW_SIZES, *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in SIZES[1:])], ids=str)
 def test_hazards_of_other_sizes(rng, sizes):
-    check_hazards(rng, Config(**{**TINY, **sizes}), 2 if sizes.get("n") == 8 else 4, memory={"latency": 4, "pause_percent": 10})
+    check_hazards(rng, Config(**{**TINY, **sizes}), 2, memory={"latency": 4, "pause_percent": 10})
 
 
 @pytest.mark.slow

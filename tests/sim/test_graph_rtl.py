@@ -58,7 +58,8 @@ def test_product(rng):
     exact(Graph("product", tensors, "x", "out", stages), SMALL, rng, batch=2)
 
 
-@pytest.mark.parametrize("name", [pytest.param("a", marks=pytest.mark.slow), "c"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a", "c"])
 def test_shipped_network(name):
     _shipped(name, 2, SHARED, quick=True)
 
