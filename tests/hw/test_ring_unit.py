@@ -98,7 +98,7 @@ def test_a_fifo_below_a_segment_hangs(rng):
 
 
 @pytest.mark.parametrize("mode", RingMode)
-@pytest.mark.parametrize("latency", [0, 4, 64, 256])
+@pytest.mark.parametrize("latency", [0, 4, 64, pytest.param(256, marks=pytest.mark.slow)])
 def test_cycles(rng, latency, mode):
     """Of the contract: within 2 % or 20 of the formula. What the formula says of the other modes is close."""
     config = ring_core(unified_buffer_depth=2048, ring_depth=256, cell_stages=4)

@@ -72,6 +72,7 @@ def test_of_an_image(rng, tmp_path):
     check_graph(b.save(tmp_path), rng.normal(size=(3, 2, 4, 4)).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_core(rng, tmp_path):
     model, x = tpu.load(mixer(rng, 3, 4, 3).save(tmp_path)), rng.normal(size=(2, 3, 4)).astype(np.float32)
     core = tpu.Config(n=2, unified_buffer_depth=256, accumulator_depth=16, bias_depth=16, **PLAIN)

@@ -69,6 +69,7 @@ def test_recurrent_step(rng, tmp_path):
         np.testing.assert_array_equal(values, model.predict(feeds)[name])
 
 
+@pytest.mark.slow
 def test_rtl(rng, tmp_path):
     model, feeds = tpu.load(step(rng, tmp_path)), feeds_of(rng, 2)
     ours, core = model.predict(feeds), model.predict(feeds, "icarus", core=SMALL)

@@ -59,6 +59,7 @@ def test_of_any_size(tmp_path, operator):
     exact(b, tmp_path, x.view(np.float32))
 
 
+@pytest.mark.slow
 def test_rtl(rng, tmp_path):
     """Max of two, and a Min, which changes signs on the way, on the RTL."""
     b = Builder(["n", 3])
