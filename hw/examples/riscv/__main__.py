@@ -1,0 +1,183 @@
+"""`python -m amaranth_tpu.hw.examples.riscv`: a RISC-V CPU with the core, simulated; its firmware classifies digits on both."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from amaranth_tpu.hw.config import ConfigError, from_preset
+from amaranth_tpu.hw.tools.process import ToolError, build_directory
+from amaranth_tpu.scripts.cli.command_line import Json, RunFailed, run_app
+from amaranth_tpu.scripts.show.markdown import markdown_table
+from amaranth_tpu.sim.data.digits import DataError, load_digits, preprocess
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
+from .cpu_network import CpuNetwork
+from .firmware import build_firmware, find_compiler
+from .simulation import build_system, cpu_verilog, run_system
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+_WORDS = r"results((?: [0-9a-f]{8})+)"
+_CORE = re.compile(rf"core of digit (\d+): (\d+); {_WORDS}")
+_CPU = re.compile(rf"CPU, (integer|binary32), of digit (\d+): (\d+) in (\d+) cycles, (\d+) bytes moved; {_WORDS}")
+_COST = re.compile(r"the core took (\d+) cycles for all of them, (\d+) bytes moved; with the driver (\d+), to pack them (\d+)")
+#: Samples that scales of the integers are taken from.
+_CALIBRATION = 500
+#: Samples of a run that is longer than what the CPU does beside it, which waits for the core's bursts.
+_LONG_RUN = 16
+
+
+def _compile(folder, samples, words):
+    """A folder by `tpu compile`, with these samples as its test vectors."""
+    np.save(folder.parent / "samples.npy", samples)
+    words = ["compile", *words, "--preset", "plain", "--batch", str(len(samples)), "--input", str(folder.parent / "samples.npy")]
+    done = subprocess.run(
+        [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "-o", str(folder)], stdout=subprocess.DEVNULL, text=True
+    )
+    if done.returncode:
+        raise RunFailed(f"tpu {' '.join(words)} failed with status {done.returncode}")
+    return folder
+
+
+def _words(text):
+    return np.array([int(word, 16) for word in text.split()], np.uint32)
+
+
+def _bits(found, expected):
+    """How many bits of 32-bit numbers differ."""
+    return int(np.bitwise_count(found ^ np.ascontiguousarray(expected).view(np.uint32)).sum())
+
+
+def read_lines(lines, golden, integers):
+    """Figures from what the firmware said, results compared with float32 `golden` and int32 `integers`, (digits, values)."""
+    found = {who: defaultdict(list) for who in ("core", "integer", "binary32")}
+    for line in lines:
+        if match := _CORE.fullmatch(line):
+            who, cost, (digit, answer, words) = "core", None, match.groups()
+        elif match := _CPU.fullmatch(line):
+            who, digit, answer, *cost, words = match.groups()
+        elif match := _COST.fullmatch(line):
+            found["core"] |= dict(zip(("cycles", "bytes", "driver_cycles", "pack_cycles"), map(int, match.groups())))
+            continue
+        else:
+            raise RunFailed(f"the firmware says: {line}")
+        expected = (integers if who == "integer" else golden)[len(found[who]["answers"])]
+        if int(digit) != len(found[who]["answers"]) or int(answer) != expected.argmax():
+            raise RunFailed(f"{line}: expected {expected.argmax()} of digit {len(found[who]['answers'])}")
+        found[who]["answers"].append(int(answer))
+        found[who]["mismatched_bits"].append(_bits(_words(words), expected))
+        if cost:
+            found[who]["cycles"].append(int(cost[0]))
+            found[who]["bytes"].append(int(cost[1]))
+    return found
+
+
+def _table(figures):
+    """Who took what for a digit."""
+    rows = []
+    for who, title in (("binary32", "CPU, binary32"), ("integer", "CPU, 8-bit integers"), ("core", f"core, n = {figures['n']}")):
+        found, count = figures[who], figures["images"] if who == "core" else len(figures[who]["answers"])
+        if not count:
+            continue
+        cycles, moved = np.sum(found["cycles"]) / count, np.sum(found["bytes"]) / count
+        rates = [f"{figures['macs'] / cycles:.4f}", f"{moved / figures['macs']:.2f}"]
+        rows.append([title, f"{cycles:,.0f}", *rates, sum(found["mismatched_bits"])])
+    return markdown_table(["", "cycles a digit", "MACs a cycle", "bytes moved a MAC", "bits different"], rows)
+
+
+def _digits(folder, model, config, images, cpu_images, latency, show):
+    network = load_network(SHIPPED.get(model) or model)
+    pixels, labels = load_digits()
+    if network.preprocess is None or network.input_size != pixels[0].size:
+        raise RunFailed(f"{model} is no network for digits of {pixels[0].size} pixels; take default or d")
+    samples = preprocess(pixels[:_CALIBRATION], network.preprocess).reshape(-1, network.input_size).astype(np.float32)
+    on_cpu = CpuNetwork(network, samples)
+    samples = samples[:images]
+    bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
+    for name, data in on_cpu.files(samples, cpu_images).items():
+        (folder / name).write_bytes(data)
+    image = build_firmware(folder, ["digits.c", "cpu_network.c"], bundle)
+    program, started = build_system(config), time.monotonic()
+    limit = 5_000_000 + 500_000 * images + 60 * len(image) + 2000 * on_cpu.macs * cpu_images
+    lines, status = run_system(program, image, config, folder, latency=latency, limit=limit, show=show)
+    if status:
+        raise RunFailed(f"the firmware ended with status {status}: {lines[-1]}")
+    golden = np.fromfile(bundle / "results.bin", "<f4").reshape(images, -1)
+    found = read_lines(lines, golden, on_cpu.run_integer(on_cpu.quantise(samples)))
+    done = {who: len(found[who]["answers"]) for who in found}
+    if done != {"core": images, "integer": cpu_images, "binary32": cpu_images}:
+        raise RunFailed(f"the firmware did not say all results: {done}")
+    figures = {"n": config.n, "model": model, "images": images, "macs": on_cpu.macs, "latency": latency}
+    return figures | {"labels": labels[:images].tolist(), "seconds": time.monotonic() - started, **found}
+
+
+def _errors(folder, model, config, latency, show):
+    network = load_network(SHIPPED.get(model) or model)
+    rng = np.random.default_rng(1)
+    samples = rng.random((_LONG_RUN, network.input_size), np.float32)
+    bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
+    _compile(folder / "other", samples, ["--model", model, "--n", str(2 * config.n), "--name", "other"])
+    for name, data in CpuNetwork(network, samples).files(samples, 0).items():
+        (folder / name).write_bytes(data)
+    image = build_firmware(folder, ["errors.c"], bundle)
+    lines, status = run_system(build_system(config), image, config, folder, latency=latency, limit=20_000_000, show=show)
+    found = _words(lines[-1].removeprefix("results"))
+    wrong = _bits(found, np.fromfile(bundle / "results.bin", "<f4"))
+    return {"n": config.n, "model": model, "wrong": status, "mismatched_bits": wrong, "lines": lines[:-1]}
+
+
+@app.command()
+def main(
+    model: Annotated[str, typer.Option(help="ONNX model of dense layers for digits, or a shipped one: d, default.")] = "d",
+    n: Annotated[int, typer.Option(help="Rows and columns of the core's array, 2 to 16.")] = 4,
+    images: Annotated[int, typer.Option(min=1, help="Digits, one batch of the core.")] = 4,
+    cpu_images: Annotated[int | None, typer.Option(min=0, help="The CPU takes the first of them; else all.")] = None,
+    latency: Annotated[int, typer.Option(min=1, help="Cycles of the RAM until the first beat of an answer.")] = 32,
+    errors: Annotated[bool, typer.Option("--errors", help="Instead, what the driver says when things go wrong.")] = False,
+    as_json: Json = False,
+):
+    """Simulate a RISC-V CPU with the core on its bus, the C driver in its firmware, and compare every result.
+
+    Exit status 0 says that all results are those of the golden model, bit by bit, or that each error is the one that was due.
+    """
+    find_compiler()
+    cpu_verilog()
+    config = from_preset("plain", n=n)
+    folder = build_directory() / "riscv" / f"{'errors' if errors else 'digits'}-n{n}"
+    folder.mkdir(parents=True, exist_ok=True)
+    show = None if as_json else _show
+    if errors:
+        figures = _errors(folder, model, config, latency, show)
+        wrong = f"{figures['wrong']} errors are not those that were due" if figures["wrong"] else ""
+        wrong = wrong or ("the results after all errors are wrong" if figures["mismatched_bits"] else "")
+        text = "passed: each error is the one that was due, and the core computes as before"
+    else:
+        cpu_images = images if cpu_images is None else min(cpu_images, images)
+        figures = _digits(folder, model, config, images, cpu_images, latency, show)
+        wrong = f"results differ: {_table(figures)}" if any(_mismatches(figures)) else ""
+        right = sum(np.equal(figures["core"]["answers"], figures["labels"]))
+        text = f"\n{_table(figures)}\n\npassed: all results as they have to be; {right} of {images} digits as labelled"
+    print(json.dumps(figures) if as_json else "" if wrong else text)
+    if wrong:
+        raise RunFailed(wrong)
+
+
+def _show(line):
+    if not line.startswith("results"):  # what only this program reads
+        print(line, flush=True)
+
+
+def _mismatches(figures):
+    return [bits for who in ("core", "integer", "binary32") for bits in figures[who]["mismatched_bits"]]
+
+
+if __name__ == "__main__":
+    run_app(app, (ToolError, ConfigError, DataError, RunFailed, ValueError))

@@ -1,0 +1,97 @@
+// The system with its RAM, and a terminal at its serial line. Ends when the firmware does, or after +limit=CYCLES.
+
+module bench #(
+    parameter integer BUS_WIDTH = 64
+) (
+    input wire clk,
+    input wire rst_n
+);
+    localparam integer RAM_WIDTH = 21;          // address bits of the RAM: 2 MiB at 0x4000_0000
+    localparam [31-RAM_WIDTH:0] RAM = 32'h4000_0000 >> RAM_WIDTH;
+    localparam integer BIT = 16;                // cycles of a bit on the line
+
+    wire                   line, ended, awvalid, awready, wlast, wvalid, wready, bvalid, bready;
+    wire                   arvalid, arready, rlast, rvalid, rready;
+    wire [2:0]             awid, bid, arid, rid, awsize, arsize;
+    wire [31:0]            awaddr, araddr, status, errors;
+    wire [7:0]             awlen, arlen;
+    wire [1:0]             awburst, bresp, arburst, rresp;
+    wire [BUS_WIDTH-1:0]   wdata, rdata;
+    wire [BUS_WIDTH/8-1:0] wstrb;
+    wire [63:0]            cycle;
+
+    system #(.BUS_WIDTH(BUS_WIDTH)) system (
+        .clk(clk), .rst_n(rst_n), .line(line), .ended(ended), .status(status),
+        .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen), .m_axi_awsize(awsize), .m_axi_awburst(awburst),
+        .m_axi_awvalid(awvalid), .m_axi_awready(awready),
+        .m_axi_wdata(wdata), .m_axi_wstrb(wstrb), .m_axi_wlast(wlast), .m_axi_wvalid(wvalid), .m_axi_wready(wready),
+        .m_axi_bid(bid), .m_axi_bresp(bresp), .m_axi_bvalid(bvalid), .m_axi_bready(bready),
+        .m_axi_arid(arid), .m_axi_araddr(araddr), .m_axi_arlen(arlen), .m_axi_arsize(arsize), .m_axi_arburst(arburst),
+        .m_axi_arvalid(arvalid), .m_axi_arready(arready),
+        .m_axi_rid(rid), .m_axi_rdata(rdata), .m_axi_rresp(rresp), .m_axi_rlast(rlast), .m_axi_rvalid(rvalid),
+        .m_axi_rready(rready)
+    );
+
+    // The memory is asked for addresses from 0; the bit above its last one stands for whatever is not its own.
+    wire [RAM_WIDTH:0] write_place = {awaddr[31:RAM_WIDTH] != RAM, awaddr[RAM_WIDTH-1:0]};
+    wire [RAM_WIDTH:0] read_place = {araddr[31:RAM_WIDTH] != RAM, araddr[RAM_WIDTH-1:0]};
+
+    axi_memory #(
+        .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(RAM_WIDTH + 1), .ID_WIDTH(3), .BYTES(1 << RAM_WIDTH)
+    ) memory (
+        .aclk(clk), .aresetn(rst_n),
+        .s_axi_awid(awid), .s_axi_awaddr(write_place), .s_axi_awlen(awlen), .s_axi_awsize(awsize), .s_axi_awburst(awburst),
+        .s_axi_awvalid(awvalid), .s_axi_awready(awready),
+        .s_axi_wdata(wdata), .s_axi_wstrb(wstrb), .s_axi_wlast(wlast), .s_axi_wvalid(wvalid), .s_axi_wready(wready),
+        .s_axi_bid(bid), .s_axi_bresp(bresp), .s_axi_bvalid(bvalid), .s_axi_bready(bready),
+        .s_axi_arid(arid), .s_axi_araddr(read_place), .s_axi_arlen(arlen), .s_axi_arsize(arsize), .s_axi_arburst(arburst),
+        .s_axi_arvalid(arvalid), .s_axi_arready(arready),
+        .s_axi_rid(rid), .s_axi_rdata(rdata), .s_axi_rresp(rresp), .s_axi_rlast(rlast), .s_axi_rvalid(rvalid),
+        .s_axi_rready(rready),
+        .bd_address(32'd0), .bd_last(32'd0), .bd_wdata({BUS_WIDTH{1'b0}}), .bd_write(1'b0), .bd_read(1'b0), .bd_dump(1'b0),
+        .bd_rdata(), .bd_reset(1'b0), .errors(errors), .cycle(cycle)
+    );
+
+    // --- The terminal: a start bit, eight bits from the lowest on, a stop bit. ---
+
+    reg [7:0] letter, wait_cycles;
+    reg [3:0] left;                             // bits to come, the stop bit with them
+
+    always @(posedge clk)
+        if (!rst_n) left <= 0;
+        else if (left == 0) begin
+            if (!line) begin
+                left <= 9;
+                wait_cycles <= BIT + BIT / 2 - 1;
+            end
+        end else if (wait_cycles != 0) wait_cycles <= wait_cycles - 1;
+        else begin
+            wait_cycles <= BIT - 1;
+            left <= left - 1;
+            if (left != 1) letter <= {line, letter[7:1]};
+            else if (!line) $display("\nbench: a letter without a stop bit");
+            else begin
+                $write("%c", letter);
+                if (letter == 8'h0A) $fflush;
+            end
+        end
+
+    // --- The end. ---
+
+    reg [63:0] limit, end_cycle;
+    initial if (!$value$plusargs("limit=%d", limit)) limit = 64'd1_000_000_000;
+
+    always @(posedge clk)
+        if (!rst_n) end_cycle <= 0;
+        else if (errors != 0) begin
+            $display("bench: a violation of the AXI protocol");
+            $finish;
+        end else if (cycle == limit) begin
+            $display("bench: no end within %0d cycles", limit);
+            $finish;
+        end else if (ended && end_cycle == 0) end_cycle <= cycle;
+        else if (ended && cycle == end_cycle + 30 * BIT) begin  // what is on the line has arrived
+            $display("bench: status %0d after %0d cycles", status, end_cycle);
+            $finish;
+        end
+endmodule

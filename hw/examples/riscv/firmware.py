@@ -1,0 +1,69 @@
+"""Firmware for the system: C and assembly to the contents of its RAM, by Debian's gcc-riscv64-unknown-elf."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from amaranth_tpu.hw.tools.process import ToolError
+
+__all__ = ["build_firmware", "find_compiler"]
+
+_HERE = Path(__file__).resolve().parent
+_DRIVER = _HERE.parents[1] / "driver"
+_PREFIX, _PACKAGE = "riscv64-unknown-elf-", "gcc-riscv64-unknown-elf"
+_FLAGS = [
+    "-march=rv32im",
+    "-mabi=ilp32",
+    "-std=c99",
+    "-O2",
+    "-funroll-loops",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-pedantic",
+    "-ffreestanding",
+    "-nostdlib",
+]
+
+
+def find_compiler():
+    """Raises ToolError where it is missing."""
+    for program in ("gcc", "objcopy"):
+        if shutil.which(_PREFIX + program) is None:
+            raise ToolError(f"{_PREFIX}{program} not found; install it with: apt-get install {_PACKAGE}")
+
+
+def _run(folder, *words):
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        line = next((line for line in said if "error" in line or "undefined" in line or "region" in line), said[0])
+        raise ToolError(f"{words[0]} failed in {folder}: {line}")
+
+
+def build_firmware(folder, sources, bundle):
+    """The contents of RAM, as bytes.
+
+    Parameters
+    ----------
+    folder : Path
+        With `cpu_data.h` and the arrays that it names; where the program goes.
+    sources : sequence of str
+        Names in `firmware/`, without what every program has.
+    bundle : Path
+        Folder by `tpu compile`: header, image and samples.
+
+    Raises
+    ------
+    ToolError
+        When the compiler is missing, or refuses.
+    """
+    find_compiler()
+    paths = [_HERE / "firmware" / name for name in ("start.S", "system.c", "data.S", *sources)]
+    paths += [_DRIVER / name for name in ("tpu.c", "tpu_data.c", "image.S")]
+    include = [f"-I{place}" for place in (_DRIVER, _HERE / "firmware", folder, bundle)]
+    include += [f"-Wa,-I,{place}" for place in (folder, bundle)]
+    script = ["-T", str(_HERE / "firmware" / "link.ld"), "-Wl,--no-warn-rwx-segments"]
+    _run(folder, _PREFIX + "gcc", *_FLAGS, *include, *map(str, paths), *script, "-lgcc", "-o", "firmware.elf")
+    _run(folder, _PREFIX + "objcopy", "-O", "binary", "firmware.elf", "firmware.bin")
+    return (folder / "firmware.bin").read_bytes()

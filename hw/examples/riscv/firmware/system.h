@@ -1,0 +1,31 @@
+/* The system that this firmware runs on: `../system.sv`. */
+
+#ifndef SYSTEM_H
+#define SYSTEM_H
+
+#include <stdint.h>
+
+#include "tpu.h"
+
+#define TPU_BASE 0x80000000u
+#define NOWHERE 0xA0000000u            /* nobody answers here */
+#define BEYOND_RAM 0x50000000u         /* the memory's controller answers with an error */
+#define LOCAL __attribute__((section(".local"))) /* near the CPU, and out of the core's reach */
+#define HOT __attribute__((section(".hot")))     /* together in the CPU's cache, with the compiler's arithmetic */
+#define REGION __attribute__((aligned(128)))     /* of the core: on a bus beat, and on a line of the CPU's cache */
+
+/* The serial line. Numbers of `width` or more characters. */
+void put_text(const char *text);
+void put_number(uint32_t value, uint32_t width);
+void put_words(const void *values, uint32_t count); /* of 32 bits, with eight digits and a space before each */
+
+uint32_t cycles(void);
+uint32_t bus_bytes(void); /* that the CPU has moved from and to RAM */
+void detach(uint32_t yes); /* whether accesses to the core's registers lead nowhere */
+void end(uint32_t status) __attribute__((noreturn));
+
+/* Hooks of the driver: until `irq`, or some cycles; and the CPU's data cache emptied, which never holds what RAM has not. */
+void wait_for_core(void *context);
+void empty_cache(void *context);
+
+#endif

@@ -1,0 +1,115 @@
+"""The system in Verilator: Verilog of the core, of the CPU and of the serial line, built once and run with a RAM."""
+
+import importlib.util
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from amaranth_tpu.hw.boards.uart import UartTransmitter, bit_step
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, made_once
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.rtl.cpp_program import cpp_program
+from amaranth_tpu.sim.rtl.memory_images import write_image
+from amaranth_tpu.sim.rtl.runner import Simulation
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+
+__all__ = ["build_system", "cpu_verilog", "run_system"]
+
+_HERE = Path(__file__).resolve().parent
+_SOURCES = ("peripherals.sv", "cpu_bus.sv", "system.sv", "bench.sv")
+_PACKAGE = "pythondata_cpu_vexriscv"
+#: The RAM, and the widest beat that a line of the CPU's cache is made of.
+RAM_BYTES, _WIDEST = 1 << 21, 256
+#: Cycles of a bit on the serial line: `BIT` of bench.sv.
+_BIT = 16
+
+
+def cpu_verilog():
+    """Text of VexRiscv, the variant with caches of 4 KiB. Raises ToolError where its package is missing."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None:
+        raise ToolError(f"no Python package {_PACKAGE}, the CPU; install it with: pip install {_PACKAGE.replace('_', '-')}")
+    return (Path(next(iter(spec.submodule_search_locations))) / "verilog" / "VexRiscv.v").read_text()
+
+
+def _uart_verilog():
+    return component_to_verilog(UartTransmitter(step=bit_step(_BIT, 1)), name="uart_transmitter")
+
+
+def build_system(config):
+    """Path of the simulation with this core.
+
+    Raises
+    ------
+    ToolError
+        When something is missing, or does not build; for a core whose bus is wider than a line of the CPU's cache.
+    """
+    if config.bus_width > _WIDEST:
+        raise ToolError(f"the example's CPU reads lines of {_WIDEST} bits, the bus has {config.bus_width}; take --n 16 or less")
+    cpu = cpu_verilog()
+    uart = build_directory() / "verilog" / f"uart-{_BIT}.v"
+    made_once(uart, lambda partial: partial.write_text(_uart_verilog()), 600)
+    sources = [*(_HERE / name for name in _SOURCES), _HERE.parent / "soc" / "soc.sv"]
+    simulation = Simulation(
+        simulator="verilator",
+        verilog="\n".join([verilog_of(config), uart.read_text(), cpu]),
+        sources=(*sources, _HERE.parents[2] / "sim" / "rtl" / "axi_memory.sv"),
+        top="bench",
+        parameters={"BUS_WIDTH": config.bus_width},
+        public=("clk", "rst_n"),
+        no_inline=("tpu_cell", "tpu_row"),
+    )
+    return cpp_program(simulation, (_HERE / "main.cpp").read_text())
+
+
+def run_system(program, image, config, folder, *, latency, limit, show=None, timeout=3600):
+    """What the firmware says, line by line, and its status.
+
+    Parameters
+    ----------
+    program : Path
+        From :func:`build_system`.
+    image : bytes
+        Contents of RAM.
+    latency : int
+        Cycles of the RAM until the first beat of an answer.
+    limit : int
+        Cycles.
+    show : callable or None
+        Is given each line when it comes.
+
+    Returns
+    -------
+    (list of str, int)
+
+    Raises
+    ------
+    ToolError
+        When it does not come to its end.
+    """
+    if len(image) > RAM_BYTES:
+        raise ToolError(
+            f"the firmware with its data has {len(image)} bytes, the RAM {RAM_BYTES}; take a smaller model or fewer images"
+        )
+    write_image(folder / "memory.hex", image, config.bus_bytes)
+    words = [f"+memory={folder / 'memory.hex'}", f"+latency={latency}", f"+limit={limit}"]
+    lines, end, deadline = [], "it said nothing", time.monotonic() + timeout
+    with subprocess.Popen(
+        [program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
+    ) as run:
+        try:
+            for line in run.stdout:
+                end = line.rstrip("\n")
+                if end.startswith("bench: "):
+                    break
+                lines.append(end)
+                if show:
+                    show(end)
+                if time.monotonic() > deadline:
+                    raise ToolError(f"the simulation did not end within {timeout} s")
+        finally:
+            run.kill()
+    if not (found := re.fullmatch(r"bench: status (\d+) after \d+ cycles", end)):
+        raise ToolError(f"the simulation ended without a status: {end}")
+    return lines, int(found[1])
