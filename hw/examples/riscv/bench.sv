@@ -7,8 +7,8 @@ module bench #(
     input wire rst_n
 );
     localparam integer RAM_WIDTH = 21;          // address bits of the RAM: 2 MiB at 0x4000_0000
-    localparam [31-RAM_WIDTH:0] RAM = 32'h4000_0000 >> RAM_WIDTH;
-    localparam integer BIT = 16;                // cycles of a bit on the line
+    localparam [31:0] RAM = 32'h4000_0000;
+    localparam [7:0] BIT = 16;                  // cycles of a bit on the line
 
     wire                   line, ended, awvalid, awready, wlast, wvalid, wready, bvalid, bready;
     wire                   arvalid, arready, rlast, rvalid, rready;
@@ -33,8 +33,8 @@ module bench #(
     );
 
     // The memory is asked for addresses from 0; the bit above its last one stands for whatever is not its own.
-    wire [RAM_WIDTH:0] write_place = {awaddr[31:RAM_WIDTH] != RAM, awaddr[RAM_WIDTH-1:0]};
-    wire [RAM_WIDTH:0] read_place = {araddr[31:RAM_WIDTH] != RAM, araddr[RAM_WIDTH-1:0]};
+    wire [RAM_WIDTH:0] write_place = {awaddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], awaddr[RAM_WIDTH-1:0]};
+    wire [RAM_WIDTH:0] read_place = {araddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], araddr[RAM_WIDTH-1:0]};
 
     axi_memory #(
         .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(RAM_WIDTH + 1), .ID_WIDTH(3), .BYTES(1 << RAM_WIDTH)
@@ -90,7 +90,7 @@ module bench #(
             $display("bench: no end within %0d cycles", limit);
             $finish;
         end else if (ended && end_cycle == 0) end_cycle <= cycle;
-        else if (ended && cycle == end_cycle + 30 * BIT) begin  // what is on the line has arrived
+        else if (ended && cycle == end_cycle + 30 * {56'd0, BIT}) begin  // what is on the line has arrived
             $display("bench: status %0d after %0d cycles", status, end_cycle);
             $finish;
         end

@@ -1,0 +1,1 @@
+"""Measurements: the tables of README and datasheet, each made by a command."""

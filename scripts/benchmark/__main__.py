@@ -1,0 +1,14 @@
+"""Measures the core and its simulation. The tables of the README come from here, each by the command that stands beside it.
+
+`python -m amaranth_tpu.scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's
+options.
+"""
+
+from . import fpga, inference, rings, speed, training
+from .common import app
+
+#: Modules whose commands `app` has.
+TABLES = (inference, training, speed, rings, fpga)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,60 @@
+"""What the tables share: the command line, runs of `tpu`, and where a table goes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from amaranth_tpu.sim.data.digits import load_digits, preprocess
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
+from ..show.markdown import markdown_table, replace_section
+
+__all__ = ["Json", "MODEL", "ROOT", "Write", "app", "publish", "run_command", "run_tpu", "samples_of"]
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Makes the tables of the README: prints them, or puts them into it with --write.",
+)
+#: Of the sources.
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = SHIPPED["default"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Write = Annotated[bool, typer.Option("--write", help="Put the table into README.md.")]
+
+
+def run_command(n, batch, *words):
+    """The words of `tpu` that simulate a row of the tables `utilisation` and `networks`."""
+    return ["run", *words, "--n", str(n), "--images", str(batch), "--batch", str(batch)]
+
+
+def run_tpu(*words):
+    """What `tpu` with these words prints with `--json`. Ends the process if the command fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"tpu {' '.join(words)} failed with status {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def samples_of(count):
+    """bfloat16 (count, rows, columns): digits, from the first on again where there are too few."""
+    pixels, _ = load_digits()
+    return preprocess(np.resize(pixels, (count, *pixels.shape[1:])), "unit").astype(bfloat16)
+
+
+def publish(name, head, rows, figures, as_json, write):
+    """Prints a table, or its figures; with `write` it goes to where README.md has the marks `name`."""
+    table = markdown_table(head, rows)
+    print(json.dumps(figures) if as_json else table)
+    if write:
+        replace_section(ROOT / "README.md", name, table)

@@ -1,0 +1,92 @@
+"""What fits FPGAs, and how fast it is there."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from amaranth_tpu.hw.boards import BOARDS
+from amaranth_tpu.hw.config import PRESETS
+from amaranth_tpu.hw.fpga.devices import largest_cores
+from amaranth_tpu.hw.fpga.targets import PARTS, RESOURCES
+from amaranth_tpu.hw.tools.process import build_directory
+
+from ..show.terminal import spinner
+from .common import Json, Write, app, publish
+
+__all__ = ["boards", "devices"]
+
+
+def _shares(used, available):
+    return [
+        f"{used[name]:,} of {available[name]:,}" + (f" ({used[name] / available[name]:.0%})" if available[name] else "")
+        for name in RESOURCES
+    ]
+
+
+@app.command()
+def devices(
+    parts: Annotated[str, typer.Option(help="Names of parts.")] = "ecp5-85,ice40-up5k,gw2a-18,xc7a100t,xc7a200t,xc7k325t",
+    preset: Annotated[str, typer.Option(help="Whose buffers and cells the cores have.")] = "tiny",
+    as_json: Json = False,
+    write: Write = False,
+):
+    """The largest core that fits each FPGA: the largest N that `tpu synth --target PART --preset tiny --n N` finds room for."""
+    unknown = [part for part in parts.split(",") if part not in PARTS]
+    if unknown:
+        raise SystemExit(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+    with spinner(Console(stderr=True), "synthesizing") as show:
+        figures = largest_cores(parts.split(","), build_directory() / "devices", preset=preset, progress=show)
+    rows = []
+    for figure in figures:
+        used, available = figure["used"], figure["available"]
+        rows.append(
+            [
+                figure["part"],
+                figure["n"] or "none",
+                *_shares(used, available),
+                ", ".join(f"{count:,} {name.upper()}" for name, count in figure["next"].items() if count > available[name]),
+            ]
+        )
+    publish(
+        "devices",
+        ["part", "largest n", "LUT", "FF", "DSP", "block RAM", "too much: the next size"],
+        rows,
+        figures,
+        as_json,
+        write,
+    )
+
+
+@app.command()
+def boards(
+    names: Annotated[str, typer.Option(help="Which.")] = "ulx3s-25f,ulx3s-45f,ulx3s-85f",
+    as_json: Json = False,
+    write: Write = False,
+):
+    """What `tpu synth --target BOARD --pnr` last reported for each board: the whole design and its clock, by nextpnr."""
+    figures, rows = [], []
+    for name in names.split(","):
+        reports = sorted((build_directory() / "synth").glob(f"{name}-n*/report.json"))
+        core = asdict(PRESETS[BOARDS[name].preset])
+        placed = [
+            report
+            for report in (json.loads(path.read_text()) for path in reports)
+            if report["placed"] and report["config"] == core and report["seed"] == 1 and not report["across_blocks"]
+        ]
+        if not placed:
+            raise SystemExit(f"no report of {name} with place and route; run `tpu synth --target {name} --pnr` first")
+        for figure in placed:
+            figures.append(figure)
+            rows.append(
+                [
+                    name,
+                    figure["n"],
+                    *_shares(figure["total"], figure["available"]),
+                    f"{figure['fmax_mhz']:.1f}",
+                    f"{figure['clock_mhz']:.1f}",
+                ]
+            )
+    publish("boards", ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock"], rows, figures, as_json, write)

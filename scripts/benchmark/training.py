@@ -1,0 +1,90 @@
+"""Training: accuracy of networks, and cycles of steps on one core and several."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from .common import Json, Write, app, publish, run_tpu
+
+__all__ = ["cores", "train_command", "training"]
+
+#: Rows of the table `training`: (network, epochs, batch, steps on the core, other options).
+_TRAINED = (
+    ("default", 5, 64, 200, ""),
+    ("default", 5, 128, 20, ""),
+    ("a", 10, 64, 5, ""),
+    ("b", 1, 64, 0, ""),
+    ("c", 2, 64, 3, ""),
+    ("a", 10, 1024, 0, "--optimizer adam --dropout 0.5"),
+)
+
+
+def train_command(network, epochs, batch, steps, options, data):
+    """The words of `tpu` that make a row of the table `training`."""
+    where = ["--data", str(data.resolve())] if data else []
+    sizes = ["--epochs", str(epochs), "--batch", str(batch), "--rtl-steps", str(steps)]
+    return ["train", "--model", network, *where, *sizes, *options.split()]
+
+
+@app.command()
+def training(
+    data: Annotated[Path, typer.Option(help="Folder with MNIST as IDX files.")],
+    names: Annotated[str, typer.Option(help="Which networks.")] = "default,a,b,c",
+    most: Annotated[int, typer.Option(help="Steps on the core, at most.")] = 200,
+    as_json: Json = False,
+    write: Write = False,
+):
+    """Accuracy of networks trained from fresh weights, and cycles of a step, by `tpu train`."""
+    figures, rows = [], []
+    jobs = [(*job[:3], min(job[3], most), job[4]) for job in _TRAINED if job[0] in names.split(",")]
+    for job in track(jobs, "training", console=Console(stderr=True), transient=True):
+        network, epochs, batch, steps, options = job
+        figure = run_tpu(*train_command(*job, data))
+        figures.append(figure)
+        timed = steps and [f"{figure['cycles_per_step']:,.0f}", f"{figure['utilisation']:.1%}", figure["mismatched_bits"]]
+        rows.append(
+            [
+                network,
+                f"`{options}`" if options else "",
+                epochs,
+                batch,
+                f"{figure['epochs'][-1]['loss']:.4f}",
+                f"{figure['accuracy']:.2%}",
+                steps,
+                *(timed or ["", "", ""]),
+            ]
+        )
+    head = ["network", "options", "epochs", "batch", "loss", "accuracy", "steps on the core"]
+    publish("training", [*head, "cycles a step", "utilisation", "bits different"], rows, figures, as_json, write)
+
+
+@app.command()
+def cores(
+    counts: Annotated[str, typer.Option(help="How many cores.")] = "1,2,4,8",
+    batches: Annotated[str, typer.Option(help="Samples of all cores together.")] = "128,512",
+    n: int = 8,
+    steps: Annotated[int, typer.Option(help="Steps in the RTL; 0: one, instruction by instruction, and cycles estimated.")] = 0,
+    as_json: Json = False,
+    write: Write = False,
+):
+    """Cycles of a step on cores in a ring, against one core at the same batch, and the words that each of them sends."""
+    figures, rows, alone = [], [], {}
+    jobs = [(batch, count) for batch in batches.split(",") for count in counts.split(",")]
+    for batch, count in track(jobs, "cores", console=Console(stderr=True), transient=True):
+        how = ["--rtl-steps", str(steps)] if steps else ["--rtl-steps", "1", "--simulator", "model"]
+        figure = run_tpu("train", "--epochs", "1", "--n", str(n), "--batch", batch, "--cores", count, *how)
+        figures.append(figure)
+        cycles, ring = figure["cycles_per_step"] or figure["estimated_cycles"], figure["ring"] or {}
+        if count == "1":
+            alone[batch] = cycles
+        faster = f"{alone[batch] / cycles:.2f}" if batch in alone else ""
+        counted = [*map(max, [ring["words_sent"]] if ring.get("words_sent") else [])]
+        words = [f"{words // figure['rtl_steps']:,}" for words in (*counted, *([ring["formula"]] if ring else []))]
+        rows.append([batch, count, f"{cycles:,.0f}", faster, *([""] * (1 + bool(steps) - len(words))), *words])
+        rows[-1].append(figure["mismatched_bits"])
+    head = ["batch", "cores", "cycles a step" if steps else "cycles a step, estimated", "times as fast"]
+    words = ["words a core sends, counted", "words a core sends, by the formula"][0 if steps else 1 :]
+    publish("cores", [*head, *words, "bits different"], rows, figures, as_json, write)
