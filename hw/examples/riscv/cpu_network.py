@@ -39,12 +39,10 @@ def dense_layers(graph):
         bias = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
         layers.append(Layer(weights, bias, stage.function.name == "relu"))
         source = stage.output
-    first, last = layers[0], layers[-1]
-    if graph.input_order is not None:
-        columns = np.empty_like(first.weights)
-        columns[:, graph.input_order] = first.weights
-        layers[0] = Layer(columns, first.bias, first.relu)
+    if graph.input_order is not None and (graph.input_order != np.arange(graph.input_size)).any():
+        raise ValueError("the CPU's part of the example adds up in the order of a sample's values, which is not the core's here")
     if graph.output_order is not None:
+        last = layers[-1]
         layers[-1] = Layer(last.weights[graph.output_order], last.bias[graph.output_order], last.relu)
     return layers
 

@@ -1,13 +1,12 @@
 """The system in Verilator: Verilog of the core, of the CPU and of the serial line, built once and run with a RAM."""
 
 import importlib.util
+import os
 import re
-import subprocess
-import time
 from pathlib import Path
 
 from amaranth_tpu.hw.boards.uart import UartTransmitter, bit_step
-from amaranth_tpu.hw.tools.process import ToolError, build_directory, made_once
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, made_once
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.rtl.cpp_program import cpp_program
 from amaranth_tpu.sim.rtl.memory_images import write_image
@@ -23,6 +22,8 @@ _PACKAGE = "pythondata_cpu_vexriscv"
 RAM_BYTES, _WIDEST = 1 << 21, 256
 #: Cycles of a bit on the serial line: `BIT` of bench.sv.
 _BIT = 16
+#: How the lines of the bench begin.
+_END = "bench: "
 
 
 def cpu_verilog():
@@ -94,22 +95,28 @@ def run_system(program, image, config, folder, *, latency, limit, show=None, tim
         )
     write_image(folder / "memory.hex", image, config.bus_bytes)
     words = [f"+memory={folder / 'memory.hex'}", f"+latency={latency}", f"+limit={limit}"]
-    lines, end, deadline = [], "it said nothing", time.monotonic() + timeout
-    with subprocess.Popen(
-        [program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
-    ) as run:
+    said, shown = folder / "said.txt", 0
+
+    def watch():
+        nonlocal shown
+        lines = _lines(said)
+        for line in lines[shown:]:
+            show(line)
+        shown = len(lines)
+
+    with open(said, "wb") as log:
         try:
-            for line in run.stdout:
-                end = line.rstrip("\n")
-                if end.startswith("bench: "):
-                    break
-                lines.append(end)
-                if show:
-                    show(end)
-                if time.monotonic() > deadline:
-                    raise ToolError(f"the simulation did not end within {timeout} s")
-        finally:
-            run.kill()
-    if not (found := re.fullmatch(r"bench: status (\d+) after \d+ cycles", end)):
-        raise ToolError(f"the simulation ended without a status: {end}")
-    return lines, int(found[1])
+            execute(
+                [str(program), *words], cwd=folder, env=dict(os.environ), log=log, timeout=timeout, watch=watch if show else None
+            )
+        except TimeoutError as error:
+            raise ToolError(f"the simulation: {error}") from None
+    end = said.read_text(errors="replace").partition(_END)[2].split("\n")[0]
+    if not (found := re.fullmatch(r"status (\d+) after \d+ cycles", end)):
+        raise ToolError(f"the simulation ended without a status: {end or 'it said nothing of its end'} (log: {said})")
+    return _lines(said), int(found[1])
+
+
+def _lines(path):
+    """What the firmware has said so far, in whole lines."""
+    return path.read_text(errors="replace").partition(_END)[0].split("\n")[:-1]

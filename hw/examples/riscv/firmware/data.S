@@ -13,3 +13,4 @@
     array cpu_biases8, "biases8.bin"
     array samples32, "samples.bin"
     array samples8, "samples8.bin"
+    .section .note.GNU-stack, "", %progbits

@@ -1,0 +1,120 @@
+"""The core beside processors: what each does in a cycle, and what it moves over its bus for that."""
+
+import re
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from amaranth_tpu.hw.config import PRESETS
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.frontend.load import load_network
+
+from ..show.markdown import section
+from ..show.terminal import spinner
+from .common import MODEL, ROOT, Json, Write, app, publish, run_module, run_tpu, samples_of
+
+__all__ = ["processors"]
+
+#: Presets of cores; those of boards have the clock that the table `boards` tells.
+_CORES = "ulx3s-45f,ulx3s-85f,default"
+_SECONDS = 2.0  # of onnxruntime, for each batch
+
+
+def routed_clocks():
+    """MHz of each board in the README's table, by its name."""
+    head, _, *lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in section(ROOT / "README.md", "boards").split("\n")
+    ]
+    return {row["board"]: float(row["MHz"]) for row in (dict(zip(head, line)) for line in lines)}
+
+
+def this_processor():
+    """`(name, MHz)` of this machine's CPU as Linux tells them; MHz is None where it does not."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text() if path.exists() else ""
+    name, clock = (re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE) for key in ("model name", "cpu MHz"))
+    return name[1] if name else "this machine's CPU", float(clock[1]) if clock else None
+
+
+def onnxruntime_seconds(batch):
+    """The shortest of many runs of one batch, one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(MODEL, options, providers=["CPUExecutionProvider"])
+    inputs = session.get_inputs()[0]
+    samples = samples_of(batch).astype(np.float32).reshape(batch, *inputs.shape[1:])
+    times, end = [], time.perf_counter() + _SECONDS
+    while time.perf_counter() < end:
+        started = time.perf_counter()
+        session.run(None, {inputs.name: samples})
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def _figure(what, batch, macs, cycles, moved, clock):
+    rate = macs * batch / cycles
+    return {"what": what, "batch": batch, "macs_per_cycle": rate, "bytes_per_mac": moved / (macs * batch), "mhz": clock}
+
+
+def _row(figure):
+    clock, rate = figure["mhz"], figure["macs_per_cycle"]
+    timed = [f"{clock:,.1f}", f"{clock * rate:,.0f}"] if clock else ["", ""]
+    return [figure["what"], figure["batch"], f"{rate:.3g}", f"{figure['bytes_per_mac']:.3g}", *timed]
+
+
+def _on_riscv(macs):
+    """The CPU of `hw/examples/riscv`, one digit."""
+    found = run_module("hw.examples.riscv", "--model", "default", "--images", "1")
+    for who, text in (("binary32", "binary32 in software"), ("integer", "8-bit integers")):
+        yield _figure(f"VexRiscv, {text}", 1, macs, found[who]["cycles"][0], found[who]["bytes"][0], None)
+
+
+def _on_this_machine(network, macs, batches):
+    import onnxruntime
+
+    name, clock = this_processor()
+    if clock is None:
+        raise SystemExit("/proc/cpuinfo does not tell the clock of this machine's CPU")
+    weights = sum(term.weights.size for stage in network.stages for term in stage.terms)
+    for batch in batches:
+        least = 4 * (weights + batch * (network.input_size + network.output_size))
+        cycles = onnxruntime_seconds(batch) * clock * 1e6
+        yield _figure(f"{name}, onnxruntime {onnxruntime.__version__}", batch, macs, cycles, least, clock)
+
+
+def _on_core(preset, macs, batch, clocks):
+    size = ["--images", str(batch), "--batch", str(batch)]
+    found, config = run_tpu("run", "--preset", preset, *size), PRESETS[preset]
+    if found["mismatched_bits"]:
+        raise SystemExit(f"{preset}: {found['mismatched_bits']} bits differ from the golden model's")
+    moved = (found["read_beats"] + found["write_beats"]) * config.bus_bytes
+    return _figure(f"the core, n = {config.n}, preset `{preset}`", batch, macs, found["cycles"], moved, clocks.get(preset))
+
+
+@app.command()
+def processors(
+    batches: Annotated[str, typer.Option(help="Batch sizes; the RISC-V takes one digit.")] = "1,64",
+    presets: Annotated[str, typer.Option(help="Of the cores.")] = _CORES,
+    as_json: Json = False,
+    write: Write = False,
+):
+    """784-128-10 on a RISC-V, on this machine's CPU and on the core: work in a cycle, bytes moved for it."""
+    network, counts, clocks = load_network(MODEL), [int(batch) for batch in batches.split(",")], routed_clocks()
+    macs = compile_network(network, PRESETS["default"], 1).useful_macs
+    with spinner(Console(stderr=True), "measuring") as show:
+        show("RISC-V, some minutes")
+        figures = [*_on_riscv(macs)]
+        show("onnxruntime")
+        figures += _on_this_machine(network, macs, counts)
+        for preset in presets.split(","):
+            for batch in counts:
+                show(f"{preset}, batch of {batch}")
+                figures.append(_on_core(preset, macs, batch, clocks))
+    head = ["what", "batch", "MACs a cycle", "bytes moved a MAC", "MHz", "million MACs a second"]
+    publish("processors", head, [_row(figure) for figure in figures], figures, as_json, write)
