@@ -135,3 +135,12 @@ def test_boards(tmp_path):
     row, figures = made("boards", ("-o", tmp_path), board="ulx3s-25f")
     same_resources(row, figures["total"], figures["available"])
     assert (row["MHz"], row["its clock"]) == (f"{figures['fmax_mhz']:.1f}", f"{figures['clock_mhz']:.1f}")
+
+
+@pytest.mark.slow
+def test_processors():
+    [row] = [row for row in rows("processors") if "`ulx3s-45f`" in row["what"] and row["batch"] == "1"]
+    done = run_tpu("run", "--preset", "ulx3s-45f", "--images", "1", "--batch", "1", "--json", timeout=3600)
+    figures, macs = json.loads(done.stdout), 784 * 128 + 128 * 10
+    moved = (figures["read_beats"] + figures["write_beats"]) * PRESETS["ulx3s-45f"].bus_bytes
+    assert (row["MACs a cycle"], row["bytes moved a MAC"]) == (f"{macs / figures['cycles']:.3g}", f"{moved / macs:.3g}")
