@@ -92,7 +92,8 @@ class TrainJob:
         self.program = compile_step(training.network, plan.optimizer, _config(options), batch, plan.dropout, plan.cores)
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
         runner = StepRunner(self.program, options.simulator.value, memory)
-        self.run.comparison = Comparison(training.network, runner, options.steps_to_compare, runner.together)
+        most, words = options.steps_to_compare, self.program.ring_words
+        self.run.comparison = Comparison(training.network, runner, most, runner.together, ring_words=words)
 
     def write_model(self, path):
         """Writes what has been learnt; whether in the form of the model that was read. Raises ModelError or DataError."""
@@ -112,7 +113,7 @@ class TrainJob:
             "simulator": simulator.value,
             **comparison.figures(program.useful_macs, program.config.n**2),
             "estimated_cycles": estimated,
-            "ring": comparison.ring_figures(program.ring_words) if program.cores > 1 else None,
+            "ring": comparison.ring_figures,
             "pause_seed": self.options.seed if self.options.pauses else None,
         }
 

@@ -58,6 +58,8 @@ class Comparison:
         How many steps; None: all.
     together : int
         Steps of a run.
+    ring_words : int
+        Words of 32 bits that each core of a ring sends in a step, by the formula; 0 where there is no ring.
 
     Members
     -------
@@ -67,9 +69,10 @@ class Comparison:
         Handed to `run`.
     """
 
-    def __init__(self, network, run, most, together=10):
+    def __init__(self, network, run, most, together=10, *, ring_words=0):
         self._network, self._run, self._most, self._together = network, run, most, together
         self.on_run = self.on_progress = None
+        self._ring_words = ring_words
         self._before, self._waiting, self._last, self._after, self._logits = None, [], None, None, []
         self.steps = self.mismatched_bits = self.values = 0
         self.counters, self.protocol_errors, self.fault, self.where = [], None, None, None
@@ -90,6 +93,8 @@ class Comparison:
                 f"{self.mismatched_bits} bits differ from the golden model after {self.steps} steps on the core, the first of "
                 f"them in {self.where}"
             )
+        if (ring := self.ring_figures) and any(sent != ring["formula"] for sent in ring["words_sent"] or ()):
+            return f"the cores sent {ring['words_sent']} words over the ring in {self.steps} steps, not {ring['formula']} each"
         return f"{self.protocol_errors} violations of the AXI protocol" if self.protocol_errors else None
 
     def add(self, before, batch, after, logits):
@@ -138,11 +143,14 @@ class Comparison:
         self.mismatched_bits += bits
         self.values += there.size
 
-    def ring_figures(self, words):
-        """What `--json` has of the ring: words of 32 bits that each core sent in all steps, by its counter (None of models that
-        have none), and by the formula, of which `words` are a step's."""
+    @property
+    def ring_figures(self):
+        """What `--json` has of the ring, or None: words of 32 bits that each core sent in all steps, by its counter (None of
+        models that have none), and by the formula."""
+        if not self._ring_words:
+            return None
         sent = [one["ring_sent"] for one in self.counters]
-        return {"words_sent": [sum(core) for core in zip(*sent)] or None, "formula": words * self.steps}
+        return {"words_sent": [sum(core) for core in zip(*sent)] or None, "formula": self._ring_words * self.steps}
 
     def figures(self, useful_macs, cells):
         """What `--json` has of it.

@@ -1,0 +1,38 @@
+# amaranth: UnusedElaboratable=no
+"""No ring of cores stands still: by the units' claims, for rings of any size; and bounded, of whole rings of the RTL."""
+
+import pytest
+
+from amaranth_tpu.sim.proofs.ring_whole import ring_script, standstill_script
+from amaranth_tpu.sim.proofs.smt import solve
+from amaranth_tpu.sim.rtl.ring_buckets import ring_core
+
+TIMEOUT = 600
+
+
+def stands_still(script):
+    return solve(script, timeout=TIMEOUT).result
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5, 6, 7))])
+def test_standstill(size):
+    assert stands_still(standstill_script(size)) == "unsat"
+
+
+def test_segment_longer_than_fifo():
+    assert stands_still(standstill_script(3, beyond=1)) == "sat"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", range(0, 48, 8))
+@pytest.mark.parametrize("size, segment, pauses", [(2, 2, 10), (2, 4, 10), (3, 2, 8)])
+def test_ring(size, segment, pauses, before):
+    """Any pauses in each stretch of an operation and the begin of the next one."""
+    script = ring_script(ring_core(ring_depth=4), size=size, segment=segment, operations=2, before=before, pauses=pauses)
+    assert stands_still(script) == "unsat"
+
+
+@pytest.mark.slow
+def test_ring_of_long_segments():
+    script = ring_script(ring_core(ring_depth=4), size=2, segment=5, operations=1, before=8, pauses=8)
+    assert stands_still(script) == "sat"
