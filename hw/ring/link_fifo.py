@@ -13,7 +13,8 @@ __all__ = ["LinkFifo"]
 class LinkFifo(wiring.Component):
     """A FIFO in block RAM that holds `depth` elements, and takes one only when it has a place for it.
 
-    One element a cycle; through an empty FIFO in one cycle. `i.ready` is a register.
+    One element a cycle; through an empty FIFO in one cycle. `i.ready` is a register; a full FIFO takes again in the second cycle
+    after one has left.
 
     Parameters
     ----------
@@ -42,18 +43,20 @@ class LinkFifo(wiring.Component):
         # In front are three places, from the first to the last: the register at `o`; a register that takes what comes while no
         # other element is behind; and the memory's output. So no element waits for the memory unless two are before it.
         arrives, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        held, level = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # in the memory; in all places
-        level_next = Signal.like(level)
         spare, spared, fetched = Signal.like(self.i.payload), Signal(), Signal()  # what is there in the second and third place
         free, to_first, to_spare, moves, fetches = Signal(), Signal(), Signal(), Signal(), Signal()
-        behind = fetched | (held != 0)
+        # `o.ready` comes late: it decides what flags become, but no sum. So a place counts as free a cycle after it is left.
+        held, one_held, left = Signal(), Signal(), Signal()  # in the memory are any, one; one left in the cycle before
+        level, level_next = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # in all places, with what has just left
+        behind = fetched | held
         m.d.comb += [
             free.eq(~self.o.valid | leaves),
             to_first.eq(arrives & free & ~spared & ~behind),
             to_spare.eq(arrives & ~to_first & (~spared | free) & ~behind),
             moves.eq(fetched & free & ~spared),
-            fetches.eq((held != 0) & (~fetched | moves)),
-            level_next.eq(level + arrives - leaves),
+            fetches.eq(held & (~fetched | moves)),
+            one_held.eq((read.addr + 1)[: len(read.addr)] == write.addr),
+            level_next.eq(level + arrives - left),
             write.en.eq(arrives & ~to_first & ~to_spare),
             write.data.eq(self.i.payload),
             read.en.eq(fetches),
@@ -62,19 +65,21 @@ class LinkFifo(wiring.Component):
             m.d.sync += self.o.payload.eq(Mux(spared, spare, Mux(fetched, read.data, self.i.payload)))
         with m.If(~spared | free):
             m.d.sync += spare.eq(self.i.payload)
+        with m.If(fetches):
+            m.d.sync += read.addr.eq(read.addr + 1)
         m.d.sync += [
             write.addr.eq(write.addr + write.en),
-            read.addr.eq(read.addr + fetches),
-            held.eq(held + write.en - fetches),
+            held.eq(write.en | (held & ~(fetches & one_held))),
             fetched.eq(fetches | (fetched & ~moves)),
             spared.eq(to_spare | (spared & ~free)),
             self.o.valid.eq(to_first | moves | (spared & free) | (self.o.valid & ~leaves)),
+            left.eq(leaves),
             level.eq(level_next),
             self.i.ready.eq(level_next != self.depth),
         ]
         with m.If(self.flush):
             m.d.sync += [
-                *(position.eq(0) for position in (write.addr, read.addr, held, fetched, spared, self.o.valid, level)),
+                *(position.eq(0) for position in (write.addr, read.addr, held, fetched, spared, self.o.valid, left, level)),
                 self.i.ready.eq(1),
             ]
         return m

@@ -83,7 +83,9 @@ class RingUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        in_run = ResetInserter(~self.running)
+        active = Signal()  # `running`, near to what it holds up
+        m.d.sync += active.eq(self.running)
+        in_run = ResetInserter(~active)
         width = self.config.vector_width
 
         m.submodules.link = link = LinkFifo(width=width + 1, depth=self.config.ring_depth)
@@ -101,8 +103,8 @@ class RingUnit(wiring.Component):
             sequencer.rank.eq(self.rank),
             sequencer.size.eq(self.size),
             sequencer.i.payload.eq(self.port.op.payload),
-            sequencer.i.valid.eq(self.port.op.valid & ~busy),
-            self.port.op.ready.eq(sequencer.i.ready & ~busy),
+            sequencer.i.valid.eq(self.port.op.valid & ~busy & active),
+            self.port.op.ready.eq(sequencer.i.ready & ~busy & active),
         ]
         with m.If(self.port.op.valid & self.port.op.ready):
             m.d.sync += [busy.eq(1), tag.eq(self.port.op.p.tag)]
@@ -132,37 +134,43 @@ class RingUnit(wiring.Component):
         there = tasks.r_rdy & (~head.own | vectors.r_rdy) & (~head.receive | link.o.valid)
         m.d.comb += [
             misplaced.eq(there & head.receive & (link.o.payload[-1] != head.last)),
-            begins.eq(there & ~misplaced & advance & self.running),
+            begins.eq(there & ~misplaced & active & advance),
             tasks.r_en.eq(begins),
             vectors.r_en.eq(begins & head.own),
             link.o.ready.eq(begins & head.receive),
         ]
         out, offered = stages[-1], valid[-1]
+        line, in_line = (head, *stages), (begins, *valid)
         with m.If(advance):
             m.d.sync += [
-                *(following.eq(before) for before, following in zip((head, *stages), stages)),
-                *(following.eq(before) for before, following in zip((begins, *valid), valid)),
+                *(following.eq(before) for before, following in zip(line, stages)),
+                *(following.eq(before) for before, following in zip(in_line, valid)),
             ]
-        with m.If(~self.running):
-            m.d.sync += [*(other.eq(0) for other in valid[:-1]), offered.eq(self.sent.tvalid & ~self.sent.tready), busy.eq(0)]
-            m.d.sync += [out.write.eq(0), out.end.eq(0)]
 
         # What leaves is sent and written, in either order. Reads come first: they run ahead as far as there is room, so that the
         # port is never idle between them and the writes.
-        sent, written = Signal(), Signal()
-        sends, writes = offered & out.send & ~sent, offered & out.write & ~written & self.running
+        to_send, to_write = Signal(), Signal()  # what is still to be done with the oldest vector
         m.d.comb += [
-            self.sent.tvalid.eq(sends),
+            self.sent.tvalid.eq(to_send),
             self.sent.tdata.eq(self.vector),
             self.sent.tlast.eq(out.last),
-            self.write.eq(writes & ~self.read),
+            self.write.eq(to_write & ~self.read),
             self.row.eq(Mux(self.read, task.source, out.target)),
-            advance.eq((~sends | self.sent.tready) & (~writes | (self.write & self.grant))),
+            advance.eq((~to_send | self.sent.tready) & (~to_write | (self.write & self.grant))),
         ]
-        m.d.sync += [sent.eq(~advance & (sent | self.sent.tready)), written.eq(~advance & (written | (self.write & self.grant)))]
+        m.d.sync += [
+            to_send.eq(Mux(advance, in_line[-2] & line[-2].send, to_send & ~self.sent.tready)),
+            to_write.eq(Mux(advance, in_line[-2] & line[-2].write, to_write & ~(self.write & self.grant))),
+        ]
         with m.If(advance & offered & out.end):
             m.d.sync += busy.eq(0)
-        m.d.sync += self.port.done.eq(advance & offered & out.end & self.running)
+        m.d.sync += self.port.done.eq(advance & offered & out.end & active)
+        with m.If(~active):
+            m.d.sync += [
+                *(other.eq(0) for other in (*valid[:-1], to_write, busy, out.end)),
+                offered.eq(to_send & ~self.sent.tready),
+                to_send.eq(to_send & ~self.sent.tready),
+            ]
 
         for lane in range(width // 32):
             instantiate(
@@ -180,7 +188,7 @@ class RingUnit(wiring.Component):
             )
 
         m.d.sync += [
-            self.fault.valid.eq(misplaced & self.running),
+            self.fault.valid.eq(misplaced & active),
             self.sends.eq(self.sent.tvalid & self.sent.tready),
             self.takes.eq(link.o.valid & link.o.ready),
             self.moves.eq(tasks.w_en | begins | (self.sent.tvalid & self.sent.tready) | (self.write & self.grant)),

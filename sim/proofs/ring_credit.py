@@ -89,8 +89,7 @@ class _Unit(_State):
         self.ahead, self.segment = f"ahead.{cycle}", f"segment.{cycle}"
         self.tasks = [self._task(f"stage_{stage}", self.flag(f"valid_{stage}")) for stage in range(config.latency)][::-1]
         # Of those in the pipeline, the oldest may have been sent already, when it is still to be written.
-        oldest = self.tasks[0]
-        self.tvalid = _both(oldest["there"], oldest["send"], f"(not {self.flag('sent')})")
+        self.tvalid = self.flag("to_send")
         self.under_way = _sum(_count(self.tvalid), *(_count(_both(task["there"], task["send"])) for task in self.tasks[1:]))
         self.begun = f"(bvadd {self.ahead} {self.under_way})"
         self.queued = [self._queued(index) for index in range(RingUnit.prefetch)]
@@ -151,6 +150,8 @@ class _Unit(_State):
             f"(bvule {self.number('tasks.level', 3)} {_number(RingUnit.prefetch)})",
             f"(= {self.field('tasks.w_port__addr', 0, 2)} (bvadd {oldest} {self.field('tasks.level', 0, 2)}))",
         ]
+        # What is offered is the oldest task's, and of one that is not, something is still to be done.
+        terms.append(_implies(self.tvalid, self.tasks[0]["there"], self.tasks[0]["send"]))
         # Where a task is the last one of an operation, none comes behind it; outside an operation there is none.
         line = [*self.tasks, *self.queued]
         for place, task in enumerate(line):
@@ -206,7 +207,7 @@ def _goes_on(circuit, config):
     """A claim about more cycles: what is assumed, what follows, and their number."""
     cycles = config.latency + 4
     units = [_Unit(circuit, config, cycle) for cycle in range(cycles)]
-    assumptions, ends = [units[0].invariant(), units[0].flag("busy")], []
+    assumptions, ends = [units[0].invariant(), units[0].flag("active"), units[0].flag("busy")], []
     for cycle, unit in enumerate(units):
         head, after = unit.queued[0], _State(circuit, cycle + 1)
         inputs = {"rst": 0, "running": 1, "grant": 1, "sent__tready": 1}
@@ -238,8 +239,9 @@ def unit_claims(circuit, config, *, too_low=0):
     now, then = _Unit(circuit, config, 0), _Unit(circuit, config, 1)
     nothing = f"(= ahead.0 {_number(0)})"
     begin = [nothing, f"(= segment.0 {_number(0)})"]
-    stopped = ["(= run.rst.0 #b0)", "(= run.running.0 #b0)", *(f"(not {now.flag(name)})" for name in ("sent__tvalid", "read"))]
-    runs = ["(= run.rst.0 #b0)", "(= run.running.0 #b1)"]
+    quiet = (f"(not {now.flag(name)})" for name in ("active", "sent__tvalid", "read"))
+    stopped = ["(= run.rst.0 #b0)", *quiet]
+    runs = ["(= run.rst.0 #b0)", now.flag("active")]
     bound = f"(bvsub {now.segment} {_number(too_low)})"
     head = now.queued[0]
     waits_to_receive = _both(head["there"], head["receive"])
@@ -277,12 +279,16 @@ def fifo_claims(circuit, depth):
     sort = f"(_ BitVec {_WIDTH})"
 
     def invariant(state):
-        level, held = (state.number(name, width) for name in ("level", "held"))
-        places = _sum(held, *(_count(state.flag(name)) for name in ("fetched", "spared", "o__valid")))
+        level = state.number("level", width)
+        read, write = (state.field(f"{port}__addr", 0, width - 1) for port in ("read", "write"))
+        between = f"((_ zero_extend {_WIDTH - width + 1}) (bvsub {write} {read}))"
+        held = f"(ite (and {state.flag('held')} (= {write} {read})) {_number(depth)} {between})"
+        places = _sum(held, *(_count(state.flag(name)) for name in ("fetched", "spared", "o__valid", "left")))
         return _both(
-            f"(= count.{state.cycle} {level})",
+            f"(= (bvadd count.{state.cycle} {_count(state.flag('left'))}) {level})",
             f"(= {level} {places})",
             f"(bvule {level} {_number(depth)})",
+            _implies(f"(not {state.flag('held')})", f"(= {write} {read})"),
             _implies(state.flag("i__ready"), f"(bvult {level} {_number(depth)})"),
         )
 
@@ -295,7 +301,7 @@ def fifo_claims(circuit, depth):
     claims = {
         "after a reset the invariant holds, and it is empty": (["(= run.rst.0 #b1)"], invariant(then)),
         "every cycle keeps it: taken - given = held <= depth": ([invariant(now)], invariant(then)),
-        "READY is given exactly if there is a place": (
+        "READY is given exactly if there is a place, one just left not counted": (
             [invariant(now), "(= run.rst.0 #b0)"],
             f"(= {then.flag('i__ready')} (distinct {then.number('level', width)} {_number(depth)}))",
         ),
