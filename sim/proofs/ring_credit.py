@@ -89,7 +89,7 @@ class _Unit(_State):
         self.ahead, self.segment = f"ahead.{cycle}", f"segment.{cycle}"
         self.tasks = [self._task(f"stage_{stage}", self.flag(f"valid_{stage}")) for stage in range(config.latency)][::-1]
         # Of those in the pipeline, the oldest may have been sent already, when it is still to be written.
-        self.tvalid = self.flag("to_send")
+        self.tvalid = self.flag("sent__tvalid")
         self.under_way = _sum(_count(self.tvalid), *(_count(_both(task["there"], task["send"])) for task in self.tasks[1:]))
         self.begun = f"(bvadd {self.ahead} {self.under_way})"
         self.queued = [self._queued(index) for index in range(RingUnit.prefetch)]
