@@ -56,9 +56,9 @@ def samples_of(count):
     return preprocess(np.resize(pixels, (count, *pixels.shape[1:])), "unit").astype(bfloat16)
 
 
-def publish(name, head, rows, figures, as_json, write):
-    """Prints a table, or its figures; with `write` it goes to where README.md has the marks `name`."""
+def publish(name, head, rows, figures, as_json, write, file=ROOT / "README.md"):
+    """Prints a table, or its figures; with `write` it goes to where the file has the marks `name`."""
     table = markdown_table(head, rows)
     print(json.dumps(figures) if as_json else table)
     if write:
-        replace_section(ROOT / "README.md", name, table)
+        replace_section(file, name, table)

@@ -1,6 +1,5 @@
 """Rings of verilated ring units."""
 
-import json
 from typing import Annotated
 
 import numpy as np
@@ -14,7 +13,6 @@ from amaranth_tpu.sim.golden.ring import words_sent
 from amaranth_tpu.sim.rtl.ring_buckets import random_bucket, ring_core, run_buckets
 
 from ..datasheet import DATASHEET
-from ..show.markdown import markdown_table, replace_section
 from .common import Json, app, publish
 
 __all__ = ["ring", "ring_buckets"]
@@ -60,10 +58,7 @@ def ring(
         cells = [found.get((size, latency)) for size in sizes for latency in links]
         rows.append([f"{vectors:,}", *(f"{f['cycles']:,}, {f['formula']:,}" if f else "" for f in cells)])
     head = ["vectors", *(f"{size} cores, latency {latency}" for size in sizes for latency in links)]
-    table = markdown_table(head, rows)
-    print(json.dumps(figures) if as_json else table)
-    if write:
-        replace_section(DATASHEET, "ring", table)
+    publish("ring", head, rows, figures, as_json, write, DATASHEET)
     wrong = [f for f in figures if not f["right"] or abs(f["cycles"] - f["formula"]) > max(20, 0.02 * f["formula"])]
     if wrong:
         raise SystemExit(f"wrong bits, or neither within 2 % nor 20 cycles of the formula: {wrong[0]}")

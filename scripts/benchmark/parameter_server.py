@@ -1,0 +1,84 @@
+"""Words on the links when gradients are summed by a parameter server, beside those of the ring."""
+
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from amaranth_tpu.hw.spec.isa import RingMode
+from amaranth_tpu.sim.rtl.ring_buckets import random_bucket, ring_core, run_buckets
+
+from ..datasheet import DATASHEET
+from .common import Json, app, publish
+
+__all__ = ["serve", "ring_words"]
+
+
+class _Links:
+    """Messages between cores; counts the words of 32 bits that each sends and receives."""
+
+    def __init__(self, size):
+        self.sent, self.received = np.zeros(size, dtype=int), np.zeros(size, dtype=int)
+
+    def carry(self, source, target, values):
+        self.sent[source] += len(values)
+        self.received[target] += len(values)
+        return values.copy()
+
+
+def serve(gradients):
+    """Sums of the cores' gradients by core 0, which gets them all and sends all sums back.
+
+    Parameters
+    ----------
+    gradients : list of array float32 (values,)
+
+    Returns
+    -------
+    sums : list of array float32 (values,)
+        What each core has in the end.
+    sent, received : array int (cores,)
+        Words of each.
+    """
+    links = _Links(len(gradients))
+    others = range(1, len(gradients))
+    total = gradients[0].copy()
+    for core in others:
+        total += links.carry(core, 0, gradients[core])
+    return [total, *(links.carry(0, core, total) for core in others)], links.sent, links.received
+
+
+@app.command()
+def ring_words(
+    cores: Annotated[str, typer.Option(help="Cores.")] = "2,3,4,5,6,7,8",
+    segment: Annotated[int, typer.Option(min=1, help="Vectors of a core's segment.")] = 256,
+    as_json: Json = False,
+    write: Annotated[bool, typer.Option("--write", help="Put the table into the datasheet.")] = False,
+):
+    """Words that ALL_REDUCE sends, by the counters of verilated ring units, and those of a parameter server, counted too."""
+    config = ring_core(cell_stages=4, unified_buffer_depth=1 << 13, ring_depth=1 << 11)
+    rng, sizes = np.random.default_rng(1), [int(word) for word in cores.split(",")]
+    fields = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=segment, stride=segment, rounds=1)
+    buckets = [random_bucket(rng, config, size, **fields) for size in sizes]
+    figures = []
+    for size, result in zip(sizes, run_buckets(config, buckets, [{"latency": 4}] * len(sizes))):
+        values = size * segment * config.n // 2
+        sums, sent, received = serve([rng.standard_normal(values).astype(np.float32) for _ in range(size)])
+        if result.cycles is None or any((one != sums[0]).any() for one in sums):
+            raise SystemExit(f"{size} cores do not come to their sums")
+        words = [int(count) for count in result.counts[:, 0]]
+        figures.append({"cores": size, "values": values, "ring": words, "server": int(sent[0]), "other": int(sent[1])})
+        figures[-1]["server_received"] = int(received[0])
+    rows = [
+        [
+            f["cores"],
+            f"{f['values']:,}",
+            f"{max(f['ring']):,}",
+            f"{f['other']:,}",
+            f"{f['server']:,}",
+            f"{f['server'] / max(f['ring']):.1f}",
+        ]
+        for f in figures
+    ]
+    head = ["cores", "values", "each core of a ring sends", "each but the server sends", "the server sends", "server to ring"]
+    publish("ring-words", head, rows, figures, as_json, write, DATASHEET)
