@@ -58,7 +58,8 @@ def BINARY32(unit=2.0**-24):
 #: Of one stage of the core, at worst: weights and results rounded to bfloat16, binary32 sums, a function from a table.
 BFLOAT16 = Rounding(weight=1.01 * 2.0**-8, term=0, point=2.0**-8, value=2.0**-7, curve=0, result=1.01 * 2.0**-8)
 
-_STRAIGHT = ("relu", "leaky_relu", "clip", "abs")
+#: Functions of which an error is relative to the value.
+_STRAIGHT = ("relu", "leaky_relu", "clip", "abs", "reciprocal", "inverse_root", "toward_one")
 
 
 # One node

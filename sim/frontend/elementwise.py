@@ -10,13 +10,12 @@ from ..ir.errors import ModelError
 from ..ir.functions import DEFINITIONS, NONE, RELU, Function, of_operator
 from ..ir.graph import Pool
 from .blocks import block_select
-from .messages import unsupported
 from .phases import phases_of
 from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator
 from .values import SymbolicTensor, common, limited, show, whole
 from .views import arrangement, copied, everything, select, slide, view
 
-__all__ = ["affine", "apply_operator", "apply_function", "broadcast", "softmax"]
+__all__ = ["affine", "apply_operator", "apply_function", "broadcast", "product", "softmax"]
 
 
 _LEAST = 2.0**-126  # normal number
@@ -26,11 +25,11 @@ _LEAST = 2.0**-126  # normal number
 
 
 @operator("Add", "Sub", "Mul", "Sum", "Mean", group=ELEMENTWISE, joins=True, counts_from_end=True)
-@operator("Div", "Neg", group=ELEMENTWISE, counts_from_end=True)
+@operator("Neg", group=ELEMENTWISE, counts_from_end=True)
 @operator("BatchNormalization", group=ELEMENTWISE, on_constants=False)
 @operator("Scaler", group=ELEMENTWISE, domain=ML, on_constants=False)
 def elementwise(step, tensor):
-    """Add, Sub, Mul, Div, Neg, Sum, Mean, BatchNormalization, Scaler."""
+    """Add, Sub, Mul, Neg, Sum, Mean, BatchNormalization, Scaler."""
     operator = step.operator
     if operator == "Neg":
         return affine(step, tensor, scale=np.array(-1.0))
@@ -51,11 +50,7 @@ def elementwise(step, tensor):
         return affine(step, tensor, scale=constant)
     if operator == "Add":
         return affine(step, tensor, shift=constant)
-    if operator == "Sub":
-        return affine(step, tensor, shift=-constant) if left else affine(step, tensor, scale=np.array(-1.0), shift=constant)
-    if not left:
-        raise ModelError(f"{step.title}: divides a constant by values; only values by a constant is supported")
-    return affine(step, tensor, scale=1 / constant)
+    return affine(step, tensor, shift=-constant) if left else affine(step, tensor, scale=np.array(-1.0), shift=constant)
 
 
 def _summed(step):
@@ -325,12 +320,15 @@ def _places(one, two):
     return places.reshape(height, width, channels).transpose(2, 0, 1)
 
 
+def product(step, one, two):
+    """Two tensors, value by value."""
+    return _of_tensors(replace(step, arguments=[one, two]), "Mul")
+
+
 def _of_tensors(step, operator=None):
     operator = operator or step.operator
     one, two = step.arguments
     dims, batch = common(step, one, two)
-    if operator not in ("Add", "Sub", "Mul", "Sum"):
-        raise unsupported(step.node, "is not supported on two tensors")
     if one.dims != dims and two.dims == dims and operator != "Sub":
         one, two = two, one
     one, two = (broadcast(step, tensor, dims, batch) for tensor in (one, two))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..fusion.nodes import Unknown
 from ..ir.errors import ModelError
-from . import dense, reshapes, shapes, windows  # noqa: F401 - registers their operators
+from . import dense, quotients, reshapes, shapes, windows  # noqa: F401 - registers their operators
 from .expressions import recognise, unknown
 from .messages import unsupported
 from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators
@@ -82,13 +82,9 @@ def _apply(step):
 def _element(step, tensor, known):
     """What may be a part of a function that is written out: the function if it is complete, else what can be done by itself."""
     tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
-    partial = (
-        known.handler is None
-        or step.operator == "Div"
-        and step.arguments[1] is tensor
-        or any(isinstance(value.source, Unknown) for value in tensors)
-    )
-    woven = partial or len(tensors) > 1 or any(value.woven for value in tensors)
+    partial = known.handler is None or any(isinstance(value.source, Unknown) for value in tensors)
+    inverts = step.operator == "Reciprocal" or step.operator == "Div" and step.arguments[1] is tensor
+    woven = partial or inverts or len(tensors) > 1 or any(value.woven for value in tensors)
     if woven:
         result = unknown(step)
         found = recognise(step, result)

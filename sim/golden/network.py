@@ -104,7 +104,8 @@ def run_stage(stage, tensors, binary32=False):
         values = apply(stage.function, values)
     if stage.times:
         factor = tensors[stage.times].astype(np.float32)
-        values = round_bfloat16(values).astype(np.float32) * factor
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = round_bfloat16(values).astype(np.float32) * factor
     return values if binary32 else round_bfloat16(values)
 
 

@@ -14,7 +14,10 @@ import numpy as np
 from ..formula.formulas import clipped, constant, cut_below, formula, largest, line, product
 from ..formula.probes import LARGEST, NEAR
 
-__all__ = ["Definition", "DEFINITIONS", "Function", "NONE", "RELU", "of_operator"]
+__all__ = ["Definition", "DEFINITIONS", "Function", "NONE", "RELU", "WINDOW", "of_operator"]
+
+#: Binades on either side of 1 in which the parts of a division are not the same everywhere.
+WINDOW = 7
 
 _each = functools.partial(np.vectorize, otypes=[float])
 
@@ -73,6 +76,12 @@ def _sigmoid(x):
 
 def _expm1(x):
     return formula("expm1", x)
+
+
+def _within(x, below, inside, above):
+    """Values below 2^-7, from there to 2^7, and from 2^7 on, in magnitude."""
+    size = np.abs(x)
+    return np.where(size < 2.0**-WINDOW, below, np.where(size < 2.0**WINDOW, inside, above))
 
 
 def _gelu_tanh(x):
@@ -201,6 +210,17 @@ DEFINITIONS = {
         Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
         Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
         Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
+        # What divisions are made of (sim.frontend.quotients): right within 2^-7 .. 2^7, where `toward_one` brings its argument.
+        Definition(
+            name="reciprocal", exact=lambda x: np.copysign(_within(x, np.inf, 1 / np.maximum(np.abs(x), 2.0**-WINDOW), 0), x)
+        ),
+        Definition(name="inverse_root", exact=lambda x: _within(x, np.inf, np.maximum(np.abs(x), 2.0**-WINDOW) ** -0.5, 0)),
+        Definition(
+            name="toward_one",
+            parameters=(6.0,),
+            exact=lambda x, binades: _within(x, 2.0**binades, 1, 2.0**-binades),
+            are_valid=lambda binades: 0 <= binades <= 64 and binades == int(binades),
+        ),
     )
 }
 

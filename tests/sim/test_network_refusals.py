@@ -122,7 +122,7 @@ def refusals():
 
     def branches(b):
         b.node("Gemm", ["t1", np.eye(8, dtype=np.float32)])
-        b.node("Div", ["t1", b.last], name="odd")
+        b.node("Pow", ["t1", b.last], name="odd")
 
     def second_input(b):
         b.inputs.append(helper.make_tensor_value_info("y", TensorProto.DOUBLE, [None, 12]))
@@ -153,10 +153,10 @@ def refusals():
         "wrong input size": (shape([None, 13]), "'first'", "do not multiply"),
         "not flattened": (shape([2, 3, 12]), "'first'", "Gemm needs matrices"),
         "other domain": (other_domain, "com.microsoft.FusedGemm", "'odd'", "domain"),
-        "two branches": (branches, "operator Div, node 'odd'", "not part of a function"),
+        "two branches": (branches, "operator Pow, node 'odd'", "not part of a function"),
         "after LogSoftmax": (several(("LogSoftmax",), ("Relu",)), "LogSoftmax", "nothing may come after"),
         "softmax over the batch": (operator("Softmax", axis=0), "'odd'", "axis 0 of (batch, 3)", "across the batch"),
-        "constant over values": (operator("Div", np.array(1, np.float32), ...), "'odd'", "not part of a function"),
+        "constant to the power of values": (operator("Pow", np.array(-1, np.float32), ...), "'odd'", "not part of a function"),
         "per-batch constant": (operator("Add", ones((7, 3), np.float32)), "'odd'", "do not fit"),
         "reshape of wrong size": (operator("Reshape", np.array([-1, 5])), "'odd'", "can't become (", "5)"),
         "reshape across samples": (

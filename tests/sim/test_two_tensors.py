@@ -73,11 +73,7 @@ def test_rtl(rng, tmp_path):
 
 
 def test_refused(rng, tmp_path):
-    """What is no multiple of bfloat16's range: 1 / y may be 0 where x / y is not."""
     b = Builder(["n", 4])
     one, two = (b.node("MatMul", ["x", weights(rng, 4, 3)]) for _ in range(2))
-    b.node("Div", [one, two], name="odd")
-    refused(b.save(tmp_path), "operator Div, node 'odd'")
-    b.nodes.pop()
     b.node("Max", [one, two, np.arange(3, dtype=np.float32)], name="odd")
     refused(b.save(tmp_path), "operator Max, node 'odd'", "one constant number")

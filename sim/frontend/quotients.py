@@ -1,0 +1,74 @@
+"""Divisions by values: by a reciprocal that is right for numbers of all sizes.
+
+A function table tells 16 binades apart, and numbers of bfloat16 have 254. So what is divided by is brought into the window of the
+table first. Powers of two, 1 within the window, are multiplied to it until it is there, each twice, and so exactly:
+
+    x <- (x * h) * h,   h = 2^p below 2^-7, 1 up to 2^7, 2^-p above       p = 32, 24, 12, 6
+    a / b = (a * (r * H)) * H,   r the reciprocal of the last x, H the product of all h
+
+r * H and H are both about as large as the root of 1 / b, so that nothing overflows, or is less than the least number, on the way
+to a quotient that is neither. Rounded are the reciprocal, from its table, and the product. The inverse root needs H once.
+
+The core takes subnormals for 0, and has no -0 in sums: a / -0 is a / 0.
+"""
+
+from math import frexp
+
+import numpy as np
+
+from ..ir.functions import WINDOW, Function
+from .elementwise import affine, apply_function, product
+from .registry import ELEMENTWISE, operator
+from .values import SymbolicTensor
+from .views import everything
+
+__all__ = ["divided", "inverse_root"]
+
+#: Ways to bring numbers into the window: (the largest magnitude of an exponent for which one serves, the exponents of its powers
+#: of two). Rounding moves a number by up to a binade at the ends.
+_WAYS = ((WINDOW - 1, ()), (17, (6,)), (41, (12, 6)), (89, (24, 12, 6)), (128, (32, 24, 12, 6)))
+
+
+def _inverse(step, tensor, function, low, high):
+    """`(r, H)` as above, H None for 1, of values of which the magnitude is 0 or from `low` to `high`."""
+    tensor, scale = everything(step, tensor), None
+    most = max(abs(frexp(low)[1] - 1), abs(frexp(high)[1] - 1))
+    for binades in next(way for reach, way in _WAYS if most <= reach):
+        power = apply_function(step, tensor, Function("toward_one", (binades,)))
+        tensor = product(step, product(step, tensor, power), power)
+        scale = power if scale is None else product(step, scale, power)
+    return apply_function(step, tensor, Function(function)), scale
+
+
+def divided(step, dividend, divisor, low=2.0**-126, high=2.0**128):
+    """`dividend / divisor`, of which the first may be constant; `low`, `high` as above."""
+    root, scale = _inverse(step, divisor, "reciprocal", low, high)
+    if scale is not None:
+        root = product(step, root, scale)
+    if isinstance(dividend, SymbolicTensor):
+        result = product(step, dividend, root)
+    else:
+        result = affine(step, root, scale=np.asarray(dividend, np.float64))
+    return result if scale is None else product(step, result, scale)
+
+
+def inverse_root(step, tensor, low, high):
+    """`1 / sqrt(tensor)` of values from `low` on up to `high`, which are not negative."""
+    middle = (frexp(low)[1] + frexp(high)[1]) // 4 * 2  # a power of 4
+    if middle:
+        tensor = affine(step, tensor, scale=np.array(2.0**-middle))
+    result, scale = _inverse(step, tensor, "inverse_root", low * 2.0**-middle, high * 2.0**-middle)
+    result = result if scale is None else product(step, result, scale)
+    return affine(step, result, scale=np.array(2.0 ** (-middle // 2))) if middle else result
+
+
+@operator("Div", group=ELEMENTWISE, joins=True, counts_from_end=True)
+@operator("Reciprocal", group=ELEMENTWISE, counts_from_end=True)
+def divide(step, tensor):
+    """Div and Reciprocal."""
+    if step.operator == "Reciprocal":
+        return divided(step, np.array(1.0), tensor)
+    dividend, divisor = step.arguments
+    if isinstance(divisor, SymbolicTensor):
+        return divided(step, dividend, divisor)
+    return affine(step, dividend, scale=1 / divisor.astype(np.float64))
