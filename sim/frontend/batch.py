@@ -35,6 +35,9 @@ _COMPARES = {
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMPARES)
 
 
+_RECURRENT = ("GRU", "LSTM")  # whose constants with a batch are states
+
+
 @dataclass(frozen=True, eq=False)
 class Sizes:
     """A constant whose entries are `values` times the number of samples to the power of `powers`, an integer array."""
@@ -207,7 +210,7 @@ def _beside(step, repeated, tensor):
     values = repeated.values
     if values.ndim - repeated.batch != len(tensor.dims) - tensor.batch or tensor.dims[tensor.batch] != 1:
         raise ModelError(f"{step.title}: joins samples with a constant that is repeated along another axis")
-    if step.operator in _ELEMENTWISE:
+    if step.operator in (*_ELEMENTWISE, *_RECURRENT):
         return values
     if step.operator == "Concat" and values.ndim == len(tensor.dims) and not values.any():
         return tensor.turned(np.full(values.shape, -1))

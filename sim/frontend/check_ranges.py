@@ -11,7 +11,7 @@ import numpy as np
 from ..data.printable import printable
 from ..ir.errors import ModelError
 from .batch import Sizes
-from .values import SymbolicTensor, show
+from .values import BatchFixed, SymbolicTensor, show
 
 __all__ = ["check_ranges"]
 
@@ -259,7 +259,18 @@ def _scaler(step, dims):
             _refuse(step, f"{name} has {len(values or ())} numbers, for {show(dims)}")
 
 
+def _recurrent(step, dims):
+    """A constant state has as many rows as there are samples."""
+    for place, name in ((5, "initial_h"), (6, "initial_c")):
+        state = step.argument(place)
+        if isinstance(state, np.ndarray) and len(dims) == 3 and dims[1] is None and state.ndim == 3:
+            text = f"{step.title}: its {name} of {show(state.shape)} does not fit X of {show(dims)}, of any number of samples"
+            raise BatchFixed(text, state.shape[1])
+
+
 _CHECKS = {
+    "GRU": _recurrent,
+    "LSTM": _recurrent,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,

@@ -12,6 +12,8 @@ from .registry import LINEAR, MICROSOFT, operator
 from .values import BatchFixed, SymbolicTensor, limited, show, whole
 from .views import arranged, arrangement, in_place, product_in_blocks, tap
 
+__all__ = ["multiplied"]
+
 
 @operator("Gemm", "MatMul", group=LINEAR, counts_from_end=True)
 def linear(step, tensor):
@@ -42,7 +44,7 @@ def linear(step, tensor):
     if outputs == 0:
         raise ModelError(f"{step.title}: has no outputs")
     alpha = step.attributes.get("alpha", 1.0) if gemm else 1.0
-    result = _of_sample(step, tensor, weights) if tensor.size == inputs else _of_positions(step, tensor, weights)
+    result = multiplied(step, tensor, weights)
     dims = tensor.dims[:-1] if vector else (1,) * extra + tensor.dims[:-1] + (outputs,)
     result = replace(result, dims=dims, batch=None if tensor.batch is None else tensor.batch + extra)
     if alpha != 1.0:
@@ -56,6 +58,19 @@ def linear(step, tensor):
         if result.dims != dims:
             raise ModelError(f"{step.title}: its bias of {show(addend.shape)} does not fit its result of {show(dims)}")
     return result
+
+
+def multiplied(step, tensor, weights):
+    """The last axis of a tensor times weights (inputs, outputs)."""
+    whole_sample = tensor.size == len(weights) and not _at_one_position(tensor)
+    result = _of_sample(step, tensor, weights) if whole_sample else _of_positions(step, tensor, weights)
+    return result.turned(result.index.reshape(*tensor.dims[:-1], -1))
+
+
+def _at_one_position(tensor):
+    """Whether it is a position of several that its node has."""
+    positions = tensor.index // tensor.source.shape[2]
+    return not isinstance(tensor.source, Joint) and prod(tensor.source.shape[:2]) > 1 and np.unique(positions).size == 1
 
 
 def _along_batch(step, tensor, weights):

@@ -15,7 +15,7 @@ from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator
 from .values import SymbolicTensor, common, limited, show, whole
 from .views import arrangement, copied, everything, select, slide, view
 
-__all__ = ["affine", "apply_operator", "apply_function", "broadcast", "product", "softmax"]
+__all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "product", "softmax"]
 
 
 _LEAST = 2.0**-126  # normal number
@@ -320,8 +320,13 @@ def _places(one, two):
     return places.reshape(height, width, channels).transpose(2, 0, 1)
 
 
+def added(step, one, two):
+    """The sums of two tensors, value by value."""
+    return _of_tensors(replace(step, arguments=[one, two]), "Add")
+
+
 def product(step, one, two):
-    """Two tensors, value by value."""
+    """The products of two tensors, value by value."""
     return _of_tensors(replace(step, arguments=[one, two]), "Mul")
 
 

@@ -11,7 +11,7 @@ from ..ir.errors import ModelError
 from .phases import phased_concat
 from .registry import SHAPES, operator
 from .values import FLOATS, INTEGERS, LIMIT, LOWEST, SymbolicTensor, limited, show, whole
-from .views import arranged, channel_taps, in_place, in_roles, roles_of, select, slide, view
+from .views import arranged, channel_taps, in_place, in_roles, roles_of, seen_through, select, slide, view
 
 __all__ = ["cast_like", "together"]
 
@@ -189,7 +189,7 @@ def cut(step, tensor):
         if not places:
             raise ModelError(f"{step.title}: nothing is left of axis {axis} of {show(tensor)}")
         sample = sample.take(places, axis=axis)
-    return tensor.turned(sample)
+    return seen_through(tensor.turned(sample))
 
 
 def _whole_batch(tensor, start, end, stride):
@@ -208,7 +208,7 @@ def split(step, tensor):
         sizes.append(size - sum(sizes))
     if min(sizes) < 1:
         raise ModelError(f"{step.title}: {size} values can't be split into {sizes}")
-    return [tensor.turned(part) for part in np.split(tensor.sample, np.cumsum(sizes)[:-1], axis=axis)]
+    return [seen_through(tensor.turned(part)) for part in np.split(tensor.sample, np.cumsum(sizes)[:-1], axis=axis)]
 
 
 @operator("Gather", group=SHAPES)
@@ -220,7 +220,7 @@ def gather(step, tensor):
         raise ModelError(f"{step.title}: picks nothing")
     limited(step, tensor.size, index.size)
     batch = tensor.batch if tensor.batch is None or tensor.batch < axis else tensor.batch + index.ndim - 1
-    return tensor.turned(tensor.sample.take(index, axis=axis), batch)
+    return seen_through(tensor.turned(tensor.sample.take(index, axis=axis), batch))
 
 
 @operator("Pad", group=SHAPES, shaped_by_constants=True)

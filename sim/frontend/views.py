@@ -27,6 +27,7 @@ __all__ = [
     "channel_taps",
     "tap",
     "everything",
+    "seen_through",
     "slide",
     "roles_of",
     "in_roles",
@@ -356,6 +357,47 @@ def _as_vector(step, tensor):
         first += size
     node = Linear(**step.titles, shape=(1, 1, tensor.size), parts=(Part(tuple(taps), (1, 1)),))
     return tensor.of(node, np.arange(tensor.size).reshape(tensor.sample.shape))
+
+
+def seen_through(tensor):
+    """The tensor as values of the node that they were copied from, if they all come from one part of a node that only joins
+    others."""
+    node = tensor.source
+    if (
+        not isinstance(node, Linear)
+        or not node.plain
+        and len(node.parts) < 2
+        or not node.open
+        or node.pool
+        or tensor.index.min() < 0
+    ):
+        return tensor
+    (_, width, depth), channels = node.shape, tensor.index % node.shape[2]
+    rows, columns = tensor.index // (width * depth), tensor.index // depth % width
+    for part in node.parts:
+        (top, left), (height, wide) = part.origin, part.size
+        inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + wide)
+        if inside.all():
+            return _seen_in(tensor, node, part, (rows - top, columns - left, channels))
+    return tensor
+
+
+def _seen_in(tensor, node, part, places):
+    """The same of values at these places (y, x, channel) of a part's sums."""
+    if node.bias is not None:
+        return tensor
+    rows, columns, channels = places
+    for tap in part.taps:
+        if tap.select is None or tap.kernel != (1, 1) or (tap.select[channels] < 0).any():
+            continue
+        if any(other is not tap and (other.select is None or (other.select[channels] >= 0).any()) for other in part.taps):
+            return tensor
+        height, width, depth = tap.source.shape
+        y, x = (place * stride - before for place, stride, before in zip((rows, columns), tap.stride, tap.padding))
+        if min(y.min(), x.min()) < 0 or y.max() >= height or x.max() >= width:
+            return tensor
+        return replace(tensor, source=tap.source, index=(y * width + x) * depth + tap.select[channels])
+    return tensor
 
 
 def everything(step, tensor):
