@@ -57,6 +57,8 @@ def _check_pool(stage):
 
 def _check_term(stage, term):
     """Weights that are trained; those that are fixed only pass gradients on, whatever their strides."""
+    if term.data:
+        raise _refusal(stage, "multiplies two results, which can't be trained")
     if term.fixed:
         return
     if any(stride > 1 for count, stride in zip(stage.size, term.stride) if count > 1):

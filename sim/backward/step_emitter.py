@@ -244,7 +244,7 @@ class StepEmitter(Emitter):
 
     # What stages that are not flat ask for
 
-    def tiles(self, columns, passes):
+    def tiles(self, columns, passes, sample):
         """As of StageEmitter."""
         first, count = columns
         terms = self.weights[self.stage]

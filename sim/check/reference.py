@@ -101,6 +101,12 @@ def _sum(tap, values, size, change):
     return total
 
 
+def _product(tap, values, matrices):
+    """Values (batch, height, width, inputs) times those of a node (batch, 1, positions, channels)."""
+    matrices = matrices[:, 0] if tap.rows else matrices[:, 0].swapaxes(1, 2)
+    return (values.reshape(len(values), -1, values.shape[3]) @ matrices).reshape(*values.shape[:3], -1)
+
+
 def _pooled(values, pool):
     """The largest of every window."""
     batch, height, width, channels = values.shape
@@ -123,6 +129,15 @@ def _sums(node, part, number, tensors, errors, rounding):
     depth, weight, spread, least = 2, 0, 0, _TINY
     for tap in part.taps:
         values = tensors[tap.source]
+        if tap.matrix is not None:
+            other = tensors[tap.matrix]
+            total, size = total + _product(tap, values, other), size + _product(tap, np.abs(values), np.abs(other))
+            depth += values.shape[3]
+            least = least + depth * _TINY * (1 + np.abs(values).max(initial=0) + np.abs(other).max(initial=0))
+            if errors is not None:
+                spread = spread + _product(tap, np.square(errors[tap.source]), np.square(other))
+                spread = spread + _product(tap, np.square(values), np.square(errors[tap.matrix]))
+            continue
         magnitude = _sum(tap, values, part.size, np.abs)
         total = total + _sum(tap, values, part.size, lambda array: array)
         size = size + magnitude

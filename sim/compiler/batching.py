@@ -69,7 +69,8 @@ class Batched:
 
 def reads(stage):
     """Names of the tensors that a stage reads."""
-    return {*(term.source for term in stage.terms), *([stage.beside] if stage.beside else ())}
+    tensors = (name for term in stage.terms for name in (term.source, term.data) if name)
+    return {*tensors, *([stage.beside] if stage.beside else ())}
 
 
 def writes(stage):
@@ -83,7 +84,15 @@ def flat_tensors(stages, tensors):
     while True:
         others = set()
         for stage in stages:
-            if stage.output not in found or stage.size != (1, 1) or stage.pool or stage.times and stage.times not in found:
+            own_weights = any(term.data for term in stage.terms)
+            if (
+                own_weights
+                or stage.output not in found
+                or stage.size != (1, 1)
+                or stage.pool
+                or stage.times
+                and stage.times not in found
+            ):
                 others |= {stage.output, *reads(stage)}
             else:
                 others |= {term.source for term in stage.terms if term.kernel != (1, 1) or term.padding != (0, 0)}

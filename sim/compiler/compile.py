@@ -51,6 +51,7 @@ def _check(stages, config):
         lacking = [
             (stage.pool, config.pooling, "pooling"),
             (stage.softmax, config.softmax, "softmax"),
+            (any(term.data for term in stage.terms), config.training, "training"),
             (stage.function.is_table or stage.times, config.table_lanes, "table_lanes"),
         ]
         for needed, there, name in lacking:

@@ -9,6 +9,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Opcode, Region, 
 
 from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
+from .data_tiles import DataTiles
 from .instructions import Op, Places, Ring, accesses
 from .layout import ZEROS
 from .results import Results
@@ -128,7 +129,7 @@ class StageEmitter(Emitter):
 
     def __init__(self, config, stages, host):
         super().__init__(config, host.sizes[Region.SCRATCH])
-        self.stages, self.regions = stages, host.regions
+        self.stages, self.regions, self.layouts = stages, host.regions, host.layouts
         self.tables, self.loaded = {}, None
         self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
@@ -136,10 +137,11 @@ class StageEmitter(Emitter):
         """The way out of the accumulators for a stage."""
         return Results(self, stage, wide)
 
-    def tiles(self, columns, passes):
+    def tiles(self, columns, passes, sample):
         """The tiles of a group of column tiles, (first, count), of the present stage, as :class:`sim.compiler.matmuls.Group` has
-        it."""
-        return None
+        it; `sample` is the only one of the job, where each has its own."""
+        term = self.stages[self.stage].terms[0]
+        return DataTiles(self, term, self.layouts[term.data], sample, columns, len(passes)) if term.data else None
 
     def begin_run(self, stages):
         """Stages of these numbers follow."""

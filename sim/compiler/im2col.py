@@ -46,8 +46,10 @@ def fold(graph, n, always=()):
             folded = np.prod(term.kernel) * shape.channels
             if term.source != graph.input:
                 terms.append(term)
-            elif term.groups > 1 or (
-                number not in always and tiles_of(folded, n) >= np.prod(term.kernel) * tiles_of(shape.channels, n)
+            elif (
+                term.data
+                or term.groups > 1
+                or (number not in always and tiles_of(folded, n) >= np.prod(term.kernel) * tiles_of(shape.channels, n))
             ):
                 gathers.setdefault(None, Gather(shape))
                 terms.append(term)
@@ -59,7 +61,7 @@ def fold(graph, n, always=()):
                     ),
                 )
                 terms.append(Term(gather.tensor.name, term.weights.reshape(1, 1, folded, -1), fixed=term.fixed))
-        if stage.times == graph.input:
+        if graph.input in (stage.times, *(term.data for term in stage.terms)):
             gathers.setdefault(None, Gather(shape))
         stages.append(replace(stage, terms=tuple(terms)))
     return tuple(stages), list(gathers.values())

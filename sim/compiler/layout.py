@@ -16,6 +16,8 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..golden.arithmetic import bfloat16
 from ..ir.graph import Tensor, span
 from ..ir.tiles import tiles_of
+from .batching import reads
+from .data_tiles import margin_of
 from .program import CompileError
 
 __all__ = ["ZEROS", "Layout", "HostLayout", "layout_of", "lay_out"]
@@ -161,7 +163,7 @@ class HostLayout:
 def lay_out(batched, n, homes=()):
     """:class:`HostLayout` of a :class:`sim.compiler.batching.Batched`; tensors of `homes` never leave the unified buffer."""
     inputs = [gather.tensor.name for gather in batched.gathers]
-    used = {name for stage in batched.stages for name in (*(term.source for term in stage.terms), stage.times)}
+    used = {name for stage in batched.stages for name in reads(stage)}
     readers = {}
     for stage in batched.stages:
         for term in stage.terms:
@@ -174,6 +176,7 @@ def lay_out(batched, n, homes=()):
         layouts[name] = layout = layout_of(
             batched.tensors[name], n, batched.count(name), readers.get(name, ()), name in batched.flat
         )
+        layouts[name] = layout = replace(layout, beside=max(layout.beside, margin_of(batched.stages, batched.tensors[name], n)))
         region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
         if region is Region.OUTPUT and name in used:
             raise CompileError(f"{batched.graph.name}: its output {name!r} is also used inside, which is not supported")

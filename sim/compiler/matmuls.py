@@ -130,5 +130,6 @@ class Group:
         taken = 0 if keep else count0 * count1 * count
         if self.tiles and taken:
             self.tiles.bring(taken)
-        tiles = (self.emitter.stage, self.column, self.count, self.done * self.count + c, taken) if taken else None
+        put_in = taken and not self.tiles
+        tiles = (self.emitter.stage, self.column, self.count, self.done * self.count + c, taken) if put_in else None
         self.emitter.emit(Opcode.MATMUL, fields, tiles, self.passes * self.count)

@@ -20,6 +20,8 @@ def with_weights(ops):
     result, current, end = [], None, None
     started = 0
     for op in ops:
+        if op.opcode is Opcode.LOAD_WEIGHTS:
+            current = None  # of what a stage has stored: in its place among the tiles
         if op.opcode is Opcode.LOAD and started < STARTING:
             current = None  # weights of one block only
             started += 1

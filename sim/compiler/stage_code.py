@@ -5,12 +5,16 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Opcode
 
 from .areas import Area, Placed
+from .data_tiles import ends_with_zeros
 from .instructions import Ring
 from .matmuls import Group
 from .tiling import count_passes, passes_of
 from .timing import turnaround
 
 __all__ = ["StageCode"]
+
+#: Row of the unified buffer that holds zeros, where there are margins.
+ZERO_ROW = 0
 
 #: Stands for the tensor that is read where results are made, among the operands.
 _BESIDE = object()
@@ -207,9 +211,10 @@ class StageCode:
     def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
         """All passes of a group of column tiles, (first, count). Returns the operands that are there at the end."""
         passes = passes_of(self.stage, self.n, columns[0])
-        tiles = self.emitter.tiles(columns, passes)
-        whole = self._whole(len(passes), sums, parts)
-        group = Group(self.emitter, columns[0], columns[1], acc, sums, len(passes), parts, whole, tiles=tiles)
+        tiles = self.emitter.tiles(columns, passes, rectangle.samples[0])
+        count = len(passes) + ends_with_zeros(self.stage, self.n)
+        whole = self._whole(count, sums, parts)
+        group = Group(self.emitter, columns[0], columns[1], acc, sums, count, parts, whole, tiles=tiles)
         for block in self.plan.blocks:
             if len(self.plan.blocks) > 1:
                 operands = self._load_block(rectangle, block)
@@ -220,7 +225,9 @@ class StageCode:
                 for some in _cut(mine, self._ends(term.source, columns[0], cuts)):
                     self._load(term.source, operand, some[-1][3] + 1)
                     yield from group.add(*self._operands(term, rectangle, some, operand))
-        assert group.done == len(passes)
+        if group.done < count:
+            yield from group.add([ZERO_ROW], [(1, 0), (sums, 0)])
+        assert group.done == count
         return operands
 
     def _ends(self, source, column, cuts):

@@ -245,7 +245,7 @@ def plan_stage(batched, number, config, layouts, space, depth):
 def _shapes(stage, batch, planar):
     """Sizes of jobs: samples, where one loop over rows is free for them; rows and columns of the result."""
     height, width = stage.result_size
-    several = min(stage.sums_size) == 1 and not stage.pool and not planar
+    several = min(stage.sums_size) == 1 and not stage.pool and not planar and not any(term.data for term in stage.terms)
     return [
         *((samples, height, width) for samples in (_sizes(batch) if several else ())),
         *((1, rows, width) for rows in _sizes(height)),

@@ -8,6 +8,7 @@ import numpy as np
 from ..fusion.nodes import Joint, Linear, Part, Tap
 from ..ir.errors import ModelError
 from .elementwise import affine, apply_operator
+from .products import tensor_product
 from .registry import LINEAR, MICROSOFT, operator
 from .values import BatchFixed, SymbolicTensor, limited, show, whole
 from .views import arranged, arrangement, in_place, product_in_blocks, tap
@@ -15,9 +16,17 @@ from .views import arranged, arrangement, in_place, product_in_blocks, tap
 __all__ = ["multiplied"]
 
 
-@operator("Gemm", "MatMul", group=LINEAR, counts_from_end=True)
+@operator("MatMul", group=LINEAR, joins=True, counts_from_end=True)
+def matrices(step, tensor):
+    """MatMul."""
+    if all(isinstance(value, SymbolicTensor) for value in step.arguments):
+        return tensor_product(step, *step.arguments)
+    return linear(step, tensor)
+
+
+@operator("Gemm", group=LINEAR, counts_from_end=True)
 def linear(step, tensor):
-    """Gemm and MatMul of values and constant weights."""
+    """Gemm, and MatMul, of values and constant weights."""
     gemm = step.operator in ("Gemm", "FusedGemm")
     if not isinstance(step.arguments[0], SymbolicTensor) or gemm and step.attributes.get("transA", 0):
         raise ModelError(
@@ -25,7 +34,7 @@ def linear(step, tensor):
             f"values x weights is supported, with values (batch, K)"
         )
     if isinstance(step.arguments[1], SymbolicTensor):
-        raise ModelError(f"{step.title}: multiplies two tensors; its weights must be constant")
+        raise ModelError(f"{step.title}: multiplies two tensors, which MatMul alone may; its weights must be constant")
     weights = step.arguments[1].astype(np.float64)
     if gemm and (weights.ndim != 2 or len(tensor.dims) != 2):
         raise ModelError(f"{step.title}: Gemm needs matrices, not {show(tensor)} and {show(weights.shape)}")

@@ -10,10 +10,12 @@ from ..ir.errors import ModelError
 from ..ir.functions import DEFINITIONS, NONE, RELU, Function, of_operator
 from ..ir.graph import Pool
 from .blocks import block_select
+from .narrow import narrowed
 from .phases import phases_of
 from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator
+from .shapes import concat
 from .values import SymbolicTensor, common, limited, show, whole
-from .views import arrangement, copied, everything, select, slide, view
+from .views import arranged, arrangement, copied, everything, select, slide, view
 
 __all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "product", "softmax"]
 
@@ -245,11 +247,26 @@ def softmax(step, tensor, kind=None):
         tensor = everything(step, tensor)
         return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
     if covered == tensor.dims[axis] and kind == "softmax":
-        return _shares(step, arrangement(step, tensor, last=axis)[0], kind)
+        return _sliced_shares(step, tensor, axis) or _shares(step, arrangement(step, tensor, last=axis)[0], kind)
     raise ModelError(
         f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
         f"{show(tensor)}, its axis {axis}"
     )
+
+
+def _sliced_shares(step, tensor, axis):
+    """Softmax of values that are no channels of positions, but are so in each slice along another axis, such as that of heads; or
+    None."""
+    if next(arranged(tensor, last=axis), None):
+        return None
+    for other, size in enumerate(tensor.dims):
+        if size == 1 or other in (axis, tensor.batch):
+            continue
+        slices = [narrowed(tensor.turned(tensor.sample.take([place], axis=other))) for place in range(size)]
+        if all(next(arranged(one, last=axis), None) for one in slices):
+            made = [_shares(step, arrangement(step, one, last=axis)[0], "softmax") for one in slices]
+            return concat(replace(step, arguments=made, attributes={"axis": other}), made[0])
+    return None
 
 
 def _shares(step, tensor, kind):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..fusion.nodes import Unknown
 from ..ir.errors import ModelError
-from . import dense, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - registers their operators
+from . import dense, normalization, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - registers their operators
 from .expressions import recognise, unknown
 from .messages import unsupported
 from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators

@@ -168,6 +168,8 @@ class _Fusion:
     def _into_sums(self, node, source):
         """A scale and shift as part of the sums before it, if there are such; else as it is."""
         scale, shift = node.scale, node.shift
+        if isinstance(source, Linear) and source.multiplies:
+            return self._into_product(node, source)
         if (
             self._alone(source)
             and source.open
@@ -190,6 +192,24 @@ class _Fusion:
             return replace(source, bias=_sum(bias, shift), loss=loss, value=node.value, view=node.view)
         return node
 
+    def _into_product(self, node, source):
+        """One factor for all of a product of two nodes, as part of the sums of the first; else as it is."""
+        if not (self._alone(source) and source.open and node.shift is None and np.unique(node.scale).size == 1):
+            return node
+        (part,) = source.parts
+        (tap,) = part.taps
+        if not self._alone(tap.source):
+            return node
+        scale = node.scale.reshape(-1)[0].reshape(1, 1, 1)
+        factor = replace(node, shape=tap.source.shape, source=tap.source, scale=scale, value=None, view=None)
+        scaled = self._into_sums(factor, tap.source)
+        if scaled is factor:
+            return node
+        scaled = replace(scaled, name=tap.source.name, title=tap.source.title)
+        self.uses[scaled] = 1
+        parts = (replace(part, taps=(replace(tap, source=scaled),)),)
+        return replace(source, parts=parts, value=node.value, view=node.view)
+
     def _bypass(self, affine):
         """Counts that a user of a scale and shift reads its source instead."""
         self.uses[affine] -= 1
@@ -197,6 +217,8 @@ class _Fusion:
 
     def _absorb(self, tap, affine, part, single):
         """A tap on `affine` as one on what it scales and shifts, what that adds to the bias, the Loss; None if it can't be."""
+        if tap.matrix is not None:
+            return None
         dense = _dense(tap, part.size)
         scale, shift = affine.scale, affine.shift
         if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):
@@ -239,6 +261,8 @@ class _Fusion:
                     bias, loss = _sum(more, bias), both(loss, lost_in_it)
                 elif isinstance(source, Affine):
                     tap = replace(tap, source=self.settled(self.origin[source]))
+                if tap.matrix is not None:
+                    tap = replace(tap, matrix=self.settled(tap.matrix))
                 taps += self._through_concat(tap)
             parts.append(replace(part, taps=tuple(taps)))
         times = None if node.times is None else self.settled(node.times)
@@ -251,6 +275,8 @@ class _Fusion:
         """Taps on what a Concat joins, in place of one on the Concat. Its channels come from one of them each: were they sums,
         like those of a residual addition, all that goes into these would be multiplied again in each layer."""
         source = tap.source
+        if tap.matrix is not None:
+            return [tap]
         if not (isinstance(source, Linear) and source.plain and source.bias is None and tap.kernel == (1, 1) and tap.groups == 1):
             return [tap]
         inner = source.parts[0].taps
@@ -305,7 +331,7 @@ class _Fusion:
         taps, bias, name, loss = [], node.bias, None, node.loss
         for tap in node.parts[0].taps:
             source = tap.source
-            if not (tap.diagonal(node.parts[0].size) and self._alone(source) and source.plain):
+            if not (tap.diagonal(node.parts[0].size) and self._alone(source) and source.plain and not source.multiplies):
                 taps.append(tap)
                 continue
             scale = tap.weights.reshape(-1)

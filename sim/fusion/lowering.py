@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..data.printable import printable
-from ..golden.arithmetic import round_bfloat16
+from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.function_tables import table_of
 from ..ir.errors import ModelError
 from ..ir.graph import Graph, Stage, Tensor, Term
@@ -56,6 +56,9 @@ def _checked(weights, title):
 
 
 def _terms(tap, names, title):
+    if tap.matrix is not None:
+        weights = np.broadcast_to(np.zeros((), bfloat16), tap.weights.shape)
+        return [Term(names[tap.source], weights, data=names[tap.matrix], rows=tap.rows)]
     weights = [_checked(tap.weights, title)]
     if tap.exact:
         # Both parts have the same sign, so that infinity times one and infinity times the other add up to infinity.

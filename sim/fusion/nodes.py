@@ -121,7 +121,7 @@ class Affine(Node):
 class Tap:
     """An unrounded :class:`sim.ir.graph.Term`: a convolution of one node, with binary64 weights. If `exact`, weights that
     bfloat16 can't hold become a sum of two. If all that it does is to choose channels, `select` is the source's channel for each
-    of its own, or -1."""
+    of its own, or -1. With `matrix`, a node of one row of positions, the weights are its values: `rows` as in Term."""
 
     source: Node
     weights: np.ndarray
@@ -131,6 +131,8 @@ class Tap:
     groups: int = 1
     exact: bool = False
     select: np.ndarray | None = None
+    matrix: Node | None = None
+    rows: bool = False
 
     @property
     def kernel(self):
@@ -174,13 +176,18 @@ class Linear(Node):
 
     @property
     def sources(self):
-        taps = tuple(tap.source for part in self.parts for tap in part.taps)
+        taps = tuple(node for part in self.parts for tap in part.taps for node in (tap.source, tap.matrix) if node is not None)
         return taps if self.times is None else (*taps, self.times)
 
     @property
     def open(self):
         """Whether its result is still a sum, or the largest of sums."""
         return self.function == NONE and not self.softmax and self.times is None
+
+    @property
+    def multiplies(self):
+        """Whether weights of it are values of a node."""
+        return any(tap.matrix is not None for part in self.parts for tap in part.taps)
 
     @property
     def plain(self):

@@ -58,6 +58,17 @@ def add_term(sums, values, term):
     return np.stack(results, axis=1).reshape(shape)
 
 
+def _add_product(sums, values, weights, rows):
+    """Sums (batch, height, width, channels) and the products of values (batch, height, width, inputs) with each sample's own
+    weights (batch, 1, positions, channels), whose positions are the rows of a matrix, or its columns."""
+    result = []
+    for start, operands, matrix in zip(sums, values, weights[:, 0]):
+        matrix = np.ascontiguousarray(matrix if rows else matrix.T)
+        flat = np.ascontiguousarray(operands).reshape(-1, operands.shape[-1])
+        result.append(matmul(flat, matrix, np.ascontiguousarray(start).reshape(len(flat), -1)).reshape(start.shape))
+    return np.stack(result) + np.float32(0)
+
+
 def first_sums(stage, batch):
     """What sums of a stage start from: its bias, or +0."""
     start = np.zeros(stage.channels, np.float32) if stage.bias is None else stage.bias
@@ -68,7 +79,10 @@ def _sums(stage, tensors):
     """float32 (batch, height, width, channels): the bias and all the terms, in order."""
     sums = first_sums(stage, len(tensors[stage.terms[0].source]))
     for term in stage.terms:
-        sums = add_term(sums, tensors[term.source], term)
+        if term.data:
+            sums = _add_product(sums, tensors[term.source], tensors[term.data], term.rows)
+        else:
+            sums = add_term(sums, tensors[term.source], term)
     return sums
 
 

@@ -52,6 +52,12 @@ class Term:
     fixed : bool
         Whether the weights are what an operation is made of (an average, a scale, a choice of channels), which training leaves
         as they are.
+    data : str or None
+        Tensor (1 x positions) whose values are the weights, each sample's own; `weights` then only has their shape, of one kernel
+        position and one group. +0 is added last.
+    rows : bool
+        Whether each position of `data` has the weights of a source channel, for all channels of the result. Else it has those of
+        a channel of the result.
     """
 
     source: str
@@ -61,6 +67,8 @@ class Term:
     padding: tuple[int, int] = (0, 0)
     groups: int = 1
     fixed: bool = False
+    data: str | None = None
+    rows: bool = False
 
     @property
     def kernel(self):
