@@ -12,12 +12,16 @@ to a quotient that is neither. Rounded are the reciprocal, from its table, and t
 The core takes subnormals for 0, and has no -0 in sums: a / -0 is a / 0.
 """
 
+from dataclasses import dataclass, fields, replace
 from math import frexp
 
 import numpy as np
 
+from ..fusion.nodes import Linear
 from ..ir.functions import WINDOW, Function
 from .elementwise import affine, apply_function, product
+from .expressions import unknown
+from .extents import least
 from .registry import ELEMENTWISE, operator
 from .values import SymbolicTensor
 from .views import everything
@@ -28,12 +32,16 @@ __all__ = ["divided", "inverse_root"]
 #: of two). Rounding moves a number by up to a binade at the ends.
 _WAYS = ((WINDOW - 1, ()), (17, (6,)), (41, (12, 6)), (89, (24, 12, 6)), (128, (32, 24, 12, 6)))
 
+#: Values of a sample up to which the smallest powers again and again take less time than loading tables of larger ones.
+_FEW = 256
+
 
 def _inverse(step, tensor, function, low, high):
     """`(r, H)` as above, H None for 1, of values of which the magnitude is 0 or from `low` to `high`."""
     tensor, scale = everything(step, tensor), None
     most = max(abs(frexp(low)[1] - 1), abs(frexp(high)[1] - 1))
-    for binades in next(way for reach, way in _WAYS if most <= reach):
+    ways = [(12 * count + 5, (6,) * count) for count in range(12)] if tensor.size <= _FEW else _WAYS
+    for binades in next(way for reach, way in ways if most <= reach):
         power = apply_function(step, tensor, Function("toward_one", (binades,)))
         tensor = product(step, product(step, tensor, power), power)
         scale = power if scale is None else product(step, scale, power)
@@ -42,6 +50,9 @@ def _inverse(step, tensor, function, low, high):
 
 def divided(step, dividend, divisor, low=2.0**-126, high=2.0**128):
     """`dividend / divisor`, of which the first may be constant; `low`, `high` as above."""
+    if isinstance(divisor.source, Root) and np.array_equal(divisor.index, divisor.source.inverse.index):
+        inverse = replace(divisor, source=divisor.source.inverse.source)
+        return product(step, dividend, inverse) if isinstance(dividend, SymbolicTensor) else affine(step, inverse, scale=dividend)
     root, scale = _inverse(step, divisor, "reciprocal", low, high)
     if scale is not None:
         root = product(step, root, scale)
@@ -60,6 +71,39 @@ def inverse_root(step, tensor, low, high):
     result, scale = _inverse(step, tensor, "inverse_root", low * 2.0**-middle, high * 2.0**-middle)
     result = result if scale is None else product(step, result, scale)
     return affine(step, result, scale=np.array(2.0 ** (-middle // 2))) if middle else result
+
+
+@dataclass(eq=False, kw_only=True)
+class Root(Linear):
+    """A square root; `inverse` is the tensor of its reciprocals."""
+
+    inverse: SymbolicTensor
+
+
+@operator("Sqrt", group=ELEMENTWISE, counts_from_end=True)
+def square_root(step, tensor):
+    """Sqrt of what is above 0 in any case, such as a variance and a number; any other may only be part of a function."""
+    low = least(tensor.source) if (tensor.index >= 0).all() else 0.0
+    if not 2.0**-126 <= low < 2.0**127:
+        return unknown(step)
+    inverse = inverse_root(step, tensor, low, 2.0**128)
+    root = product(step, tensor, inverse)
+    facts = {field.name: getattr(root.source, field.name) for field in fields(root.source)}
+    return root.of(Root(**facts, inverse=inverse))
+
+
+@operator("Pow", group=ELEMENTWISE, counts_from_end=True)
+def power(step, tensor):
+    """Squares, square roots and reciprocals; any other may only be part of a function."""
+    base, exponent = step.arguments
+    if base is tensor and isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= len(tensor.dims):
+        if exponent.item() == 2:
+            return product(step, tensor, tensor)
+        if exponent.item() == 0.5:
+            return square_root(step, tensor)
+        if exponent.item() == -1:
+            return divided(step, np.array(1.0), tensor)
+    return unknown(step)
 
 
 @operator("Div", group=ELEMENTWISE, joins=True, counts_from_end=True)

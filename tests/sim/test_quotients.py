@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.frontend import quotients
 from onnx_models import Builder, close, reference, refused, weights
 
 pytest.importorskip("onnxruntime")
@@ -33,8 +34,10 @@ def _relative(path, x):
     return np.abs(got[normal] / want[normal] - 1).max()
 
 
-def test_of_any_size(rng, tmp_path):
+@pytest.mark.parametrize("few", [0, 256], ids=["powers of several sizes", "of one size"])
+def test_of_any_size(rng, tmp_path, monkeypatch, few):
     """Within three roundings to bfloat16, of which one is that of the table: nothing overflows, or is lost, on the way."""
+    monkeypatch.setattr(quotients, "_FEW", few)
     x = np.concatenate([_of_all_sizes(rng, 2000), [[0, 0], [1, 0], [-3, 0], [0, 3]]]).astype(np.float32)
     b = Builder(["n", 2])
     b.node("Div", _columns(b))
@@ -72,6 +75,62 @@ def _check(rng, path, *shape):
     model, x = tpu.load(path), rng.normal(size=(3, *shape)).astype(np.float32)
     assert model.compare(x).error is None
     close(model.predict(x), reference(path, x))
+
+
+@pytest.mark.parametrize("few", [0, 256])
+def test_roots(rng, tmp_path, monkeypatch, few):
+    """Roots of what is above 0 in any case, and divisions by them, of numbers of all sizes; of one that may be 0, none."""
+    monkeypatch.setattr(quotients, "_FEW", few)
+    sizes = 2.0 ** rng.uniform(-20, 62, (500, 1)) * rng.choice([-1, 1], (500, 1))
+    x = (sizes.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    for exponent in (np.array(0.5, np.float32), None):
+        b = Builder(["n", 1])
+        b("Pow", np.array(2, np.float32))
+        b("Add", np.array(1e-5, np.float32))
+        root = b("Sqrt") if exponent is None else b("Pow", exponent)
+        path = b.save(tmp_path)
+        assert np.abs(tpu.load(path).predict(x) / reference(path, x) - 1).max() < 2.0**-6
+        b.node("Div", ["x", root])
+        path = b.save(tmp_path)
+        assert np.abs(tpu.load(path).predict(x) / reference(path, x) - 1).max() < 2.0**-6
+    b = Builder(["n", 1])
+    b("Relu")
+    b("Sqrt", name="odd")
+    refused(b.save(tmp_path), "operator Sqrt, node 'odd'", "not part of a function")
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_layer_normalization(rng, tmp_path, written_out):
+    """Of values of any size; of values that have much in common, and are all the same, only what is one operator."""
+    b = Builder(["n", 12], opset=17)
+    scale, bias = weights(rng, 12), weights(rng, 12)
+    if written_out:
+        centred = b.node("Sub", ["x", b.node("ReduceMean", ["x"], axes=[-1])])
+        b.node("ReduceMean", [b.node("Pow", [centred, np.array(2, np.float32)])], axes=[-1])
+        b.node("Div", [centred, b.node("Sqrt", [b("Add", np.array(1e-5, np.float32))])])
+        b("Mul", scale)
+        b("Add", bias)
+    else:
+        b("LayerNormalization", scale, bias)
+    path, each = b.save(tmp_path), rng.normal(size=(300, 12))
+    shift = 0 if written_out else 10.0 ** rng.uniform(-3, 3, (300, 1))
+    x = np.concatenate([each * 10.0 ** rng.uniform(-15, 15, (300, 1)), each + shift, np.full((1, 12), 1000)]).astype(np.float32)
+    x = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    model = tpu.load(path)
+    assert np.abs(model.predict(x) - reference(path, x)).max() < 0.05
+    assert model.compare(each.astype(np.float32)).error is None
+
+
+def test_normalized_images(rng, tmp_path):
+    """Over the last axis, or the last two; refused where it would be over samples."""
+    for axis in (-1, 2, 1):
+        b = Builder(["n", 3, 4, 5], opset=17)
+        b("LayerNormalization", weights(rng, *(3, 4, 5)[axis - 1 if axis > 0 else axis :]), axis=axis)
+        b("Conv", weights(rng, 2, 3, 2, 2))
+        _check(rng, b.save(tmp_path), 3, 4, 5)
+    b = Builder(["n", 3], opset=17)
+    b("LayerNormalization", weights(rng, 3), axis=0, name="odd")
+    refused(b.save(tmp_path), "operator LayerNormalization, node 'odd'", "batch")
 
 
 @pytest.mark.slow

@@ -308,6 +308,10 @@ def check(e, rng, folder, every=1, dense=True, strict=False):
     return functions
 
 
+def _rounded(values):
+    return round_bfloat16(np.asarray(values, np.float32)).astype(float)
+
+
 def _lost(e, x, rng):
     """What binary32 may lose at numbers x."""
 
@@ -341,7 +345,10 @@ def _wrong(e, x, got, want, one_stage, strict, rng):
             np.fmax(largest, np.abs(values), out=largest)
             return values
 
-        tried = np.array([np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)])
+        tried = [np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)]
+        if not one_stage:  # what is narrower than numbers are apart is only met by the rounded ones
+            tried.append(np.broadcast_to(value(e, _rounded(x), _rounded), x.shape))
+        tried = np.array(tried)
         spread = times * (tried.max(axis=0) - tried.min(axis=0))
         allowed = allowed + 2.0**-6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
         scale = max([1, *map(abs, constants(e))])  # it may stand before a sum in the weights
