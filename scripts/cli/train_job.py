@@ -22,12 +22,11 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
-from amaranth_tpu.sim.trainer.checkpoints import CheckpointFolder
 from amaranth_tpu.sim.trainer.comparison import Comparison
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.loop import Run
-from amaranth_tpu.sim.trainer.resuming import restore
+from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
 from amaranth_tpu.sim.trainer.training import Plan, Training
 
@@ -177,7 +176,7 @@ def make_job(options):
     fresh = options.model in SHIPPED if options.initialize is None else options.initialize
     state = initial_state(network, plan.optimizer, initialize(network, options.seed) if fresh else None)
     training = Training(network, plan, data.train, data.measured[0], state, fastest_sums())
-    folder = CheckpointFolder(options.checkpoint) if options.checkpoint else None
+    folder = checkpoint_in(options.checkpoint) if options.checkpoint else None
     return TrainJob(
         options=options,
         graph=graph,

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from .checkpoints import CheckpointFolder
+from ..data.checkpoints import Checkpoint
 from .comparison import Comparison
 from .event_log import EventLog
 from .resuming import save
@@ -23,7 +23,7 @@ class Run:
     Parameters
     ----------
     training : Training
-    checkpoints : CheckpointFolder or None
+    checkpoints : Checkpoint or None
         Gets a checkpoint after each epoch, and every half minute; and when the run is interrupted.
     comparison : Comparison or None
         Gets the first steps, until it has enough.
@@ -34,7 +34,7 @@ class Run:
     """
 
     training: Training
-    checkpoints: CheckpointFolder | None = None
+    checkpoints: Checkpoint | None = None
     comparison: Comparison | None = None
     log: EventLog | None = None
     on_step: object = None

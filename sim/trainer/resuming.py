@@ -2,16 +2,25 @@
 
 import hashlib
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 
 import numpy as np
 
+from ..data.checkpoints import Checkpoint
 from ..golden.training import TrainingState
 from .errors import TrainingError
 from .training import Best, EpochFigures
 
-__all__ = ["facts_of", "save", "restore"]
+__all__ = ["FILE", "checkpoint_in", "facts_of", "save", "restore"]
+
+FILE = "checkpoint.safetensors"
 
 _FIGURES = tuple(one.name for one in fields(EpochFigures))
+
+
+def checkpoint_in(folder):
+    """The checkpoint of the training run that has this folder."""
+    return Checkpoint(Path(folder) / FILE)
 
 
 def facts_of(training):
@@ -99,7 +108,7 @@ def restore(training, checkpoints):
 
     Raises
     ------
-    sim.trainer.checkpoints.CheckpointError
+    sim.data.checkpoints.CheckpointError
         If it is of another run, or damaged.
     """
     network, position = training.network, training.position

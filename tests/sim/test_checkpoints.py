@@ -9,9 +9,10 @@ import safetensors.numpy
 from ml_dtypes import bfloat16
 
 from amaranth_tpu.sim.data import whole_files
+from amaranth_tpu.sim.data.checkpoints import Checkpoint, CheckpointError
 from amaranth_tpu.sim.data.digits import DataError
-from amaranth_tpu.sim.trainer.checkpoints import FILE, CheckpointError, CheckpointFolder
 
+FILE = "checkpoint.safetensors"
 FACTS = {"network": "n1", "data": "d1", "optimizer": "Sgd(momentum=0.9)", "batch": 8, "rate": 0.05}
 SHAPES = {"master/w": ((3, 4), np.float32), "momentum/w": ((3, 4), bfloat16)}
 
@@ -29,7 +30,7 @@ def tensors(rng):
 @pytest.fixture
 def folder(tmp_path, tensors):
     """With a checkpoint in it."""
-    folder = CheckpointFolder(tmp_path / "new" / "run")
+    folder = Checkpoint(tmp_path / "new" / "run" / FILE)
     folder.write(FACTS, {"epoch": 3, "best": None}, tensors)
     return folder
 
@@ -98,14 +99,14 @@ def test_every_truncation_and_damage(folder, rng):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["master/w", "momentum/w", "losses"])
 def test_numbers_that_are_not_finite(tmp_path, tensors, name, value):
-    folder = CheckpointFolder(tmp_path)
+    folder = Checkpoint(tmp_path / FILE)
     tensors[name].reshape(-1)[2] = value
     folder.write(FACTS, {}, tensors)
     refused(folder, "not finite", name)
 
 
 def test_there_is_none(tmp_path):
-    folder = CheckpointFolder(tmp_path)
+    folder = Checkpoint(tmp_path / FILE)
     assert not folder.exists()
     refused(folder, "is no file")
     folder.path.symlink_to("/dev/zero")
@@ -160,7 +161,7 @@ def test_what_a_kill_left_is_removed(folder, tensors):
 def test_a_place_for_no_folder(tmp_path, tensors):
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="file"):
-        CheckpointFolder(tmp_path / "file").write(FACTS, {}, tensors)
+        Checkpoint(tmp_path / "file" / FILE).write(FACTS, {}, tensors)
 
 
 def test_devices_and_links_are_written_through(tmp_path):

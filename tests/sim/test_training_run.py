@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.sim.data.checkpoints import CheckpointError
 from amaranth_tpu.sim.data.digits import DataError
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.training import cross_entropy, one_hot, step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.trainer.checkpoints import CheckpointError, CheckpointFolder
 from amaranth_tpu.sim.trainer.comparison import Comparison, CoreSteps, differing_bits
 from amaranth_tpu.sim.trainer.errors import TrainingError
 from amaranth_tpu.sim.trainer.loop import Run
 from amaranth_tpu.sim.trainer.order import epoch_order
-from amaranth_tpu.sim.trainer.resuming import restore, save
+from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore, save
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
 from training_runs import CLASSES, clusters, dense_network, new_training
@@ -93,7 +93,7 @@ def test_going_on_after_any_step(rng, tmp_path, optimizer):
     Run(training=whole)()
     interrupted = fresh()
     for number in range(whole.step_number):
-        folder = CheckpointFolder(tmp_path / str(number))
+        folder = checkpoint_in(tmp_path / str(number))
         save(interrupted, folder)
         other = fresh()
         restore(other, folder)
@@ -132,7 +132,7 @@ def test_without_patience_the_last_epoch_counts(rng):
 
 def test_a_rate_that_is_too_high(rng, tmp_path):
     """Training ends with one line; what was written before it is kept."""
-    training, folder = new_training(rng, epochs=50), CheckpointFolder(tmp_path)
+    training, folder = new_training(rng, epochs=50), checkpoint_in(tmp_path)
     save(training, folder)
     before = folder.path.read_bytes()
     training.plan = replace(training.plan, rate=1e30)
@@ -142,7 +142,7 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
 
 
 def test_parameters_that_are_not_finite_are_not_written(rng, tmp_path):
-    training, folder = new_training(rng), CheckpointFolder(tmp_path)
+    training, folder = new_training(rng), checkpoint_in(tmp_path)
     training.position.state.slots[0]["momentum"][0] = np.inf
     with pytest.raises(TrainingError, match="no longer finite"):
         save(training, folder)
@@ -169,7 +169,7 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
     def fresh(**changes):
         return new_training(np.random.default_rng(data), **{"epochs": 3, **changes})
 
-    training, folder = fresh(), CheckpointFolder(tmp_path)
+    training, folder = fresh(), checkpoint_in(tmp_path)
     training.step(training.next_batch())
     save(training, folder)
     other = dense_network(np.random.default_rng(6))
@@ -196,7 +196,7 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
 def test_more_epochs_than_at_first(rng, tmp_path):
     """Where the rate does not depend on how many there are."""
     data, constant = int(rng.integers(1 << 30)), parse_schedule("constant")
-    folder, runs = CheckpointFolder(tmp_path), {}
+    folder, runs = checkpoint_in(tmp_path), {}
     for epochs in (2, 4):
         runs[epochs] = new_training(np.random.default_rng(data), epochs=epochs, schedule=constant)
         Run(training=runs[epochs], checkpoints=folder if epochs == 2 else None)()
@@ -211,7 +211,7 @@ def test_more_epochs_than_at_first(rng, tmp_path):
 
 def test_nonsense_with_a_right_digest(rng, tmp_path):
     """A file that was made by hand, rather than damaged."""
-    training, folder = new_training(rng), CheckpointFolder(tmp_path)
+    training, folder = new_training(rng), checkpoint_in(tmp_path)
     training.step(training.next_batch())
     save(training, folder)
     whole = folder._parts()
@@ -236,7 +236,7 @@ def test_nonsense_with_a_right_digest(rng, tmp_path):
 def test_interrupted(rng, tmp_path):
     """Ctrl-C between two steps: the checkpoint is of the last one that was done."""
     data = int(rng.integers(1 << 30))
-    training, folder, done = new_training(np.random.default_rng(data)), CheckpointFolder(tmp_path), []
+    training, folder, done = new_training(np.random.default_rng(data)), checkpoint_in(tmp_path), []
 
     def on_step(batch):
         done.append(batch)

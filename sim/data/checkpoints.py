@@ -1,7 +1,8 @@
-"""Checkpoints: all that a training run needs to go on, in one file that is whole or not there.
+"""Checkpoints: what has been done of a long work, in one file that is whole or not there.
 
-The file is in the format safetensors: tensors by name, and a header of JSON. In it are the facts that decide the run's bits,
-which must be those of the run that goes on, and a digest of the tensors.
+The file is in the format safetensors: tensors by name, and a header of JSON. In it are the facts that decide the work's results,
+which must be those of the work that goes on, and a digest of the tensors. Training has one file, which is replaced; a run and a
+sweep have one for each part that is done.
 """
 
 import hashlib
@@ -13,14 +14,14 @@ import safetensors
 from ml_dtypes import bfloat16
 from safetensors.numpy import save
 
-from ..data.digits import DataError
-from ..data.printable import printable
-from ..data.whole_files import remove_partial, write_file
+from .digits import DataError
+from .printable import printable
+from .whole_files import remove_partial, write_file
 
-__all__ = ["CheckpointFolder", "CheckpointError", "FILE"]
+__all__ = ["Checkpoint", "CheckpointError"]
 
-FILE = "checkpoint.safetensors"
 _FORMAT = "1"
+_ANEW = "name another folder, or delete the file to begin anew"
 _TYPES = {"F32": np.float32, "F64": np.float64, "BF16": bfloat16, "I64": np.int64}
 
 
@@ -28,17 +29,19 @@ class CheckpointError(DataError):
     """A checkpoint that can't be used: one line with its file, the cause, and what to do."""
 
 
-class CheckpointFolder:
-    """A folder with the checkpoint of one run.
+class Checkpoint:
+    """A checkpoint's file.
 
     Parameters
     ----------
-    folder : path
-        Made when the first checkpoint is written.
+    path : path
+        Its folder is made when it is written.
+    command : str
+        Whose it is, for messages.
     """
 
-    def __init__(self, folder):
-        self.path = Path(folder) / FILE
+    def __init__(self, path, command="tpu train"):
+        self.path, self.command = Path(path), command
 
     def exists(self):
         """Whether there is one."""
@@ -70,7 +73,7 @@ class CheckpointFolder:
         described = {"format": _FORMAT, "facts": json.dumps(facts), "progress": json.dumps(progress, allow_nan=False)}
         write_file(self.path, save(tensors, described | {"sha256": _digest(tensors)}))
 
-    def read(self, facts, shapes):
+    def read(self, facts, shapes, finite=True):
         """`(progress, tensors)` of the checkpoint.
 
         Parameters
@@ -79,6 +82,8 @@ class CheckpointFolder:
             Those of the run that goes on, as of :meth:`write`.
         shapes : dict of str to (shape, dtype)
             The tensors that must be there; there may be others.
+        finite : bool
+            Whether their numbers must be.
 
         Raises
         ------
@@ -87,7 +92,7 @@ class CheckpointFolder:
         described, tensors = self._parts()
         try:
             if described["format"] != _FORMAT:
-                raise self.error(f"is of format {printable(described['format'], 20)}, not {_FORMAT}; train anew")
+                raise self.error(f"is of format {printable(described['format'], 20)}, not {_FORMAT}; {_ANEW}")
             found, progress, digest = json.loads(described["facts"]), json.loads(described["progress"]), described["sha256"]
             differing = [name for name in facts if found[name] != facts[name]]
         except (KeyError, TypeError, ValueError):
@@ -96,10 +101,10 @@ class CheckpointFolder:
             raise self.error(_difference(differing[0], found[differing[0]], facts[differing[0]]))
         wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
         if wrong:
-            raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network or optimizer")
+            raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network")
         if _digest(tensors) != digest:
-            raise self.error("is damaged: its numbers are not those that were written; train anew")
-        if bad := [name for name, array in tensors.items() if not np.isfinite(array.astype(np.float64)).all()]:
+            raise self.error(f"is damaged: its numbers are not those that were written; {_ANEW}")
+        if finite and (bad := [name for name, array in tensors.items() if not np.isfinite(array.astype(np.float64)).all()]):
             raise self.error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower --rate")
         return progress, tensors
 
@@ -109,7 +114,7 @@ class CheckpointFolder:
 
     def damaged(self):
         """The :class:`CheckpointError` of a file whose content makes no sense."""
-        return self.error("is no checkpoint of tpu train, or a damaged one; name another folder")
+        return self.error(f"is no checkpoint of {self.command}, or a damaged one; name another folder")
 
     def _parts(self):
         """`(header's strings, tensors)`."""
@@ -125,9 +130,7 @@ class CheckpointFolder:
             described = json.loads(content[8 : 8 + length]).get("__metadata__", {})
             tensors = {name: np.frombuffer(part["data"], _TYPES[part["dtype"]]).reshape(part["shape"]) for name, part in parts}
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
-            raise self.error(
-                f"no checkpoint, or a damaged or truncated one ({printable(error, 100)}); name another folder, or train anew"
-            ) from None
+            raise self.error(f"no checkpoint, or a damaged or truncated one ({printable(error, 100)}); {_ANEW}") from None
         return described, tensors
 
 
@@ -145,8 +148,8 @@ def _digest(tensors):
 
 
 def _difference(name, there, here):
-    if name in ("network", "data"):
-        what = {"network": "network", "data": "data set"}[name]
+    what = {"network": "network", "data": "data set", "source": "version of amaranth-tpu"}.get(name)
+    if what:
         return f"is of another {what}; name the one that it was made with, or another folder"
     return (
         f"was made with {name} {printable(there, 60)}, not {printable(here, 60)}; give the same options, or name another folder"
