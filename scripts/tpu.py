@@ -1,4 +1,4 @@
-"""The command `tpu`: generate, run, train, compile, synth."""
+"""The command `tpu`: generate, run, sweep, train, compile, synth."""
 
 import gc
 import json
@@ -14,7 +14,7 @@ from amaranth_tpu.hw.spec.registers import MOST_CORES
 from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
 from amaranth_tpu.hw.verilog.header import package_version, source
 
-from .cli import compile_command, run_command, train_command
+from .cli import compile_command, run_command, sweep_command, train_command
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder, write_whole
 from .cli.core_options import CoreChoice, takes_core
 from .show.terminal import show_synthesis, spinner
@@ -109,6 +109,7 @@ def generate(
 
 app.command(epilog=run_command.EXAMPLES)(takes_core()(run_command.run))
 app.command(epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
+app.command(epilog=sweep_command.EXAMPLES)(takes_core(several=True)(sweep_command.sweep))
 app.command("compile", epilog=compile_command.EXAMPLES)(takes_core()(compile_command.compile_model))
 
 

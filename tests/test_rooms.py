@@ -14,6 +14,7 @@ ORDER = """
     scripts/cli scripts/publish
     scripts/show
     sim/benches sim/proofs
+    sim/sweeps
     sim/trainer sim/tpu
     sim/host sim/check sim/bundle sim/export
     sim/backward

@@ -2,14 +2,15 @@
 
 import functools
 import inspect
+import itertools
 from dataclasses import dataclass, fields
 from typing import Annotated
 
 import typer
 
-from amaranth_tpu.hw.config import PRESETS, Config, from_preset
+from amaranth_tpu.hw.config import PRESETS, Config, ConfigError, from_preset
 
-__all__ = ["PANEL", "CoreChoice", "takes_core"]
+__all__ = ["PANEL", "CoreChoice", "cores_of", "takes_core"]
 
 #: Where `--help` shows these options.
 PANEL = "Core"
@@ -51,26 +52,31 @@ def _flag(name):
     return f"--{name.replace('_', '-')}"
 
 
-def _option(entry):
+def _option(entry, several=False):
     """A field's parameter of a command; None says that the option was not given."""
     text = entry.metadata["help"]
-    if entry.type is bool:
+    if several:
+        kind, names = str, _flag(entry.name)
+        text += " Values with commas between them" + (", `on` or `off`." if entry.type is bool else ".")
+    elif entry.type is bool:
         kind, names = bool, f"{_flag(entry.name)}/--no-{entry.name.replace('_', '-')}"
     else:
         kind, names = int, _flag(entry.name)
     if entry.default is not None:
-        text += f" In `default`: {entry.default if kind is int else 'on' if entry.default else 'off'}."
+        text += f" In `default`: {entry.default if entry.type is not bool else 'on' if entry.default else 'off'}."
     option = typer.Option(names, help=text, rich_help_panel=PANEL, show_default=False)
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
-def takes_core(default="default"):
+def takes_core(default="default", several=False):
     """Decorates a command that has a parameter `core`: it gets a :class:`CoreChoice`, the command line the options.
 
     Parameters
     ----------
     default : str
         What the help says that the preset is where none is given.
+    several : bool
+        Whether each option takes several values; the changes are then texts, for :func:`cores_of`.
     """
     preset = inspect.Parameter(
         "preset",
@@ -87,7 +93,7 @@ def takes_core(default="default"):
             ),
         ],
     )
-    options = [preset, *map(_option, fields(Config))]
+    options = [preset, *(_option(entry, several) for entry in fields(Config))]
 
     def decorate(command):
         @functools.wraps(command)
@@ -108,3 +114,28 @@ def takes_core(default="default"):
         return with_core
 
     return decorate
+
+
+_TRUTH = {"on": True, "off": False}
+
+
+def cores_of(choice):
+    """`(cores, refused)`: those of all combinations of the values that a :class:`CoreChoice` has as texts, and a ConfigError for
+    each combination that no core can be made from. Raises typer.BadParameter for what is no value."""
+    lists = {entry.name: _values(entry, choice.changes[entry.name]) for entry in fields(Config) if entry.name in choice.changes}
+    presets = (choice.preset or "default").split(",")
+    cores, refused = {}, []
+    for preset, *values in itertools.product(presets, *lists.values()):
+        try:
+            cores[from_preset(preset, **dict(zip(lists, values)))] = None
+        except ConfigError as error:
+            refused.append(error)
+    return [*cores], refused
+
+
+def _values(entry, text):
+    try:
+        return [_TRUTH[one] if entry.type is bool else int(one) for one in text.split(",")]
+    except (KeyError, ValueError):
+        kind = "`on` or `off`" if entry.type is bool else "integers"
+        raise typer.BadParameter(f"takes {kind} with commas between them, not {text!r}", param_hint=_flag(entry.name)) from None

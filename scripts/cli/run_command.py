@@ -13,9 +13,10 @@ from ..show.chrome_trace import write_trace
 from ..show.layers import plan_of, show_layers, show_plan
 from ..show.terminal import progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
-from .command_line import RunFailed, console, usable_file
+from .command_line import RunFailed, console, usable_file, usable_folder
 from .run_data import choose_data, images_asked
 from .run_options import RunOptions, Simulator
+from .spread_options import spread_of
 
 __all__ = ["EXAMPLES", "run"]
 
@@ -29,6 +30,8 @@ Examples:
 `tpu run --model M.onnx --data DIR --images all --preset tiny --simulator icarus`
 
 `tpu run --model b --explain`: the plan, layer by layer
+
+`tpu run --model c --images all --checkpoint DIR`: ended and called again, it goes on where it was
 
 `tpu run --images 128 --trace run.json`: a timeline of the units, for ui.perfetto.dev
 """
@@ -53,6 +56,8 @@ def run(**options):
         usable_file(options.trace, "--trace", "run.json")
     if options.waves:
         usable_file(options.waves, "--waves", "waves.fst")
+    if options.checkpoint:
+        usable_folder(options.checkpoint, "--checkpoint")
     chosen = choose_data(
         model.network, options.input, options.labels, options.data, options.preprocess, options.images, options.seed
     )
@@ -118,9 +123,10 @@ def _run_here(model, samples, options):
             model.compile(config, batch)
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
-    with progress_bar(console, text) as advance:
+    with spread_of(options.scheduler, options.workers) as spread, progress_bar(console, text) as advance:
         waves = options.waves.suffix[1:] if options.waves else False
-        place = tpu.Simulator(simulator.value, memory, waves, core_probes(config) if options.trace else ())
+        probes = core_probes(config) if options.trace else ()
+        place = tpu.Simulator(simulator.value, memory, waves, probes, options.checkpoint, spread)
         done = model.run(samples, place, core=config, batch=batch, progress=advance)
     if options.waves:
         move_waves(done.result.waves, options.waves)

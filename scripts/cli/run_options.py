@@ -12,6 +12,7 @@ from amaranth_tpu.sim.compiler.timing import HOST_LATENCY
 from .command_line import Json
 from .core_options import CoreChoice
 from .run_data import Preprocess
+from .spread_options import Scheduler, Workers, check_spread
 
 __all__ = ["RunOptions", "Simulator"]
 
@@ -137,6 +138,16 @@ class RunOptions:
             help="Write a timeline of the RTL to this .json file, for ui.perfetto.dev: what each unit did in each cycle.",
         ),
     ] = None
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_RESULTS,
+            help="Keep what is done in this folder, every ten seconds or so; the same command goes on from there when it was "
+            "ended, to the figures of a run in one go.",
+        ),
+    ] = None
+    scheduler: Scheduler = None
+    workers: Workers = None
     explain: Annotated[
         bool,
         typer.Option(
@@ -183,7 +194,20 @@ class RunOptions:
                 f"--{needs_rtl} needs the RTL: --simulator verilator or icarus"
                 + ("; --explain has the cycles that are expected" if self.layers else "")
             )
+        self._check_checkpoint(refuse)
         if self.input and (self.data or self.preprocess):
             refuse(f"--{'data' if self.data else 'preprocess'} is of digits; with --input the samples are taken as they are")
         if self.labels and not self.input:
             refuse("--labels goes with --input; digits have theirs, random samples none")
+
+    def _check_checkpoint(self, refuse):
+        check_spread(self.scheduler, self.workers)
+        if not self.checkpoint:
+            if self.scheduler or self.workers:
+                refuse("--scheduler and --workers do the parts of a run that is kept: name its folder with --checkpoint DIR")
+            return
+        if self.board or self.simulator is Simulator.GOLDEN:
+            refuse("--checkpoint goes with --simulator verilator, icarus or model")
+        given = next((name for name in ("waves", "trace", "pauses") if getattr(self, name)), None)
+        if given:
+            refuse(f"--{given} is of a run in one go; leave out --checkpoint")

@@ -93,12 +93,12 @@ class Checkpoint:
         try:
             if described["format"] != _FORMAT:
                 raise self.error(f"is of format {printable(described['format'], 20)}, not {_FORMAT}; {_ANEW}")
-            found, progress, digest = json.loads(described["facts"]), json.loads(described["progress"]), described["sha256"]
-            differing = [name for name in facts if found[name] != facts[name]]
+            found, progress, digest = dict(json.loads(described["facts"])), json.loads(described["progress"]), described["sha256"]
+            differing = [name for name in facts if found.get(name) != facts[name]]
         except (KeyError, TypeError, ValueError):
             raise self.damaged() from None
         if differing:
-            raise self.error(_difference(differing[0], found[differing[0]], facts[differing[0]]))
+            raise self.error(_difference(differing[0], found.get(differing[0]), facts[differing[0]]))
         wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
         if wrong:
             raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network")

@@ -9,6 +9,8 @@ from ..check.interpreters import values_of
 from ..golden.arithmetic import round_bfloat16
 from ..host.board import run_on_board
 from ..host.inference import SIMULATORS, run_samples
+from ..host.parts import run_in_parts
+from ..host.spread import in_turn
 
 __all__ = ["PLACES", "Simulator", "Board", "Interpreter", "place_of"]
 
@@ -31,6 +33,10 @@ class Simulator:
         Whether the RTL's run leaves a waveform, or of which kind, `fst` or `vcd`.
     probes : sequence of sim.rtl.probes.Probe
         What the result's `seen` tells of the RTL, cycle by cycle.
+    checkpoint : path or None
+        Folder for what is done, part by part: a run that was ended goes on from there, with the figures of one that was not.
+    spread : callable or None
+        Who does the parts: None, this process, or a :class:`sim.host.spread.Cluster`.
 
     Examples
     --------
@@ -43,10 +49,19 @@ class Simulator:
     memory: dict = field(default_factory=dict)
     waves: bool | str = False
     probes: tuple = ()
+    checkpoint: object = None
+    spread: object = None
+
+    def __post_init__(self):
+        if self.checkpoint and (self.name == "golden" or self.waves or self.probes or self.memory.get("pause_percent")):
+            raise ValueError("a checkpoint is of runs of a core's batches, without waves, probes, or pauses of the bus")
 
     def run(self, network, rows, *, compiled, batch, progress=None):
         """`(program or None, result)` of float32 samples (count, values); `compiled(batch)` gives the program."""
         program = None if self.name == "golden" else compiled(min(batch, len(rows)))
+        if self.checkpoint:
+            options = {"simulator": self.name, "memory": self.memory, "folder": self.checkpoint, "progress": progress}
+            return program, run_in_parts(network, program, rows, spread=self.spread or in_turn, **options)
         return program, run_samples(
             network,
             program and program.config,

@@ -1,0 +1,139 @@
+"""The command `tpu sweep`: what models cost on many cores, in cycles and in area, and which of them no other beats."""
+
+import csv
+import io
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from amaranth_tpu.sim.data.whole_files import write_file
+
+from ..show.sweep import check_front, draw_front, show_sweep
+from ..show.terminal import progress_bar
+from .command_line import Json, console, show_line, usable_file, usable_folder
+from .core_options import CoreChoice, cores_of
+from .spread_options import Scheduler, Workers, check_spread, spread_of
+
+__all__ = ["EXAMPLES", "sweep"]
+
+EXAMPLES = """
+Each option of the core takes several values: all combinations are points.
+
+Examples:
+
+`tpu sweep --model default,c --n 4,8,16,32 --batch 1,32`: sixteen points, in seconds
+
+`tpu sweep --n 4,8 --cell-stages 3,9 --synth ecp5-85 --checkpoint DIR --plot front.svg`: LUTs against cycles
+
+`tpu sweep --model c --n 8,16 --simulator verilator --scheduler tcp://10.0.0.1:8786 --csv points.csv`
+"""
+
+_MOST = 10_000  # points
+
+
+class Cycles(StrEnum):
+    ESTIMATED = "estimated"
+    VERILATOR = "verilator"
+    ICARUS = "icarus"
+
+
+class Area(StrEnum):
+    CELLS = "cells"
+    MEMORY = "memory_bits"
+    LUT = "lut"
+    FF = "ff"
+    DSP = "dsp"
+    BRAM = "bram"
+
+
+def sweep(
+    core: CoreChoice,
+    model: Annotated[str, typer.Option(help="ONNX models or shipped networks, with commas between them.")] = "default",
+    batch: Annotated[str, typer.Option(help="Samples of a run, with commas between them.")] = "32",
+    simulator: Annotated[
+        Cycles, typer.Option(help="Cycles by the compiler's timing model, or of the RTL, with random samples.")
+    ] = Cycles.ESTIMATED,
+    synth: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Synthesize each core for this part, as `tpu synth` does: LUTs and more.")
+    ] = None,
+    area: Annotated[
+        Area | None, typer.Option(help="What a core's size is measured by; without it LUTs with --synth, else cells.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Keep each point in this folder when it is done; the next sweep does only those that are not there."),
+    ] = None,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="Write all points to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw area against cycles to this .svg, .png or .pdf file (package matplotlib).")
+    ] = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    as_json: Json = False,
+):
+    """Estimate or measure models on many cores: cycles, area, and the points that no other point beats in both."""
+    from amaranth_tpu.hw.fpga.targets import find_target
+    from amaranth_tpu.sim import tpu
+    from amaranth_tpu.sim.sweeps.sweep import front, grid, run_sweep
+
+    area = (area or (Area.LUT if synth else Area.CELLS)).value
+    if area not in ("cells", "memory_bits") and not synth:
+        raise typer.BadParameter(f"{area} is counted by Yosys; name a part with --synth", param_hint="--area")
+    if synth:
+        synth = find_target(synth).name
+    check_spread(scheduler, workers)
+    _check_places(checkpoint, csv_file, plot)
+    points = grid(model.split(","), _cores(core, as_json), _batches(batch))
+    if len(points) > _MOST:
+        raise typer.BadParameter(f"{len(points):,} points are too many; {_MOST:,} is the most")
+    for name in model.split(","):
+        tpu.load(name)  # a model that can't be read is refused before the work
+    rtl = None if simulator is Cycles.ESTIMATED else simulator.value
+    with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
+        found = run_sweep(points, simulator=rtl, target=synth, folder=checkpoint, spread=spread, progress=advance)
+    best = front(found, area)
+    rows = [point.row | {"front": point in best} for point in found]
+    if csv_file:
+        write_file(csv_file, _as_csv(rows).encode())
+    if plot:
+        draw_front(plot, rows, area, "measured" if rtl else "estimated")
+    print(json.dumps(rows)) if as_json else show_sweep(Console(), rows, area)
+
+
+def _check_places(checkpoint, csv_file, plot):
+    if checkpoint:
+        usable_folder(checkpoint, "--checkpoint")
+    if csv_file:
+        usable_file(csv_file, "--csv", "points.csv")
+    if plot:
+        usable_file(plot, "--plot", "front.svg")
+        check_front(plot)
+
+
+def _cores(choice, quiet):
+    cores, refused = cores_of(choice)
+    if not cores:
+        raise refused[0]
+    if refused and not quiet:
+        show_line(f"left out: {len(refused)} cores that can't be made, as: {refused[0]}")
+    return cores
+
+
+def _batches(text):
+    sizes = text.split(",")
+    if not all(one.isascii() and one.isdecimal() and 0 < len(one) < 7 and int(one) for one in sizes):
+        raise typer.BadParameter(f"takes numbers from 1 on with commas between them, not {text!r}", param_hint="--batch")
+    return [*dict.fromkeys(map(int, sizes))]
+
+
+def _as_csv(rows):
+    names = dict.fromkeys(name for row in rows for name in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,120 @@
+"""Work in parts that know nothing of each other, done here one after the other, or by the workers of a Dask cluster.
+
+What a part gives is handed on as soon as it is there, in whatever order; who keeps it loses nothing when a worker, or all of the
+work, is ended. Between machines it is Dask's own protocol, for clusters that are trusted.
+"""
+
+import contextlib
+import functools
+import hashlib
+import time
+from pathlib import Path
+
+import amaranth_tpu.hw as hw
+import amaranth_tpu.sim as sim
+from amaranth_tpu.hw.tools.process import ToolError
+
+from ..data.printable import printable
+
+__all__ = ["Cluster", "in_turn", "source_digest"]
+
+_CONNECT = 30  # seconds until a scheduler answers, and has a worker
+_ALONE = 60  # seconds that are waited for a worker when there is none left
+_LOOK = 0.1
+
+
+@functools.cache
+def source_digest():
+    """A text that hardware and models of another version do not have."""
+    digest = hashlib.sha256()
+    for folder in (hw, sim):
+        for path in sorted(Path(folder.__file__).parent.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def in_turn(function, items):
+    """Yields `(index, function(item))` of each item, here."""
+    for index, item in enumerate(items):
+        yield index, function(item)
+
+
+class Cluster:
+    """Workers of a Dask cluster, inside of `with`.
+
+    Parameters
+    ----------
+    scheduler : str or None
+        Its address, as `tcp://10.0.0.1:8786`; without it as many processes as `workers` are started here, and ended with it.
+    workers : int
+
+    Raises
+    ------
+    ToolError
+        One line: without the package `distributed`, if nobody answers, if there is no worker, or one of another version.
+    """
+
+    def __init__(self, scheduler=None, workers=1):
+        self.scheduler, self.workers = scheduler, workers
+
+    def __enter__(self):
+        try:
+            import distributed
+        except ImportError as error:
+            raise ToolError(
+                f"work is spread by the package distributed, which can't be imported ({error}): pip install distributed"
+            ) from None
+        name = printable(self.scheduler or "local workers")
+        with contextlib.ExitStack() as stack:
+            try:
+                place = self.scheduler or stack.enter_context(_local(distributed, self.workers))
+                self._client = stack.enter_context(distributed.Client(place, timeout=_CONNECT, set_as_default=False))
+                self._client.wait_for_workers(1, timeout=_CONNECT)
+                digests = self._client.run(source_digest)
+            except (OSError, TimeoutError, ValueError, ImportError) as error:
+                raise ToolError(
+                    f"{name}: no worker with this package ({printable(error, 200)}); see the log of the workers"
+                ) from None
+            other = [worker for worker, digest in digests.items() if digest != source_digest()]
+            if other:
+                raise ToolError(
+                    f"{name}: the worker {printable(other[0])} has another version of amaranth-tpu; install the same one"
+                )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        return self._stack.__exit__(*error)
+
+    def __call__(self, function, items):
+        """Yields `(index, function(item))`, the first that is ready first. Of a worker that is killed, others do the item."""
+        import distributed
+
+        futures = {self._client.submit(function, item, pure=False): index for index, item in enumerate(items)}
+        done, alone = distributed.as_completed(futures, loop=self._client.loop), time.monotonic()
+        try:
+            while done.count():
+                if done.has_ready():
+                    future = done.next()
+                    yield futures[future], self._result(future)
+                elif self._client.scheduler_info()["workers"]:
+                    alone = time.monotonic()
+                    time.sleep(_LOOK)
+                elif time.monotonic() > alone + _ALONE:
+                    raise ToolError(f"no worker for {_ALONE} s; start some, and call again: what is done is kept")
+                else:
+                    time.sleep(_LOOK)
+        finally:
+            self._client.cancel([*futures])
+
+    def _result(self, future):
+        import distributed
+
+        try:
+            return future.result(timeout=_CONNECT)
+        except distributed.scheduler.KilledWorker as error:
+            raise ToolError(f"several workers died of the same part ({printable(error, 200)}); see their logs") from None
+
+
+def _local(distributed, workers):
+    return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)

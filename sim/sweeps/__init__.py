@@ -1,0 +1,1 @@
+"""Sweeps: what models cost on many cores, point by point."""

@@ -1,0 +1,117 @@
+"""What a sweep has done: cycles of a model on a core, by the timing model or the RTL, and what a core takes of a part.
+
+A job is words and numbers alone, so that it can go to another process; what it gives is what JSON has. That a core can't be made,
+does not fit, or can't run a model, is a result too.
+"""
+
+import functools
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.fpga.implement import implement
+from amaranth_tpu.hw.fpga.synthesis import SynthesisError
+from amaranth_tpu.hw.fpga.targets import RESOURCES, find_target
+from amaranth_tpu.hw.tools.process import build_directory
+from amaranth_tpu.hw.verilog.header import command
+
+from ..compiler.program import CompileError
+from ..data.samples import random_samples
+from ..host.spread import source_digest
+from ..models.shipped import SHIPPED
+from ..tpu.estimate import estimate_of
+from ..tpu.model import load
+from ..tpu.run import checked
+
+__all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
+
+_load = functools.lru_cache(maxsize=4)(load)
+
+
+def memory_bits(core):
+    """Bits in the large memories of a core: unified buffer, weight FIFO, accumulators, biases."""
+    vectors = core.unified_buffer_depth + core.n * core.weight_fifo_depth
+    return core.n * (16 * vectors + 32 * (core.accumulator_depth + core.bias_depth))
+
+
+@functools.lru_cache(maxsize=64)
+def digest_of(model):
+    """Of a model's file, by its path or the name of a shipped network."""
+    return hashlib.sha256(Path(SHIPPED.get(model, model)).read_bytes()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class CyclesJob:
+    """Cycles of one batch.
+
+    Parameters
+    ----------
+    model : str
+        A path, which every worker has, or the name of a shipped network.
+    core : Config
+    batch : int
+    simulator : str or None
+        `verilator` or `icarus` for the RTL; None: estimated by the compiler's timing model.
+    """
+
+    model: str
+    core: Config
+    batch: int
+    simulator: str | None = None
+
+    @property
+    def facts(self):
+        """{name: text or number} of what decides the result."""
+        return {
+            "source": source_digest(),
+            "core": command(self.core),
+            "batch": self.batch,
+            "simulator": self.simulator or "timing model",
+            "network": digest_of(self.model),
+        }
+
+    def run(self):
+        """`cycles`, `bound`, `macs`, `utilisation`, `read_words`, `write_words`; or `error`, one line."""
+        network = _load(self.model)
+        try:
+            estimate = estimate_of(network.compile(self.core, self.batch))
+        except CompileError as error:
+            return {"error": str(error)}
+        names = ("cycles", "bound", "macs", "utilisation", "read_words", "write_words")
+        figures = {name: getattr(estimate, name) for name in names}
+        if self.simulator:
+            rows = random_samples(network.network, self.batch, 1).rows
+            result = checked(network.run(rows, self.simulator, core=self.core, batch=self.batch).result)
+            words = {f"{way}_words": result.batches[0][f"{way}_beats"] for way in ("read", "write")}
+            figures |= {"cycles": result.cycles, "utilisation": result.utilisation, **words}
+        return figures
+
+
+@dataclass(frozen=True)
+class AreaJob:
+    """What Yosys counts of a core.
+
+    Parameters
+    ----------
+    core : Config
+    target : str
+        Of :func:`hw.fpga.targets.find_target`.
+    """
+
+    core: Config
+    target: str
+
+    @property
+    def facts(self):
+        """As of :class:`CyclesJob`."""
+        return {"source": source_digest(), "core": command(self.core), "target": self.target}
+
+    def run(self):
+        """`lut`, `ff`, `dsp`, `bram`, `fits`; or `error`, one line."""
+        digest = hashlib.sha256(repr((self.target, asdict(self.core))).encode()).hexdigest()[:12]
+        try:
+            report = implement(self.core, find_target(self.target), build_directory() / "sweep" / f"{self.target}-{digest}")
+        except SynthesisError as error:
+            return {"error": str(error)}
+        return {name: report[name] for name in (*RESOURCES, "fits")}

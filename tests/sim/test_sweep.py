@@ -1,0 +1,191 @@
+"""Sweeps: what a point says is what the compiler and Yosys say of it; what was done once is not done again."""
+
+import csv
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.scripts.datasheet import DATASHEET
+from amaranth_tpu.scripts.show.markdown import section
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.data.checkpoints import CheckpointError
+from amaranth_tpu.sim.host.spread import Cluster, in_turn, source_digest
+from amaranth_tpu.sim.sweeps import jobs
+from amaranth_tpu.sim.sweeps.sweep import Point, front, grid, run_sweep
+from command import refused, write_model
+
+FOUR = grid(["m.onnx"], [Config(n=2), Config(n=4)], [1, 3])
+
+
+@pytest.fixture(autouse=True)
+def model(tmp_path, monkeypatch):
+    """A small model in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return write_model(tmp_path / "m.onnx")
+
+
+def figures(points):
+    return [point.figures for point in points]
+
+
+def test_points():
+    found = run_sweep(FOUR)
+    for point in found:
+        estimate = tpu.load("m.onnx").estimate(point.core, point.batch)
+        assert point.figures["cycles"] == estimate.cycles and point.figures["cycles_per_sample"] == estimate.cycles / point.batch
+        assert point.figures["utilisation"] == 16 * 3 * point.batch / estimate.cycles / point.core.n**2
+    assert [(point.core.n, point.batch) for point in found] == [(2, 1), (2, 3), (4, 1), (4, 3)]
+
+
+def test_bits_of_memory():
+    """Those of the four large memories in the datasheet's table, which comes from the Verilog."""
+    table = section(DATASHEET, "memories")
+    rows = [line.split("|") for line in table.splitlines() if any(name in line for name in ("_lane.", "_column."))]
+    sizes = [int(row[2]) * int(row[3].split("x")[0].replace(",", "")) * int(row[3].split("x")[1]) for row in rows]
+    assert len(sizes) == 4 and sum(sizes) == jobs.memory_bits(Config())
+
+
+def test_only_the_rest(tmp_path):
+    done = []
+
+    def counted(count):
+        def spread(function, items):
+            for index, result in in_turn(function, items):
+                if len(done) == count:
+                    raise KeyboardInterrupt
+                done.append(items[index])
+                yield index, result
+
+        return spread
+
+    whole = run_sweep(FOUR)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(FOUR, folder=tmp_path / "c", spread=counted(3))
+    more = grid(["m.onnx"], [Config(n=2), Config(n=4), Config(n=8)], [1, 3])
+    assert figures(run_sweep(more, folder=tmp_path / "c", spread=counted(99)))[:4] == figures(whole)
+    assert len(done) == len({*done}) == 6
+    write_model(tmp_path / "m.onnx", outputs=4)
+    jobs.digest_of.cache_clear()
+    jobs._load.cache_clear()
+    assert figures(run_sweep(FOUR, folder=tmp_path / "c", spread=counted(99))) != figures(whole) and len(done) == 10
+
+
+def test_damaged(tmp_path):
+    run_sweep(FOUR[:1], folder=tmp_path / "c")
+    [path] = (tmp_path / "c").glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(CheckpointError, match="tpu sweep|truncated"):
+        run_sweep(FOUR[:1], folder=tmp_path / "c")
+
+
+def test_a_core_that_is_too_small():
+    [point] = run_sweep(grid(["b"], [Config(n=2, unified_buffer_depth=4, accumulator_depth=2, bias_depth=2)], [1]))
+    assert "\n" not in point.figures["error"] and point.figures.get("cycles") is None
+    assert front([point], "cells") == []
+
+
+def test_front(rng):
+    """By comparing all pairs."""
+    drawn = rng.integers(0, 9, (40, 2)).tolist()
+    points = [Point("m", Config(), 1, {"lut": lut, "cycles_per_sample": cycles}) for lut, cycles in drawn]
+    places = {(one.figures["lut"], one.figures["cycles_per_sample"]) for one in points}
+    best = {(x, y) for x, y in places if not any(u <= x and v <= y and (u, v) != (x, y) for u, v in places)}
+    assert [(one.figures["lut"], one.figures["cycles_per_sample"]) for one in front(points, "lut")] == sorted(best)
+
+
+def test_command(command, tmp_path):
+    write_model(tmp_path / "k.onnx", inputs=20)
+    words = ["sweep", "--model", "m.onnx,k.onnx", "--n", "2,4", "--accumulator-depth", "2,64", "--batch", "1,3"]
+    done = command(*words, "--csv", tmp_path / "p.csv", "--checkpoint", "c", "--json")
+    rows = json.loads(done.stdout)
+    assert len(rows) == 12 and {row["core_accumulator_depth"] for row in rows if row["core_n"] == 4} == {64}
+    with open(tmp_path / "p.csv") as file:
+        assert [float(row["cycles"]) for row in csv.DictReader(file)] == [row["cycles"] for row in rows]
+    shown = command(*words, "--checkpoint", "c")
+    assert "left out: 1 cores" in shown.stderr and "accumulator_depth" in shown.stderr
+    assert shown.stdout.count(" * ") == sum(row["front"] for row in rows) + 1  # and in the title
+    assert f"{rows[5]['cycles']:,}" in shown.stdout
+
+
+def test_picture(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert command("sweep", "--model", "m.onnx", "--n", "2,4", "--batch", 3, "--plot", tmp_path / "f.svg").returncode == 0
+    text = (tmp_path / "f.svg").read_text()
+    assert "n = 2, batch 3" in text and "n = 4, batch 3" in text and "cells of the array" in text
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--n", "4,x"], "takes integers"),
+        (["--n", "3"], "power of two"),
+        (["--pooling", "on,maybe"], "takes `on` or `off`"),
+        (["--batch", "0"], "from 1 on"),
+        (["--area", "lut"], "--synth"),
+        (["--synth", "nowhere"], "nowhere"),
+        (["--model", "none.onnx"], "none.onnx"),
+        (["--plot", "x.txt"], ".svg"),
+    ],
+)
+def test_refused(command, words, said):
+    refused(command("sweep", *words), said)
+
+
+def test_synthesis_is_done_once_a_core(monkeypatch, tmp_path):
+    asked = []
+
+    def implement(core, target, folder):
+        asked.append((core.n, target.name))
+        return {"lut": 100 * core.n, "ff": 1, "dsp": 2, "bram": 3, "fits": True, "other": None}
+
+    monkeypatch.setattr(jobs, "implement", implement)
+    for _ in range(2):
+        found = run_sweep(FOUR, target="ecp5-85", folder=tmp_path / "c")
+        assert asked == [(2, "ecp5-85"), (4, "ecp5-85")]
+        assert [one.figures["lut"] for one in found] == [200, 200, 400, 400] and found[0].figures["fits"]
+
+
+def test_nobody_answers(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("amaranth_tpu.sim.host.spread._CONNECT", 0.2)
+    with pytest.raises(ToolError, match="tcp://127.0.0.1:1") as caught, Cluster("tcp://127.0.0.1:1"):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def slowly(job):
+    """What a job gives, and the process that did it."""
+    time.sleep(0.1)
+    return job.run(), os.getpid()
+
+
+@pytest.mark.slow
+def test_a_worker_is_killed():
+    """Forty points over three workers of Dask, one of them killed in the middle."""
+    pytest.importorskip("distributed")
+    write_model("k.onnx", inputs=20)
+    points = grid(["m.onnx", "k.onnx"], [Config(n=n) for n in (2, 4, 8, 16)], [1, 2, 3, 4, 8])
+    assert len(points) == 40
+    with Cluster(workers=3) as cluster:
+        assert {*cluster._client.run(source_digest).values()} == {source_digest()}
+        killed, workers = [], set()
+
+        def spread(function, items):
+            for index, (result, process) in cluster(slowly, items):
+                workers.add(process)
+                if len(workers) == 3 and not killed:
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
+                yield index, result
+
+        found = run_sweep(points, spread=spread)
+        # A run's parts go the same way.
+        place, x = tpu.Simulator("model", checkpoint="c", spread=cluster), [[0.5] * 16] * 5
+        parts = tpu.load("m.onnx").predict(x, place, core="tiny", batch=2)
+    assert (parts == tpu.load("m.onnx").predict(x)).all()
+    assert killed and figures(found) == figures(run_sweep(points))
