@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 #: A line's rooms import from lines below it alone, not from each other.
 ORDER = """
-    scripts/start
+    scripts/start scripts/docs
     scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat scripts/train
     scripts/datasheet
     scripts/cli scripts/publish

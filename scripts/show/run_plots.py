@@ -73,8 +73,7 @@ def draw_roofline(path, figures):
     with plot(path, height=5) as (_, axes):
         axes.plot([low, peak, high], [low, peak, peak], color=colour("ink"), linewidth=1.5)
         axes.annotate(f"array: {peak:,} MACs a cycle", (high, peak), (-4, 5), textcoords="offset points", ha="right")
-        middle = (low * peak) ** 0.5
-        axes.annotate("bus: a word a cycle", (middle, middle), (-10, 2), textcoords="offset points", ha="right")
+        axes.annotate("bus: a word a cycle", (low * 1.05, peak * 0.75), va="center")
         for bound, (name, mark) in _BOUNDS.items():
             mine = [point for point in points if point[3] == bound]
             if mine:

@@ -69,6 +69,8 @@ def check_front(path):
 def draw_front(path, rows, area, kind):
     """Draws area against cycles a sample, on logarithmic axes, with a line through the points of each model that no other beats,
     and writes the file. `kind` says where the cycles come from, in a word. Raises DataError."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     able = [row for row in rows if row.get(area) and row.get("cycles_per_sample")]
     if not able:
         raise DataError(f"{printable(path)}: no point has both {_AREAS[area]} and cycles; there is nothing to draw")
@@ -86,5 +88,9 @@ def draw_front(path, rows, area, kind):
                 place = row[area], row["cycles_per_sample"]
                 axes.annotate(text, place, (5, 5), textcoords="offset points", fontsize=8)
         axes.set(xscale="log", yscale="log", xlabel=_AREAS[area], ylabel=f"cycles a sample, {kind}", title="Area against cycles")
-        axes.margins(0.15)
+        axes.margins(x=0.3, y=0.15)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:,g}")
+            axis.set_minor_formatter(NullFormatter())
         axes.legend(loc="upper right")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "hw").rglob("*.md")])
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "hw").rglob("*.md"), *(ROOT / "scripts").rglob("*.md")])
 
 
 def headings(path):

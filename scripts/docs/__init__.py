@@ -1,0 +1,1 @@
+"""The documentation site: guides, and how they and the pages of the other rooms become one."""

@@ -1,0 +1,83 @@
+"""The Python library's reference, from its docstrings."""
+
+import inspect
+import re
+
+from amaranth_tpu.sim import tpu
+
+from ..show.markdown import markdown_table
+
+__all__ = ["python_reference"]
+
+_HEAD = """# Python
+
+Module `amaranth_tpu.sim.tpu`, from its docstrings. The examples are tests.
+"""
+_ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):`([^`]*)`")
+_SECTION = re.compile(r"^([A-Z]\w+)\n-+$", re.MULTILINE)
+
+
+def python_reference():
+    """The page, as Markdown."""
+    parts = [_HEAD, _example(tpu.__doc__)]
+    for name in tpu.__all__:
+        one = getattr(tpu, name)
+        if inspect.isclass(one) and not issubclass(one, Exception) or inspect.isfunction(one):
+            parts.append(_described(name, one, "##"))
+    return "\n\n".join(parts) + "\n"
+
+
+def _described(name, one, level):
+    parts = [f"{level} {name}", f"```python\n{name}{_signature(one)}\n```", _text(one)]
+    if inspect.isclass(one):
+        members = [member for member in vars(one) if not member.startswith("_") and inspect.isfunction(getattr(one, member))]
+        parts += [_described(f"{name}.{member}", getattr(one, member), level + "#") for member in members]
+    return "\n\n".join(parts)
+
+
+def _signature(one):
+    """Names and defaults; types are in the text."""
+    try:
+        signature = inspect.signature(one)
+    except ValueError:
+        return ""
+    shown = [
+        parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values() if parameter.name != "self"
+    ]
+    return re.sub(r"<factory>", "{}", str(signature.replace(parameters=shown, return_annotation=signature.empty)))
+
+
+def _text(one):
+    """A docstring's text, with its sections as tables and code."""
+    text = _ROLE.sub(r"`\1`", inspect.getdoc(one) or "")
+    first, *sections = _SECTION.split(text)
+    parts = [_code(first.strip())]
+    for title, body in zip(sections[::2], sections[1::2]):
+        parts += [f"**{title}**", _example(body) if title == "Examples" else _table(body)]
+    return "\n\n".join(parts)
+
+
+def _table(body):
+    """`name : type` lines, each with the lines below it that are further right; text that is none of them as it is."""
+    rows = []
+    for line in inspect.cleandoc(body).splitlines():
+        if line and not line.startswith(" "):
+            name, _, kind = line.partition(" : ")
+            rows.append([f"`{name}`", kind.replace("|", r"\|"), ""])
+        elif rows:
+            rows[-1][2] = f"{rows[-1][2]} {line.strip()}".strip()
+    if not any(kind for _, kind, _ in rows):
+        return "\n".join(f"* {name}{f': {text}' if text else ''}" for name, _, text in rows)
+    return markdown_table(["name", "type", "meaning"], rows)
+
+
+def _code(text):
+    """Indented lines of a docstring, which follow a colon, as they are."""
+    return re.sub(r"::$", ":", text, flags=re.MULTILINE)
+
+
+def _example(text):
+    """The examples of a docstring."""
+    found = re.search(r"^( *)>>> .*", inspect.cleandoc(text), re.MULTILINE | re.DOTALL)
+    lines = found[0].split("\n\n")[0] if found else ""
+    return f"```pycon\n{lines}\n```"

@@ -1,0 +1,182 @@
+"""The site: which pages there are, from which files of the repository, and the generator that makes HTML of them.
+
+Each text has one place. Guides are in this folder; the datasheet, the driver's page and the like are those of their rooms; tables
+of figures are the README's, recipes CONTRIBUTING's; options and calls come from the code.
+"""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, tail
+
+from ..cli.command_line import RunFailed
+from ..show.markdown import section
+from .command_reference import command_reference
+from .links import Links, heading_id, outside_code
+from .python_reference import python_reference
+
+__all__ = ["FOLDER", "GUIDES", "NAMES", "ROOT", "build", "pages"]
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+_TIMEOUT = 300  # seconds
+
+#: The guides, in the order of their tabs.
+GUIDES = {
+    "Tutorials": ["first-digit", "train", "your-model", "your-soc"],
+    "How to": ["stop-and-go-on", "sweep", "stalls", "cell", "function", "operator", "instruction", "board", "sram"],
+    "Explanation": ["bfloat16", "systolic-arrays", "order-of-sums", "interlocks", "ring"],
+}
+#: Pages of other rooms, and of what is made from code: file to page.
+NAMES = {
+    "README.md": "reference/summary.md",
+    "hw/driver/README.md": "reference/c-driver.md",
+    "hw/examples/soc/README.md": "reference/example-soc.md",
+    "hw/boards/README.md": "reference/boards.md",
+    "hw/proofs.md": "reference/proofs.md",
+    "CONTRIBUTING.md": "reference/contributing.md",
+}
+_DATASHEET, _DATASHEET_PAGES = "hw/README.md", "reference/datasheet/"
+_DECISIONS, _PAGES_OF_DECISIONS = "hw/decisions/", "explanation/decisions/"
+#: Of pages that are called otherwise where they stand.
+_TITLES = {"reference/summary.md": "Summary and limits (README)"}
+
+
+def build(output):
+    """Writes the site to the folder `output`, in place of what was there, and returns how many pages it has.
+
+    Raises
+    ------
+    RunFailed
+        For links that lead nowhere, which are its advice.
+    ToolError
+        If the generator does not end.
+    """
+    work = build_directory() / "docs"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    found, files, nav = pages()
+    for name, text in found.items():
+        _write(work / "pages" / name, text)
+    for name, path in files.items():
+        (work / "pages" / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, work / "pages" / name)
+    _write(work / "mkdocs.yml", _settings(nav, work))
+    _generate(work, output.resolve())
+    return len(found)
+
+
+def _generate(work, output):
+    """Runs the generator in the folder `work`."""
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f", str(work / "mkdocs.yml"), "-d", str(output)]
+    with open(work / "log", "w") as log:
+        try:
+            status = execute(words, cwd=work, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, log=log, timeout=_TIMEOUT)
+        except TimeoutError as error:
+            raise ToolError(str(error)) from None
+    if status:
+        wrong = [line for line in (work / "log").read_text().splitlines() if line.startswith(("WARNING", "ERROR"))]
+        raise RunFailed(f"mkdocs ended with status {status}; its log: {work / 'log'}", wrong or [tail(work / "log", 3)])
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _settings(nav, work):
+    lines = [f"INHERIT: {FOLDER / 'mkdocs.yml'}", f"docs_dir: {work / 'pages'}", "nav:", "  - Home: index.md"]
+    for title, places in nav.items():
+        groups = {"": [], "Datasheet": [], "Decisions": []}
+        for place in places:
+            group = "Datasheet" if place.startswith(_DATASHEET_PAGES) else "Decisions" if _PAGES_OF_DECISIONS in place else ""
+            groups[group].append(f"{_TITLES[place]}: {place}" if place in _TITLES else place)
+        lines += [f"  - {title}:"] * bool(places)
+        for group, entries in groups.items():
+            lines += [f"      - {group}:"] * bool(group and entries)
+            lines += [f"      {'    ' * bool(group)}- {entry}" for entry in entries]
+    return "\n".join(lines) + "\n"
+
+
+def pages():
+    """`(pages, files, nav)`: Markdown by its place in the site, files that are copied there, and titles of tabs to places."""
+    texts, places = _texts()
+    links = Links(ROOT, places)
+    found = {place: links.turned(text, file, place) for place, (file, text) in texts.items()}
+    found |= links.sources
+    reference = [place for place in texts if place.startswith("reference/")]
+    nav = {title: [f"{_folder(title)}/{name}.md" for name in names] for title, names in GUIDES.items()}
+    nav["Explanation"] += [place for place in texts if place.startswith(_PAGES_OF_DECISIONS)]
+    order = ["Tutorials", "How to", "Reference", "Explanation"]
+    return found, links.copies | {"site.css": FOLDER / "site.css"}, {one: (nav | {"Reference": reference})[one] for one in order}
+
+
+def _folder(title):
+    return title.lower().replace(" ", "-")
+
+
+def _texts():
+    """`({place: (file, text)}, {(file, heading): place})`, with links as the files have them."""
+    texts = {"index.md": ("scripts/docs/index.md", _included((FOLDER / "index.md").read_text()))}
+    for title, names in GUIDES.items():
+        for name in names:
+            place = f"{_folder(title)}/{name}.md"
+            texts[place] = f"scripts/docs/{place}", _included((FOLDER / place).read_text())
+    places = {(file, ""): place for place, (file, _) in texts.items()}
+    for heading, text in _split((ROOT / _DATASHEET).read_text()):
+        place = f"{_DATASHEET_PAGES}{heading_id(heading) if heading else 'index'}.md"
+        texts[place] = _DATASHEET, text
+        places |= {(_DATASHEET, one): place for one in _headings(text)}
+    places[_DATASHEET, ""] = f"{_DATASHEET_PAGES}index.md"
+    for file, place, text in (
+        ("scripts/tpu.py", "reference/command-line.md", command_reference()),
+        ("sim/tpu/__init__.py", "reference/python.md", python_reference()),
+    ):
+        texts[place] = file, text
+        places[file, ""] = place
+    decisions = {f"{_DECISIONS}{path.name}": f"{_PAGES_OF_DECISIONS}{path.name}" for path in (ROOT / _DECISIONS).glob("*.md")}
+    for file, place in [*NAMES.items(), *sorted(decisions.items())]:
+        texts[place] = file, (ROOT / file).read_text()
+        places[file, ""] = place
+    return texts, places
+
+
+def _headings(text):
+    ids = []
+    outside_code(text, lambda part: ids.extend(map(heading_id, re.findall(r"^#+ (.*)$", part, re.MULTILINE))) or part)
+    return ids
+
+
+def _split(text):
+    """`(heading, text)` of what stands before the first second-level heading, and of each of them, a level higher."""
+    marked = outside_code(text, lambda part: re.sub(r"^## (?=.)", "\0", part, flags=re.MULTILINE))
+    first, *rest = marked.split("\0")
+    yield "", first
+    for one in rest:
+        heading, _, body = one.partition("\n")
+        body = outside_code(body, lambda part: re.sub(r"^##(#+ )", r"#\1", part, flags=re.MULTILINE))
+        yield heading, f"# {heading}\n{body}"
+
+
+_INCLUDE = re.compile(r"^<!-- (table|recipe) (.*?) -->$", re.MULTILINE)
+
+
+def _included(text):
+    """A guide with the README's tables and CONTRIBUTING's recipes in their places. Raises ToolError."""
+
+    def include(match):
+        kind, name = match.groups()
+        if kind == "table":
+            found = section(ROOT / "README.md", name)
+        else:
+            recipes = (ROOT / "CONTRIBUTING.md").read_text().partition("## Recipes")[2]
+            parts = re.split(r"^\*\*(.*?)\*\*", recipes, flags=re.MULTILINE)
+            found = dict(zip(parts[1::2], parts[2::2])).get(name, "").lstrip(", ")
+        if not found:
+            raise ToolError(f"the guides include the {kind} {name!r}, which is not there")
+        return found[0].upper() + found[1:].rstrip()
+
+    return _INCLUDE.sub(include, text)

@@ -1,0 +1,152 @@
+"""The documentation site: every link leads somewhere, no other host is asked for anything, what guides tell one to type works."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from amaranth_tpu.scripts.cli.command_line import RunFailed
+from amaranth_tpu.scripts.docs import links, site
+from amaranth_tpu.scripts.docs.command_reference import command_reference
+from amaranth_tpu.scripts.docs.python_reference import python_reference
+from amaranth_tpu.sim import tpu
+
+GUIDES = ["index.md", *(f"{site._folder(title)}/{name}.md" for title, names in site.GUIDES.items() for name in names)]
+_BLOCK = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+_NOT_RUN = ("not run by the tests", "run by tests/")
+#: Commands of pages that other rooms have, and the tests that run them.
+ELSEWHERE = {
+    "./scripts/demo.sh": ".ci/run",
+    "./scripts/check.sh": ".ci/run",
+    "export PATH=": "tests/hw/test_fusesoc.py",
+    "fusesoc --cores-root": "tests/hw/test_fusesoc.py",
+    "tpu compile --model": "tests/hw/test_c_driver.py",
+}
+
+
+def blocks(name):
+    """`(language, title, code)` of each block of code in a guide."""
+    return _BLOCK.findall((site.FOLDER / name).read_text())
+
+
+def test_all_guides_are_there():
+    found = {str(path.relative_to(site.FOLDER)) for path in site.FOLDER.rglob("*.md")}
+    assert found == {*GUIDES}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_code_is_run_or_marked(name):
+    for language, title, code in blocks(name):
+        assert language in ("sh", "python", "c"), code
+        assert not title or title.startswith(_NOT_RUN), title
+        assert title or language != "c", "C is run elsewhere"
+        for path in re.findall(r"tests/\w+/\w+\.py", title):
+            assert (site.ROOT / path).exists(), path
+
+
+def test_commands_of_other_pages():
+    for name in site.NAMES:
+        for code in re.findall(r"^```\n(.*?)^```$", (site.ROOT / name).read_text(), re.MULTILINE | re.DOTALL):
+            if re.match(r"\./|tpu |\w+ --|export |pip ", code):
+                test = next((test for start, test in ELSEWHERE.items() if code.startswith(start)), None)
+                assert test and (site.ROOT / test).exists(), f"{name}: {code}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in GUIDES if any(not title for _, title, _ in blocks(name))])
+def test_code(name, tmp_path):
+    """A guide's blocks in turn, in a folder of their own."""
+    (tmp_path / "bin").mkdir()
+    for tool, words in (("tpu", "-m amaranth_tpu.scripts.tpu"), ("python", "")):
+        path = tmp_path / "bin" / tool
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        path.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "COLUMNS": "120"}
+    before = ""
+    for language, title, code in blocks(name):
+        if title:
+            continue
+        if language == "python":  # a page's blocks go on from each other
+            before += code
+        words = [sys.executable, "-c", before] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
+        done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, f"{code}\n{done.stdout[-1000:]}{done.stderr[-2000:]}"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    pytest.importorskip("material")
+    folder = tmp_path_factory.mktemp("site")
+    assert site.build(folder) > 40
+    return folder
+
+
+def test_no_other_host(built):
+    """Nothing that a browser fetches by itself is elsewhere: no font, script, picture, style."""
+    fetched = re.compile(r"<(?:(?:script|img|iframe|source)\b[^>]*\bsrc|link\b[^>]*\bhref)=[\"']?(?:https?:)?//")
+    pages = [*built.rglob("*.html")]
+    for path in pages:
+        found = [match[0] for match in fetched.finditer(path.read_text()) if 'rel="canonical"' not in match[0]]
+        assert not found, (path, found)
+    for path in built.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", path.read_text()), path
+    assert (built / "search" / "search_index.json").stat().st_size > 100_000
+
+
+def test_one_source(built):
+    """What the pages show is what the code and the other rooms say."""
+    page = (built / "reference" / "command-line.html").read_text()
+    assert "--unified-buffer-depth" in page and "tpu sweep" in page
+    for text in ("stall_accumulate", "0x41545055"):
+        assert text in (built / "reference" / "datasheet" / "registers.html").read_text()
+    recipe = (site.ROOT / "CONTRIBUTING.md").read_text().partition("**An ONNX operator**, ")[2].partition("\n")[0]
+    assert recipe[1:] in (built / "how-to" / "operator.html").read_text()
+
+
+def test_dead_links(monkeypatch, tmp_path):
+    """Links to headings and files that are not there end the build; all of them are named."""
+    pytest.importorskip("material")
+    monkeypatch.setattr(site, "GUIDES", {"How to": ["stalls"], "Explanation": [], "Tutorials": []})
+    dead = ["../../../hw/none.py", "stalls.md#nowhere", "../../../hw/README.md#lost", "../../../hw/none.svg"]
+    text = "".join(f"[x]({one})\n" for one in [*dead, "../../../hw/README.md#three"])
+    texts = {"index.md": ("README.md", "# one"), "how-to/stalls.md": ("scripts/docs/how-to/stalls.md", text)}
+    texts["reference/datasheet/index.md"] = "hw/README.md", "# three"
+    places = {(name, ""): place for place, (name, _) in texts.items()}
+    monkeypatch.setattr(site, "_texts", lambda: (texts, places))
+    with pytest.raises(RunFailed) as caught:
+        site.build(tmp_path / "site")
+    said = [line for line in caught.value.advice if line.startswith("WARNING")]
+    assert len(said) == len(dead)
+    for name in ("none.py", "#nowhere", "#lost", "none.svg"):
+        assert any(name in line for line in said), said
+
+
+def test_references():
+    text = command_reference()
+    for name in ("generate", "run", "sweep", "train", "compile", "synth"):
+        assert f"\n## tpu {name}\n" in text
+    assert "| `--cell-stages` |" in text and "`verilator`, `icarus`, `model`, `golden`" in text
+    page = python_reference()
+    for name in ("load", "Model.predict", "Model.estimate", "Simulator", "Config"):
+        assert re.search(rf"^##+ {re.escape(name)}$", page, re.MULTILINE)
+    assert ":class:" not in page and tpu.Model.compare.__doc__.strip().splitlines()[0] in page
+
+
+def test_links_are_turned(tmp_path):
+    (tmp_path / "a.py").write_text('"""A file."""\n')
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "c.py").write_text('"""What c does."""\n')
+    (tmp_path / "p.svg").write_text("<svg/>")
+    places = {("docs/x.md", ""): "guide/x.md", ("hw/README.md", ""): "r/index.md", ("hw/README.md", "ports"): "r/p.md"}
+    made = links.Links(tmp_path, places)
+    text = "[a](../a.py) [b](../b) [c](x.md#h) [d](../hw#ports) ![e](../p.svg) [f](https://x.y)\n```\n[a](../a.py)\n```\n"
+    assert made.turned(text, "docs/y.md", "guide/y.md") == (
+        "[a](../source/a.py.md) [b](../source/b/index.md) [c](x.md#h) [d](../r/p.md#ports) ![e](../pictures/p.svg) [f](https://x.y)"
+        "\n```\n[a](../a.py)\n```\n"
+    )
+    assert "A file." in made.sources["source/a.py.md"] and "| `c.py` | What c does. |" in made.sources["source/b/index.md"]
+    assert [*made.copies] == ["pictures/p.svg"]
