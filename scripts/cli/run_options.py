@@ -119,7 +119,8 @@ class RunOptions:
         Path | None,
         typer.Option(
             rich_help_panel=_RESULTS,
-            help="Write a waveform of the RTL to this .fst or .vcd file, and a GTKWave save file beside it.",
+            help="Write a waveform of the RTL to this .fst or .vcd file, and beside it what GTKWave (.gtkw) and Surfer (.sucl) "
+            "are to show.",
         ),
     ] = None
     output: Annotated[

@@ -20,7 +20,7 @@ from .cocotb_runners import cocotb_runners
 from .probes import probe_module
 from .simulators import find_python_library, find_verilator, has_fst_headers, simulator_version
 from .verilog_names import VerilogNames
-from .wave_view import WaveView, gtkwave_save
+from .wave_view import WaveView, gtkwave_save, surfer_commands
 
 __all__ = ["Simulation", "Simulators", "ToolError", "SimulationError"]
 
@@ -328,6 +328,7 @@ class Simulation:
             result["waves"] = str(trace)
             if self.view:
                 trace.with_suffix(".gtkw").write_text(gtkwave_save(self.view.groups, trace))
+                trace.with_suffix(".sucl").write_text(surfer_commands(self.view.groups))
         elif directory is None:
             shutil.rmtree(run, ignore_errors=True)
         return result

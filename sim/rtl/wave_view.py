@@ -15,7 +15,7 @@ from .enumerations import enumerations
 from .probes import Net
 from .verilog_names import VerilogNames
 
-__all__ = ["WaveView", "gtkwave_save", "move_waves"]
+__all__ = ["WaveView", "gtkwave_save", "move_waves", "surfer_commands"]
 
 _ANONYMOUS = re.compile(r"  (?:wire|reg) +(?:\[\d+:0\] +)?\\\$")
 
@@ -169,8 +169,24 @@ def gtkwave_save(groups, trace):
     return "\n".join(lines) + "\n"
 
 
+_FORMATS = {_HEX: "Hexadecimal", _BINARY: "Bits", _TEXT: "ASCII"}
+
+
+def surfer_commands(groups):
+    """Text of a command file of Surfer that shows what is in `groups`; the trace is named beside it when Surfer is started.
+
+    Its state files are those of one version of it, which commands are not.
+    """
+    lines = []
+    for title, signals in groups.items():
+        lines.append(f"divider_add {title}")
+        for kind, name in signals:
+            lines += [f"variable_add {name.partition('[')[0]}", f"item_set_format {_FORMATS[kind]}"]
+    return "\n".join([*lines, "zoom_fit"]) + "\n"
+
+
 def move_waves(trace, path):
-    """Moves what a run left at `trace`, and its save file, to `path` and beside it, and removes the folder of the run."""
+    """Moves what a run left at `trace`, and the files for viewers, to `path` and beside it, and removes the folder of the run."""
     trace, path = Path(trace), Path(os.path.realpath(path))
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
@@ -181,4 +197,5 @@ def move_waves(trace, path):
         raise
     save = trace.with_suffix(".gtkw").read_text().replace(f'"{trace}"', f'"{path}"', 1)
     write_file(path.with_suffix(".gtkw"), save.encode())
+    write_file(path.with_suffix(".sucl"), trace.with_suffix(".sucl").read_bytes())
     shutil.rmtree(trace.parent, ignore_errors=True)

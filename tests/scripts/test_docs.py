@@ -107,6 +107,7 @@ def test_one_source(built):
     assert recipe[1:] in (built / "how-to" / "operator.html").read_text()
 
 
+@pytest.mark.slow
 def test_dead_links(monkeypatch, tmp_path):
     """Links to headings and files that are not there end the build; all of them are named."""
     pytest.importorskip("material")

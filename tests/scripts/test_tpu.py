@@ -61,7 +61,7 @@ def test_waves(digits, model, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["waves"] == str(place) and place.stat().st_size > 1000
     assert f'[dumpfile] "{place}"' in (tmp_path / "w.gtkw").read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["w.fst", "w.gtkw"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["w.fst", "w.gtkw", "w.sucl"]
 
 
 def test_generate(tmp_path):

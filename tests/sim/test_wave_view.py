@@ -83,6 +83,17 @@ def test_save_file(recorded):
     assert len(named) > 20 and set(named) <= set(signals)
 
 
+def test_surfer_commands(recorded):
+    """The same signals in the same order, without their ranges, each with a format."""
+    _, _, trace = recorded
+    lines = trace.with_suffix(".sucl").read_text().splitlines()
+    saved = [line.partition("[")[0] for line in trace.with_suffix(".gtkw").read_text().splitlines() if line.startswith("testb")]
+    added = [number for number, line in enumerate(lines) if line.startswith("variable_add ")]
+    assert [lines[number].split()[1] for number in added] == saved and lines[-1] == "zoom_fit"
+    assert {lines[number + 1] for number in added} == {f"item_set_format {name}" for name in ("Hexadecimal", "Bits", "ASCII")}
+    assert "ASCII" in lines[lines.index("variable_add testbench.texts.dispatch") + 1]
+
+
 def test_names_of_states():
     names = enumerations(CONFIG)
     assert list(names["tpu_decoder", "decode_state"].values()) == ["FETCH", "FAULT", "CHECK", "VERDICT", "EXTENTS", "END"]
