@@ -101,9 +101,9 @@ def flat_tensors(stages, tensors):
         found -= others
 
 
-def lay_along_x(graph, stages, gathers, batch, rows):
-    """:class:`Batched` for chunks of `rows` samples."""
-    tensors = {gather.tensor.name: gather.tensor for gather in gathers} | graph.tensors
+def lay_along_x(graph, stages, gathers, batch, rows, tensors=None):
+    """:class:`Batched` for chunks of `rows` samples; `tensors` are the graph's if not said."""
+    tensors = {gather.tensor.name: gather.tensor for gather in gathers} | (tensors or graph.tensors)
     flat = flat_tensors(stages, tensors)
     tensors |= {name: Tensor(name, tensors[name].channels, 1, rows) for name in flat}
     made = []

@@ -162,7 +162,7 @@ def plan_run(batched, run, config, layouts, space, variant):
 def _groups(stage, config, rows, streamed, variant):
     """Sizes of the groups of column tiles: as large as may be if operands are read again for each."""
     columns, slots = tiles_of(stage.channels, config.n), config.accumulator_depth // rows
-    if stage.softmax or any(term.groups > 1 for term in stage.terms):
+    if stage.softmax or not stage.is_uniform:
         return even_groups(columns, 1)
     most = max(1, min(slots // 2 if slots > 1 else 1, config.bias_depth // 2, 65535))
     least = min(most, -(-turnaround(config) // max(rows, config.n)))

@@ -3,22 +3,26 @@
 The passes, one after the other:
 
 1. Maxima over large windows are split (:mod:`sim.compiler.split_pool`).
-2. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.im2col`).
-3. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
+2. Neighbouring positions of few channels go side by side in a vector, where that is faster (:mod:`sim.compiler.neighbours`).
+3. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.im2col`).
+4. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
 
    a. the batch goes along x (:mod:`sim.compiler.batching`), and tensors get places in host memory (:mod:`sim.compiler.layout`);
    b. stages are tiled (:mod:`sim.compiler.tiling`, :mod:`sim.compiler.chunk_tiling`);
    c. instructions are emitted (:mod:`sim.compiler.codegen`);
    d. they are scheduled (:mod:`sim.compiler.scheduling`), and the program is simulated (:mod:`sim.compiler.timing`).
 
-4. The best is written down (:mod:`sim.compiler.image`).
+5. The best is written down (:mod:`sim.compiler.image`).
 """
+
+from dataclasses import replace
 
 import numpy as np
 
 from ..ir.functions import NONE
 from .im2col import fold
 from .image import HostMemory, make_program
+from .neighbours import fold_columns
 from .program import CompileError, Program, disassemble
 from .search import search
 from .split_pool import split_windows
@@ -37,12 +41,21 @@ def compile_network(graph, config, batch):
     if not isinstance(batch, (int, np.integer)) or batch < 1:
         raise CompileError(f"batch must be an integer of at least 1, not {batch!r}")
     graph = split_windows(graph, config.accumulator_depth)
-    stages, gathers = fold(graph, config.n)
-    _check(stages, config)
-    choice, schedule = search(graph, stages, gathers, config, int(batch))
+    _check(graph.stages, config)
+    choice, schedule = _fastest(graph, config, int(batch))
     memory = HostMemory(choice.batched, choice.host, config)
     plans = [plan for run in choice.runs for plan in run.plans]
     return make_program(memory, plans, schedule, config)
+
+
+def _fastest(graph, config, batch):
+    """:class:`Choice` and :class:`Schedule`, the best, with neighbouring positions side by side or not."""
+    folded, best = fold_columns(graph, config.n), None
+    for tensors, stages in [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]:
+        found = search(graph, *fold(replace(graph, stages=stages), config.n), config, batch, tensors)
+        if best is None or (found[1].cycles or found[1].draft.cycles) < (best[1].cycles or best[1].draft.cycles):
+            best = found
+    return best
 
 
 def _check(stages, config):

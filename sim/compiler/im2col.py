@@ -60,7 +60,9 @@ def fold(graph, n, always=()):
                         Tensor(f"{graph.input}, gathered {len(gathers)}", int(folded), *stage.sums_size), term, stage.sums_size
                     ),
                 )
-                terms.append(Term(gather.tensor.name, term.weights.reshape(1, 1, folded, -1), fixed=term.fixed))
+                terms.append(
+                    Term(gather.tensor.name, term.weights.reshape(1, 1, folded, -1), fixed=term.fixed, sparse=term.sparse)
+                )
         if graph.input in (stage.times, *(term.data for term in stage.terms)):
             gathers.setdefault(None, Gather(shape))
         stages.append(replace(stage, terms=tuple(terms)))

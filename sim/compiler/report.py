@@ -156,7 +156,7 @@ def _described(program):
             stage.name,
             _kind(stage),
             (*stage.result_size, stage.channels),
-            _tiling(plan, stage, batched, number),
+            _tiling(plan, batched.stages[number], batched, number),
             batched.graph.macs(stage),
             array_cycles(batched, number, program.ops, host, n),
         )

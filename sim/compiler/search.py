@@ -123,10 +123,11 @@ class Schedule:
         return 1 - self.draft.cycles / self.cycles
 
 
-def search(graph, stages, gathers, config, batch):
-    """:class:`Choice` and :class:`Schedule`, the best. Raises CompileError if not even the smallest tiles of a stage fit."""
+def search(graph, stages, gathers, config, batch, tensors=None):
+    """:class:`Choice` and :class:`Schedule`, the best, for stages that read and write these tensors, or the graph's. Raises
+    CompileError if not even the smallest tiles of a stage fit."""
     try:
-        choice, best = _search(graph, stages, gathers, config, batch)
+        choice, best = _search(partial(lay_along_x, graph, stages, gathers, batch, tensors=tensors), config)
     except NothingFits as error:
         raise CompileError(
             f"stage {error.stage}: {error.name} = {getattr(config, error.name)}: its smallest tile takes {error.needed}"
@@ -136,13 +137,14 @@ def search(graph, stages, gathers, config, batch):
     return choice, best
 
 
-def _search(graph, stages, gathers, config, batch):
-    batched = lay_along_x(graph, stages, gathers, batch, 1)
+def _search(laid, config):
+    """`laid(rows)` : :class:`Batched` for chunks of so many samples."""
+    batched = laid(1)
     overlaps = _best_overlap(batched, config)
     choices, fault = [], None
-    flat = any(map(batched.is_flat, range(len(stages))))
-    for rows in chunk_sizes(config, batch) if flat else ():
-        batched = lay_along_x(graph, stages, gathers, batch, rows)
+    flat = any(map(batched.is_flat, range(len(batched.stages))))
+    for rows in chunk_sizes(config, batched.batch) if flat else ():
+        batched = laid(rows)
         for variant in range(4):
             try:
                 choice = _choice(batched, config, overlaps, variant)

@@ -4,7 +4,10 @@ All ranges are half open. A *pass* is one tile of weights: (term, ky, kx, tile o
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
+
+import numpy as np
 
 from ..ir.graph import span
 from ..ir.tiles import tiles_of
@@ -34,15 +37,31 @@ class NothingFits(Exception):
 
 
 def passes_of(stage, n, column):
-    """The passes that make a column tile, in order; those that groups leave without weights are left out."""
+    """The passes that make a column tile, in order; those that groups, or sparse terms, leave without weights are left out."""
     passes = []
     for index, term in enumerate(stage.terms):
         inputs, outputs = term.weights.shape[2], stage.channels // term.groups
         first = column * n // outputs
         last = (min((column + 1) * n, stage.channels) - 1) // outputs
         tiles = range(first * inputs // n, tiles_of((last + 1) * inputs, n))
-        passes += [(index, ky, kx, tile) for ky in range(term.kernel[0]) for kx in range(term.kernel[1]) for tile in tiles]
+        there = _tiles_with_weights(term, n)[..., column] if term.sparse else None
+        passes += [
+            (index, ky, kx, tile)
+            for ky in range(term.kernel[0])
+            for kx in range(term.kernel[1])
+            for tile in tiles
+            if there is None or there[ky, kx, tile]
+        ]
     return passes
+
+
+@lru_cache(maxsize=256)
+def _tiles_with_weights(term, n):
+    """Of a sparse term: bool (kernel rows, kernel columns, tiles of the source, column tiles)."""
+    there = term.weights.view(np.uint16) != 0x8000
+    for axis in (2, 3):
+        there = np.logical_or.reduceat(there, range(0, there.shape[axis], n), axis=axis)
+    return there
 
 
 def count_passes(stage, n):
@@ -312,7 +331,7 @@ def group_cycles(config, count, rows):
 
 def _together(job, config, depth):
     """Column tiles whose passes alternate."""
-    if job.stage.softmax or any(term.groups > 1 for term in job.stage.terms):
+    if job.stage.softmax or not job.stage.is_uniform:
         return 1
     wanted = -(-turnaround(config) // job.sums)
     return max(1, min(job.tiles, wanted, depth // 2 // job.sums, config.bias_depth // 2))

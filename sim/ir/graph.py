@@ -58,6 +58,8 @@ class Term:
     rows : bool
         Whether each position of `data` has the weights of a source channel, for all channels of the result. Else it has those of
         a channel of the result.
+    sparse : bool
+        Whether weights of -0 are none at all, so that a tile of them alone needs no pass.
     """
 
     source: str
@@ -69,6 +71,7 @@ class Term:
     fixed: bool = False
     data: str | None = None
     rows: bool = False
+    sparse: bool = False
 
     @property
     def kernel(self):
@@ -207,6 +210,11 @@ class Stage:
     def channels(self):
         """Output channels."""
         return self.terms[0].weights.shape[-1]
+
+    @property
+    def is_uniform(self):
+        """Whether all output channels read the same: neither groups, nor terms with weights left out."""
+        return not any(term.groups > 1 or term.sparse for term in self.terms)
 
 
 @dataclass(frozen=True, eq=False)
