@@ -4,11 +4,11 @@
 options.
 """
 
-from . import fpga, inference, parameter_server, processors, rings, speed, training
+from . import fpga, inference, mlperf_tiny, parameter_server, processors, rings, speed, training
 from .common import app
 
 #: Modules whose commands `app` has.
-TABLES = (inference, training, speed, rings, parameter_server, fpga, processors)
+TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors)
 
 if __name__ == "__main__":
     app()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 
 from ..ir.tiles import tiles_of
+from .overlap import APART
 from .tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, group_cycles, passes_of
 from .timing import turnaround
 
@@ -44,6 +45,8 @@ class RunPlan:
         Tiles of the first loads of the program.
     tail : int
         Parts that the rows of the very last results are cut in, so that activation and store start early.
+    apart : float
+        Of stages that overlap, as :func:`sim.compiler.overlap.take_turns` has it.
     """
 
     stages: range
@@ -53,6 +56,7 @@ class RunPlan:
     home_size: int = 0
     first: tuple = (1, 2, 4, 8, 16, 24)
     tail: int = 1
+    apart: float = APART
 
 
 def chunk_sizes(config, batch):

@@ -98,7 +98,11 @@ class Overlap:
                 for (code, _), rows in zip(turns, sums_of(wanted, self.emitter.config.accumulator_depth)):
                     code.acc = Ring(*rows)
             before = list(step)
-            take_turns([self._generate(*turn) for turn in turns], self._progress([code.number for code, _ in turns], cycles))
+            take_turns(
+                [self._generate(*turn) for turn in turns],
+                self._progress([code.number for code, _ in turns], cycles),
+                self.run.apart,
+            )
 
     def _progress(self, numbers, cycles):
         """Function of a turn: how much of its cycles has been generated since now."""

@@ -4,10 +4,11 @@ A stage alone is as slow as what it needs most: the array, the activation unit, 
 that take turns even that out.
 """
 
-__all__ = ["groups_of", "vectors_of", "sums_of", "steps_of", "take_turns"]
+__all__ = ["APART", "FAR_APART", "groups_of", "vectors_of", "sums_of", "steps_of", "take_turns"]
 
-#: Part of a step between the last piece of a stage and the first of what reads its results, in the next step.
-_APART = 0.3
+#: Part of a step between the last piece of a stage and the first of what reads its results, in the next step: while what waits in
+#: the accumulators counts, and while the way through host memory does.
+APART, FAR_APART = 0.3, 1.0
 
 
 def groups_of(stages, fits):
@@ -73,10 +74,10 @@ def steps_of(jobs, sources):
     return [steps[step] for step in sorted(steps)]
 
 
-def take_turns(works, progress):
-    """Runs generators to their ends, the one with the least progress next. `progress(index)` is from 0 to 1; the first are a
-    little ahead of those behind them, which read in the next step what they make in this one."""
-    works, early = dict(enumerate(works)), _APART / len(works)
+def take_turns(works, progress, apart=APART):
+    """Runs generators to their ends, the one with the least progress next. `progress(index)` is from 0 to 1; the first are
+    ahead of those behind them, which read in the next step what they make in this one: over all of them by the part `apart`."""
+    works, early = dict(enumerate(works)), apart / len(works)
     pace = {index: 1 - early * (len(works) - 1 - index) for index in works}
     while works:
         index = min(works, key=lambda index: (progress(index) * pace[index], index))

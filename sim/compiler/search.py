@@ -1,14 +1,16 @@
 """The search: ways to cut a network are tried by simulation, within a budget of passes, and the best is kept."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, product
+from math import inf
 
 from .batching import Batched, lay_along_x
 from .chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, run_cost
 from .codegen import generate
 from .layout import HostLayout, lay_out
-from .overlap import groups_of, vectors_of
+from .overlap import APART, FAR_APART, groups_of, vectors_of
 from .program import CompileError
 from .scheduling import ordered, with_weights
 from .tiling import NothingFits, count_passes, plan_stage
@@ -17,7 +19,8 @@ from .timing import MATMUL, estimate, simulate
 __all__ = ["Choice", "Draft", "Schedule", "search", "overlapping_runs"]
 
 _SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are ordered and compared by simulation
-_OVERLAP_PASSES = 20_000  # the same for stages that overlap
+_OVERLAP_PASSES = 40_000  # the same for stages that overlap, with few samples
+_FEW = 3  # of them
 _CANDIDATES = 8
 _WAITING = 0.005  # share of the cycles in which the array waits, below which nothing better is looked for
 _SHARE = 4  # passes of other runs, for one with flat results, up to which all are simulated together
@@ -127,7 +130,7 @@ def search(graph, stages, gathers, config, batch, tensors=None):
     """:class:`Choice` and :class:`Schedule`, the best, for stages that read and write these tensors, or the graph's. Raises
     CompileError if not even the smallest tiles of a stage fit."""
     try:
-        choice, best = _search(partial(lay_along_x, graph, stages, gathers, batch, tensors=tensors), config)
+        choice, best = _search(partial(lay_along_x, graph, stages, gathers, tensors=tensors), config, batch)
     except NothingFits as error:
         raise CompileError(
             f"stage {error.stage}: {error.name} = {getattr(config, error.name)}: its smallest tile takes {error.needed}"
@@ -137,14 +140,14 @@ def search(graph, stages, gathers, config, batch, tensors=None):
     return choice, best
 
 
-def _search(laid, config):
-    """`laid(rows)` : :class:`Batched` for chunks of so many samples."""
-    batched = laid(1)
-    overlaps = _best_overlap(batched, config)
+def _search(laid, config, batch):
+    """`laid(batch, rows)` : :class:`Batched` for chunks of so many samples."""
+    batched = laid(batch, 1)
+    overlaps = _best_overlap(batched, laid(min(batch, _FEW), 1), config)
     choices, fault = [], None
     flat = any(map(batched.is_flat, range(len(batched.stages))))
-    for rows in chunk_sizes(config, batched.batch) if flat else ():
-        batched = laid(rows)
+    for rows in chunk_sizes(config, batch) if flat else ():
+        batched = laid(batch, rows)
         for variant in range(4):
             try:
                 choice = _choice(batched, config, overlaps, variant)
@@ -175,19 +178,30 @@ def _choice(batched, config, overlaps, variant=0):
 # Stages that overlap
 
 
-def _best_overlap(batched, config):
-    """Runs of the stages whose results are not flat. Of smaller pieces, more have room in the accumulators side by side."""
-    host = lay_out(batched, config.n)
-    best = _overlaps(batched, host, config, config.accumulator_depth)
-    choice = Choice(batched, host, best)
-    if not best or 2 * choice.passes(False) > _OVERLAP_PASSES:
-        return best
-    try:
-        smaller = _overlaps(batched, host, config, config.accumulator_depth // 2)
-    except NothingFits:
-        return best
-    cycles = Draft(choice, best, config).scheduled(choice.eager).cycles
-    return smaller if Draft(choice, smaller, config).scheduled(choice.eager, cycles) else best
+def _best_overlap(batched, few, config):
+    """Runs of the stages whose results are not flat, the best by simulation of each with a few samples. Of smaller pieces, more
+    have room in the accumulators side by side."""
+    host, little = lay_out(batched, config.n), lay_out(few, config.n)
+    usual = _overlaps(batched, host, config, config.accumulator_depth)
+    tried: list[tuple[int, RunPlan]] = []
+    left = _OVERLAP_PASSES - 2 * Choice(few, little, usual).passes(False)
+    if not usual or left < 0:
+        return usual
+    for apart, parts in product((APART, FAR_APART), (1, 2, 4)):
+        with suppress(NothingFits):
+            for run in _overlaps(batched, host, config, config.accumulator_depth // parts):
+                run = replace(run, apart=apart) if len(run.stages) > 1 else run
+                choice = Choice(few, little, (run,))
+                if left > 0 and all(run != other for _, other in tried):
+                    left -= choice.passes(False)
+                    tried.append((Draft(choice, (run,), config).scheduled(choice.eager).cycles, run))
+    best: list[tuple[int, tuple]] = [(0, ())]  # of the first stages: cycles and runs
+    for number in range(len(batched.stages)):
+        ends = [
+            (best[run.stages[0]][0] + cycles, (*best[run.stages[0]][1], run)) for cycles, run in tried if run.stages[-1] == number
+        ]
+        best.append(best[-1] if batched.is_flat(number) else min(ends, key=lambda end: end[0], default=(inf, ())))
+    return best[-1][1]
 
 
 def _overlaps(batched, host, config, depth):

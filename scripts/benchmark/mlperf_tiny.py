@@ -1,0 +1,73 @@
+"""The public networks of MLPerf Tiny, as published."""
+
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim import tpu
+
+from .common import Json, Write, app, publish, run_tpu
+
+__all__ = ["mlperf_tiny"]
+
+
+def _head(simulator):
+    """Headings; cycles are those of the timing model where there is no RTL."""
+    cycles = "cycles" if simulator == "verilator" else "cycles, estimated"
+    return ["network", "n", "batch", "MACs a sample", cycles, "utilisation", "bus words", "largest error", "bits different"]
+
+
+def _measured(model, n, batch, simulator):
+    """`(cells of a row, figures)` of a network.
+
+    Parameters
+    ----------
+    model : Path
+        ONNX file.
+    n, batch : int
+    simulator : str
+        `verilator`, or `model`.
+    """
+    sizes = ["--n", str(n), "--images", str(batch), "--batch", str(batch)]
+    result = run_tpu("run", "--model", str(model.resolve()), *sizes, "--simulator", simulator)
+    expected, error = tpu.load(model).estimate(Config(n=n), batch=batch), result["against_model"]
+    cycles = result["cycles"] or expected.cycles
+    figures = {
+        "network": model.stem,
+        "n": n,
+        "batch": batch,
+        "macs": expected.macs // batch,
+        "cycles": cycles,
+        "utilisation": expected.macs / n**2 / cycles,
+        "bus_words": expected.read_words + expected.write_words,
+        "error": error["largest"] / error["scale"],
+        "mismatched_bits": result["mismatched_bits"],
+        "stalls": result["stalls"],
+    }
+    cells = [model.stem, n, batch, f"{figures['macs']:,}", f"{cycles:,}", f"{figures['utilisation']:.1%}"]
+    return [*cells, f"{figures['bus_words']:,}", f"{figures['error']:.2%}", figures["mismatched_bits"]], figures
+
+
+@app.command()
+def mlperf_tiny(
+    models: Annotated[Path, typer.Option(help="Folder with the ONNX files.")],
+    names: Annotated[str, typer.Option(help="Which.")] = "ic,kws,vww,ad",
+    sizes: Annotated[str, typer.Option(help="Array sizes.")] = "8,16",
+    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8",
+    simulator: Annotated[
+        str, typer.Option(help="verilator, or model: instruction by instruction, and cycles estimated.")
+    ] = "verilator",
+    as_json: Json = False,
+    write: Write = False,
+):
+    """The networks of MLPerf Tiny, by `tpu run --model NAME.onnx --n N --images B --batch B`."""
+    jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
+    shown = track(jobs, "running", console=Console(stderr=True), transient=True)
+    made = [_measured(models / f"{name}.onnx", n, batch, simulator) for name, n, batch in shown]
+    rows, figures = zip(*made)
+    publish("mlperf-tiny", _head(simulator), rows, figures, as_json, write)
