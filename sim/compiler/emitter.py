@@ -17,6 +17,8 @@ from .timing import UNIT, UNITS
 
 __all__ = ["Emitter", "StageEmitter"]
 
+_TABLE_PART = 64  # vectors of a function table that are brought at a time
+
 
 class Emitter:
     """Builds `ops`.
@@ -86,12 +88,13 @@ class Emitter:
         return place
 
     def put_table(self, table, vector, operands):
-        """Loads the function table with one whose words begin at a vector of MODEL, by way of a ring in the unified buffer."""
+        """Loads the function table with one whose words begin at a vector of MODEL, by way of a ring in the unified buffer: in
+        pieces, by turns in two places, so that the first is soon there and operands have the rest of the ring."""
         vectors = TABLE_WORDS // self.n
-        part = min(vectors, operands.size)
+        part = max(1, min(_TABLE_PART, operands.size // 2))
+        places = [operands.take(part) for _ in range(min(2, operands.size))]
         for start in range(0, vectors, part):
-            rows = min(part, vectors - start)
-            buffer = operands.take(rows)
+            rows, buffer = min(part, vectors - start), places[start // part % len(places)]
             self.transfer(Opcode.LOAD, Region.MODEL, vector + start, rows, buffer=buffer)
             self.emit(
                 Opcode.LOAD_TABLE,

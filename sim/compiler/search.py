@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby, product
+from itertools import groupby
 from math import inf
 
 from .batching import Batched, lay_along_x
@@ -19,7 +19,7 @@ from .timing import MATMUL, estimate, simulate
 __all__ = ["Choice", "Draft", "Schedule", "search", "overlapping_runs"]
 
 _SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are ordered and compared by simulation
-_OVERLAP_PASSES = 40_000  # the same for stages that overlap, with few samples
+_OVERLAP_PASSES = 60_000  # the same for stages that overlap, with few samples
 _FEW = 3  # of them
 _CANDIDATES = 8
 _WAITING = 0.005  # share of the cycles in which the array waits, below which nothing better is looked for
@@ -184,16 +184,17 @@ def _best_overlap(batched, few, config):
     host, little = lay_out(batched, config.n), lay_out(few, config.n)
     usual = _overlaps(batched, host, config, config.accumulator_depth)
     tried: list[tuple[int, RunPlan]] = []
-    left = _OVERLAP_PASSES - 2 * Choice(few, little, usual).passes(False)
+    left = _OVERLAP_PASSES - Choice(few, little, usual).passes(False)
     if not usual or left < 0:
         return usual
-    for apart, parts in product((APART, FAR_APART), (1, 2, 4)):
+    for parts, apart in ((1, APART), (4, APART), (1, FAR_APART), (2, APART), (4, FAR_APART), (2, FAR_APART)):
         with suppress(NothingFits):
-            for run in _overlaps(batched, host, config, config.accumulator_depth // parts):
+            for run in usual if parts == 1 else _overlaps(batched, host, config, config.accumulator_depth // parts):
                 run = replace(run, apart=apart) if len(run.stages) > 1 else run
                 choice = Choice(few, little, (run,))
-                if left > 0 and all(run != other for _, other in tried):
-                    left -= choice.passes(False)
+                passes = 0 if run in usual else choice.passes(False)
+                if passes <= left and all(run != other for _, other in tried):
+                    left -= passes
                     tried.append((Draft(choice, (run,), config).scheduled(choice.eager).cycles, run))
     best: list[tuple[int, tuple]] = [(0, ())]  # of the first stages: cycles and runs
     for number in range(len(batched.stages)):

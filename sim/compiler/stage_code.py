@@ -203,7 +203,12 @@ class StageCode:
         strides = area.sample, term.stride[0] * area.row, term.stride[1]
         if rectangle.batch and not area.layout.flat:
             strides = 0, 0, area.sample
-        loops = [(count, stride) for count, stride in zip(rectangle.sums, strides) if count > 1]
+        loops = []
+        for count, stride in zip(rectangle.sums, strides):
+            if loops and loops[-1][1] == count * stride:
+                loops[-1] = loops[-1][0] * count, stride
+            elif count > 1:
+                loops.append((count, stride))
         return places, [(1, 0)] * (2 - len(loops)) + loops
 
     # Sums

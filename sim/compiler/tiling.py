@@ -239,7 +239,7 @@ def plan_stage(batched, number, config, layouts, space, depth):
     NothingFits
     """
     found, needed, stage = [], ("", 0), batched.stages[number]
-    for samples, rows, columns in _shapes(stage, batched.batch, layouts[stage.output].planar):
+    for samples, rows, columns in _shapes(stage, batched.batch, layouts):
         job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1))
         staged = job.made * job.width
         if job.held > depth:
@@ -261,10 +261,17 @@ def plan_stage(batched, number, config, layouts, space, depth):
     return min(found, key=lambda entry: entry[0])[1]
 
 
-def _shapes(stage, batch, planar):
-    """Sizes of jobs: samples, where one loop over rows is free for them; rows and columns of the result."""
+def _follow(term, stage, layout):
+    """Whether what a term reads of a sample ends where that of the next one begins, as its rows do."""
+    whole = layout.below == 0 and layout.tensor.height == stage.sums_size[0]
+    return whole and term.kernel[0] == term.stride[0] == 1 and term.padding == (0, 0)
+
+
+def _shapes(stage, batch, layouts):
+    """Sizes of jobs: samples, where one loop over rows is free for them, or serves them too; rows and columns of the result."""
     height, width = stage.result_size
-    several = min(stage.sums_size) == 1 and not stage.pool and not planar and not any(term.data for term in stage.terms)
+    free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
+    several = free and not stage.pool and not layouts[stage.output].planar and not any(term.data for term in stage.terms)
     return [
         *((samples, height, width) for samples in (_sizes(batch) if several else ())),
         *((1, rows, width) for rows in _sizes(height)),

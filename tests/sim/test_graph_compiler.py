@@ -179,3 +179,15 @@ def test_loops_cover_places_in_order(rng):
         ]
         assert walked == places
         assert all(loop[2] >= 0 and loop[4] >= 0 for loop in _loops(places))
+
+
+def test_samples_of_a_small_plane_go_through_the_array_together(rng):
+    """What a convolution of 1 x 1 reads of one sample follows what it reads of another: one pass has the rows of several."""
+    tensors = {name: Tensor(name, channels, 3, 3) for name, channels in (("x", 8), ("a", 8), ("y", 20))}
+    stages = (
+        Stage("a", "a", (Term("x", random_values(rng, (3, 3, 8, 8), 0.3), padding=(1, 1)),), (3, 3)),
+        Stage("y", "y", (Term("a", random_values(rng, (1, 1, 8, 20), 0.3)),), (3, 3)),
+    )
+    program = check(Graph("g", tensors, "x", "y", stages), Config(n=8), 4, rng)
+    rows = {op.stage: op.rows for op in program.ops if op.opcode is Opcode.MATMUL}
+    assert rows[0] == 9 and rows[1] > 9, rows

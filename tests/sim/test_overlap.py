@@ -5,10 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.compiler import search
 from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.im2col import Gather
 from amaranth_tpu.sim.compiler.overlap import groups_of, steps_of, sums_of, take_turns, vectors_of
 from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from graphs import random_values
 
 
 def _jobs(rng, batch):
@@ -107,3 +111,20 @@ def test_the_array_does_not_wait(name, waiting):
     """Alone, the first layers of these networks keep it waiting for the activation unit half of the time."""
     program = compile_network(load_network(SHIPPED[name]), Config(), 32)
     assert program.predicted_cycles / program.compute_cycles - 1 < waiting
+
+
+def test_every_stage_is_in_one_group(rng, monkeypatch):
+    """However few of the groups are simulated; and the more, the better."""
+    tensors = [Tensor(f"t{number}", 8, 12, 12) for number in range(6)]
+    stages = [
+        Stage(one.name, other.name, (Term(one.name, random_values(rng, (3, 3, 8, 8)), padding=(1, 1)),), (12, 12))
+        for one, other in zip(tensors, tensors[1:])
+    ]
+    graph = Graph("g", {one.name: one for one in tensors}, "t0", "t5", tuple(stages))
+    config, cycles = Config(n=8, unified_buffer_depth=512, accumulator_depth=256), []
+    for budget in (0, 400, 1000, 20_000):
+        monkeypatch.setattr(search, "_OVERLAP_PASSES", budget)
+        choice, schedule = search.search(graph, graph.stages, [Gather(tensors[0])], config, 3)
+        assert [number for run in choice.runs for number in run.stages] == list(range(5))
+        cycles.append(schedule.cycles)
+    assert cycles[-1] < 0.95 * cycles[0], cycles
