@@ -92,6 +92,9 @@ def _foldable(graph):
     for stage in graph.stages:
         whole = stage.result_size == graph.tensors[stage.output].shape[:2] and stage.output not in found
         found[stage.output] = whole and not (stage.pool or stage.softmax or stage.times)
+    products = [(stage, term) for stage in graph.stages for term in stage.terms if term.data]
+    for stage, term in products:
+        found |= dict.fromkeys((stage.output, term.source, term.data), False)
     for name in [graph.output, *(stage.times for stage in graph.stages)]:
         found[name] = False
     return [name for name, can in found.items() if can]
