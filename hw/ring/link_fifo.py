@@ -40,8 +40,9 @@ class LinkFifo(wiring.Component):
         m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read = memory.write_port(), memory.read_port()
 
-        # In front are three places, from the first to the last: the register at `o`; a register that takes what comes while no
-        # other element is behind; and the memory's output. So no element waits for the memory unless two are before it.
+        # In front are three places, from the first to the last: the register at `o`; a register that takes what comes while it
+        # is empty and no other element is behind; and the memory's output. So no element waits for the memory unless two are
+        # before it.
         arrives, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
         spare, spared, fetched = Signal.like(self.i.payload), Signal(), Signal()  # what is there in the second and third place
         free, to_first, to_spare, moves, fetches = Signal(), Signal(), Signal(), Signal(), Signal()
@@ -51,13 +52,13 @@ class LinkFifo(wiring.Component):
         behind = fetched | held
         m.d.comb += [
             free.eq(~self.o.valid | leaves),
-            to_first.eq(arrives & free & ~spared & ~behind),
-            to_spare.eq(arrives & ~to_first & (~spared | free) & ~behind),
+            to_first.eq(arrives & ~spared & ~behind & free),
+            to_spare.eq(arrives & ~spared & ~behind & ~free),
             moves.eq(fetched & free & ~spared),
             fetches.eq(held & (~fetched | moves)),
             one_held.eq((read.addr + 1)[: len(read.addr)] == write.addr),
             level_next.eq(level + arrives - left),
-            write.en.eq(arrives & ~to_first & ~to_spare),
+            write.en.eq(arrives & (spared | behind)),
             write.data.eq(self.i.payload),
             read.en.eq(fetches),
         ]

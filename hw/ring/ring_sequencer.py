@@ -75,12 +75,13 @@ class RingSequencer(wiring.Component):
 
         # Where the work is.
         step, segment, index, rounds = Signal(4), Signal(range(MOST_CORES)), Signal(layout["segment"].shape), Signal(16)
+        last_index = Signal.like(index)
         place, local, round_start = Signal(row), Signal(row), Signal(row)
         last, ends_round, moves = Signal(), Signal(), Signal()
         working = Signal()
         own, writes = step < self.size, step + 1 >= self.size
         m.d.comb += [
-            last.eq(index == op.segment - 1),
+            last.eq(index == last_index),
             ends_round.eq(last & (step == last_step)),
             moves.eq(working & (~self.o.valid | self.o.ready)),
         ]
@@ -127,6 +128,7 @@ class RingSequencer(wiring.Component):
                     factor.eq(Mux(gathers, held, self.rank)),
                     first_step.eq(Mux(gathers, top, 0)),
                     last_step.eq(Mux(scatters, top, top << 1)),
+                    last_index.eq(op.segment - 1),
                     down.eq(1 - op.stride - op.segment),
                     apart.eq(op.result - op.buffer),
                 ]

@@ -144,6 +144,7 @@ class _Unit(_State):
                 f"(bvuge {state} {_number(_PLACE)})",
                 f"(= {first} (ite {gathers} {top} {_number(0)}))",
                 f"(= {last} (ite {scatters} {top} (bvadd {top} {top})))",
+                f"(= (bvadd {self.number('sequencer.last_index', width)} {_number(1)}) {segment})",
             ),
             _implies(in_state[_START], f"(= {step} {first})", f"(= {index} {_number(0)})"),
             _implies(in_state[_WORK], f"(bvule {first} {step})", f"(bvule {step} {last})", f"(bvult {index} {segment})"),
