@@ -69,6 +69,7 @@ static void clear(std::vector<std::unique_ptr<Core>>& cores, size_t size) {
         core.top.port___05Fop___05Fvalid = 0;
         for (int cycle = 0; cycle < 20; ++cycle) core.edge();
         core.top.running = 1, core.top.flush = 0;
+        core.edge();
         core.link.clear();
         core.operand = core.sent = core.received = core.reads = core.writes = 0;
         core.offered = core.started = core.done = false;
