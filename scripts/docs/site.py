@@ -8,9 +8,10 @@ import os
 import re
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, tail
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, lock, tail
 
 from ..cli.command_line import RunFailed
 from ..show.markdown import section
@@ -53,9 +54,15 @@ def build(output):
     RunFailed
         For links that lead nowhere, which are its advice.
     ToolError
-        If the generator does not end.
+        If the generator is missing or does not end, or another process builds the site for long.
     """
-    work = build_directory() / "docs"
+    if find_spec("mkdocs") is None or find_spec("material") is None:
+        raise ToolError("the site is made by mkdocs-material, which is not installed: pip install -e '.[docs]'")
+    with lock(build_directory() / "docs.lock", timeout=_TIMEOUT):
+        return _build(build_directory() / "docs", output.resolve())
+
+
+def _build(work, output):
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     found, files, nav = pages()
@@ -65,7 +72,7 @@ def build(output):
         (work / "pages" / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(path, work / "pages" / name)
     _write(work / "mkdocs.yml", _settings(nav, work))
-    _generate(work, output.resolve())
+    _generate(work, output)
     return len(found)
 
 
