@@ -57,7 +57,9 @@ def ordered(ops, timeline, eager):
     keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
     weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
-    for number, index in enumerate(weights[:STARTING]):
+    # Not where stored tensors are weights too: what waits for these must not come before the tiles in front of them.
+    stored = any(ops[index].waits for index in weights) and any("region" not in ops[index].fields for index in weights)
+    for number, index in enumerate(() if stored else weights[:STARTING]):
         if number + eager < len(loads):
             keys[index] = max(keys[index], (keys[loads[number + eager]][0], loads[number + eager] + 0.5))
     for before, index in zip(weights, weights[1:]):

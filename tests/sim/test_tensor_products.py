@@ -7,6 +7,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.ir.functions import NONE, RELU
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from graphs import check, random_values
 from onnx_models import Builder, check_graph, close, integers, reference, refused, weights
@@ -128,3 +129,50 @@ def test_core(rng, tmp_path):
     """Attention on the RTL."""
     model, x = tpu.load(attention(rng, 3, 4, 2, 2).save(tmp_path)), rng.normal(size=(2, 3, 4)).astype(np.float32)
     np.testing.assert_array_equal(model.predict(x, "icarus", core=CORE, batch=2), model.predict(x))
+
+
+def test_order(rng, tmp_path):
+    """Tiles of the image before and behind those that a stage has stored, in a short program: no result comes before its sums."""
+    b = Builder(["n", 4, 3, 3])
+    flat = b("Reshape", np.array([0, 4, 9]))
+    b.node("MatMul", [flat, b.node("Transpose", [flat], perm=[0, 2, 1])])
+    b("Flatten")
+    b("Gemm", weights(rng, 16, 3))
+    model, x = tpu.load(b.save(tmp_path)), rng.normal(size=(2, 4, 3, 3)).astype(np.float32)
+    for batch in (1, 2):
+        np.testing.assert_array_equal(model.predict(x, "model", core=CORE, batch=batch), model.predict(x))
+
+
+def random_products(rng):
+    """Stages that multiply tensors made before, among dense layers and maxima; at the end all values make one vector."""
+    tensors, stages = {"x": Tensor("x", int(rng.integers(1, 9)), 1, int(rng.integers(1, 9)))}, []
+
+    def add(name, term, channels, width, **facts):
+        tensors[name] = Tensor(name, channels, 1, width)
+        stages.append(Stage(name, name, (term,), size=(1, width), **facts))
+
+    for number in range(int(rng.integers(2, 7))):
+        source = tensors[str(rng.choice(list(tensors)))]
+        others = [(one, rows) for one in tensors.values() for rows in (False, True) if one.name != "x"]
+        fitting = [one for one in others if one[0].shape[1 if one[1] else 2] == source.channels]
+        name, function = f"t{number}", RELU if rng.integers(2) else NONE
+        if fitting and rng.random() < 0.8:
+            matrix, rows = fitting[rng.integers(len(fitting))]
+            columns = matrix.channels if rows else matrix.width
+            shape = np.broadcast_to(np.zeros((), bfloat16), (1, 1, source.channels, columns))
+            share = {"softmax": True} if rng.random() < 0.5 else {"function": function}
+            add(name, Term(source.name, shape, data=matrix.name, rows=rows), columns, source.width, **share)
+        else:
+            channels = int(rng.choice([rng.integers(1, 9), source.width, source.channels]))
+            term = Term(source.name, random_values(rng, (1, 1, source.channels, channels), source.channels**-0.5))
+            add(name, term, channels, source.width, function=function)
+    last = tensors[name]
+    add("y", Term(name, random_values(rng, (1, last.width, last.channels, 3), 0.3)), 3, 1)
+    return Graph("products", tensors, "x", "y", tuple(stages))
+
+
+@pytest.mark.parametrize("trials", [4, pytest.param(150, marks=pytest.mark.slow)])
+def test_random(rng, trials):
+    for _ in range(trials):
+        core = Config(n=int(rng.choice([2, 4, 8])), training=True, unified_buffer_depth=512, accumulator_depth=128, bias_depth=64)
+        check(random_products(rng), core, int(rng.integers(1, 5)), rng)

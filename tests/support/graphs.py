@@ -1,10 +1,13 @@
 """Graphs of stages drawn at random, for tests of the compiler and of the core."""
 
+from collections import Counter
+
 import numpy as np
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.timing import WEIGHTS
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.network import run_network
@@ -111,11 +114,20 @@ def execute(program, config, samples, random):
     return program.unpack_output(regions[Region.OUTPUT])[: len(samples)]
 
 
+def check_order(program):
+    """That an instruction comes behind those of other units that it waits for; LOAD_WEIGHTS are not counted when waits are."""
+    issued = Counter()
+    for op in program.ops:
+        assert all(issued[unit] >= need for unit, need in op.waits if unit != WEIGHTS), op.opcode
+        issued[op.unit] += 1
+
+
 def check(graph, config, batch, random, samples=None):
     x = random_values(random, (samples or batch, graph.input_size))
     program = compile_network(graph, config, batch)
     for op in program.ops:  # or the program of the first stages alone could not be told from the others'
         assert op.opcode is not Opcode.LOAD_WEIGHTS or op.parts == sorted(op.parts, key=lambda part: part[0])
+    check_order(program)
     got, want = execute(program, config, x, random), run_network(graph, x)
     assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
     return program
