@@ -4,6 +4,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import track
@@ -11,7 +12,7 @@ from rich.progress import track
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
 
-from .common import Json, Write, app, publish, run_tpu
+from .common import Json, Write, app, publish
 
 __all__ = ["mlperf_tiny"]
 
@@ -22,34 +23,34 @@ def _head(simulator):
     return ["network", "n", "batch", "MACs a sample", cycles, "utilisation", "bus words", "largest error", "bits different"]
 
 
-def _measured(model, n, batch, simulator):
-    """`(cells of a row, figures)` of a network.
+def _measured(path, n, batch, simulator):
+    """`(cells of a row, figures)` of a network, for normally distributed samples.
 
     Parameters
     ----------
-    model : Path
+    path : Path
         ONNX file.
     n, batch : int
     simulator : str
         `verilator`, or `model`.
     """
-    sizes = ["--n", str(n), "--images", str(batch), "--batch", str(batch)]
-    result = run_tpu("run", "--model", str(model.resolve()), *sizes, "--simulator", simulator)
-    expected, error = tpu.load(model).estimate(Config(n=n), batch=batch), result["against_model"]
-    cycles = result["cycles"] or expected.cycles
+    model = tpu.load(path)
+    x = np.random.default_rng(1).normal(size=(batch, *model.inputs[0].shape[1:])).astype(np.float32)
+    run = model.run(x, simulator, core=Config(n=n), batch=batch)
+    program, result, error = run.program, run.result, run.compare()
+    cycles = result.cycles or program.predicted_cycles
     figures = {
-        "network": model.stem,
+        "network": path.stem,
         "n": n,
         "batch": batch,
-        "macs": expected.macs // batch,
+        "macs": program.useful_macs // batch,
         "cycles": cycles,
-        "utilisation": expected.macs / n**2 / cycles,
-        "bus_words": expected.read_words + expected.write_words,
-        "error": error["largest"] / error["scale"],
-        "mismatched_bits": result["mismatched_bits"],
-        "stalls": result["stalls"],
+        "utilisation": program.useful_macs / n**2 / cycles,
+        "bus_words": program.read_beats + program.write_beats,
+        "error": error.largest / error.scale,
+        "mismatched_bits": result.mismatched_bits,
     }
-    cells = [model.stem, n, batch, f"{figures['macs']:,}", f"{cycles:,}", f"{figures['utilisation']:.1%}"]
+    cells = [path.stem, n, batch, f"{figures['macs']:,}", f"{cycles:,}", f"{figures['utilisation']:.1%}"]
     return [*cells, f"{figures['bus_words']:,}", f"{figures['error']:.2%}", figures["mismatched_bits"]], figures
 
 
@@ -65,7 +66,7 @@ def mlperf_tiny(
     as_json: Json = False,
     write: Write = False,
 ):
-    """The networks of MLPerf Tiny, by `tpu run --model NAME.onnx --n N --images B --batch B`."""
+    """The networks of MLPerf Tiny; cycles are those of `tpu run --model NAME.onnx --n N --images B --batch B`."""
     jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
     shown = track(jobs, "running", console=Console(stderr=True), transient=True)
     made = [_measured(models / f"{name}.onnx", n, batch, simulator) for name, n, batch in shown]

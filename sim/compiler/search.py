@@ -19,8 +19,10 @@ from .timing import MATMUL, estimate, simulate
 __all__ = ["Choice", "Draft", "Schedule", "search", "overlapping_runs"]
 
 _SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are ordered and compared by simulation
-_OVERLAP_PASSES = 60_000  # the same for stages that overlap, with few samples
+_OVERLAP_PASSES = 10_000  # passes up to which all stages that overlap are compared at once, with all samples
+_PART_PASSES = 60_000  # passes, over all groups of stages, up to which they are compared one by one, with few samples
 _FEW = 3  # of them
+_GAIN = 0.99  # share of the cycles that the smallest pieces may take at most, to be worth it
 _CANDIDATES = 8
 _WAITING = 0.005  # share of the cycles in which the array waits, below which nothing better is looked for
 _SHARE = 4  # passes of other runs, for one with flat results, up to which all are simulated together
@@ -179,29 +181,47 @@ def _choice(batched, config, overlaps, variant=0):
 
 
 def _best_overlap(batched, few, config):
-    """Runs of the stages whose results are not flat, the best by simulation of each with a few samples. Of smaller pieces, more
-    have room in the accumulators side by side."""
-    host, little = lay_out(batched, config.n), lay_out(few, config.n)
+    """Runs of the stages whose results are not flat, the best by simulation. Of smaller pieces, more have room in the
+    accumulators side by side. `few` : the same stages for fewer samples."""
+    host = lay_out(batched, config.n)
     usual = _overlaps(batched, host, config, config.accumulator_depth)
-    tried: list[tuple[int, RunPlan]] = []
-    left = _OVERLAP_PASSES - Choice(few, little, usual).passes(False)
-    if not usual or left < 0:
+    if not usual:
         return usual
-    for parts, apart in ((1, APART), (4, APART), (1, FAR_APART), (2, APART), (4, FAR_APART), (2, FAR_APART)):
+    parts = {1: usual}
+    for count in (2, 4):
         with suppress(NothingFits):
-            for run in usual if parts == 1 else _overlaps(batched, host, config, config.accumulator_depth // parts):
-                run = replace(run, apart=apart) if len(run.stages) > 1 else run
-                choice = Choice(few, little, (run,))
-                passes = 0 if run in usual else choice.passes(False)
-                if passes <= left and all(run != other for _, other in tried):
-                    left -= passes
-                    tried.append((Draft(choice, (run,), config).scheduled(choice.eager).cycles, run))
-    best: list[tuple[int, tuple]] = [(0, ())]  # of the first stages: cycles and runs
-    for number in range(len(batched.stages)):
+            parts[count] = _overlaps(batched, host, config, config.accumulator_depth // count)
+    choices = [Choice(batched, host, runs) for runs in (*parts.values(), _joined(parts, few, config))]
+    if choices[0].passes(False) > _OVERLAP_PASSES:
+        return choices[-1].runs
+    best = None
+    for choice in choices:
+        if all(choice.runs != other.runs for other in choices[: choices.index(choice)]):
+            enough = 1 if choice in choices[:2] else _GAIN  # many passes leave less of the budget for what follows
+            made = Draft(choice, choice.runs, config).scheduled(choice.eager, best and best[0] * enough)
+            best = (made.cycles, choice.runs) if made else best
+    return best[1]
+
+
+def _joined(parts, few, config):
+    """The best runs of several choices, {number: runs}, of which the first is complete: each is simulated by itself, its stages
+    near to those that they read and far from them, as far as the budget goes."""
+    little, left = lay_out(few, config.n), _PART_PASSES
+    tried: list[tuple[int, RunPlan]] = []
+    for number, apart in ((1, APART), (4, APART), (1, FAR_APART), (2, APART), (4, FAR_APART), (2, FAR_APART)):
+        for run in parts.get(number, ()):
+            run = replace(run, apart=apart) if len(run.stages) > 1 else run
+            choice = Choice(few, little, (run,))
+            left -= choice.passes(False)
+            if (left > 0 or run in parts[1]) and all(run != other for _, other in tried):
+                draft = Draft(choice, (run,), config)
+                tried.append((draft.scheduled(choice.eager).cycles or draft.timeline.cycles, run))
+    best: list[tuple[float, tuple]] = [(0, ())]  # of the first stages: cycles and runs
+    for number in range(len(few.stages)):
         ends = [
             (best[run.stages[0]][0] + cycles, (*best[run.stages[0]][1], run)) for cycles, run in tried if run.stages[-1] == number
         ]
-        best.append(best[-1] if batched.is_flat(number) else min(ends, key=lambda end: end[0], default=(inf, ())))
+        best.append(best[-1] if few.is_flat(number) else min(ends, key=lambda end: end[0], default=(inf, ())))
     return best[-1][1]
 
 

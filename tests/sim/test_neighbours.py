@@ -28,7 +28,7 @@ def _same_bits(one, other):
 def test_folded_stages_compute_the_same_bits(rng):
     """Stage by stage against the golden model of the graph itself; what is beside a tensor counts for nothing."""
     folded_tensors = 0
-    for _ in range(30):
+    while folded_tensors < 8:
         graph = random_graph(rng, stages=4, channels=7, size=14, split=False)
         found = fold_columns(graph, _N)
         if found is None:
@@ -43,7 +43,6 @@ def test_folded_stages_compute_the_same_bits(rng):
             if stage.output in folds:
                 whole = _unfolded(whole, folds[stage.output], graph.tensors[stage.output])
             assert _same_bits(np.ascontiguousarray(whole), values[stage.output]), (stage, folds)
-    assert folded_tensors > 5
 
 
 def _depthwise(rng, channels, width, padding):

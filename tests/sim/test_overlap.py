@@ -122,8 +122,9 @@ def test_every_stage_is_in_one_group(rng, monkeypatch):
     ]
     graph = Graph("g", {one.name: one for one in tensors}, "t0", "t5", tuple(stages))
     config, cycles = Config(n=8, unified_buffer_depth=512, accumulator_depth=256), []
+    monkeypatch.setattr(search, "_OVERLAP_PASSES", 0)
     for budget in (0, 400, 1000, 20_000):
-        monkeypatch.setattr(search, "_OVERLAP_PASSES", budget)
+        monkeypatch.setattr(search, "_PART_PASSES", budget)
         choice, schedule = search.search(graph, graph.stages, [Gather(tensors[0])], config, 3)
         assert [number for run in choice.runs for number in run.stages] == list(range(5))
         cycles.append(schedule.cycles)
