@@ -52,7 +52,8 @@ def _fastest(graph, config, batch):
     """:class:`Choice` and :class:`Schedule`, the best, with neighbouring positions side by side or not."""
     folded, best = fold_columns(graph, config.n), None
     for tensors, stages in [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]:
-        found = search(graph, *fold(replace(graph, stages=stages), config.n), config, batch, tensors)
+        stages, gathers = fold(replace(graph, stages=stages), config.n)
+        found = search(graph, stages, gathers, config, batch, tensors)
         if best is None or (found[1].cycles or found[1].draft.cycles) < (best[1].cycles or best[1].draft.cycles):
             best = found
     return best

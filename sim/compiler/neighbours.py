@@ -181,10 +181,12 @@ def fold_columns(graph, n):
         for name in _foldable(graph)
         for count in range(min(n // tensors[name].channels, tensors[name].width), 1, -1)
     ][:_MOST_TRIALS]
-    best = _Folding(graph, n, {}, known) if trials else None
+    if not trials:
+        return None
+    best = _Folding(graph, n, {}, known)
     for name, count in trials:
         with suppress(ValueError):
             made = _Folding(graph, n, wanted | {name: count}, known)
             if made.cycles < best.cycles:
                 wanted, best = wanted | {name: count}, made
-    return (best.tensors, tuple(best.stages), best.folds) if best and best.folds else None
+    return (best.tensors, tuple(best.stages), best.folds) if best.folds else None

@@ -194,11 +194,11 @@ def _best_overlap(batched, few, config):
     choices = [Choice(batched, host, runs) for runs in (*parts.values(), _joined(parts, few, config))]
     if choices[0].passes(False) > _OVERLAP_PASSES:
         return choices[-1].runs
-    best = None
+    best: tuple = ()
     for choice in choices:
         if all(choice.runs != other.runs for other in choices[: choices.index(choice)]):
             enough = 1 if choice in choices[:2] else _GAIN  # many passes leave less of the budget for what follows
-            made = Draft(choice, choice.runs, config).scheduled(choice.eager, best and best[0] * enough)
+            made = Draft(choice, choice.runs, config).scheduled(choice.eager, best[0] * enough if best else None)
             best = (made.cycles, choice.runs) if made else best
     return best[1]
 
