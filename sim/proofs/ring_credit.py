@@ -115,6 +115,16 @@ class _Unit(_State):
             found[flag] = term
         return found
 
+    def _credits(self, made):
+        """As one task begins after the other, the credit stays between none and a segment; in the end it is what was `made`."""
+        terms, credit, segment = [], self.begun, self.segment
+        for task in self.queued:
+            terms.append(_implies(_both(task["there"], task["receive"]), f"(bvuge {credit} {_number(1)})"))
+            terms.append(f"(bvule {credit} {segment})")
+            change = f"(bvsub {_count(task['send'])} {_count(task['receive'])})"
+            credit = f"(bvadd {credit} (ite {task['there']} {change} {_number(0)}))"
+        return [*terms, f"(bvule {credit} {segment})", f"(= {credit} {made})"]
+
     def invariant(self):
         """What holds in every cycle of a run."""
         op, segment = ring_layout(self.config), self.segment
@@ -159,14 +169,7 @@ class _Unit(_State):
             behind = (f"(not {other['there']})" for other in line[place + 1 :])
             terms.append(_implies(_both(task["there"], task["end"]), in_state[_IDLE], *behind))
             terms.append(_implies(f"(not {self.flag('busy')})", f"(not {task['there']})"))
-        # As one task begins after the other, the credit stays between none and a segment.
-        credit = self.begun
-        for task in self.queued:
-            terms.append(_implies(_both(task["there"], task["receive"]), f"(bvuge {credit} {_number(1)})"))
-            terms.append(f"(bvule {credit} {segment})")
-            change = f"(bvsub {_count(task['send'])} {_count(task['receive'])})"
-            credit = f"(bvadd {credit} (ite {task['there']} {change} {_number(0)}))"
-        terms += [f"(bvule {credit} {segment})", f"(= {credit} {made})"]
+        terms += self._credits(made)
         # For going on: of every own vector that a queued task needs, the read has been granted; an operation has its last task.
         (coming,) = set(re.findall(r"\|dut_n (coming|vectors\.w_en|w_en\$\d+)\|", self._circuit.script))  # names of one register
         read = _sum(self.number("vectors.level", 3), _count(self.flag(coming)))
