@@ -9,7 +9,7 @@ would make +0; so that the bits do not depend on n, there always is padding.
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
-__all__ = ["DataTiles", "margin_of", "ends_with_zeros"]
+__all__ = ["DataTiles", "margins", "ends_with_zeros"]
 
 
 def ends_with_zeros(stage, n):
@@ -18,11 +18,15 @@ def ends_with_zeros(stage, n):
     return term.data is not None and term.weights.shape[2] % n == 0 and not stage.softmax
 
 
-def margin_of(stages, tensor, n):
-    """Zeros that a tensor needs behind its positions, as weights of these stages."""
-    readers = [stage for stage in stages if any(term.data == tensor.name for term in stage.terms)]
-    margin = -tensor.width % n if readers else 0
-    return margin + n * any(ends_with_zeros(stage, n) for stage in readers)
+def margins(stages, tensors, n):
+    """{name: zeros behind the positions} of the tensors whose values are weights of these stages."""
+    found = {}
+    for stage in stages:
+        for term in stage.terms:
+            if term.data is not None:
+                margin = -tensors[term.data].width % n + n * ends_with_zeros(stage, n)
+                found[term.data] = max(found.get(term.data, 0), margin)
+    return found
 
 
 class DataTiles:

@@ -17,7 +17,7 @@ from ..golden.arithmetic import bfloat16
 from ..ir.graph import Tensor, span
 from ..ir.tiles import tiles_of
 from .batching import reads
-from .data_tiles import margin_of
+from .data_tiles import margins
 from .program import CompileError
 
 __all__ = ["ZEROS", "Layout", "HostLayout", "layout_of", "lay_out"]
@@ -171,12 +171,12 @@ def lay_out(batched, n, homes=()):
             readers.setdefault(term.source, []).append((term, stage.sums_size if alike else (1, 1)))
     layouts, regions = {}, {}
     sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
-    output = batched.graph.output
+    output, margin = batched.graph.output, margins(batched.stages, batched.tensors, n)
     for name in dict.fromkeys([*inputs, *(stage.output for stage in batched.stages)]):
         layouts[name] = layout = layout_of(
             batched.tensors[name], n, batched.count(name), readers.get(name, ()), name in batched.flat
         )
-        layouts[name] = layout = replace(layout, beside=max(layout.beside, margin_of(batched.stages, batched.tensors[name], n)))
+        layouts[name] = layout = replace(layout, beside=max(layout.beside, margin.get(name, 0)))
         region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
         if region is Region.OUTPUT and name in used:
             raise CompileError(f"{batched.graph.name}: its output {name!r} is also used inside, which is not supported")
