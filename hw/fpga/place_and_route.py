@@ -76,7 +76,7 @@ def critical_path(report, clock, layout):
 
 
 def _design_name(cell, layout):
-    return _ADDED.sub("", cell).removeprefix(f"{layout.chain['tpu']}.") or cell
+    return _ADDED.sub("", cell).removeprefix(f"{layout.chain[layout.core]}.") or cell
 
 
 def need_tools(kind):

@@ -61,6 +61,17 @@ def test_critical_path():
     assert critical_path({"critical_paths": []}, "clk", Layout(VERILOG, "top")) == []
 
 
+def test_critical_path_of_a_pod():
+    """Blocks are the cores, and names go without the way to them."""
+    pod = VERILOG
+    for name, other in (("module system", "module tpu_pod"), ("system system", "tpu_pod core"), ("tpu core", "tpu core0")):
+        pod = pod.replace(name, other)
+    path = [_step("setup", ("core.core0.array.x_LUT4_Z", "F"), ("core.core0.array.x_TRELLIS_FF_Q", "DI"), 1.0)]
+    report = {"critical_paths": [{"from": "posedge clk", "to": "posedge clk", "path": path}]}
+    (step,) = critical_path(report, "clk", Layout(pod, "top"))
+    assert step["from"] == "core0.array.x" and step["block"] == "core0"
+
+
 def test_clock_of_the_core():
     clocks = {"osc": {"achieved": 20.0, "constraint": 25.0}, "core": {"achieved": 90.0, "constraint": 95.02}}
     assert core_clock({"fmax": clocks}, 95) == {"name": "core", "achieved": 90.0, "constraint": 95.02}
