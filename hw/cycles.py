@@ -120,6 +120,6 @@ def cycle_texts(config):
         Opcode.RING: ("what [Ring](#ring) says", "with it"),
         Opcode.SELECT: (
             "2 a row; 6 where its operand is the result of the row before",
-            "5 cycles later; 8 behind other instructions of its unit",
+            "5 cycles later; behind other instructions of its unit 8, behind a SELECT 9",
         ),
     }

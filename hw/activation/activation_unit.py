@@ -26,10 +26,9 @@ class ActivationUnit(wiring.Component):
     one every n / `table_lanes` cycles; between such vectors and others the unit runs empty. It also does before each row of
     MULTIPLY and LOAD_TABLE, and then reads the unified buffer.
 
-    SELECT takes two cycles a row. The first operand is read two cycles after the operation came, the first vector is written
-    three cycles later, and then reading and writing take turns: each operand is read before the vector of the row before it is
-    written. Where the one is the other's place, and where the first of its operations follows other ones, the unit runs empty
-    before it reads.
+    SELECT takes two cycles a row. The first operand is read two cycles after the operation came, or the unit ran empty; the
+    first vector is written three cycles later, and then reading and writing take turns: each operand is read before the vector of
+    the row before it is written. Where the one is the other's place the unit runs empty before it reads.
 
     Parameters
     ----------
@@ -107,15 +106,16 @@ class ActivationUnit(wiring.Component):
         with m.If(go_on):
             m.d.sync += read.eq(walker.o)
         if "single" in dict(self._activate):
-            passing, following, indices = self._find_largest(m, platform, go_on, read, value, sums)
+            passing, following, lanes, indices = self._find_largest(m, platform, go_on, walker, read, value, sums)
             stages.append(passing)
         else:
-            following = read
+            following, lanes = read, self._lanes(read)
             with m.If(go_on):
                 m.d.sync += [value.eq(read), sums.eq(self.sums)]
         with m.If(go_on):
             m.d.sync += [
-                keep.eq(self._kept(following)),
+                # Of the format INDEX none, whose vector comes from elsewhere.
+                keep.eq(Mux(following.format == Format.INDEX, 0, lanes) if has_select else lanes),
                 relu.eq(following.function == Function.RELU),
                 cut.eq(following.function == Function.TABLE),
             ]
@@ -146,7 +146,7 @@ class ActivationUnit(wiring.Component):
             empty = ~(self.write | Cat(stage.valid for stage in stages).any())
         if has_select:
             # The step before is that of the row before, and all before it are steps of SELECT: they read and write in turns.
-            in_turn = read.valid & read.select & (read.row != walker.operand)
+            in_turn = read.valid & read.select & walker.apart
             with m.If(walker.op.select & ~walker.o.half & ~(empty | in_turn)):
                 m.d.comb += walker.hold.eq(1)
         return m
@@ -154,11 +154,6 @@ class ActivationUnit(wiring.Component):
     def _lanes(self, step):
         """Which lanes a step keeps: a bit for each."""
         return Cat(step.lanes >= c + 1 for c in range(self.n))
-
-    def _kept(self, step):
-        """The same; of the format INDEX none, whose vector comes from elsewhere."""
-        lanes = self._lanes(step)
-        return Mux(step.format == Format.INDEX, 0, lanes) if self._has_select else lanes
 
     def _round(self, m, platform, value, sums, relu, keep, cut):
         """The vector that comes of a row of sums, in cores without SELECT."""
@@ -247,26 +242,26 @@ class ActivationUnit(wiring.Component):
             )
         return selected
 
-    def _find_largest(self, m, platform, go_on, read, value, sums):
+    def _find_largest(self, m, platform, go_on, walker, read, value, sums):
         """Drives `value` and `sums`. The rows of a window pass a stage before them; there each is compared with the largest so
         far. A window of one row has no need of it, and overtakes it while it is empty. Returns that stage, what `value` becomes,
-        and, with SELECT, its vector of numbers: 0 but for the format INDEX."""
-        passing = Signal(value.shape())
+        the lanes that this keeps, and, with SELECT, its vector of numbers: 0 but for the format INDEX."""
+        passing, lanes = Signal(value.shape()), Signal(self.n)
         row = Signal(32 * self.n, reset_less=True)
-        overtakes, chosen, larger = Signal(), Signal(value.shape()), Signal(self.n)
-        may_overtake = passes = read.valid
+        may_overtake, overtakes = Signal(), Signal()
+        chosen, larger = Signal(value.shape()), Signal(self.n)
+        alone, passes = walker.o.first & walker.o.complete, read.valid
         if self._has_select:
             # A step that asks for an operand ends here; the others of SELECT, and those of INDEX, pass.
+            alone &= ~walker.o.select & (walker.o.format != Format.INDEX)
             passes = read.valid & ~(read.select & ~read.half)
-            may_overtake = read.valid & ~read.select & (read.format != Format.INDEX)
-        m.d.comb += [
-            overtakes.eq(may_overtake & read.first & read.complete & ~passing.valid),
-            chosen.eq(Mux(overtakes, read, passing)),
-        ]
+        m.d.comb += [overtakes.eq(may_overtake & read.valid & ~passing.valid), chosen.eq(Mux(overtakes, read, passing))]
         with m.If(go_on):
             m.d.sync += [
+                may_overtake.eq(alone),
                 passing.eq(read),
                 passing.valid.eq(passes & ~overtakes),
+                lanes.eq(self._lanes(read)),
                 row.eq(self.sums),
                 value.eq(chosen),
                 value.valid.eq(chosen.valid & chosen.complete),
@@ -285,10 +280,12 @@ class ActivationUnit(wiring.Component):
             )
             with m.If(go_on & (overtakes | (passing.valid & (passing.first | larger[c])))):
                 m.d.sync += sums.word_select(c, 32).eq(Mux(overtakes, self.sums, row).word_select(c, 32))
-        indices = self._number(m, platform, go_on, read, passing, overtakes, row, larger) if self._has_select else None
-        return passing, chosen, indices
+        indices = None
+        if self._has_select:
+            indices = self._number(m, platform, go_on, read, passing, lanes, overtakes, row, larger)
+        return passing, chosen, Mux(overtakes, self._lanes(read), lanes), indices
 
-    def _number(self, m, platform, go_on, read, passing, overtakes, row, larger):
+    def _number(self, m, platform, go_on, read, passing, lanes, overtakes, row, larger):
         """Which row of its window is the largest, for the format INDEX: a vector of numbers, which belongs to stage `value`.
 
         Its rows all pass the stage `passing`, so `number` is that of the row there, and 0 while nothing is there."""
@@ -296,8 +293,6 @@ class ActivationUnit(wiring.Component):
         counts = read.valid & (read.format == Format.INDEX)
         with m.If(go_on):
             m.d.sync += [number.eq(Mux(counts & ~read.first, number + 1, 0)), relu.eq(counts & (read.function == Function.RELU))]
-        lanes = Signal(self.n)
-        m.d.comb += lanes.eq(self._lanes(passing))
         for c in range(self.n):
             instantiate(
                 m,

@@ -34,9 +34,9 @@ class IndexLane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        index = Signal(16, reset_less=True)
+        index, nothing = Signal(16, reset_less=True), Signal(reset_less=True)
         positive = ~self.value.sign & self.value.exponent.any()
         with m.If(self.take):
-            m.d.sync += index.eq(Mux(self.relu & ~positive, _NOTHING, self.number))
-        m.d.comb += self.o.eq(index)
+            m.d.sync += [index.eq(self.number), nothing.eq(self.relu & ~positive)]
+        m.d.comb += self.o.eq(Mux(nothing, _NOTHING, index))
         return m

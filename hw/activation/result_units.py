@@ -29,13 +29,15 @@ class ResultUnits(wiring.Component):
         m.submodules.functions = functions = self._functions
         m.submodules.softmax = softmax = self._softmax
 
-        # Operations in the activation unit: fewer than there are slots. The turn of the softmax unit comes out of a register,
-        # since it chooses the accumulator row and the vector that both units' memories see.
-        in_hand = Signal(len(self.port.done_slot) + 1)
+        # Operations in the activation unit: fewer than there are slots; the last that it took counts a cycle later. The turn of
+        # the softmax unit comes out of a register, since it chooses the accumulator row and the vector that both units' memories
+        # see.
+        in_hand, taken = Signal(len(self.port.done_slot) + 1), Signal()
         turn = Signal()
         m.d.sync += [
-            in_hand.eq(in_hand + (functions.port.op.valid & functions.port.op.ready) - functions.port.done),
-            turn.eq(self.port.op.valid & self.port.op.p.softmax & (in_hand == 0) & ~softmax.port.done),
+            taken.eq(functions.port.op.valid & functions.port.op.ready),
+            in_hand.eq(in_hand + taken - functions.port.done),
+            turn.eq(self.port.op.valid & self.port.op.p.softmax & (in_hand == 0) & ~taken & ~softmax.port.done),
         ]
         m.d.comb += [
             functions.port.op.payload.eq(self.port.op.payload),

@@ -63,6 +63,8 @@ class RowWalker(wiring.Component):
         There is no step in this cycle.
     operand : row of the unified buffer, out
         With tasks or SELECT: the row that the step reads.
+    apart : 1, out
+        With SELECT: the step before was this operation's, and its result goes elsewhere than to `operand`.
     word : place in the function table, out
         With tasks: where it goes, counted in vectors.
     """
@@ -80,6 +82,7 @@ class RowWalker(wiring.Component):
                 "advance": In(1),
                 "hold": In(1),
                 **({"operand": Out(activate["operand"].shape)} if "operand" in fields else {}),
+                **({"apart": Out(1)} if self._has_select else {}),
                 **({"word": Out(activate["word"].shape)} if self._has_tasks else {}),
             }
         )
@@ -87,21 +90,27 @@ class RowWalker(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         op, held, running = self.op, Signal.like(self.op), Signal()
+        idle = Signal(init=1)  # not `running`, which many see: for the flags, which decide what happens
         last_half, last, moves = Signal(), Signal(), Signal()
 
         # Where the walk is: at its beginning, or where a register says.
         start = self._start()
         cursor = data.StructLayout({"half": 1, **{name: value.shape() for name, value in start.items()}})
         now, following, register = Signal(cursor), Signal(cursor), Signal(cursor)
+
+        def either(name, first, later):
+            flag = name in ("select", "task", "twice") or name in cursor.members and cursor[name].width == 1
+            return Mux(idle, first, later) if flag else Mux(running, later, first)
+
         m.d.comb += [
-            *(now[name].eq(Mux(running, register[name], value)) for name, value in start.items()),
+            *(now[name].eq(either(name, value, register[name])) for name, value in start.items()),
             now.half.eq(register.half),  # every operation ends with a whole row
             following.eq(now),
-            op.eq(Mux(running, held, self.i.payload)),
+            *(op[name].eq(either(name, self.i.p[name], held[name])) for name, _ in op.shape()),
             self.there.eq(running | self.i.valid),
             moves.eq(self.advance & ~self.hold),
             self.i.ready.eq(moves & ~running),
-            last_half.eq(self._takes_one_step(op) | now.half),
+            last_half.eq(now.half | ~(op.twice if self._has_select else op.format)),
             self.acc.eq(now.acc),
             self.o.valid.eq(self.there & ~self.hold),
             self.o.half.eq(now.half),
@@ -111,8 +120,10 @@ class RowWalker(wiring.Component):
             *(self.o[name].eq(op[name]) for name in ("function", "format", "lanes")),
             self.o.slot.eq(op.tag.slot),
         ]
+        with m.If(~running):
+            m.d.sync += held.eq(self.i.payload)
         with m.If(moves):
-            m.d.sync += [running.eq(self.there & ~last), held.eq(op), register.eq(following)]
+            m.d.sync += [running.eq(self.there & ~last), idle.eq(~self.there | last), register.eq(following)]
             m.d.sync += register.half.eq(self.there & following.half)
         # What these count has no windows, and each row one vector, but for the operands of SELECT.
         counters = [name for name in ("operand", "word") if name in start]
@@ -123,13 +134,12 @@ class RowWalker(wiring.Component):
         (self._walk_windows if self._has_windows else self._walk_rows)(m, now, following, last_half, last)
         if self._has_select:
             m.d.comb += self.o.select.eq(op.select)
-            self._walk_operands(m, now, following, last_half)
+            self._walk_operands(m, now, following)
+            apart = Signal()
+            with m.If(moves):
+                m.d.sync += apart.eq(now.row != now.operand)
+            m.d.comb += self.apart.eq(running & apart)
         return m
-
-    def _takes_one_step(self, op):
-        """Whether the last row of a window is read once."""
-        one_vector = op.format == Format.BFLOAT16
-        return (one_vector | (op.format == Format.INDEX)) & ~op.select if self._has_select else one_vector
 
     def _row(self, op, now):
         """Row of the unified buffer that a step reads or writes."""
@@ -218,9 +228,10 @@ class RowWalker(wiring.Component):
                     following.outer_row.eq(now.outer_row + op.buffer_stride),
                 ]
 
-    def _walk_operands(self, m, now, following, last_half):
-        """`outer_operand` is where the operands of the present outer row begin."""
-        with m.If(~last_half):
+    def _walk_operands(self, m, now, following):
+        """After a row's first step the next row's operand takes its place, so that the second step can tell where it is.
+        `outer_operand` is where the operands of the present outer row begin."""
+        with m.If(now.half):
             m.d.comb += following.operand.eq(now.operand)
         with m.Elif(now.last_left0):
             m.d.comb += [following[name].eq(now.outer_operand + self.op.operand_stride) for name in ("operand", "outer_operand")]

@@ -84,16 +84,16 @@ class SoftmaxUnit(wiring.Component):
         top, m = Module(), Module()
         op = self.port.op.payload
 
-        # Everything in `m` stands still while a distance takes its time, then while a vector waits.
-        advance, written = Signal(), Signal()
+        # Everything in `m` stands still while a distance takes its time, then while an element is spare. `placing` stands still
+        # while a vector waits; what comes then is spare. So `grant`, which comes late, holds up little at once.
+        advance, spared, go_on = Signal(init=1), Signal(), Signal()
         top.submodules.moving = EnableInserter(advance)(m)
         top.submodules.distance = distance = RowDistance()
         top.d.comb += [
-            self.write.eq(written & ~distance.busy),
-            advance.eq((~written | self.grant) & ~distance.busy),
+            go_on.eq(~self.write | self.grant),
             distance.advance.eq(advance),
             self.acc_read.eq(advance),
-            self.moves.eq(self.port.op.valid & (~written | self.grant)),
+            self.moves.eq(self.port.op.valid & go_on),
         ]
 
         # What is known of an element, from its issue on; the sums are there at stage 1, x at stage 3.
@@ -151,8 +151,18 @@ class SoftmaxUnit(wiring.Component):
         rounded = Signal(17)
         m.d.comb += rounded.eq((Cat(significant, exponent) + Cat(Const(1, 8), upper))[1:])
         normal = ~rounded[16] & rounded[7:16].any()
-        value = Mux(at_sum.keep, Mux(infinite, QUIET_NAN >> 16, Mux(normal, rounded[:15], 0)), 0)
-        self._write(m, op, at_sum, value, index, written)
+        result = data.StructLayout({"place": 1, "out": 1, "done": 1, "value": 16})
+        came, spare, element = (Signal(result, name=name) for name in ("came", "spare", "element"))
+        top.d.comb += [
+            came.value.eq(Mux(at_sum.keep, Mux(infinite, QUIET_NAN >> 16, Mux(normal, rounded[:15], 0)), 0)),
+            *(came[name].eq(at_sum[name] & ~distance.busy) for name in ("place", "out", "done")),
+            element.eq(Mux(spared, spare, came)),
+        ]
+        with top.If(~spared):
+            top.d.sync += spare.eq(came)
+        spared_next = ~go_on & (spared | ~distance.busy)
+        top.d.sync += [spared.eq(spared_next), advance.eq(~spared_next & ~distance.busy_next)]
+        top.submodules.placing = EnableInserter(go_on)(self._write(op, element, index))
         return top
 
     def _issue(self, m, op, element, summed, soon):
@@ -226,40 +236,41 @@ class SoftmaxUnit(wiring.Component):
                     m.next = "IDLE"
         return chosen, index
 
-    def _write(self, m, op, element, value, index, written):
-        """Puts one result after the other into vectors, and these into the unified buffer."""
-        slot = Signal(range(self.n), reset_less=True)
-        fresh, half = Signal(reset_less=True), Signal(reset_less=True)
+    def _write(self, op, element, index):
+        """Puts one result after the other into vectors, and these into the unified buffer: a module that goes on while no vector
+        waits."""
+        m = Module()
+        slot, fresh, half = (
+            Signal(self.n, reset_less=True),
+            Signal(reset_less=True),
+            Signal(reset_less=True),
+        )  # a bit for each lane
         binary32 = op.format == Format.BINARY32
         tile = Signal.like(op.row)  # the tile's first vector in this row
         row, vector = Signal.like(op.row), Signal(16 * self.n, reset_less=True)
-        full, last_vector = Signal(), Signal()
+        first_slot, full, last_vector = Mux(binary32, 2, 1), slot[-1], Signal()
         m.d.comb += [
-            full.eq(slot == self.n - 1),
             self.row.eq(row),
             self.vector.eq(vector),
             self.port.op.ready.eq(self.port.done),
             self.port.done_slot.eq(op.tag.slot),
         ]
         m.d.sync += [
-            written.eq(element.out & full),
+            self.write.eq(element.out & full),
             last_vector.eq(element.done),
-            self.port.done.eq(written & last_vector),
+            self.port.done.eq(self.write & last_vector),
             row.eq(tile + half),
         ]
         with m.If(element.place):
-            m.d.sync += [tile.eq(op.row + Mux(binary32, index << 1, index)), slot.eq(binary32), fresh.eq(1), half.eq(0)]
+            m.d.sync += [tile.eq(op.row + Mux(binary32, index << 1, index)), slot.eq(first_slot), fresh.eq(1), half.eq(0)]
         with m.Elif(element.out):
             # A binary32 takes two places, of which the lower one stays 0.
-            m.d.sync += [slot.eq(slot + 1 + binary32), fresh.eq(full)]
+            m.d.sync += [slot.eq(Mux(binary32, slot << 2, slot << 1)), fresh.eq(full)]
             with m.If(full):
-                m.d.sync += [slot.eq(binary32), half.eq(binary32 & ~half)]
+                m.d.sync += [slot.eq(first_slot), half.eq(binary32 & ~half)]
                 with m.If(~binary32 | half):
                     m.d.sync += tile.eq(tile + op.buffer_stride)
         for lane in range(self.n):
-            place = vector.word_select(lane, 16)
-            with m.If(element.out & fresh & (slot != lane)):
-                m.d.sync += place.eq(0)
-            with m.Elif(element.out & (slot == lane)):
-                m.d.sync += place.eq(value)
+            with m.If(element.out & (fresh | slot[lane])):
+                m.d.sync += vector.word_select(lane, 16).eq(element.value & slot[lane].replicate(16))
         return m

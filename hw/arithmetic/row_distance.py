@@ -32,6 +32,8 @@ class RowDistance(wiring.Component):
         Must be 0 while `busy` is 1, which happens at distances from a maximum of 8,192 or more, one cycle for each
         binade that it is beyond.
     busy : 1, out
+    busy_next : 1, out
+        What `busy` will be.
     maximum : Binary32, out
     infinite : 1, out
         The maximum in use, since `place`, is an infinity or NaN; distances mean nothing.
@@ -53,6 +55,7 @@ class RowDistance(wiring.Component):
                 "measure": In(1),
                 "advance": In(1),
                 "busy": Out(1),
+                "busy_next": Out(1),
                 "maximum": Out(Binary32),
                 "infinite": Out(1),
                 "d": Out(DISTANCE_BITS),
@@ -120,11 +123,16 @@ class RowDistance(wiring.Component):
         # From the common place to that of a distance, a place a cycle.
         d, beyond = Signal(DISTANCE_BITS, reset_less=True), Signal(reset_less=True)
         steps = Signal(5)
-        m.d.comb += [self.busy.eq(steps.any()), self.d.eq(d), self.beyond.eq(beyond)]
+        m.d.comb += [
+            self.busy_next.eq(Mux(self.advance, flags.measure & left.any(), self.busy & (steps != 1))),
+            self.d.eq(d),
+            self.beyond.eq(beyond),
+        ]
+        m.d.sync += self.busy.eq(self.busy_next)
         with m.If(self.advance | self.busy):
             m.d.sync += [
                 d.eq(Mux(self.advance, difference, Cat(Const(0, 1), d))),
                 beyond.eq(Mux(self.advance, flags.beyond | difference[DISTANCE_BITS:-1].any(), beyond | d[-1])),
-                steps.eq(Mux(self.advance, flags.measure.replicate(5) & left, steps - 1)),
+                steps.eq(Mux(self.advance, left, steps - 1)),
             ]
         return m

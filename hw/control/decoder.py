@@ -10,7 +10,7 @@ from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, records
 from ..spec.operations import instruction_layout
 from ..spec.registers import MOST_CORES
 from .description import decoded_layout, describe
-from .instruction_word import InstructionWord
+from .instruction_word import InstructionWord, match_layout
 from .span_extents import SpanExtents, extent_cycles
 from .word_check import check_word
 
@@ -61,11 +61,11 @@ class Decoder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bits = Signal(INSTRUCTION_WIDTH)
-        word = InstructionWord(self.config, bits)
+        bits, match = Signal(INSTRUCTION_WIDTH), Signal(match_layout(self.config))
+        word = InstructionWord(self.config, bits, match)
         m.submodules.extents = extents = SpanExtents(config=self.config)
-        m.d.comb += extents.word.eq(bits)
-        legal, counts_hold = check_word(m, word)
+        m.d.comb += [extents.word.eq(bits), extents.match.eq(match)]
+        legal, counts_hold = check_word(word)
         checked_legal, checked_counts = Signal(), Signal()
         if self.config.ring:
             m.d.comb += extents.cores.eq(self.ring_size)
@@ -79,6 +79,7 @@ class Decoder(wiring.Component):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid):
                     m.d.sync += [bits.eq(self.i.p.word), self.pc.eq(self.i.p.pc)]
+                    m.d.sync += [match[opcode.name.lower()].eq(self.i.p.word[:8] == opcode.value) for opcode in word.records]
                     with m.If(self.i.p.overrun):
                         m.d.sync += self.cause.eq(Fault.ADDRESS)
                         m.next = "FAULT"

@@ -1,6 +1,9 @@
 """What a checked instruction word becomes: its footprint, and the operation for its unit."""
 
-from amaranth import Mux
+from functools import reduce
+from operator import or_
+
+from amaranth import Cat, Mux
 from amaranth.lib import data
 from amaranth.utils import exact_log2
 
@@ -74,32 +77,42 @@ def _describe_footprint(m, footprint, word, host_end, extents):
         footprint.region.eq(transfer.region),
         footprint.host.first.eq(transfer.offset),
         footprint.host.last.eq(host_end - 1),
+        footprint.host.reads.eq(word.where(lambda record: record.transfer and record.transfer.use == "r")),
+        footprint.host.writes.eq(word.where(lambda record: record.transfer and record.transfer.use == "w")),
         footprint.buffer.last.eq(extents.last_buffer),
         footprint.acc.last.eq(extents.last_acc),
         footprint.bias.last.eq(extents.last_bias),
+        footprint.unit.eq(word.choose({opcode: record.unit.value for opcode, record in word.records.items()})),
     ]
-    with m.Switch(word.opcode):
-        for opcode, record in word.records.items():
-            with m.Case(opcode.value):
-                m.d.comb += footprint.unit.eq(record.unit)
-                if record.transfer:
-                    m.d.comb += [
-                        footprint.host.reads.eq(record.transfer.use == "r"),
-                        footprint.host.writes.eq(record.transfer.use == "w"),
-                    ]
-                for space in _SPACES:
-                    _describe_use(m, footprint[space], word[opcode], record.spans_of(space), extents.behind)
+    for space in _SPACES:
+        _describe_use(m, footprint[space], word, space, extents.behind)
 
 
-def _describe_use(m, use, view, spans, behind):
-    for span in spans:
-        side = use.reads if span.use == "r" else use.writes
-        m.d.comb += side.eq(view[span.only_if] if span.only_if else 1)
-    if len(spans) == 1:
-        m.d.comb += use.first.eq(view[spans[0].base])
-    elif spans:
-        # One span has to do for what is read and what is written.
-        m.d.comb += use.first.eq(Mux(behind, view[spans[0].base], view[spans[1].base]))
+def _describe_use(m, use, word, space, behind):
+    touching = {opcode: spans for opcode, record in word.records.items() if (spans := record.spans_of(space))}
+    for side, letter in ((use.reads, "r"), (use.writes, "w")):
+        uses = {
+            opcode: word[opcode][span.only_if] if span.only_if else 1
+            for opcode, spans in touching.items()
+            for span in spans
+            if span.use == letter
+        }
+        if uses:
+            m.d.comb += side.eq(word.choose(uses))
+    # Opcodes with their span's beginning at the same place of the word share it.
+    places = {}
+    for opcode, spans in touching.items():
+        bits = {field.name: field.first for field in word.records[opcode].fields}
+        places.setdefault(tuple(bits[span.base] for span in spans), []).append(opcode)
+    firsts = []
+    for opcodes in places.values():
+        view, spans = word[opcodes[0]], touching[opcodes[0]]
+        first = view[spans[0].base]
+        if len(spans) == 2:
+            # One span has to do for what is read and what is written.
+            first = Mux(behind, first, view[spans[1].base])
+        firsts.append(Mux(word.one_of(*opcodes), first, 0))
+    m.d.comb += use.first.eq(reduce(or_, firsts))
 
 
 def _describe_transfer(m, operation, word, base):
@@ -187,9 +200,10 @@ def _describe_activate(m, operation, word):
 
 def _describe_select(m, operation, word):
     """SELECT, whose loops are those of POOL with windows of one row, and the steps between results."""
-    select = word[Opcode.SELECT]
+    select, activate = word[Opcode.SELECT], word[Opcode.ACTIVATE]
     m.d.comb += [
         operation.equal.eq(select.condition == Condition.EQUAL),
+        operation.twice.eq(Cat(activate.format == code.value for code in Format if code.height == 2).any()),
         operation.number.eq(select.number),
         operation.operand_stride.eq(select.operand_stride),
         operation.buffer_step.eq(Mux(operation.format == Format.BINARY32, 2, 1)),
@@ -199,6 +213,7 @@ def _describe_select(m, operation, word):
     with m.If(word.one_of(Opcode.SELECT)):
         m.d.comb += [
             operation.select.eq(1),
+            operation.twice.eq(1),
             operation.function.eq(Function.NONE),
             operation.lanes.eq(word.config.n),
             operation.operand.eq(select.operand),

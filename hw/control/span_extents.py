@@ -12,12 +12,15 @@ from ..spec.instruction import INSTRUCTION_WIDTH
 from ..spec.isa import Format, space_depth
 from ..spec.operations import matmul_layout
 from ..spec.registers import MOST_CORES
-from .instruction_word import InstructionWord
+from .instruction_word import InstructionWord, match_layout
 
 __all__ = ["SpanExtents", "extent_cycles"]
 
 #: Bits of a row's number: enough for every instruction word.
 _EXTENT_WIDTH = 36
+
+#: The same of rows that lie together, without a product: the sum of a place and of two counts.
+_PLAIN_WIDTH = 18
 
 #: Factor of a product: the cores of the ring.
 _CORES = "cores of the ring"
@@ -81,7 +84,7 @@ class SpanExtents(wiring.Component):
 
     Members
     -------
-    word : In(256). Stands still from `start` on.
+    word : In(256), match : In(match_layout). An instruction, and which one it is. They stand still from `start` on.
     start : In(1).
     cores : In(4). Of the ring, in a core that can be in one.
     more : Out(1). The instruction takes more than one cycle. `ends` : Out(1). The last of these is now.
@@ -96,6 +99,7 @@ class SpanExtents(wiring.Component):
         super().__init__(
             {
                 "word": In(INSTRUCTION_WIDTH),
+                "match": In(match_layout(config)),
                 "start": In(1),
                 **({"cores": In(range(MOST_CORES + 1))} if config.ring else {}),
                 "more": Out(1),
@@ -109,7 +113,7 @@ class SpanExtents(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        word = InstructionWord(self.config, self.word)
+        word = InstructionWord(self.config, self.word, self.match)
         places = {opcode: dict(_places(record)) for opcode, record in word.records.items()}
         ranked = [  # their spans are compared in the end
             opcode for opcode, spans in places.items() if any(span.space != name for name, span in spans.items())
@@ -199,8 +203,8 @@ class SpanExtents(wiring.Component):
                     m.d.sync += last.eq(view[span.base] - 1)
                 elif slides is not None:  # here it may follow
                     m.d.sync += last.eq(view[span.base] + view[span.rows[0]] - Mux(slides, 2, 1))
-                else:
-                    m.d.sync += last.eq(view[span.base] + self._rows(word, group) - 1)
+                else:  # of no meaning for 0 rows, so its sign is left away
+                    m.d.sync += last.eq((view[span.base] + self._rows(word, group) - 1)[:_PLAIN_WIDTH])
 
     def _rows(self, word, group):
         """Rows that lie together, of opcodes with the same field for them: where they do not, those of the first result."""

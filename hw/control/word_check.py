@@ -3,36 +3,32 @@
 from functools import reduce
 from operator import and_
 
-from amaranth import Cat, Const, Signal
+from amaranth import Cat, Const
 
 __all__ = ["check_word"]
 
 
-def check_word(m, word):
-    """Adds the checks of an :class:`.InstructionWord` to a module.
+def check_word(word):
+    """The checks of an :class:`.InstructionWord`.
 
     Returns
     -------
-    legal : Signal
+    legal : Value
         The core has the opcode and all codes of its fields, no reserved bit is set, no codes stand together that may not, and
         `lanes` is 1 to n.
-    counts : Signal
+    counts : Value
         No count is 0, and none above what the core has room for.
     """
-    legal, counts = Signal(), Signal()
-    with m.Switch(word.opcode):
-        for opcode, record in word.records.items():
-            view = word[opcode]
-            coded = [field for field in record.fields if field.codes and len(field.codes) < 1 << field.width]
-            checks = [Cat(view[field.name] == code.value for code in field.codes).any() for field in coded]
-            checks += [~Cat(view[name] == code.value for name, code in excluded).all() for excluded in record.excluded]
-            codes, lanes = reduce(and_, checks or [Const(1)]), Const(1)
-            if "lanes" in record.widths:
-                lanes = (view.lanes != 0) & (view.lanes <= word.config.n)
-            most = [view[field.name] <= getattr(word.config, field.most) for field in record.fields if field.most]
-            with m.Case(opcode.value):
-                m.d.comb += [
-                    legal.eq(~(word.bits & record.reserved).any() & codes & lanes),
-                    counts.eq(Cat(*(view[name].any() for name in record.counts), *most).all()),
-                ]
-    return legal, counts
+    legal, counts = {}, {}
+    for opcode, record in word.records.items():
+        view = word[opcode]
+        coded = [field for field in record.fields if field.codes and len(field.codes) < 1 << field.width]
+        checks = [Cat(view[field.name] == code.value for code in field.codes).any() for field in coded]
+        checks += [~Cat(view[name] == code.value for name, code in excluded).all() for excluded in record.excluded]
+        codes, lanes = reduce(and_, checks or [Const(1)]), Const(1)
+        if "lanes" in record.widths:
+            lanes = (view.lanes != 0) & (view.lanes <= word.config.n)
+        most = [view[field.name] <= getattr(word.config, field.most) for field in record.fields if field.most]
+        legal[opcode] = ~(word.bits & record.reserved).any() & codes & lanes
+        counts[opcode] = Cat(*(view[name].any() for name in record.counts), *most).all()
+    return word.choose(legal), word.choose(counts)

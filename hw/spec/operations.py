@@ -97,7 +97,8 @@ def activate_layout(config):
     `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
     buffer that MULTIPLY, LOAD_TABLE and SELECT read; `word` counts vectors. `buffer_step` is never 0; of what has no such field
     it is the vectors of a result, but for PLANES, whose two are `rows` apart: 1. SELECT has the function NONE, the format
-    BFLOAT16, n lanes and windows of one row.
+    BFLOAT16, n lanes and windows of one row. `twice` says that the last row of a window is read twice: for SELECT, and for
+    results of two vectors.
     """
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
     outer = {"rows1": 16, "rows1_stride": acc, "buffer_stride": row}
@@ -117,7 +118,7 @@ def activate_layout(config):
         "linear_low": 2,
         "linear_high": 2,
     }
-    select = {"select": 1, "equal": 1, "number": 8, "operand": row, "operand_stride": row, "buffer_step": row}
+    select = {"select": 1, "twice": 1, "equal": 1, "number": 8, "operand": row, "operand_stride": row, "buffer_step": row}
     return data.StructLayout(
         {
             "tag": tag_layout(config),

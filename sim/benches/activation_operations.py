@@ -1,6 +1,9 @@
 """Random operations of the activation unit, such as the decoder would let through."""
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Task, exists
+from amaranth_tpu.hw.spec.operations import activate_layout
+
+from ..rtl.ports import pack
 
 __all__ = ["idle", "interrupted", "ones", "random_operation", "rows_read", "table_loads", "tag"]
 
@@ -51,8 +54,14 @@ def idle(config):
     if config.table_lanes:
         fields |= {"task": Task.RESULTS, "operand": 0, "word": 0, "first": 0, "linear_low": 0, "linear_high": 0}
     if config.training:
-        fields |= {"select": 0, "equal": 0, "number": 0, "operand": 0, "operand_stride": 0, "buffer_step": 1}
+        fields |= {"select": 0, "twice": 0, "equal": 0, "number": 0, "operand": 0, "operand_stride": 0, "buffer_step": 1}
     return fields
+
+
+def payload(config, op):
+    """An operation's bits."""
+    found = {"twice": int(op.get("select", 0) or op["format"].height == 2)} if config.training else {}
+    return pack(activate_layout(config), **op | found)
 
 
 def random_operation(rng, config):

@@ -10,9 +10,9 @@ from amaranth_tpu.hw.spec.isa import Function
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..rtl.bench_side import arguments, report
-from ..rtl.ports import pack, play
+from ..rtl.ports import play
 from .activation_model import Model
-from .activation_operations import idle, interrupted, ones, random_operation, rows_read, table_loads, tag
+from .activation_operations import idle, interrupted, ones, payload, random_operation, rows_read, table_loads, tag
 
 
 def unit(config):
@@ -71,7 +71,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
 
     Returns `(cycles from the first operation to the last vector, vectors)`.
     """
-    n, layout = config.n, activate_layout(config)
+    n = config.n
     buffer = [list(lanes) for lanes in model.buffer]  # the model's is always ahead of it
     due = []  # (read, row, lanes, whether it is of SELECT, slot if it is the operation's last)
     offered = read = start = asked = None
@@ -83,7 +83,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         if offered is None and pending and rng.random() < pace:
             offered = pending.pop(0)
             due += events_of(model, offered)
-            ports.set(port__op__payload=pack(layout, **offered))
+            ports.set(port__op__payload=payload(config, offered))
             start = ports.cycle if start is None else start
         grant = int(rng.random() < grants)
         ports.set(port__op__valid=offered is not None, grant=grant)
@@ -145,11 +145,7 @@ async def runs(ports, rng, *, count, part=1, **sizes):
         if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
             assert cycles == rows + 2 or cycles == rows + 3 and config.pooling, f"{rows} rows took {cycles} cycles"
-        ports.set(
-            port__op__valid=1,
-            port__op__payload=pack(activate_layout(config), **interrupted(rng, config)),
-            grant=rng.getrandbits(1),
-        )
+        ports.set(port__op__valid=1, port__op__payload=payload(config, interrupted(rng, config)), grant=rng.getrandbits(1))
         for _ in range(rng.randrange(1, 5)):
             await ports.settle()
             await ports.tick()

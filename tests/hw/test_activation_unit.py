@@ -131,8 +131,8 @@ def results(rows, **changes):
 
 @pytest.mark.parametrize("table_lanes", [0, 2])
 def test_pace_of_select(table_lanes):
-    """Two cycles a row, the first vector after five, one operation behind the other, whatever follows. An operand that is the
-    result of the row before makes it six cycles. After others, three more."""
+    """Two cycles a row, the first vector after five; four more from one operation to the next. An operand that is the result of
+    the row before makes it six cycles. After others, three more."""
     config = sizes(4) | TRAINING | {"table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
     cases = [
         ([select(20)], 5 + 19 * 2),
@@ -141,7 +141,7 @@ def test_pace_of_select(table_lanes):
         ([select(20, row=99)], 5 + 19 * 2),
         ([select(20, row=102)], 5 + 19 * 2),
         ([select(20, row=101)], 5 + 19 * 6),
-        ([select(20), select(4, 5), select(20)], 5 + 59 * 2),
+        ([select(20), select(4, 5), select(20)], 5 + 59 * 2 + 2 * 4),
         ([select(20), results(20)], 5 + 19 * 2 + 20),
         ([results(20), select(20)], 20 + 3 + 5 + 19 * 2),
     ]
