@@ -126,20 +126,20 @@ class RingUnit(wiring.Component):
         ]
         m.d.sync += coming.eq(self.read & self.grant)
 
-        # A task begins when all that it needs is there, and all of them go on together, as the last one's vector leaves.
+        # A task begins when all that it needs is there, and all of them go on together, but in cycles with `spared`.
         head = data.View(flags, tasks.r_data)
         stages = [Signal(flags, name=f"stage_{stage}") for stage in range(self.latency)]
         valid = [Signal(name=f"valid_{stage}") for stage in range(self.latency)]
-        begins, advance, misplaced = Signal(), Signal(), Signal()
+        begins, misplaced = Signal(), Signal()
+        spared, advance, may_begin = Signal(), Signal(init=1), Signal()  # a register each, as many see them
         there = tasks.r_rdy & (~head.own | vectors.r_rdy) & (~head.receive | link.o.valid)
         m.d.comb += [
             misplaced.eq(there & head.receive & (link.o.payload[-1] != head.last)),
-            begins.eq(there & ~misplaced & active & advance),
+            begins.eq(there & ~misplaced & may_begin),
             tasks.r_en.eq(begins),
             vectors.r_en.eq(begins & head.own),
             link.o.ready.eq(begins & head.receive),
         ]
-        out, offered = stages[-1], valid[-1]
         line, in_line = (head, *stages), (begins, *valid)
         with m.If(advance):
             m.d.sync += [
@@ -148,28 +148,44 @@ class RingUnit(wiring.Component):
             ]
 
         # What leaves is sent and written, in either order. Reads come first: they run ahead as far as there is room, so that the
-        # port is never idle between them and the writes.
+        # port is never idle between them and the writes. A vector that does not leave at once is spared, and only then does all
+        # behind it stand still: `grant` and `tready` come late.
+        result, spare = Signal(width), Signal(width, reset_less=True)  # at the last stage; what is spared
+        spare_flags, out = Signal(flags), Signal(flags)
         to_send, to_write = Signal(), Signal()  # what is still to be done with the oldest vector
+        leaves, ends = Signal(), Signal()
         m.d.comb += [
+            out.eq(Mux(spared, spare_flags, stages[-1])),
+            self.vector.eq(Mux(spared, spare, result)),
             self.sent.tvalid.eq(to_send),
             self.sent.tdata.eq(self.vector),
             self.sent.tlast.eq(out.last),
             self.write.eq(to_write & ~self.read),
             self.row.eq(Mux(self.read, task.source, out.target)),
-            advance.eq((~to_send | self.sent.tready) & (~to_write | (self.write & self.grant))),
+            leaves.eq((~to_send | self.sent.tready) & (~to_write | (self.write & self.grant))),
+            ends.eq(leaves & (spared | valid[-1]) & out.end),
         ]
+        with m.If(~spared):
+            m.d.sync += [spare.eq(result), spare_flags.eq(stages[-1])]
+        after, is_after = Signal(flags), Mux(spared, valid[-1], in_line[-2])
+        m.d.comb += after.eq(Mux(spared, stages[-1], line[-2]))
         m.d.sync += [
-            to_send.eq(Mux(advance, in_line[-2] & line[-2].send, to_send & ~self.sent.tready)),
-            to_write.eq(Mux(advance, in_line[-2] & line[-2].write, to_write & ~(self.write & self.grant))),
+            spared.eq(~leaves),
+            advance.eq(leaves),
+            may_begin.eq(leaves & self.running),
+            to_send.eq(Mux(leaves, is_after & after.send, to_send & ~self.sent.tready)),
+            to_write.eq(Mux(leaves, is_after & after.write, to_write & ~(self.write & self.grant))),
+            self.port.done.eq(ends & active),
         ]
-        with m.If(advance & offered & out.end):
+        with m.If(ends):
             m.d.sync += busy.eq(0)
-        m.d.sync += self.port.done.eq(advance & offered & out.end & active)
         with m.If(~active):
+            still = to_send & ~self.sent.tready
             m.d.sync += [
-                *(other.eq(0) for other in (*valid[:-1], to_write, busy, out.end)),
-                offered.eq(to_send & ~self.sent.tready),
-                to_send.eq(to_send & ~self.sent.tready),
+                *(other.eq(0) for other in (*valid, to_write, busy, spare_flags.end)),
+                *(other.eq(still) for other in (to_send, spared)),
+                advance.eq(~still),
+                may_begin.eq(~still & self.running),
             ]
 
         for lane in range(width // 32):
@@ -183,8 +199,8 @@ class RingUnit(wiring.Component):
                 received=link.o.payload.word_select(lane, 32),
                 take_own=head.own,
                 advance=advance,
-                added=out.own & out.receive,
-                o=self.vector.word_select(lane, 32),
+                added=stages[-1].own & stages[-1].receive,
+                o=result.word_select(lane, 32),
             )
 
         m.d.sync += [

@@ -87,10 +87,15 @@ class _Unit(_State):
         super().__init__(circuit, cycle)
         self.config = config
         self.ahead, self.segment = f"ahead.{cycle}", f"segment.{cycle}"
-        self.tasks = [self._task(f"stage_{stage}", self.flag(f"valid_{stage}")) for stage in range(config.latency)][::-1]
-        # Of those in the pipeline, the oldest may have been sent already, when it is still to be written.
+        self.spared = self.flag("spared")
+        spare = self._task("spare_flags", self.spared)
+        last, *others = [self._task(f"stage_{stage}", self.flag(f"valid_{stage}")) for stage in range(config.latency)][::-1]
+        self.tasks = [spare, last, *others]
+        # Of these, the oldest may have been sent already, when it is still to be written.
+        self.oldest = {flag: f"(ite {self.spared} {spare[flag]} {last[flag]})" for flag in ("there", "send")}
         self.tvalid = self.flag("sent__tvalid")
-        self.under_way = _sum(_count(self.tvalid), *(_count(_both(task["there"], task["send"])) for task in self.tasks[1:]))
+        behind = [_both(self.spared, last["there"], last["send"]), *(_both(task["there"], task["send"]) for task in others)]
+        self.under_way = _sum(_count(self.tvalid), *map(_count, behind))
         self.begun = f"(bvadd {self.ahead} {self.under_way})"
         self.queued = [self._queued(index) for index in range(RingUnit.prefetch)]
         self.queued.append(self._task("sequencer.o__payload", self.flag("sequencer.o__valid")))
@@ -124,6 +129,10 @@ class _Unit(_State):
             change = f"(bvsub {_count(task['send'])} {_count(task['receive'])})"
             credit = f"(bvadd {credit} (ite {task['there']} {change} {_number(0)}))"
         return [*terms, f"(bvule {credit} {segment})", f"(= {credit} {made})"]
+
+    def begins_in_runs(self):
+        """What holds in runs and outside."""
+        return _implies(self.flag("may_begin"), self.flag("active"))
 
     def invariant(self):
         """What holds in every cycle of a run."""
@@ -162,7 +171,11 @@ class _Unit(_State):
             f"(= {self.field('tasks.w_port__addr', 0, 2)} (bvadd {oldest} {self.field('tasks.level', 0, 2)}))",
         ]
         # What is offered is the oldest task's, and of one that is not, something is still to be done.
-        terms.append(_implies(self.tvalid, self.tasks[0]["there"], self.tasks[0]["send"]))
+        terms.append(_implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
+        terms.append(_implies(self.flag("to_write"), self.oldest["there"]))
+        # Behind what is spared all stands still.
+        terms.append(f"(= {self.flag('advance')} (not {self.spared}))")
+        terms.append(f"(= {self.flag('may_begin')} {_both(self.flag('active'), self.flag('advance'))})")
         # Where a task is the last one of an operation, none comes behind it; outside an operation there is none.
         line = [*self.tasks, *self.queued]
         for place, task in enumerate(line):
@@ -244,12 +257,13 @@ def unit_claims(circuit, config, *, too_low=0):
     nothing = f"(= ahead.0 {_number(0)})"
     begin = [nothing, f"(= segment.0 {_number(0)})"]
     quiet = (f"(not {now.flag(name)})" for name in ("active", "sent__tvalid", "read"))
-    stopped = ["(= run.rst.0 #b0)", *quiet]
+    stopped = ["(= run.rst.0 #b0)", *quiet, now.begins_in_runs()]
     runs = ["(= run.rst.0 #b0)", now.flag("active")]
     bound = f"(bvsub {now.segment} {_number(too_low)})"
     head = now.queued[0]
     waits_to_receive = _both(head["there"], head["receive"])
     claims = {
+        "after any cycle, tasks may begin in runs alone": ([], then.begins_in_runs()),
         "after a reset the invariant holds, with sent = consumed": (["(= run.rst.0 #b1)", *begin], then.invariant()),
         "and after a cycle outside a run in which nothing is offered or read": ([*stopped, *begin], then.invariant()),
         "a cycle of a run keeps it": ([*runs, now.invariant()], then.invariant()),
