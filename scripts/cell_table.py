@@ -23,8 +23,8 @@ from amaranth_tpu.hw.tools.run_tool import run_tool_on
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 
-from .datasheet import DATASHEET
-from .show.markdown import markdown_table, replace_section
+from .show.documents import put_table
+from .show.markdown import markdown_table
 from .show.terminal import progress_bar
 
 __all__ = ["OTHERS", "main", "measure", "rows", "synthesize_cell"]
@@ -192,7 +192,7 @@ def main(
         raise typer.Exit(1) from None
     typer.echo(json.dumps(figures) if as_json else rows(figures))
     if write:
-        replace_section(DATASHEET, "cell", rows(figures))
+        put_table("cell", rows(figures))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ descriptions.
 """
 
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 
@@ -25,11 +24,11 @@ from amaranth_tpu.sim.ir.functions import Function as Activation
 from .publish.core_tables import instruction_cycles, memories, ports
 from .publish.register_files import c_header, svd
 from .publish.worked_example import worked_example
+from .show.documents import DATASHEET
 from .show.markdown import markdown_table, replace_section
 
 __all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "FILES", "SECTIONS", "main"]
 
-DATASHEET = Path(__file__).parent.parent / "hw" / "README.md"
 PROOFS = DATASHEET.parent / "proofs.md"
 BOARDS_GUIDE = DATASHEET.parent / "boards" / "README.md"
 

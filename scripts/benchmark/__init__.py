@@ -1,1 +1,1 @@
-"""Measurements: the tables of README and datasheet, each made by a command."""
+"""Measurements: the tables of results and datasheet, each made by a command."""

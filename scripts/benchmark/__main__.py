@@ -1,14 +1,15 @@
-"""Measures the core and its simulation. The tables of the README come from here, each by the command that stands beside it.
+"""Measures the core and its simulation. The tables of results and datasheet come from here, each by the command that stands
+beside it; `scripts/show/documents.py` knows where they are.
 
 `python -m amaranth_tpu.scripts.benchmark --help` lists the tables. A row's core is the one that `tpu` makes with the row's
 options.
 """
 
-from . import fpga, inference, mlperf_tiny, parameter_server, processors, rings, speed, training
+from . import fpga, inference, mlperf_tiny, parameter_server, processors, rings, speed, summary, training
 from .common import app
 
 #: Modules whose commands `app` has.
-TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors)
+TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors, summary)
 
 if __name__ == "__main__":
     app()

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -13,22 +12,21 @@ from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
-from ..show.markdown import markdown_table, replace_section
+from ..show.documents import ROOT, put_table
+from ..show.markdown import markdown_table
 
-__all__ = ["Json", "MODEL", "ROOT", "Write", "app", "publish", "run_command", "run_module", "run_tpu", "samples_of"]
+__all__ = ["Json", "MODEL", "Write", "app", "publish", "run_command", "run_module", "run_tpu", "samples_of"]
 
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    help="Makes the tables of the README: prints them, or puts them into it with --write.",
+    help="Makes the tables of results and datasheet: prints them, or puts them into their documents with --write.",
 )
-#: Of the sources.
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = SHIPPED["default"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Write = Annotated[bool, typer.Option("--write", help="Put the table into README.md.")]
+Write = Annotated[bool, typer.Option("--write", help="Put the table into its document.")]
 
 
 def run_command(n, batch, *words):
@@ -56,9 +54,9 @@ def samples_of(count):
     return preprocess(np.resize(pixels, (count, *pixels.shape[1:])), "unit").astype(bfloat16)
 
 
-def publish(name, head, rows, figures, as_json, write, file=ROOT / "README.md"):
-    """Prints a table, or its figures; with `write` it goes to where the file has the marks `name`."""
+def publish(name, head, rows, figures, as_json, write):
+    """Prints a table, or its figures; with `write` it goes to its document."""
     table = markdown_table(head, rows)
     print(json.dumps(figures) if as_json else table)
     if write:
-        replace_section(file, name, table)
+        put_table(name, table)

@@ -8,8 +8,7 @@ import typer
 from amaranth_tpu.hw.spec.isa import RingMode
 from amaranth_tpu.sim.rtl.ring_buckets import random_bucket, ring_core, run_buckets
 
-from ..datasheet import DATASHEET
-from .common import Json, app, publish
+from .common import Json, Write, app, publish
 
 __all__ = ["serve", "ring_words"]
 
@@ -53,7 +52,7 @@ def ring_words(
     cores: Annotated[str, typer.Option(help="Cores.")] = "2,3,4,5,6,7,8",
     segment: Annotated[int, typer.Option(min=1, help="Vectors of a core's segment.")] = 256,
     as_json: Json = False,
-    write: Annotated[bool, typer.Option("--write", help="Put the table into the datasheet.")] = False,
+    write: Write = False,
 ):
     """Words that ALL_REDUCE sends, by the counters of verilated ring units, and those of a parameter server, counted too."""
     config = ring_core(cell_stages=4, unified_buffer_depth=1 << 13, ring_depth=1 << 11)
@@ -81,4 +80,4 @@ def ring_words(
         for f in figures
     ]
     head = ["cores", "values", "each core of a ring sends", "each but the server sends", "the server sends", "server to ring"]
-    publish("ring-words", head, rows, figures, as_json, write, DATASHEET)
+    publish("ring-words", head, rows, figures, as_json, write)

@@ -13,9 +13,9 @@ from amaranth_tpu.hw.config import PRESETS
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 
-from ..show.markdown import section
+from ..show.documents import table_rows
 from ..show.terminal import spinner
-from .common import MODEL, ROOT, Json, Write, app, publish, run_module, run_tpu, samples_of
+from .common import MODEL, Json, Write, app, publish, run_module, run_tpu, samples_of
 
 __all__ = ["processors"]
 
@@ -25,11 +25,8 @@ _SECONDS = 2.0  # of onnxruntime, for each batch
 
 
 def routed_clocks():
-    """MHz of each board in the README's table, by its name."""
-    head, _, *lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in section(ROOT / "README.md", "boards").split("\n")
-    ]
-    return {row["board"]: float(row["MHz"]) for row in (dict(zip(head, line)) for line in lines)}
+    """MHz of each board in the table `boards`, by its name."""
+    return {row["board"]: float(row["MHz"]) for row in table_rows("boards")}
 
 
 def this_processor():

@@ -12,8 +12,7 @@ from amaranth_tpu.hw.spec.isa import RingMode
 from amaranth_tpu.sim.golden.ring import words_sent
 from amaranth_tpu.sim.rtl.ring_buckets import random_bucket, ring_core, run_buckets
 
-from ..datasheet import DATASHEET
-from .common import Json, app, publish
+from .common import Json, Write, app, publish
 
 __all__ = ["ring", "ring_buckets"]
 
@@ -24,7 +23,7 @@ def ring(
     latencies: Annotated[str, typer.Option(help="Cycles that a vector takes from core to core.")] = "4,64,256",
     buckets: Annotated[str, typer.Option(help="Vectors that are summed.")] = "8,64,256,1024,4096",
     as_json: Json = False,
-    write: Annotated[bool, typer.Option("--write", help="Put the table into the datasheet.")] = False,
+    write: Write = False,
 ):
     """Cycles of ALL_REDUCE in rings of verilated ring units that are idle else, beside the formula of the datasheet."""
     config = ring_core(cell_stages=4, unified_buffer_depth=1 << 13, ring_depth=1 << 11)
@@ -58,7 +57,7 @@ def ring(
         cells = [found.get((size, latency)) for size in sizes for latency in links]
         rows.append([f"{vectors:,}", *(f"{f['cycles']:,}, {f['formula']:,}" if f else "" for f in cells)])
     head = ["vectors", *(f"{size} cores, latency {latency}" for size in sizes for latency in links)]
-    publish("ring", head, rows, figures, as_json, write, DATASHEET)
+    publish("ring", head, rows, figures, as_json, write)
     wrong = [f for f in figures if not f["right"] or abs(f["cycles"] - f["formula"]) > max(20, 0.02 * f["formula"])]
     if wrong:
         raise SystemExit(f"wrong bits, or neither within 2 % nor 20 cycles of the formula: {wrong[0]}")

@@ -1,7 +1,7 @@
 """The site: which pages there are, from which files of the repository, and the generator that makes HTML of them.
 
-Each text has one place. Guides are in this folder; the datasheet, the driver's page and the like are those of their rooms; tables
-of figures are the README's, recipes CONTRIBUTING's; options and calls come from the code.
+Each text has one place. The first page is the README. Guides are in this folder; datasheet, results and the like are those of
+their rooms; tables of figures are theirs, recipes CONTRIBUTING's; options and calls come from the code.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, lock, tail
 
 from ..cli.command_line import RunFailed
-from ..show.markdown import section
+from ..show.documents import ROOT, table
 from .command_reference import command_reference
 from .links import Links, heading_id, outside_code
 from .python_reference import python_reference
@@ -22,18 +22,19 @@ from .python_reference import python_reference
 __all__ = ["FOLDER", "GUIDES", "NAMES", "ROOT", "build", "pages"]
 
 FOLDER = Path(__file__).resolve().parent
-ROOT = FOLDER.parents[1]
 _TIMEOUT = 300  # seconds
 
 #: The guides, in the order of their tabs.
 GUIDES = {
     "Tutorials": ["first-digit", "train", "your-model", "your-soc"],
-    "How to": ["stop-and-go-on", "sweep", "stalls", "cell", "function", "operator", "instruction", "board", "sram"],
+    "How to": ["stop-and-go-on", "sweep", "stalls", "cell", "function", "operator", "instruction", "fpga", "board", "sram"],
     "Explanation": ["bfloat16", "systolic-arrays", "order-of-sums", "interlocks", "ring"],
 }
 #: Pages of other rooms, and of what is made from code: file to page.
 NAMES = {
-    "README.md": "reference/summary.md",
+    "README.md": "index.md",
+    "sim/README.md": "reference/software.md",
+    "scripts/benchmark/README.md": "reference/results.md",
     "hw/driver/README.md": "reference/c-driver.md",
     "hw/examples/soc/README.md": "reference/example-soc.md",
     "hw/boards/README.md": "reference/boards.md",
@@ -42,8 +43,6 @@ NAMES = {
 }
 _DATASHEET, _DATASHEET_PAGES = "hw/README.md", "reference/datasheet/"
 _DECISIONS, _PAGES_OF_DECISIONS = "hw/decisions/", "explanation/decisions/"
-#: Of pages that are called otherwise where they stand.
-_TITLES = {"reference/summary.md": "Summary and limits (README)"}
 
 
 def build(output):
@@ -100,7 +99,7 @@ def _settings(nav, work):
         groups = {"": [], "Datasheet": [], "Decisions": []}
         for place in places:
             group = "Datasheet" if place.startswith(_DATASHEET_PAGES) else "Decisions" if _PAGES_OF_DECISIONS in place else ""
-            groups[group].append(f"{_TITLES[place]}: {place}" if place in _TITLES else place)
+            groups[group].append(place)
         lines += [f"  - {title}:"] * bool(places)
         for group, entries in groups.items():
             lines += [f"      - {group}:"] * bool(group and entries)
@@ -127,7 +126,7 @@ def _folder(title):
 
 def _texts():
     """`({place: (file, text)}, {(file, heading): place})`, with links as the files have them."""
-    texts = {"index.md": ("scripts/docs/index.md", _included((FOLDER / "index.md").read_text()))}
+    texts = {}
     for title, names in GUIDES.items():
         for name in names:
             place = f"{_folder(title)}/{name}.md"
@@ -172,12 +171,12 @@ _INCLUDE = re.compile(r"^<!-- (table|recipe) (.*?) -->$", re.MULTILINE)
 
 
 def _included(text):
-    """A guide with the README's tables and CONTRIBUTING's recipes in their places. Raises ToolError."""
+    """A guide with tables of figures and CONTRIBUTING's recipes in their places. Raises ToolError."""
 
     def include(match):
         kind, name = match.groups()
         if kind == "table":
-            found = section(ROOT / "README.md", name)
+            found = table(name)
         else:
             recipes = (ROOT / "CONTRIBUTING.md").read_text().partition("## Recipes")[2]
             parts = re.split(r"^\*\*(.*?)\*\*", recipes, flags=re.MULTILINE)

@@ -13,7 +13,7 @@ from amaranth_tpu.scripts.docs.command_reference import command_reference
 from amaranth_tpu.scripts.docs.python_reference import python_reference
 from amaranth_tpu.sim import tpu
 
-GUIDES = ["index.md", *(f"{site._folder(title)}/{name}.md" for title, names in site.GUIDES.items() for name in names)]
+GUIDES = [f"{site._folder(title)}/{name}.md" for title, names in site.GUIDES.items() for name in names]
 _BLOCK = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("not run by the tests", "run by tests/")
 #: Commands of pages that other rooms have, and the tests that run them.

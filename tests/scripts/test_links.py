@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "hw").rglob("*.md"), *(ROOT / "scripts").rglob("*.md")])
+PAGES = sorted(
+    path for path in [*ROOT.glob("*.md"), *(path for top in ("hw", "sim", "scripts") for path in (ROOT / top).rglob("*.md"))]
+)
 
 
 def headings(path):

@@ -1,4 +1,4 @@
-"""The tables of the README: their cores are those of the commands that stand beside them, and so are their figures."""
+"""Tables of measurements: their cores are those of the commands that stand beside them, and so are their figures."""
 
 import json
 import re
@@ -13,25 +13,22 @@ from amaranth_tpu.hw.config import PRESETS, Config, from_preset
 from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.targets import RESOURCES
 from amaranth_tpu.scripts import tpu
+from amaranth_tpu.scripts.benchmark import summary as summary_module
+from amaranth_tpu.scripts.benchmark.summary import HEAD, summary_rows
 from amaranth_tpu.scripts.cli.core_options import CoreChoice
-from amaranth_tpu.scripts.show.markdown import section
+from amaranth_tpu.scripts.datasheet import SECTIONS
+from amaranth_tpu.scripts.show.documents import DOCUMENTS, RESULTS, ROOT, table, table_rows
+from amaranth_tpu.scripts.show.markdown import markdown_table
 from amaranth_tpu.sim.frontend.operators import supported_operators
 from command import tpu as run_tpu
 
-README = Path(__file__).parents[2] / "README.md"
 TABLES = ("utilisation", "networks", "training", "boards", "devices")
 _MAKE = CoreChoice.config
 
 
-def rows(name):
-    """The rows of a table: {heading: text}."""
-    head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in section(README, name).splitlines()]
-    return [dict(zip(head, line, strict=True)) for line in lines]
-
-
 def command(name, row):
-    """The words of the row's command: what the README says, with the row's values in the place of capitals."""
-    before = README.read_text().partition(f"<!-- begin {name} -->")[0].rpartition("\n\n")[0].rpartition("\n\n")[2]
+    """The words of the row's command: what its document says, with the row's values in the place of capitals."""
+    before = DOCUMENTS[name].read_text().partition(f"<!-- begin {name} -->")[0].rpartition("\n\n")[0].rpartition("\n\n")[2]
     [text] = re.findall(r"A row(?:'s cycles are those of| is)\s+`tpu ([^`]*)`", before)
     size = row.get("n") or row.get("largest n")
     values = {
@@ -82,7 +79,7 @@ def expected_core(name, row):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_cores(name, monkeypatch):
-    for row in rows(name):
+    for row in table_rows(name):
         if row.get("steps on the core") == "0":  # none is made
             continue
         core = core_of(command(name, row), monkeypatch)
@@ -92,16 +89,34 @@ def test_cores(name, monkeypatch):
 
 
 def test_operators():
-    """The operators that the README names are supported; it names no other words in this spelling but products."""
-    text = README.read_text().partition("Models: ONNX")[2].partition("\n* ")[0]
+    """The operators that the page names are supported; it names no other words in this spelling but products."""
+    text = (ROOT / "sim" / "README.md").read_text().partition("Models: ONNX")[2].partition("\n* ")[0]
     known = {name for names in supported_operators().values() for name in names}
     named = {*re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", text)} - {"PyTorch", "Keras", "Convolutions", "Anything", "What", "Some"}
     assert {"Softmax", "LeakyRelu"} <= named <= known, named - known
 
 
+def test_each_table_is_in_its_document():
+    """Where `--write` puts it; and no other is there, but those of the datasheet that need no measurement."""
+    assert all(table(name).startswith("| ") for name in DOCUMENTS)
+    for path in {*DOCUMENTS.values()}:
+        marked = {*re.findall(r"^<!-- begin (.*) -->$", path.read_text(), re.MULTILINE)}
+        described = {name for name, (file, _) in SECTIONS.items() if file == path}
+        assert marked == described | {name for name, document in DOCUMENTS.items() if document == path}
+
+
+def test_summary(monkeypatch):
+    """The README's short table is that of the longer ones; a figure of theirs that changes shows."""
+    assert table("summary") == markdown_table(HEAD, summary_rows())
+    longer = {name: table_rows(name) for name, document in DOCUMENTS.items() if document == RESULTS}
+    longer["utilisation"][0]["bits different"] = "3"
+    monkeypatch.setattr(summary_module, "table_rows", longer.__getitem__)
+    assert summary_rows()[-1][1] == "3"
+
+
 def made(name, key, **row):
     """A row, and what its command prints as JSON."""
-    [found] = [one for one in rows(name) if row.items() <= one.items()]
+    [found] = [one for one in table_rows(name) if row.items() <= one.items()]
     done = run_tpu(*command(name, found), "--json", *key, timeout=3 * 3600)
     assert done.stdout, done.stderr
     return found, json.loads(done.stdout)
@@ -139,7 +154,7 @@ def test_boards(tmp_path):
 
 @pytest.mark.slow
 def test_processors():
-    [row] = [row for row in rows("processors") if "`ulx3s-45f`" in row["what"] and row["batch"] == "1"]
+    [row] = [row for row in table_rows("processors") if "`ulx3s-45f`" in row["what"] and row["batch"] == "1"]
     done = run_tpu("run", "--preset", "ulx3s-45f", "--images", "1", "--batch", "1", "--json", timeout=3600)
     figures, macs = json.loads(done.stdout), 784 * 128 + 128 * 10
     moved = (figures["read_beats"] + figures["write_beats"]) * PRESETS["ulx3s-45f"].bus_bytes

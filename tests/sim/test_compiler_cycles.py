@@ -1,4 +1,4 @@
-"""The compiler's cycles on the points of the README's tables and on more like them do not grow.
+"""The compiler's cycles on the points of the results' tables and on more like them do not grow.
 
 The limits are what a compiler for chains of dense layers alone reached, and for the shipped networks what stages that overlap do.
 A change that beats them by much should lower them.

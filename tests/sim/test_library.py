@@ -210,7 +210,7 @@ def test_refusals(saved, x, tmp_path):
 
 @pytest.mark.slow
 def test_readme(capsys):
-    """What a new user copies: README's lines as they are."""
-    page = (Path(__file__).parents[2] / "README.md").read_text()
+    """What a new user copies: the lines of the page as they are."""
+    page = (Path(__file__).parents[2] / "sim" / "README.md").read_text()
     exec(page.split("```python\n")[1].split("```")[0], {})
     assert "Estimate(n=4, batch=4" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The compiler's estimate of the time against the RTL's: within 1 % on the points of the README's tables, and on smaller ones."""
+"""The compiler's estimate of the time against the RTL's: within 1 % on the points of the results' tables, and on smaller ones."""
 
 import numpy as np
 import pytest
