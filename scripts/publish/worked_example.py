@@ -6,7 +6,8 @@ A test reads it back from there, and executes it.
 import numpy as np
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region, encode
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region, encode
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
 from ..golden.arithmetic import bfloat16
 from ..golden.function_tables import table_of

@@ -5,7 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, decode
+from amaranth_tpu.hw.spec.encoding import decode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 __all__ = ["CompileError", "Program", "check_regions", "disassemble", "host_vectors"]
 

@@ -4,7 +4,8 @@ import copy
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from amaranth_tpu.hw.spec.isa import Opcode, decode, encode
+from amaranth_tpu.hw.spec.encoding import decode, encode
+from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..ir.functions import NONE

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import (
     INSTRUCTIONS,
@@ -18,7 +19,6 @@ from amaranth_tpu.hw.spec.isa import (
     Opcode,
     Region,
     RingMode,
-    decode,
     exists,
     space_depth,
 )

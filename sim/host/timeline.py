@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from amaranth_tpu.hw.bus.axi_reader import CLIENTS
+from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.instruction import Unit
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, decode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 from amaranth_tpu.hw.spec.registers import STALLS
 
 __all__ = ["Fetch", "Instruction", "Run", "timeline"]

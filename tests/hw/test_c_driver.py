@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Fault, Opcode, encode
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import Fault, Opcode
 from amaranth_tpu.hw.spec.registers import REGISTER, STALLS
 from amaranth_tpu.sim.bundle.c_header import c_header
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Half, Opcode, Region, decode, encode, records
+from amaranth_tpu.hw.spec.encoding import decode, encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Half, Opcode, Region, records
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, Hazards, initialisation, least_fields
 from core_runs import FULL, SMALL, TINY, Host, op, run, same

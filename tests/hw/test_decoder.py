@@ -6,6 +6,7 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.control.decoder import Decoder, decode_cycles
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
+from amaranth_tpu.hw.spec.encoding import decode, encode
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import (
     INSTRUCTIONS,
@@ -19,8 +20,6 @@ from amaranth_tpu.hw.spec.isa import (
     Region,
     RingMode,
     Task,
-    decode,
-    encode,
     exists,
     records,
 )

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, decode, encode, space_depth
+from amaranth_tpu.hw.spec.encoding import decode, encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, space_depth
 from seeds import seed
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode, Region, encode
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler import search as search_pass
 from amaranth_tpu.sim.compiler import tiling
 from amaranth_tpu.sim.compiler.batching import lay_along_x

@@ -7,7 +7,8 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN as FEATURES_OFF
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, encode, records
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Fault, Format, Function, Opcode, Region, records
 from amaranth_tpu.sim.benches.activation_model import largest
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, Function, Half, Opcode, Region, encode
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, Function, Half, Opcode, Region
 from amaranth_tpu.sim.golden import arithmetic as golden
 from core_programs import least_fields
 from machine_programs import HALT, cell_by_cell, fault_in, machine_of, program, random_bfloat16, random_binary32

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.spec.isa import encode
+from amaranth_tpu.hw.spec.encoding import encode
 from amaranth_tpu.hw.tools.process import build_directory
 from amaranth_tpu.sim.rtl.memory_images import read_dump, write_image
 from amaranth_tpu.sim.rtl.runner import Simulation

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Opcode, Region, encode
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault

@@ -1,0 +1,50 @@
+"""From an instruction's fields to its word, and back; what the fields are, :mod:`hw.spec.isa` says."""
+
+from amaranth.lib import enum
+
+from .isa import INSTRUCTIONS, Opcode, records
+
+__all__ = ["decode", "encode"]
+
+
+def encode(opcode, **values):
+    """The 256-bit word, as an int, of one instruction. Fields not named are 0.
+
+    Raises
+    ------
+    ValueError
+        For a field that the opcode does not have, or a value that does not fit.
+    """
+    word = opcode.value
+    for field in INSTRUCTIONS[opcode].fields:
+        value = values.pop(field.name, 0)
+        value = int(value.value if isinstance(value, enum.Enum) else value)
+        if not 0 <= value < 1 << field.width:
+            raise ValueError(f"{opcode.name}.{field.name} = {value} does not fit {field.width} bits")
+        word |= value << field.first
+    if values:
+        raise ValueError(f"{opcode.name} has no field {', '.join(values)}")
+    return word
+
+
+def decode(word, config=None):
+    """`(opcode, fields)` of a 256-bit word. Fields that the core lacks are 0.
+
+    Parameters
+    ----------
+    word : int
+    config : Config or None
+        The core. None: one that has everything.
+
+    Raises
+    ------
+    ValueError
+        For an opcode that does not exist, or a reserved bit that is set.
+    """
+    opcode, known = Opcode(word & 0xFF), INSTRUCTIONS if config is None else records(config)
+    if opcode not in known:
+        raise ValueError(f"{opcode.name}: this core does not have it")
+    reserved = word & known[opcode].reserved
+    if reserved:
+        raise ValueError(f"{opcode.name}: reserved bits {reserved:#x} are set")
+    return opcode, {field.name: word >> field.first & (1 << field.width) - 1 for field in INSTRUCTIONS[opcode].fields}
