@@ -1,26 +1,21 @@
 """`tpu train` on small networks: what it prints and writes, and that errors are one line and leave nothing half-written."""
 
 import json
-import random
 import resource
-import signal
 import struct
-import subprocess
 import sys
-import time
 
 import numpy as np
 import onnx
 import pytest
-from safetensors import safe_open
 
 from amaranth_tpu.scripts.cli import train_job
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.gradients import Sums
 from amaranth_tpu.sim.golden.network import run_network
-from command import tpu, write_idx, write_model
+from command import refused, write_idx, write_model
 from onnx_models import reference
-from training_runs import CLASSES, INPUTS, write_dense_model, write_samples
+from training_runs import CLASSES, INPUTS, parameters, write_dense_model, write_samples
 
 
 @pytest.fixture(autouse=True)
@@ -51,20 +46,6 @@ def run(command, *arguments):
     done = command("train", "--json", *arguments)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return json.loads(done.stdout)
-
-
-def refused(done, *said):
-    assert done.returncode and not done.stdout, done.stdout
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
-    for text in said:
-        assert text in lines[0], lines[0]
-
-
-def parameters(path):
-    """{name: array} of the numbers in a checkpoint."""
-    with safe_open(path, "np") as file:
-        return {name: file.get_tensor(name) for name in file.keys() if name.startswith("master/")}  # noqa: SIM118
 
 
 # What comes out
@@ -361,60 +342,6 @@ def test_a_full_disk(command, model, data, tmp_path, request, option, name):
     if target.suffix:
         assert target.read_text() == "old"
     assert not [path for path in tmp_path.rglob("*") if "partial" in path.name or "safetensors" in path.name]
-
-
-def test_ctrl_c(model, data, tmp_path):
-    """One line; the checkpoint is whole, and goes on."""
-    folder = tmp_path / "c"
-    command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", "train", "--model", model, *data, "--epochs", "100000", "--json"]
-    command += ["--checkpoint", folder, "--schedule", "constant"]
-    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    _wait_for(folder / "checkpoint.safetensors", process)
-    process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
-    assert (process.returncode, said, out) == (130, "interrupted\n", "")
-    assert [path.name for path in folder.iterdir()] == ["checkpoint.safetensors"]
-
-
-def _wait_for(path, process):
-    ended = time.monotonic() + 60
-    while not path.exists():
-        assert process.poll() is None and time.monotonic() < ended
-        time.sleep(0.01)
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment(model, data, tests, tmp_path, seed):
-    """A run that is killed again and again, and resumed each time, ends with the bits of one that was not."""
-    chance = random.Random(seed)
-    given = ["train", "--model", model, *data, *tests, "--epochs", 150, "--batch", 8, "--json", "--dropout", 0.2]
-    whole = tpu(*given, "--checkpoint", tmp_path / "whole", "-o", tmp_path / "whole.onnx")
-    assert whole.returncode == 0, whole.stderr
-    command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *given, "--checkpoint", tmp_path / "c", "--resume"]
-    command = [*map(str, [*command, "-o", tmp_path / "killed.onnx"])]
-    checkpoint, kills = tmp_path / "c" / "checkpoint.safetensors", 0
-    while True:
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if kills < 4:
-            while process.poll() is None and (checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0) == before:
-                time.sleep(0.005)
-            time.sleep(chance.uniform(0, 0.4))
-            process.send_signal(signal.SIGKILL)
-        out, said = process.communicate(timeout=300)
-        if process.returncode != -signal.SIGKILL:
-            break
-        kills += 1
-    assert process.returncode == 0, said
-    one, two = json.loads(whole.stdout), json.loads(out)
-    assert two["resumed_at"] and kills
-    for figures in (one, two):
-        for epoch in figures["epochs"]:
-            epoch.pop("seconds")
-    assert one["epochs"] == two["epochs"] and one["accuracy"] == two["accuracy"]
-    assert (tmp_path / "whole.onnx").read_bytes() == (tmp_path / "killed.onnx").read_bytes()
-    first, second = (parameters(tmp_path / name / "checkpoint.safetensors") for name in ("whole", "c"))
-    assert all(first[name].tobytes() == second[name].tobytes() for name in first) and len(first) == 4
 
 
 # On the core

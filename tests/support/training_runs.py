@@ -2,6 +2,7 @@
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+from safetensors import safe_open
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
@@ -13,7 +14,7 @@ from amaranth_tpu.sim.trainer.schedules import parse_schedule
 from amaranth_tpu.sim.trainer.training import Plan, Training
 from graphs import random_values
 
-__all__ = ["CLASSES", "INPUTS", "clusters", "dense_network", "new_training", "write_dense_model", "write_samples"]
+__all__ = ["CLASSES", "INPUTS", "clusters", "dense_network", "new_training", "parameters", "write_dense_model", "write_samples"]
 
 INPUTS, HIDDEN, CLASSES = 10, 8, 4
 
@@ -76,3 +77,9 @@ def write_samples(folder, rng, count=60, name="train"):
     np.save(paths[0], rows)
     np.save(paths[1], labels)
     return paths
+
+
+def parameters(path):
+    """{name: array} of the numbers in a checkpoint."""
+    with safe_open(path, "np") as file:
+        return {name: file.get_tensor(name) for name in file.keys() if name.startswith("master/")}  # noqa: SIM118

@@ -1,0 +1,78 @@
+"""`tpu train` in a process of its own that is interrupted, or killed, and goes on."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from command import tpu
+from training_runs import parameters, write_dense_model, write_samples
+
+
+@pytest.fixture
+def job(tmp_path, rng):
+    """Options that name a model, samples and their classes."""
+    rows, labels = write_samples(tmp_path, rng, 300)
+    model = write_dense_model(tmp_path / "model.onnx", np.random.default_rng(5))
+    return "--model", model, "--input", rows, "--labels", labels
+
+
+def test_ctrl_c(job, tmp_path):
+    """One line; the checkpoint is whole, and goes on."""
+    folder = tmp_path / "c"
+    command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", "train", *job, "--epochs", "100000", "--json"]
+    command += ["--checkpoint", folder, "--schedule", "constant"]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _wait_for(folder / "checkpoint.safetensors", process)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, said, out) == (130, "interrupted\n", "")
+    assert [path.name for path in folder.iterdir()] == ["checkpoint.safetensors"]
+
+
+def _wait_for(path, process):
+    ended = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < ended
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(job, rng, tmp_path, seed):
+    """A run that is killed again and again, and resumed each time, ends with the bits of one that was not."""
+    chance = random.Random(seed)
+    rows, labels = write_samples(tmp_path, rng, 80, "test")
+    given = ["train", *job, "--test-input", rows, "--test-labels", labels, "--epochs", 150, "--batch", 8, "--dropout", 0.2]
+    given.append("--json")
+    whole = tpu(*given, "--checkpoint", tmp_path / "whole", "-o", tmp_path / "whole.onnx")
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *given, "--checkpoint", tmp_path / "c", "--resume"]
+    command = [*map(str, [*command, "-o", tmp_path / "killed.onnx"])]
+    checkpoint, kills = tmp_path / "c" / "checkpoint.safetensors", 0
+    while True:
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if kills < 4:
+            while process.poll() is None and (checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0) == before:
+                time.sleep(0.005)
+            time.sleep(chance.uniform(0, 0.4))
+            process.send_signal(signal.SIGKILL)
+        out, said = process.communicate(timeout=300)
+        if process.returncode != -signal.SIGKILL:
+            break
+        kills += 1
+    assert process.returncode == 0, said
+    one, two = json.loads(whole.stdout), json.loads(out)
+    assert two["resumed_at"] and kills
+    for figures in (one, two):
+        for epoch in figures["epochs"]:
+            epoch.pop("seconds")
+    assert one["epochs"] == two["epochs"] and one["accuracy"] == two["accuracy"]
+    assert (tmp_path / "whole.onnx").read_bytes() == (tmp_path / "killed.onnx").read_bytes()
+    first, second = (parameters(tmp_path / name / "checkpoint.safetensors") for name in ("whole", "c"))
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first) and len(first) == 4
