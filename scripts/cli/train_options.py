@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from amaranth_tpu.hw.spec.registers import MOST_CORES
 from amaranth_tpu.sim.compiler.timing import HOST_LATENCY
-from amaranth_tpu.sim.golden.shards import MOST_CORES, shards_of
+from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
 from .command_line import Json

@@ -20,14 +20,16 @@ def held_by(rank, size):
     return (rank + 1) % size
 
 
-def ring_sum(parts, segment):
-    """((g_s + g_s+1) + ...) + g_s-1 of segment s, bits -> bits; that of one core is what it has, unchanged.
+def ring_sum(parts, segment, add=add):
+    """((g_s + g_s+1) + ...) + g_s-1 of segment s, indices mod P; that of one core is what it has, unchanged.
 
     Parameters
     ----------
     parts : uint32 (P, ...)
-        This segment of every core.
+        This segment of every core; or whatever `add` takes.
     segment : int
+    add : callable
+        The sum of two parts, as a cell adds.
     """
     size = len(parts)
     return functools.reduce(add, (parts[(segment + step) % size] for step in range(size)))

@@ -1,19 +1,16 @@
-"""The definition of data-parallel gradients: a batch on several cores, a shard each, and the order in which a ring adds up.
+"""The definition of data-parallel gradients: a batch on several cores, a shard each, whose gradients a ring adds up.
 
-Segment `s` of a gradient is the sum over the cores that begins at core `s` and goes round the ring::
-
-    G = ((G_s + G_s+1) + G_s+2) + ... + G_s-1                 indices modulo the number of cores
-
-Of weights to output `o` the segment is floor(o / ceil(outputs / cores)), of a bias it is 0. So the bits depend on the number of
-cores, and not on the core that asks.
+Segment `s` of a gradient is what :func:`sim.golden.ring.ring_sum` says of it. Of weights to output `o` the segment is
+floor(o / ceil(outputs / cores)), of a bias it is 0. So the bits depend on the number of cores, and not on the core that asks.
 """
 
 import numpy as np
 
-__all__ = ["MOST_CORES", "segment_outputs", "shards_of", "summed"]
+from amaranth_tpu.hw.spec.registers import MOST_CORES
 
-#: Cores of a ring, at most.
-MOST_CORES = 8
+from .ring import ring_sum
+
+__all__ = ["segment_outputs", "shards_of", "summed"]
 
 
 def segment_outputs(outputs, cores):
@@ -42,16 +39,7 @@ def summed(shards, is_bias, sums):
     sums : sim.golden.gradients.Sums
     """
     cores, outputs = len(shards), shards[0].shape[-1]
-    segments = np.zeros(outputs, int) if is_bias else np.arange(outputs) // segment_outputs(outputs, cores)
-    total = _taken(shards, segments)
-    for step in range(1, cores):
-        total = sums.added(total, _taken(shards, (segments + step) % cores))
-    return total
-
-
-def _taken(shards, owners):
-    """Of each output, the values of its owner."""
-    values = np.empty_like(shards[0])
-    for core in np.unique(owners):
-        values[..., owners == core] = shards[core][..., owners == core]
-    return values
+    each = outputs if is_bias else segment_outputs(outputs, cores)
+    segments = [slice(first, first + each) for first in range(0, outputs, each)]
+    parts = [ring_sum([shard[..., part] for shard in shards], number, sums.added) for number, part in enumerate(segments)]
+    return np.concatenate(parts, axis=-1)
