@@ -68,6 +68,11 @@ def test_the_order_shows(rng):
     shards = [rng.normal(size=(50, 8)).astype(np.float32) for _ in range(4)]
     weights, bias = summed(shards, False, Sums()), summed(shards, True, Sums())
     assert np.array_equal(weights[:, :2], bias[:, :2]) and not np.array_equal(weights[:, 2:], bias[:, 2:])
+    for o in range(8):
+        column = [shard[:, o] for shard in shards]
+        assert np.array_equal(weights[:, o], _round_the_ring(column, o // 2)) and np.array_equal(
+            bias[:, o], _round_the_ring(column, 0)
+        )
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(0.9, 0.01), Adam()], ids=["sgd", "adam"])
