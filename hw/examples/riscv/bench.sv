@@ -10,44 +10,39 @@ module bench #(
     localparam [31:0] RAM = 32'h4000_0000;
     localparam [7:0] BIT = 16;                  // cycles of a bit on the line
 
-    wire                   line, ended, awvalid, awready, wlast, wvalid, wready, bvalid, bready;
-    wire                   arvalid, arready, rlast, rvalid, rready;
-    wire [2:0]             awid, bid, arid, rid, awsize, arsize;
-    wire [31:0]            awaddr, araddr, status, errors;
-    wire [7:0]             awlen, arlen;
-    wire [1:0]             awburst, bresp, arburst, rresp;
-    wire [BUS_WIDTH-1:0]   wdata, rdata;
-    wire [BUS_WIDTH/8-1:0] wstrb;
+    wire                   line, ended;
+    wire [31:0]            status, errors;
     wire [63:0]            cycle;
 
-    system #(.BUS_WIDTH(BUS_WIDTH)) system (
-        .clk(clk), .rst_n(rst_n), .line(line), .ended(ended), .status(status),
-        .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen), .m_axi_awsize(awsize), .m_axi_awburst(awburst),
-        .m_axi_awvalid(awvalid), .m_axi_awready(awready),
-        .m_axi_wdata(wdata), .m_axi_wstrb(wstrb), .m_axi_wlast(wlast), .m_axi_wvalid(wvalid), .m_axi_wready(wready),
-        .m_axi_bid(bid), .m_axi_bresp(bresp), .m_axi_bvalid(bvalid), .m_axi_bready(bready),
-        .m_axi_arid(arid), .m_axi_araddr(araddr), .m_axi_arlen(arlen), .m_axi_arsize(arsize), .m_axi_arburst(arburst),
-        .m_axi_arvalid(arvalid), .m_axi_arready(arready),
-        .m_axi_rid(rid), .m_axi_rdata(rdata), .m_axi_rresp(rresp), .m_axi_rlast(rlast), .m_axi_rvalid(rvalid),
-        .m_axi_rready(rready)
-    );
+    // The wires have the names of the system's ports.
+    wire                   m_axi_awvalid, m_axi_awready, m_axi_wlast, m_axi_wvalid, m_axi_wready, m_axi_bvalid, m_axi_bready;
+    wire                   m_axi_arvalid, m_axi_arready, m_axi_rlast, m_axi_rvalid, m_axi_rready;
+    wire [2:0]             m_axi_awid, m_axi_bid, m_axi_arid, m_axi_rid, m_axi_awsize, m_axi_arsize;
+    wire [31:0]            m_axi_awaddr, m_axi_araddr;
+    wire [7:0]             m_axi_awlen, m_axi_arlen;
+    wire [1:0]             m_axi_awburst, m_axi_bresp, m_axi_arburst, m_axi_rresp;
+    wire [BUS_WIDTH-1:0]   m_axi_wdata, m_axi_rdata;
+    wire [BUS_WIDTH/8-1:0] m_axi_wstrb;
+
+    system #(.BUS_WIDTH(BUS_WIDTH)) system (.*);
 
     // The memory is asked for addresses from 0; the bit above its last one stands for whatever is not its own.
-    wire [RAM_WIDTH:0] write_place = {awaddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], awaddr[RAM_WIDTH-1:0]};
-    wire [RAM_WIDTH:0] read_place = {araddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], araddr[RAM_WIDTH-1:0]};
+    wire [RAM_WIDTH:0] write_place = {m_axi_awaddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], m_axi_awaddr[RAM_WIDTH-1:0]};
+    wire [RAM_WIDTH:0] read_place = {m_axi_araddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], m_axi_araddr[RAM_WIDTH-1:0]};
 
     axi_memory #(
         .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(RAM_WIDTH + 1), .ID_WIDTH(3), .BYTES(1 << RAM_WIDTH)
     ) memory (
         .aclk(clk), .aresetn(rst_n),
-        .s_axi_awid(awid), .s_axi_awaddr(write_place), .s_axi_awlen(awlen), .s_axi_awsize(awsize), .s_axi_awburst(awburst),
-        .s_axi_awvalid(awvalid), .s_axi_awready(awready),
-        .s_axi_wdata(wdata), .s_axi_wstrb(wstrb), .s_axi_wlast(wlast), .s_axi_wvalid(wvalid), .s_axi_wready(wready),
-        .s_axi_bid(bid), .s_axi_bresp(bresp), .s_axi_bvalid(bvalid), .s_axi_bready(bready),
-        .s_axi_arid(arid), .s_axi_araddr(read_place), .s_axi_arlen(arlen), .s_axi_arsize(arsize), .s_axi_arburst(arburst),
-        .s_axi_arvalid(arvalid), .s_axi_arready(arready),
-        .s_axi_rid(rid), .s_axi_rdata(rdata), .s_axi_rresp(rresp), .s_axi_rlast(rlast), .s_axi_rvalid(rvalid),
-        .s_axi_rready(rready),
+        .s_axi_awid(m_axi_awid), .s_axi_awaddr(write_place), .s_axi_awlen(m_axi_awlen), .s_axi_awsize(m_axi_awsize),
+        .s_axi_awburst(m_axi_awburst), .s_axi_awvalid(m_axi_awvalid), .s_axi_awready(m_axi_awready),
+        .s_axi_wdata(m_axi_wdata), .s_axi_wstrb(m_axi_wstrb), .s_axi_wlast(m_axi_wlast), .s_axi_wvalid(m_axi_wvalid),
+        .s_axi_wready(m_axi_wready),
+        .s_axi_bid(m_axi_bid), .s_axi_bresp(m_axi_bresp), .s_axi_bvalid(m_axi_bvalid), .s_axi_bready(m_axi_bready),
+        .s_axi_arid(m_axi_arid), .s_axi_araddr(read_place), .s_axi_arlen(m_axi_arlen), .s_axi_arsize(m_axi_arsize),
+        .s_axi_arburst(m_axi_arburst), .s_axi_arvalid(m_axi_arvalid), .s_axi_arready(m_axi_arready),
+        .s_axi_rid(m_axi_rid), .s_axi_rdata(m_axi_rdata), .s_axi_rresp(m_axi_rresp), .s_axi_rlast(m_axi_rlast),
+        .s_axi_rvalid(m_axi_rvalid), .s_axi_rready(m_axi_rready),
         .bd_address(32'd0), .bd_last(32'd0), .bd_wdata({BUS_WIDTH{1'b0}}), .bd_write(1'b0), .bd_read(1'b0), .bd_dump(1'b0),
         .bd_rdata(), .bd_reset(1'b0), .errors(errors), .cycle(cycle)
     );

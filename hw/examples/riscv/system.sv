@@ -121,22 +121,18 @@ module system #(
 
     assign m_axi_awid[2] = 0;
 
+    // Its ports to the RAM are the system's own, but for IDs and for what the CPU's lines share.
     soc #(.BUS_WIDTH(BUS_WIDTH), .CORE_BASE(32'h8000_0000)) soc (
-        .clk(clk), .rst_n(rst_n), .irq(irq),
         .s_axil_awaddr(h_awaddr), .s_axil_awvalid(h_awvalid), .s_axil_awready(h_awready),
         .s_axil_wdata(h_wdata), .s_axil_wstrb(h_wstrb), .s_axil_wvalid(h_wvalid), .s_axil_wready(h_wready),
         .s_axil_bresp(), .s_axil_bvalid(h_bvalid), .s_axil_bready(1'b1),
         .s_axil_araddr(h_araddr), .s_axil_arvalid(h_arvalid), .s_axil_arready(h_arready),
         .s_axil_rdata(h_rdata), .s_axil_rresp(h_rresp), .s_axil_rvalid(h_rvalid), .s_axil_rready(1'b1),
-        .m_axi_awid(m_axi_awid[1:0]), .m_axi_awaddr(m_axi_awaddr), .m_axi_awlen(m_axi_awlen), .m_axi_awsize(m_axi_awsize),
-        .m_axi_awburst(m_axi_awburst), .m_axi_awvalid(m_axi_awvalid), .m_axi_awready(m_axi_awready),
-        .m_axi_wdata(m_axi_wdata), .m_axi_wstrb(m_axi_wstrb), .m_axi_wlast(m_axi_wlast), .m_axi_wvalid(m_axi_wvalid),
-        .m_axi_wready(m_axi_wready),
-        .m_axi_bid(m_axi_bid[1:0]), .m_axi_bresp(m_axi_bresp), .m_axi_bvalid(m_axi_bvalid), .m_axi_bready(m_axi_bready),
-        .m_axi_arid(arid_soc), .m_axi_araddr(araddr_soc), .m_axi_arlen(arlen_soc), .m_axi_arsize(m_axi_arsize),
-        .m_axi_arburst(m_axi_arburst), .m_axi_arvalid(arvalid_soc), .m_axi_arready(arready_soc),
-        .m_axi_rid(m_axi_rid[1:0]), .m_axi_rdata(m_axi_rdata), .m_axi_rresp(m_axi_rresp), .m_axi_rlast(m_axi_rlast),
-        .m_axi_rvalid(m_axi_rvalid && !m_axi_rid[2]), .m_axi_rready(rready_soc)
+        .m_axi_awid(m_axi_awid[1:0]), .m_axi_bid(m_axi_bid[1:0]),
+        .m_axi_arid(arid_soc), .m_axi_araddr(araddr_soc), .m_axi_arlen(arlen_soc), .m_axi_arvalid(arvalid_soc),
+        .m_axi_arready(arready_soc),
+        .m_axi_rid(m_axi_rid[1:0]), .m_axi_rvalid(m_axi_rvalid && !m_axi_rid[2]), .m_axi_rready(rready_soc),
+        .*
     );
 
     // --- The RAM's read port: a line of the CPU goes first, between two bursts of the SoC. ---
