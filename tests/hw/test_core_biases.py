@@ -6,6 +6,7 @@ from amaranth_tpu.hw.spec.isa import Format, Half, Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, initialisation, revelation
 from core_runs import FULL, Host, op, run, same
+from suites import slow
 
 
 def updates(config, rng, rounds):
@@ -31,7 +32,7 @@ def updates(config, rng, rounds):
     return program
 
 
-@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}], ids=str)
+@pytest.mark.parametrize("memory", [{"latency": 1}, *slow({"latency": 25})], ids=str)
 def test_updates_in_a_chain(rng, memory):
     host, machine = Host(rng), Machine(FULL)
     case = Case(rng, host, machine, initialisation(FULL) + updates(FULL, rng, 12) + revelation(FULL))

@@ -6,6 +6,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, Hazards, initialisation, revelation
 from core_runs import BAD, MEMORY, SMALL, Host, op, run, same
+from suites import slow
 
 
 def transfers(kind):
@@ -56,7 +57,7 @@ def test_bus_errors(rng, memory):
     same(memory, result["memory"])
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 4])  # 1 burst of instructions, 2 read, 2 written
+@pytest.mark.parametrize("after", [*slow(0, 1, 2), 4])  # 1 burst of instructions, 2 read, 2 written
 def test_bus_that_answers_late(rng, after):
     """From a certain transaction on every answer is late: TIMEOUT in the time that the register says, then recovery."""
     host, machine = Host(rng), Machine(SMALL)
@@ -82,15 +83,15 @@ def test_bus_that_answers_late(rng, after):
     same(host.bytes, result["memory"])
 
 
-def test_bus_that_never_answers(rng):
+@pytest.mark.parametrize("after, fault", [*slow((0, ["TIMEOUT", 0])), (2, None)], ids=["fetch", "load"])
+def test_bus_that_never_answers(rng, after, fault):
     """Neither a run nor the one after it hangs: the second ends while it waits for the bus to come to rest."""
     host, machine = Host(rng), Machine(SMALL)
     case = Case(rng, host, machine, transfers("load"), timeout=200)
-    for after, fault in ((0, ["TIMEOUT", 0]), (2, None)):
-        result = run(SMALL, host, [case.run, case.run], memory={"hang_after": after})
-        for one in result["runs"]:
-            assert one["fault"][0] == "TIMEOUT" and (fault is None or one["fault"] == fault)
-            assert 200 < one["counters"]["cycles"] < 500
-            assert not one["quiet"]
-        assert result["runs"][1]["counters"]["cycles"] < 210
-        same(host.bytes, result["memory"])
+    result = run(SMALL, host, [case.run, case.run], memory={"hang_after": after})
+    for one in result["runs"]:
+        assert one["fault"][0] == "TIMEOUT" and (fault is None or one["fault"] == fault)
+        assert 200 < one["counters"]["cycles"] < 500
+        assert not one["quiet"]
+    assert result["runs"][1]["counters"]["cycles"] < 210
+    same(host.bytes, result["memory"])

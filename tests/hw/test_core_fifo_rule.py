@@ -8,7 +8,8 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_networks import network_runs
 from core_programs import Case, initialisation
-from core_runs import TINY, Host, op, run
+from core_runs import NARROW, TINY, Host, op, run
+from suites import slow
 
 #: Longer than anything that these configurations and memories keep the core silent.
 TIMEOUT = 200
@@ -297,13 +298,13 @@ def test_the_compiler_keeps_it(rng):
     network_runs(rng, config, Host(rng, 1 << 22), 20)
 
 
-@pytest.mark.parametrize("in_flight", [4, 16])
+@pytest.mark.parametrize("in_flight", [4, *slow(16)])
 def test_limits(rng, in_flight):
-    config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "in_flight": in_flight})
+    config = Config(**TINY | NARROW | {"in_flight": in_flight})
     host = Host(rng, 1 << 19)
     first = [*initialisation(config), op(Opcode.HALT)]
     cases = cases_of(rng, host, config, [first, *(program for _, program, _ in limits(config))])
-    check(config, host, cases + edge_cases(rng, host, config, 10))
+    check(config, host, cases + edge_cases(rng, host, config, 10 if in_flight > 4 else 4))
 
 
 @pytest.mark.slow

@@ -9,16 +9,17 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16, matmul
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.softmax import softmax
 from core_programs import Case, check_hazards
-from core_runs import FEW_SIZES, FULL, PAUSED, SIZES, SLOW, SMALL, TINY, Host, op, run
+from core_runs import FEW_SIZES, FULL, MIXED, PAUSED, SIZES, SLOW, SMALL, TINY, Host, op, run
+from suites import slow
 
 
-@pytest.mark.parametrize("memory", [{"latency": 25}, {"latency": 2, "pause_percent": 50}], ids=str)
-@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+@pytest.mark.parametrize("memory", [*slow({"latency": 25}), {"latency": 2, "pause_percent": 50}], ids=str)
+@pytest.mark.parametrize("config", [*slow(SMALL), FULL], ids=["small", "full"])
 def test_hazards(rng, memory, config):
     check_hazards(rng, config, 8, memory=memory)
 
 
-@pytest.mark.parametrize("sizes", [*FEW_SIZES, *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in SIZES[1:])], ids=str)
+@pytest.mark.parametrize("sizes", [MIXED, *slow(*(sizes for sizes in FEW_SIZES if sizes is not MIXED), *SIZES[1:])], ids=str)
 def test_hazards_of_other_sizes(rng, sizes):
     check_hazards(rng, Config(**{**TINY, **sizes}), 2, memory={"latency": 4, "pause_percent": 10})
 

@@ -9,6 +9,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, Hazards, initialisation, least_fields
 from core_runs import FULL, SMALL, TINY, Host, op, run, same
+from suites import slow
 
 GOOD = {opcode: least_fields(opcode, rows=2, lanes=3) for opcode in Opcode} | {
     Opcode.LOAD_WEIGHTS: least_fields(Opcode.LOAD_WEIGHTS),
@@ -207,7 +208,7 @@ def test_every_edge(rng, config):
     assert {"None", "ILLEGAL", "LENGTH", "ADDRESS"} <= causes
 
 
-@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+@pytest.mark.parametrize("config", [SMALL, *slow(FULL)], ids=["small", "full"])
 def test_random_words(rng, config):
     words = [word for word in (random_word(rng) for _ in range(100)) if is_short(word)]
     check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20})
@@ -221,7 +222,7 @@ def test_random_words_in_volume(rng, config):
         check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20})
 
 
-@pytest.mark.parametrize("bus_width", [None, 32])
+@pytest.mark.parametrize("bus_width", [None, *slow(32)])
 def test_fetch_stays_in_the_model(rng, bus_width):
     """The end of MODEL, at and beside an instruction's end; a start behind it, and one between two beats."""
     config = Config(**{**TINY, "bus_width": bus_width})
@@ -303,7 +304,7 @@ def test_memory_may_be_reused_after_a_fault(rng, memory):
     assert clean == [False, True]
 
 
-@pytest.mark.parametrize("memory", [{"latency": 3}, {"latency": 30, "pause_percent": 60}], ids=str)
+@pytest.mark.parametrize("memory", [*slow({"latency": 3}), {"latency": 30, "pause_percent": 60}], ids=str)
 def test_abort(rng, memory):
     """A reset at any moment ends a run, and writes nothing more; the next run is as good as any."""
     host, machine, hazards = Host(rng), Machine(SMALL), Hazards(rng, SMALL)

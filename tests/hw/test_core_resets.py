@@ -7,7 +7,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_programs import Case, Hazards
-from core_runs import SMALL, TINY, Host, op, run
+from core_runs import NARROW, SMALL, TINY, Host, op, run
 
 
 def without_stores(program):
@@ -57,7 +57,7 @@ def check_resets(rng, config, count, memory):
 
 
 def test_resets(rng):
-    check_resets(rng, Config(**{**TINY, "n": 2, "bus_width": 32}), 5, {"latency": 200})
+    check_resets(rng, Config(**TINY | NARROW), 3, {"latency": 200})
 
 
 @pytest.mark.slow

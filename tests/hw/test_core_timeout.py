@@ -21,19 +21,24 @@ def enough(config):
 FLAT = Config(**TINY | {"pooling": True, "softmax": True, "training": True}, cell_stages=1)
 
 
-def check_silence(rng, program, silence, latency, config=DEEP):
-    """A run of `program` is silent for so many cycles, and no more: the least `timeout` is one more."""
+def check_silence(rng, programs, latency, config=DEEP):
+    """A run of each program is silent for as many cycles as it says, and no more: the least `timeout` is one more."""
     host, machine = Host(rng), Machine(config)
-    cases = [Case(rng, host, machine, program, timeout=timeout) for timeout in (silence, silence + 1)]
+    cases = [
+        Case(rng, host, machine, program, timeout=timeout) for program, silence in programs for timeout in (silence, silence + 1)
+    ]
     result = run(config, host, [case.run for case in cases], memory={"latency": latency})
-    assert [one["fault"] and one["fault"][0] for one in result["runs"]] == ["TIMEOUT", None]
+    assert [one["fault"] and one["fault"][0] for one in result["runs"]] == ["TIMEOUT", None] * len(programs)
 
 
-def test_way_of_a_row(rng):
+def test_way_of_a_row_and_line_of_sync(rng):
     row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
-    check_silence(rng, [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.lead, 1)
+    way = [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.lead
+    line = [*initialisation(DEEP), *[op(Opcode.SYNC)] * 6, row, op(Opcode.HALT)], DEEP.n + 25
+    check_silence(rng, [way, line], 1)
 
 
+@pytest.mark.slow
 def test_way_of_a_tile(rng):
     """The rows before keep the bus busy until all is dispatched."""
     program = [
@@ -44,16 +49,12 @@ def test_way_of_a_tile(rng):
         op(Opcode.MATMUL, start=1, rows0=1, rows1=1, tiles0=1, tiles1=1, buffer=28),
         op(Opcode.HALT),
     ]
-    check_silence(rng, program, 2 * FLAT.n + 5, 1, FLAT)
+    check_silence(rng, [(program, 2 * FLAT.n + 5)], 1, FLAT)
 
 
-def test_line_of_sync(rng):
-    row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
-    check_silence(rng, [*initialisation(DEEP), *[op(Opcode.SYNC)] * 6, row, op(Opcode.HALT)], DEEP.n + 25, 1)
-
-
+@pytest.mark.slow
 def test_memory(rng):
-    check_silence(rng, [op(Opcode.LOAD, region=Region.INPUT, rows=1), op(Opcode.HALT)], 79, 80)
+    check_silence(rng, [([op(Opcode.LOAD, region=Region.INPUT, rows=1), op(Opcode.HALT)], 79)], 80)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.rtl.ports import bfloat16_bits, binary32_bits, pack, simulate
 from matmuls import bias_rows, passes, random_matmul, rows
 from seeds import seed
+from suites import slow
 
 
 class MatmulPath(wiring.Component):
@@ -188,14 +189,9 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
 @pytest.mark.parametrize(
     "n, stages, count, wild, weights_pace",
     [
-        (2, 1, 8, 0, 1),
-        pytest.param(2, 2, 8, 0.02, 0.4, marks=pytest.mark.slow),
-        pytest.param(2, 3, 8, 0, 1, marks=pytest.mark.slow),
-        (2, 3, 8, 0.02, 0.4),
-        pytest.param(2, 4, 8, 0, 0.4, marks=pytest.mark.slow),
-        (2, 8, 8, 0, 1),
-        (4, 3, 3, 0.003, 1),
-        (4, 5, 2, 0, 0.4),
+        (2, 3, 4, 0.02, 0.4),
+        *slow((2, 1, 8, 0, 1), (2, 2, 8, 0.02, 0.4), (2, 3, 8, 0, 1), (2, 3, 8, 0.02, 0.4), (2, 4, 8, 0, 0.4)),
+        *slow((2, 8, 8, 0, 1), (4, 3, 3, 0.003, 1), (4, 5, 2, 0, 0.4)),
     ],
 )
 def test_random(n, stages, count, wild, weights_pace, **changes):
@@ -206,7 +202,7 @@ def test_random(n, stages, count, wild, weights_pace, **changes):
     simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=matmuls, wild=wild, weights_pace=weights_pace)
 
 
-@pytest.mark.parametrize("n, stages, count", [(2, 1, 8), (2, 8, 8), (4, 3, 4)])
+@pytest.mark.parametrize("n, stages, count", [(2, 1, 3), *slow((2, 1, 8), (2, 8, 8), (4, 3, 4))])
 def test_training(n, stages, count):
     """Biases of a row each."""
     test_random(n, stages, count, 0.01, 1, training=True, bias_depth=16)
@@ -219,8 +215,8 @@ def test_volume(n, stages, training):
     test_random(n, stages, 60, 0.002, 0.8, training=training, bias_depth=16)
 
 
-@pytest.mark.parametrize("n, stages", [(2, 3), (2, 8)])
-@pytest.mark.parametrize("factor", [1, 2, 7, 20])
+@pytest.mark.parametrize("n, stages", [(2, 3), *slow((2, 8))])
+@pytest.mark.parametrize("factor", [*slow(1, 2), 7, *slow(20)])
 def test_one_tile_every_max_of_rows_and_n(n, stages, factor):
     """Weights that come a vector a cycle: one tile every n cycles, or as many as a tile has rows; no gap in between.
 

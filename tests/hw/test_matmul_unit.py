@@ -11,6 +11,7 @@ from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from matmuls import bias_rows, passes, random_matmul, rows
 from seeds import seed
+from suites import slow
 
 
 def configuration(n, stages, **changes):
@@ -121,8 +122,20 @@ def unit(config):
     )
 
 
-@pytest.mark.parametrize("n, stages", [(2, 1), (2, 3), (2, 8), (4, 2), (4, 3), (4, 4), (8, 3), (8, 5)])
-@pytest.mark.parametrize("offers, slowest", [(1, 1), (0.05, 10)])
+@pytest.mark.parametrize(
+    "n, stages, offers, slowest",
+    [
+        (4, 3, 1, 1),
+        (2, 1, 0.05, 10),
+        *slow(
+            *(
+                (*size, *pace)
+                for size in ((2, 1), (2, 3), (2, 8), (4, 2), (4, 3), (4, 4), (8, 3), (8, 5))
+                for pace in ((1, 1), (0.05, 10))
+            )
+        ),
+    ],
+)
 def test_random(n, stages, offers, slowest, **changes):
     config = configuration(n, stages, **changes)
     rng = random.Random(seed())
@@ -132,7 +145,7 @@ def test_random(n, stages, offers, slowest, **changes):
     )
 
 
-@pytest.mark.parametrize("n, stages", [(2, 1), (2, 8), (4, 3)])
+@pytest.mark.parametrize("n, stages", [(2, 1), *slow((2, 8), (4, 3))])
 def test_training(n, stages):
     """Biases of a row each."""
     test_random(n, stages, 1, 1, training=True)
@@ -146,8 +159,8 @@ def test_idle():
     simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul], offers=1, tile=lambda rng: 2)
 
 
-@pytest.mark.parametrize("n, stages", [(2, 3), (4, 3), (4, 8)])
-@pytest.mark.parametrize("length", [2, 4, 9])
+@pytest.mark.parametrize("n, stages", [(2, 3), *slow((4, 3), (4, 8))])
+@pytest.mark.parametrize("length", [2, *slow(4), 9])
 def test_one_tile_every_max_of_rows_and_n(n, stages, length):
     """Also from one operation to the next."""
     config = configuration(n, stages)
