@@ -158,8 +158,8 @@ class Simulation:
 
     @property
     def _opt_global(self):
-        # Verilator's own run-time objects.
-        return f"OPT_GLOBAL=-O{0 if self.quick else 1}"
+        # Verilator's own run-time objects, the same for all builds.
+        return "OPT_GLOBAL=-O1"
 
     @property
     def _control(self):

@@ -17,7 +17,9 @@ from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl import simulators as tools
 from amaranth_tpu.sim.rtl.memory_images import read_dump, write_image
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from core_runs import SMALL
 from stand_in import stand_in
+from suites import slow
 
 CONFIG = Config(n=8, **PLAIN)
 SIZE = 1 << 12
@@ -41,7 +43,7 @@ def check(result, count):
 
 
 @pytest.mark.parametrize("simulator", runner.Simulators)
-@pytest.mark.parametrize("memory", [{}, {"latency": 32}, {"latency": 20, "pause_percent": 40, "pause_seed": 3}])
+@pytest.mark.parametrize("memory", [*slow({}, {"latency": 32}), {"latency": 20, "pause_percent": 40, "pause_seed": 3}])
 def test_whole_run(simulator, memory):
     ticks = []
     result = whole_runs.run_batches(
@@ -62,6 +64,7 @@ def test_whole_run(simulator, memory):
     assert result["cycles_per_second"] > 0 and result["simulated_cycles"] > sum(b["cycles"] for b in result["batches"])
 
 
+@pytest.mark.slow
 def test_simulators_agree_on_cycles():
     memory = {"latency": 32, "pause_percent": 25}
     found = [
@@ -82,7 +85,7 @@ def test_bare_clock():
     assert abs(bare["simulated_cycles"] - with_cocotb["simulated_cycles"]) < 50
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator", [*slow("icarus"), "verilator"])
 def test_faults(simulator):
     result = whole_runs.run_batches(
         core(simulator), IMAGE.tobytes(), copies(2), outputs=(SIZE, SIZE), timeout=100, memory={"error_address": "100"}
@@ -94,7 +97,7 @@ def test_faults(simulator):
     assert result["fault"]["cause"] == "CYCLE_LIMIT"
 
 
-@pytest.mark.parametrize("simulator", runner.Simulators)
+@pytest.mark.parametrize("simulator", ["icarus", *slow("verilator")])
 def test_waves(simulator):
     result = whole_runs.run_batches(core(simulator, waves=True), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100)
     check(result, 1)
@@ -150,7 +153,7 @@ def test_key_follows_the_content():
 
 def test_modules_not_inlined_exist():
     """A name that no module has would be ignored, and cost speed only."""
-    verilog = verilog_of(Config(n=4))
+    verilog = verilog_of(SMALL)
     for name in runner._NO_INLINE:
         assert re.search(rf"^module {name}\b", verilog, re.M), name
 
@@ -255,8 +258,8 @@ def test_unknown_simulator():
 
 def test_bench_that_never_ends():
     started = time.monotonic()
-    with pytest.raises(runner.SimulationError, match="did not end within 2 s"):
-        core("icarus").run("bench_endless", testcase="endless", timeout=2)
+    with pytest.raises(runner.SimulationError, match="did not end within 1 s"):
+        core("icarus").run("bench_endless", testcase="endless", timeout=1)
     assert time.monotonic() - started < 30
 
 
@@ -274,7 +277,7 @@ def test_children_end_with_the_limit(tmp_path):
         ("import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); time.sleep(60)"),
     ]
     with open(tmp_path / "log", "w") as log, pytest.raises(TimeoutError):
-        process.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=2)
+        process.execute(command, cwd=tmp_path, env=dict(os.environ), log=log, timeout=1)
     child = int((tmp_path / "log").read_text())
     for _ in range(50):
         try:
