@@ -12,6 +12,7 @@ from amaranth_tpu.sim.host.serial_link import LinkError, SerialLink
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 from serial_line import Line
+from suites import slow
 
 CLOCK, PERIOD, WORDS, SILENCE, PATIENCE = 1_000_000, 4, 8, 128, 64
 IDENTITY = {"memory": 12345, "clock": CLOCK}
@@ -63,15 +64,15 @@ class Bus:
             self._answer = ["b", self._taken.pop("aw"), self._taken.pop("w")]
 
 
-def bench(test):
-    """A test that gets the line, the link and the bus of a bridge."""
+def bench(test, **arguments):
+    """A test that gets the line, the link and the bus of a bridge, and these arguments."""
 
     async def run(ports, rng):
         ports.limit = 1_000_000
         bus = Bus(ports, rng)
         line = Line(ports, period=PERIOD, clock=CLOCK, every=bus.cycle)
         link = SerialLink(line, baud=CLOCK // PERIOD, timeout=0.002, silence=0.0003)
-        await test(line, link, bus, rng)
+        await test(line, link, bus, rng, **arguments)
 
     def wrapper():
         simulate(
@@ -108,10 +109,9 @@ async def test_identify(line, link, bus, rng):
     assert found["memory"] == 12345 and found["clock"] == CLOCK and found["words"] == WORDS
 
 
-@bench
-async def test_transfers(line, link, bus, rng):
+async def transfers(line, link, bus, rng, waits):
     await link.identify()
-    for wait in (0, 2, 4):
+    for wait in waits:
         bus.wait = wait
         data, address = rng.randbytes(4 * (2 * WORDS + 3)), rng.getrandbits(20) << 2
         seen = []
@@ -125,12 +125,16 @@ async def test_transfers(line, link, bus, rng):
     assert bus.log[-1] == ("b", 0x80000024) and await link.registers.read(0x24) == 0x89ABCDEF
 
 
-@bench
-async def test_damaged_requests(line, link, bus, rng):
+@pytest.mark.parametrize("waits", [[2], *slow([0, 2, 4])])
+def test_transfers(waits):
+    bench(transfers, waits=waits)()
+
+
+async def damaged_requests(line, link, bus, rng, places):
     """Any one bit wrong, one byte lost, one too many, a byte without a stop bit: an error, nothing written, and on it goes."""
     await link.identify()
     good = frame(Operation.WRITE, 0x40, bytes(range(1, 9)))
-    for position in [0, len(good) - 1, *rng.sample(range(1, len(good) - 1), 4)]:
+    for position in [0, len(good) - 1, *rng.sample(range(1, len(good) - 1), 4)][-places:]:
         flipped = bytearray(good)
         flipped[position] ^= 1 << rng.randrange(8)
         lost = good[:position] + good[position + 1 :]
@@ -143,6 +147,11 @@ async def test_damaged_requests(line, link, bus, rng):
         line.sending = list
         assert status is Status.LINE and not bus.log
     assert (await status_of(line, good))[0] is Status.OK and len(bus.log) == 2
+
+
+@pytest.mark.parametrize("places", [2, *slow(6)])
+def test_damaged_requests(places):
+    bench(damaged_requests, places=places)()
 
 
 @bench
@@ -184,12 +193,11 @@ async def test_noise_is_no_request(line, link, bus, rng):
     assert len(bus.log) == 1
 
 
-@bench
-async def test_silent_and_broken_lines(line, link, bus, rng):
+async def silent_and_broken_lines(line, link, bus, rng, directions):
     """The driver's errors, each within its time, and the next transfer works."""
     await link.identify()
     limit = 3 * (0.002 + 0.0003 * 3 + 100 * 10 * PERIOD / CLOCK) * CLOCK
-    for direction in ("sending", "receiving"):
+    for direction in directions:
         for change, said in ((lambda data: [], "no answer within 0.002 s"), (lambda data: [data[0] ^ 0x10, *data[1:]], None)):
             start = line.ports.cycle
             setattr(line, direction, change)
@@ -201,6 +209,11 @@ async def test_silent_and_broken_lines(line, link, bus, rng):
             data = rng.randbytes(8)
             await link.write(0x40, data)
             assert await link.read(0x40, 8) == data
+
+
+@pytest.mark.parametrize("directions", [["receiving"], *slow(["sending", "receiving"])])
+def test_silent_and_broken_lines(directions):
+    bench(silent_and_broken_lines, directions=directions)()
 
 
 @pytest.mark.slow
@@ -248,12 +261,11 @@ async def test_bus_errors(line, link, bus, rng):
     assert await link.read(0x104, 4) == bytes(range(4, 8))
 
 
-@bench
-async def test_bus_without_an_answer(line, link, bus, rng):
+async def bus_without_an_answer(line, link, bus, rng, rounds):
     """The request ends; the access stays on the bus and its late answer is not taken for another one's."""
     await link.identify()
     bus.words[0x20], bus.words[0x24] = 1, 2
-    for _ in range(2):
+    for _ in range(rounds):
         bus.dead = True
         start = line.ports.cycle
         for access in (link.read(0x20, 4), link.write(0x28, bytes(4)), link.read(0x24, 4)):
@@ -267,6 +279,11 @@ async def test_bus_without_an_answer(line, link, bus, rng):
         await link.write(0x20, bytes([3, 0, 0, 0]))
         assert await link.read(0x20, 4) == bytes([3, 0, 0, 0])
         bus.words[0x20] = 1
+
+
+@pytest.mark.parametrize("rounds", [1, *slow(2)])
+def test_bus_without_an_answer(rounds):
+    bench(bus_without_an_answer, rounds=rounds)()
 
 
 @pytest.mark.parametrize(

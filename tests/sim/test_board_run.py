@@ -23,8 +23,8 @@ def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model") / "m.onnx")
 
 
-def run(board, digits, model, *options):
-    return tpu("run", "--board", board.name, "--model", model, "--data", digits, *options)
+def run(board, digits, model, *options, command=tpu):
+    return command("run", "--board", board.name, "--model", model, "--data", digits, *options)
 
 
 def test_run(digits, model):
@@ -44,7 +44,7 @@ def test_run_for_people(digits, model):
         assert text in done.stdout
 
 
-def test_wrong_results(digits, model):
+def test_wrong_results(command, digits, model):
     """A core that computes something else is found out."""
 
     class Wrong(StandInBoard):
@@ -53,27 +53,32 @@ def test_wrong_results(digits, model):
             self.memory[self.get("output_base_low")] ^= 1
 
     with Wrong(CONFIG) as board:
-        done = run(board, digits, model, "--json")
+        done = run(board, digits, model, "--json", command=command)
     assert done.returncode == 1 and "1 bits differ from the golden model" in done.stderr
 
 
-def test_fault(digits, model):
+def test_fault(command, digits, model):
     class Faulty(StandInBoard):
         def _run(self):
             self.memory[0] = 0xFF
             super()._run()
 
     with Faulty(CONFIG) as board:
-        done = run(board, digits, model, "--batch", 4, "--json")
+        done = run(board, digits, model, "--batch", 4, "--json", command=command)
     assert done.returncode == 1 and "fault ILLEGAL at pc 0x0" in done.stderr and board.runs == 1
 
 
-def test_batch_for_the_memory(digits, model):
+def test_batch_for_the_memory(command, digits, model):
     """Without --batch, as many images as there is memory for; with it, what does not fit is named."""
     with StandInBoard(replace(CONFIG, unified_buffer_depth=1024), memory=1 << 14) as board:
-        assert json.loads(run(board, digits, model, "--json").stdout)["batch"] == 10
+        assert json.loads(run(board, digits, model, "--json", command=command).stdout)["batch"] == 10
     with StandInBoard(CONFIG, memory=1 << 13) as board:
-        refused(run(board, digits, model), "the board's memory is too small: batches of 1 need", "8,192", "a smaller model")
+        refused(
+            run(board, digits, model, command=command),
+            "the board's memory is too small: batches of 1 need",
+            "8,192",
+            "a smaller model",
+        )
 
 
 @pytest.mark.parametrize(
@@ -113,13 +118,15 @@ def test_start_is_not_repeated():
         assert board.runs == 1
 
 
-def test_nothing_there(digits, model, tmp_path):
-    refused(tpu("run", "--board", tmp_path / "none", "--model", model, "--data", digits), "serial port", "none", "No such file")
-    refused(tpu("run", "--board", "/dev/null", "--model", model, "--data", digits), "serial port", "/dev/null")
+def test_nothing_there(command, digits, model, tmp_path):
+    refused(
+        command("run", "--board", tmp_path / "none", "--model", model, "--data", digits), "serial port", "none", "No such file"
+    )
+    refused(command("run", "--board", "/dev/null", "--model", model, "--data", digits), "serial port", "/dev/null")
     end, other = os.openpty()
     tty.setraw(other)
     refused(
-        tpu("run", "--board", os.ttyname(other), "--model", model, "--data", digits),
+        command("run", "--board", os.ttyname(other), "--model", model, "--data", digits),
         "identification: no answer within 1 s (3 attempts)",
     )
     os.close(end)
@@ -136,11 +143,11 @@ def test_nothing_there(digits, model, tmp_path):
         ({"registers": {"accumulator_depth": 100}}, "accumulator_depth must be a power of two"),
     ],
 )
-def test_something_else_there(digits, model, different, said):
+def test_something_else_there(command, digits, model, different, said):
     with StandInBoard(CONFIG, **different) as board:
-        refused(run(board, digits, model), said)
+        refused(run(board, digits, model, command=command), said)
 
 
-def test_options_that_do_not_go_together(digits, model):
-    refused(tpu("run", "--board", "x", "--n", 4, "--model", model, "--data", digits), "--board")
-    refused(tpu("run", "--board", "x", "--waves", "w.fst", "--model", model, "--data", digits), "--board")
+def test_options_that_do_not_go_together(command, digits, model):
+    refused(command("run", "--board", "x", "--n", 4, "--model", model, "--data", digits), "--board")
+    refused(command("run", "--board", "x", "--waves", "w.fst", "--model", model, "--data", digits), "--board")
