@@ -11,6 +11,7 @@ from amaranth_tpu.sim.benches.bench_accumulators import traffic
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
+from suites import all_but
 
 
 @pytest.mark.parametrize("latency", [1, 2])
@@ -34,8 +35,7 @@ def verilog(bias_halves):
     return component_to_verilog(Accumulators(**SIZES, bias_halves=bias_halves), name="accumulators")
 
 
-@pytest.mark.parametrize("bias_halves", [False, True])
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("simulator, bias_halves", all_but([("icarus", True)], runner.Simulators, (False, True)))
 def test_verilog(simulator, bias_halves):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(bias_halves), top="accumulators", quick=True)
     result = simulation.run(

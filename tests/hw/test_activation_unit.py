@@ -19,6 +19,7 @@ from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
 from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
 from seeds import seed
+from suites import slow
 
 
 def sizes(n, in_flight=16):
@@ -100,8 +101,8 @@ def test_amaranth(n, in_flight):
     "n, features",
     [
         (2, TRAINING | {"table_lanes": 1}),
-        *((4, features) for features in (*FEATURES[1:], {"table_lanes": 4})),
-        *(pytest.param(8, features, marks=pytest.mark.slow) for features in (*FEATURES[1:], {"table_lanes": 8})),
+        (4, ALL),
+        *slow(*((n, features) for n in (4, 8) for features in (*FEATURES[1:], {"table_lanes": n}) if (n, features) != (4, ALL))),
     ],
     ids=str,
 )
@@ -172,13 +173,7 @@ def verilog(features):
 
 @pytest.mark.parametrize(
     "simulator, features",
-    [
-        ("icarus", FEATURES[-1]),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("icarus", FEATURES[0]), ("verilator", FEATURES[0]), ("verilator", FEATURES[-1]))
-        ),
-    ],
+    slow(*((simulator, features) for simulator in runner.Simulators for features in (FEATURES[0], FEATURES[-1]))),
     ids=str,
 )
 def test_verilog(simulator, features):

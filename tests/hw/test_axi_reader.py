@@ -7,6 +7,7 @@ from amaranth_tpu.hw.bus.axi_reader import CLIENTS, AxiReader
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST, burst_request
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from seeds import seed
+from suites import slow
 
 LAYOUT = burst_request(32)
 
@@ -113,7 +114,7 @@ async def traffic(
     [
         dict(takes=1, answers=0.9),
         dict(takes=0.3, answers=0.3),
-        dict(takes=0.9, answers=0.02, cycles=6000),
+        *slow(dict(takes=0.9, answers=0.02, cycles=6000)),
         dict(takes=0.5, answers=0.7, errors=0.2, flushes=0.02),
         dict(takes=0.9, answers=0.4, strays=0.5, flushes=0.01),
     ],

@@ -7,6 +7,7 @@ from amaranth_tpu.hw.bus.axi_writer import AxiWriter
 from amaranth_tpu.hw.bus.burst_splitter import burst_request
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from seeds import seed
+from suites import slow
 
 LAYOUT = burst_request(32)
 
@@ -110,9 +111,8 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
     "rates",
     [
         dict(takes=1, answers=0.9, feeds=1),
-        dict(takes=0.4, answers=0.3, feeds=0.4),
         dict(takes=0.9, answers=0.03, feeds=0.9),
-        dict(takes=0.5, answers=0.5, feeds=0.3, flushes=0.01),
+        *slow(dict(takes=0.4, answers=0.3, feeds=0.4), dict(takes=0.5, answers=0.5, feeds=0.3, flushes=0.01)),
         dict(takes=0.4, answers=0.5, feeds=0.9, flushes=0.02, held=0.95),
         dict(takes=0.9, answers=0.4, feeds=0.9, strays=0.4),
     ],

@@ -6,6 +6,7 @@ import pytest
 from amaranth_tpu.hw.boards.board_memory import BoardMemory
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
+from suites import slow
 
 OKAY, DECERR = 0, 3
 
@@ -169,9 +170,9 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
         ports.set(**done)
 
 
-@pytest.mark.parametrize("size, width", [(4096, 32), (8192, 64), (8192, 256)])
+@pytest.mark.parametrize("size, width", [(4096, 32), *slow((8192, 64)), (8192, 256)])
 @pytest.mark.parametrize(
-    "asks, takes, always_ready", [(1, 1, False), (0.3, 1, True), (1, 0.3, False), (0.5, 0.5, False), (0.7, 0.5, True)]
+    "asks, takes, always_ready", [*slow((1, 1, False), (0.3, 1, True), (1, 0.3, False)), (0.5, 0.5, False), (0.7, 0.5, True)]
 )
 def test_random(size, width, asks, takes, always_ready):
     memory = BoardMemory(size=size, address_width=32, data_width=width, always_ready=always_ready)

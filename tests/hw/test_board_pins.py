@@ -54,7 +54,8 @@ def run(board, config, simulator, model, samples, folder, *, batch=None, timeout
     return result
 
 
-@pytest.mark.parametrize("simulator", [pytest.param("icarus", marks=pytest.mark.slow), "verilator"])
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 def test_small_network(tmp_path, simulator, rng):
     """Two batches; the second is not full."""
     board = replace(BOARDS["ulx3s-25f"], clock_mhz=80, memory=1 << 14, **FAST)

@@ -11,11 +11,12 @@ from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from seeds import seed
+from suites import slow
 
 CONFIG = Config(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
 
 
-@pytest.mark.parametrize("pause", [0, 0.3])
+@pytest.mark.parametrize("pause", [*slow(0), 0.3])
 def test_network(tmp_path, pause):
     rng = np.random.default_rng(seed())
 

@@ -8,6 +8,7 @@ from amaranth_tpu.hw.control.control_registers import ControlRegisters
 from amaranth_tpu.hw.spec.registers import REGISTER, REGISTERS, registers_of
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
+from suites import slow
 
 HELD = [register for register in REGISTERS if register.access == "rw" and register.name != "interrupt"]
 INPUTS = [register for register in REGISTERS if register.access == "ro" or register.name == "interrupt"]
@@ -92,7 +93,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
     return counts
 
 
-@pytest.mark.parametrize("eager, ring", [(1, True), (0.5, False), (0.1, True)])
+@pytest.mark.parametrize("eager, ring", [(1, True), (0.5, False), *slow((0.1, True))])
 def test_random(eager, ring):
     config, cycles = Config(ring=ring), int(1200 / eager**0.5)
     counts = simulate(ControlRegisters(config=config), accesses, seed=seed(), config=config, eager=eager, cycles=cycles)

@@ -54,6 +54,7 @@ def test_example_on_the_model():
     assert machine.executed == 8 and bytes(regions["OUTPUT"][:12]) == expected
 
 
+@pytest.mark.slow
 def test_example_on_the_core(rng):
     regions, expected = example()
     host = Host(rng, 1 << 14)

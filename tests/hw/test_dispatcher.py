@@ -9,6 +9,7 @@ from amaranth_tpu.hw.control.dispatcher import Dispatcher, units_of
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
+from suites import all_but
 
 SPACES = ("host", "buffer", "acc", "bias")
 NAMES = {unit.value: unit.name.lower() for unit in Unit}
@@ -169,15 +170,15 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
         await ports.tick()
 
 
-@pytest.mark.parametrize("in_flight, ring", [(4, 1), pytest.param(16, 0, marks=pytest.mark.slow), (32, 0)])
+DENSE = dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02)
+SPARSE = dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0)  # hardly ever in each other's way
+TIGHT = dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)
+
+
 @pytest.mark.parametrize(
-    "case",
-    [
-        dict(ends=0.5, ready=0.7, space=12, density=0.5, control=0.02),  # dense
-        dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0),  # hardly ever in each other's way
-        dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1),
-    ],
-    ids=lambda case: f"space{case['space']}",
+    "in_flight, ring, case",
+    all_but([(4, 1, DENSE), (32, 0, TIGHT), (32, 0, SPARSE)], (4, 16, 32), (0, 1), (DENSE, SPARSE, TIGHT)),
+    ids=lambda value: f"space{value['space']}" if isinstance(value, dict) else None,
 )
 def test_random(in_flight, ring, case):
     config = Config(n=4, in_flight=in_flight, ring=ring, **PLAIN)

@@ -19,7 +19,8 @@ from amaranth_tpu.hw.verilog.header import with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
-from core_runs import FEW_SIZES, TINY
+from core_runs import FEW_SIZES, MIXED, TINY
+from suites import slow
 
 EVERYTHING = {"n": 4, "table_lanes": 2}
 
@@ -49,13 +50,9 @@ def test_icarus(verilog, tmp_path):
 @pytest.mark.parametrize(
     "sizes",
     [
-        TINY | FEW_SIZES[0],
-        TINY | FEW_SIZES[3],
+        TINY | MIXED,
         EVERYTHING,
-        *(
-            pytest.param(sizes, marks=pytest.mark.slow)
-            for sizes in (TINY | FEW_SIZES[4], {"n": 2, "cell_stages": 9}, {}, {"n": 32}, {"n": 8, "table_lanes": 8})
-        ),
+        *slow(TINY | FEW_SIZES[0], TINY | FEW_SIZES[4], {"n": 2, "cell_stages": 9}, {}, {"n": 32}, {"n": 8, "table_lanes": 8}),
     ],
     ids=str,
 )
@@ -79,7 +76,7 @@ def largest():
     return to_verilog(Config(n=128, **PLAIN))
 
 
-@pytest.mark.parametrize("n", [32, pytest.param(128, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", slow(32, 128))
 def test_text_grows_with_n(n):
     """Not with n * n, and not the count of modules either."""
     texts = [verilog_of(Config(n=size)) for size in (4, 16, n)]
@@ -89,7 +86,7 @@ def test_text_grows_with_n(n):
     assert len({text.count("\nmodule tpu_") for text in texts}) == 1
 
 
-@pytest.mark.parametrize("n", [4, 16, pytest.param(128, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [4, *slow(16, 128)])
 def test_yosys(n, request):
     """Yosys reads it as plain Verilog; every instance fits its module, every net has one driver."""
     text = request.getfixturevalue({4: "everything", 16: "verilog", 128: "largest"}[n])

@@ -8,6 +8,7 @@ from amaranth_tpu.hw.control.fetch_unit import FetchUnit
 from amaranth_tpu.hw.spec.operations import instruction_layout
 from amaranth_tpu.sim.rtl.ports import simulate, unpack
 from seeds import seed
+from suites import slow
 
 BASE = 0x1F80  # a page's end is near
 
@@ -54,7 +55,7 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
     return len(taken), failed
 
 
-@pytest.mark.parametrize("bus_bytes, step", [(4, 32), (8, 32), (32, 32), (64, 64)])
+@pytest.mark.parametrize("bus_bytes, step", [(4, 32), *slow((8, 32), (32, 32)), (64, 64)])
 @pytest.mark.parametrize("takes, answers", [(1, 1), (0.1, 0.9), (1, 0.1)])
 def test_random(bus_bytes, step, takes, answers):
     for size, pc in (

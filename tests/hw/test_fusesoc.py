@@ -13,6 +13,7 @@ from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.hw.verilog.header import source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
+from suites import slow
 
 pytest.importorskip("fusesoc", reason="fusesoc is in the extra `test`")
 
@@ -55,6 +56,7 @@ def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environmen
     return done.stdout, done.returncode
 
 
+@pytest.mark.slow
 def test_simulation(tmp_path):
     """Every result is compared; it says how far it is, and has nothing to complain of."""
     said, status = fusesoc(tmp_path)
@@ -118,7 +120,7 @@ def test_other_sizes(tmp_path):
     assert status == 0 and "passed: " in said, said
 
 
-@pytest.mark.parametrize("core", [SOC, pytest.param("amaranth-tpu:ip:tpu", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("core", [SOC, *slow("amaranth-tpu:ip:tpu")])
 def test_lint(core, tmp_path):
     tool = find_verilator()
     said, status = fusesoc(
@@ -144,6 +146,7 @@ def test_bad_parameters(script, parameters, message, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["input.yml"]
 
 
+@pytest.mark.slow
 def test_one_default_core(tmp_path):
     """The generator writes what Python makes, where nothing but n is said; for the command see `test_core_options.py`."""
     (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {{n: 2}}}}\n")

@@ -9,6 +9,7 @@ from amaranth_tpu.hw.spec.operations import matmul_layout, pass_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from matmuls import passes, random_matmul
 from seeds import seed
+from suites import slow
 
 
 def configuration(**changes):
@@ -54,8 +55,8 @@ def run(config, **options):
     return simulate(unit, traffic, seed=seed(), config=config, count=80, **options)
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.1, 1), (1, 0.1)])
+@pytest.mark.parametrize("training", [*slow(False), True])
+@pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.1, 1), *slow((1, 0.1))])
 def test_random(offers, takes, training):
     run(configuration(training=training), offers=offers, takes=takes)
 

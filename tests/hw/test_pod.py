@@ -9,6 +9,7 @@ from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.hw.verilog.export import pod_to_verilog
 from amaranth_tpu.sim.golden.ring import words_sent
 from pod_runs import POD, ring_program, run_pod
+from suites import slow
 
 HALT = (Opcode.HALT, {})
 
@@ -21,11 +22,7 @@ def words_of(words, size):
 
 @pytest.mark.parametrize(
     "size, pause, link_latency",
-    [
-        (2, 0.2, 0),
-        (3, 0, 2),
-        *(pytest.param(size, 0.3, latency, marks=pytest.mark.slow) for size in range(2, 9) for latency in (0, 3)),
-    ],
+    [(2, 0.2, 0), *slow((3, 0, 2), *((size, 0.3, latency) for size in range(2, 9) for latency in (0, 3)))],
 )
 def test_programs(rng, tmp_path, size, pause, link_latency):
     """Two runs, of which a core may begin the second before its neighbour has ended the first."""
@@ -67,6 +64,7 @@ def test_refused(arguments, said):
         Pod(POD, **arguments)
 
 
+@pytest.mark.slow
 def test_the_core_is_there_once():
     text = pod_to_verilog(POD, cores=4)
     assert text.count("\nmodule tpu (") == text.count("\nmodule tpu_array (") == 1

@@ -13,6 +13,7 @@ from amaranth_tpu.sim.proofs.lanes import LANES
 from amaranth_tpu.sim.proofs.mutants import FlushesLeastNormal
 from amaranth_tpu.sim.proofs.properties import specification
 from amaranth_tpu.sim.proofs.smt import Circuit, SolverError, solve
+from suites import slow
 
 TIMEOUT = 900
 
@@ -42,11 +43,13 @@ def test_wrong_block_without_being_called_so():
     assert result.result == "refuted" and not result.as_expected
 
 
+@pytest.mark.slow
 def test_right_block_called_wrong():
     result = Job("multiplier", 1, "nothing").run(TIMEOUT)
     assert result.result == "proven" and not result.as_expected
 
 
+@pytest.mark.slow
 def test_wrong_specification():
     result = Job("multiplier", 1, "subnormals", specification(flush=False)).run(TIMEOUT)
     example = result.counterexample
@@ -88,8 +91,10 @@ def test_command():
     [
         (["divider"], 2, "no part 'divider'"),
         (["adder", "--latencies", "7"], 2, "--latencies takes numbers from 1 to 6"),
-        (["adder", "--write"], 2, "--write takes no choice"),
-        (["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown"),
+        *slow(
+            (["adder", "--write"], 2, "--write takes no choice"),
+            (["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown"),
+        ),
     ],
 )
 def test_command_fails(words, status, message):

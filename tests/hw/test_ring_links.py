@@ -11,6 +11,7 @@ from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from machine_programs import HALT, program
 from seeds import seed
+from suites import slow
 
 CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=8, weight_fifo_depth=2, ring=True, ring_depth=8, **PLAIN)
 ROWS = CONFIG.unified_buffer_depth
@@ -31,7 +32,7 @@ def segments(bucket):
         yield tuple([own[rank][rank].view("<u2"), *([sums[held_by(rank, 2)]] if both else [])] for rank in range(2))
 
 
-@pytest.mark.parametrize("pause, early", [(0.5, True), (0.3, False)])
+@pytest.mark.parametrize("pause, early", [*slow((0.5, True)), (0.3, False)])
 def test_neighbour(rng, tmp_path, pause, early):
     """With `early`, everything comes at once, and the core holds it up; else each segment only when a core would send it."""
     drawn = random_bucket(rng, CONFIG, 2)

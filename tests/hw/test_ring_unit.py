@@ -11,6 +11,7 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from amaranth_tpu.sim.rtl.ring_buckets import exhaustive_links, random_bucket, ring_core, run_buckets
 from ring_units import RingUnits, run_bucket
 from seeds import seed
+from suites import slow
 
 
 async def buckets(ports, rng, *, config, size, count, **links):
@@ -32,7 +33,7 @@ async def buckets(ports, rng, *, config, size, count, **links):
 
 @pytest.mark.parametrize(
     "size, links",
-    [(1, dict(grant=0.7)), (2, dict(stall=0.3, late=20)), (3, dict(latency=9, stall=0.2, grant=0.6, late=50))],
+    [(1, dict(grant=0.7)), *slow((2, dict(stall=0.3, late=20))), (3, dict(latency=9, stall=0.2, grant=0.6, late=50))],
     ids=str,
 )
 def test_random(size, links):
@@ -41,12 +42,7 @@ def test_random(size, links):
 
 
 @pytest.mark.parametrize(
-    "size, latency",
-    [
-        (2, 0),
-        (8, 3),
-        *(pytest.param(size, latency, marks=pytest.mark.slow) for size in range(1, 9) for latency in (0, 1, 20, 256)),
-    ],
+    "size, latency", [(3, 1), *slow((2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))]
 )
 def test_verilated(rng, size, latency):
     """Many more of them."""
@@ -62,15 +58,7 @@ def test_verilated(rng, size, latency):
 
 @pytest.mark.parametrize(
     "size, cycles, latency",
-    [
-        (2, 3, 0),
-        (3, 2, 1),
-        *(
-            pytest.param(size, cycles, latency, marks=pytest.mark.slow)
-            for size, cycles in ((2, 7), (3, 4))
-            for latency in (0, 1, 3)
-        ),
-    ],
+    [(3, 2, 1), *slow((2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3)))],
 )
 def test_every_pattern_of_pauses(rng, size, cycles, latency):
     """Whole rings whose FIFOs hold just one segment: bounded, but complete. With latency 0 a pause
@@ -98,7 +86,7 @@ def test_a_fifo_below_a_segment_hangs(rng):
 
 
 @pytest.mark.parametrize("mode", RingMode)
-@pytest.mark.parametrize("latency", [0, 4, 64, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("latency", [4, *slow(0, 64, 256)])
 def test_cycles(rng, latency, mode):
     """Of the contract: within 2 % or 20 of the formula. What the formula says of the other modes is close."""
     config = ring_core(unified_buffer_depth=2048, ring_depth=256, cell_stages=4)

@@ -11,6 +11,7 @@ from amaranth_tpu.hw.spec.operations import pass_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from matmuls import bias_rows, rows
 from seeds import seed
+from suites import all_but, slow
 
 SIZES = {"n": 4, "unified_buffer_depth": 256, "accumulator_depth": 32, "bias_depth": 32}
 LAYOUT = pass_layout(Config(**SIZES))
@@ -138,18 +139,22 @@ def run(todo, layout=LAYOUT, **options):
     return simulate(RowIssuer(pass_=layout), traffic, seed=seed(), layout=layout, todo=todo, **options)
 
 
-@pytest.mark.parametrize("delay", [4, 9, 14, 40])
-@pytest.mark.parametrize("longest", [2, 9])
-@pytest.mark.parametrize("offers, slowest", [(1, 1), (1, 12), (0.3, 4)])
-def test_random(delay, longest, offers, slowest):
+PACES = (1, 1), (1, 12), (0.3, 4)
+
+
+@pytest.mark.parametrize(
+    "delay, longest, pace",
+    all_but([(4, 9, PACES[0]), (9, 2, PACES[1]), (14, 9, PACES[2]), (40, 2, PACES[0])], (4, 9, 14, 40), (2, 9), PACES),
+    ids=str,
+)
+def test_random(delay, longest, pace):
+    offers, slowest = pace
     rng = random.Random(seed())
     todo = [random_pass(rng, longest) for _ in range(120)]
     run(todo, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, slowest + 2), blocks=0.3)
 
 
-@pytest.mark.parametrize("delay", [4, 14])
-@pytest.mark.parametrize("longest", [2, 9])
-@pytest.mark.parametrize("offers", [1, 0.3])
+@pytest.mark.parametrize("delay, longest, offers", all_but([(4, 9, 0.3), (14, 2, 1)], (4, 14), (2, 9), (1, 0.3)))
 def test_a_bias_row_for_each_row(delay, longest, offers):
     """Among passes with one for all rows, and passes that go on from sums."""
     rng = random.Random(seed())
@@ -157,8 +162,8 @@ def test_a_bias_row_for_each_row(delay, longest, offers):
     run(todo, TRAINING, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)
 
 
-@pytest.mark.parametrize("n", [2, 4, 8])
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 8, 16])
+@pytest.mark.parametrize("n", [*slow(2), 4, *slow(8)])
+@pytest.mark.parametrize("length", [1, *slow(2), 3, 4, 7, *slow(8, 16)])
 def test_one_tile_every_max_of_rows_and_n(n, length):
     """With a tile loaded n cycles after each switch, and sums that need not wait."""
     issued = run([make_pass(rows=length, rows0=length)] * 8, delay=12, offers=1, tile=lambda rng: n)

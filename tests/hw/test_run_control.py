@@ -9,6 +9,7 @@ from amaranth_tpu.hw.spec.isa import Fault
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
+from suites import slow
 
 
 async def life(ports, rng, *, cycles, timeout, least):
@@ -88,7 +89,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         await ports.tick()
 
 
-@pytest.mark.parametrize("timeout", [1, 7, 25])
+@pytest.mark.parametrize("timeout", [*slow(1), 7, *slow(25)])
 def test_random(timeout):
     simulate(
         RunControl(config=Config(ring=True)),

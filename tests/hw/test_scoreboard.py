@@ -6,6 +6,7 @@ import pytest
 from amaranth_tpu.hw.control.scoreboard import Scoreboard
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
+from suites import slow
 
 
 async def traffic(ports, rng, *, slots, ends):
@@ -37,6 +38,6 @@ async def traffic(ports, rng, *, slots, ends):
     assert ports.get("occupied") == 0
 
 
-@pytest.mark.parametrize("slots, ends", [(4, 0.5), (16, 0.1), (32, 0.9)])
+@pytest.mark.parametrize("slots, ends", [(4, 0.5), *slow((16, 0.1)), (32, 0.9)])
 def test_random(slots, ends):
     simulate(Scoreboard(slots=slots), traffic, seed=seed(), slots=slots, ends=ends)

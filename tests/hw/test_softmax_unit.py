@@ -20,6 +20,7 @@ from amaranth_tpu.sim.rtl.ports import pack, simulate
 from amaranth_tpu.sim.rtl.streams import Block
 from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
 from seeds import seed
+from suites import slow
 
 
 def sizes(n, in_flight=16):
@@ -38,9 +39,9 @@ def unit(**values):
     return SoftmaxUnit(n=config.n, activate=activate_layout(config))
 
 
-@pytest.mark.parametrize("n, widest", [(2, 40), (4, 12), (8, 6)])
-def test_amaranth(n, widest):
-    assert simulate(unit(**sizes(n)), runs, seed=seed(), **sizes(n), widest=widest, count=12) >= 36
+@pytest.mark.parametrize("n, widest, count", [(2, 7, 6), *slow((2, 40, 12), (4, 12, 12)), (8, 6, 6)])
+def test_amaranth(n, widest, count):
+    assert simulate(unit(**sizes(n)), runs, seed=seed(), **sizes(n), widest=widest, count=count) >= 3 * count
 
 
 @functools.cache
@@ -48,7 +49,8 @@ def verilog():
     return component_to_verilog(unit(**sizes(4)), name="softmax_unit")
 
 
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
     result = simulation.run(

@@ -9,6 +9,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.operations import transfer_layout
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
+from suites import all_but
 
 LAYOUT = transfer_layout(Config(n=4))
 
@@ -81,11 +82,13 @@ async def traffic(ports, rng, *, ratio, count, grants, takes, answers):
         await ports.tick()
 
 
-@pytest.mark.parametrize("ratio", [1, 2, 8])
+BRISK = dict(grants=1, takes=1, answers=1)
+PAUSED = dict(grants=0.3, takes=0.8, answers=0.5)
+SLUGGISH = dict(grants=0.9, takes=0.2, answers=0.1)
+
+
 @pytest.mark.parametrize(
-    "rates",
-    [dict(grants=1, takes=1, answers=1), dict(grants=0.3, takes=0.8, answers=0.5), dict(grants=0.9, takes=0.2, answers=0.1)],
-    ids=str,
+    "ratio, rates", all_but([(1, BRISK), (1, PAUSED), (2, SLUGGISH), (8, PAUSED)], (1, 2, 8), (BRISK, PAUSED, SLUGGISH)), ids=str
 )
 def test_random(ratio, rates):
     unit = StoreUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio, outstanding=4)

@@ -17,6 +17,7 @@ from amaranth_tpu.hw.tools.run_tool import run_tool
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from core_runs import SMALL
 from netlists import VERILOG
+from suites import slow
 
 CELLS = FAMILIES["ecp5"].cells
 
@@ -220,7 +221,7 @@ def test_largest_cores(tmp_path):
 # --- With the tools -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flat, across_blocks", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("flat, across_blocks", [(False, False), *slow((True, False)), (True, True)])
 def test_board_with_a_pll(tmp_path, flat, across_blocks):
     """What is not in the Verilog, but in the family."""
     core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"

@@ -11,10 +11,12 @@ from amaranth_tpu.sim.benches.bench_systolic_array import tiles
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
+from suites import slow
 
 
 @pytest.mark.parametrize(
-    "n, stages, count", [(2, 1, 8), (2, 2, 8), (2, 3, 8), (2, 4, 8), (2, 5, 8), (2, 8, 8), (4, 3, 5), (4, 5, 5)]
+    "n, stages, count",
+    [*slow((2, 1, 8), (2, 2, 8)), (2, 3, 8), *slow((2, 4, 8), (2, 5, 8), (2, 8, 8), (4, 3, 5)), (4, 1, 2), *slow((4, 5, 5))],
 )
 def test_amaranth(n, stages, count):
     assert simulate(SystolicArray(n=n, stages=stages), tiles, seed=seed(), n=n, stages=stages, count=count) >= count
@@ -38,7 +40,8 @@ def run(simulator, n, stages, count, **options):
     )
 
 
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 def test_verilog(simulator):
     assert run(simulator, 2, 3, 60, quick=True)["compared"] > 60
 

@@ -11,14 +11,15 @@ from amaranth_tpu.sim.benches.bench_transposer import every_window, random_tiles
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
+from suites import slow
 
 
-@pytest.mark.parametrize("n", [2, 4, 8, 16])
+@pytest.mark.parametrize("n", [2, 4, *slow(8, 16)])
 def test_random(n):
     simulate(Transposer(n=n), random_tiles, seed=seed(), n=n, count=12)
 
 
-@pytest.mark.parametrize("n, length", [(2, 8), pytest.param(4, 8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n, length", [(2, 7), *slow((2, 8), (4, 8))])
 def test_every_window(n, length):
     """Nothing but the count of vectors, and where the next one goes, depends on what came earlier than n + latency cycles ago."""
     assert length >= n + Transposer.latency
@@ -30,7 +31,8 @@ def verilog():
     return component_to_verilog(Transposer(n=4), name="transposer")
 
 
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="transposer", quick=True)
     simulation.run(

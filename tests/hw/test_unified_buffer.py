@@ -27,7 +27,8 @@ def verilog():
     return component_to_verilog(UnifiedBuffer(**SIZES), name="unified_buffer")
 
 
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="unified_buffer", quick=True)
     result = simulation.run(

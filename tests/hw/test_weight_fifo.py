@@ -41,7 +41,8 @@ def verilog():
     return component_to_verilog(WeightFifo(**SIZES), name="weight_fifo")
 
 
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
     simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="weight_fifo", quick=True)
     result = simulation.run(
