@@ -18,6 +18,7 @@ from amaranth_tpu.hw.tools import process
 from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.scripts.show.terminal_tables import figure_table, print_table
+from suites import slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +48,7 @@ def test_version(monkeypatch):
     assert re.fullmatch(r"amaranth-tpu \d+\.\d+\.\d+\n", command("--version").output)
 
 
-@pytest.mark.parametrize("words, found", [("generate --preset pl", "plain"), ("synth --target gw", "gw2a-18")])
+@pytest.mark.parametrize("words, found", [("generate --preset pl", "plain"), *slow(("synth --target gw", "gw2a-18"))])
 def test_completion(words, found):
     environment = os.environ | {
         "_TPU_COMPLETE": "complete_bash",
@@ -147,7 +148,7 @@ def test_build_directory(tmp_path, monkeypatch, read_only):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
-@pytest.mark.parametrize("words, unbuffered", [("run --operators --json", ""), ("run --operators", "1"), ("--help", "")])
+@pytest.mark.parametrize("words, unbuffered", [("run --operators --json", ""), *slow(("run --operators", "1"), ("--help", ""))])
 def test_full_disk(words, unbuffered):
     with open("/dev/full", "w") as full:
         done = subprocess.run(

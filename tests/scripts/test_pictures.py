@@ -24,7 +24,7 @@ def run(digits, tmp_path_factory):
     build("Relu")
     build("Flatten")
     build("Gemm", weights(rng, 96, 3), np.zeros(3, np.float32), name="second")
-    done = tpu("run", *SMALL, "--model", build.save(folder), "--data", digits, "--images", 4, "--layers", "--json")
+    done = tpu("run", *SMALL, "--model", build.save(folder), "--data", digits, "--images", 2, "--layers", "--json")
     assert done.returncode == 0, done.stderr
     (folder / "run.json").write_text(done.stdout)
     return folder / "run.json", json.loads(done.stdout)

@@ -7,6 +7,7 @@ import pytest
 
 from command import SMALL, refused
 from onnx_models import Builder, weights
+from suites import slow
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def dense(tmp_path_factory):
     return build.save(tmp_path_factory.mktemp("dense"))
 
 
-@pytest.mark.parametrize("kind", ["convolutional", "dense"])
+@pytest.mark.parametrize("kind", [*slow("convolutional"), "dense"])
 def test_layers(command, kind, request, digits):
     path = request.getfixturevalue(kind)
     done = command("run", *SMALL, "--pooling", "--model", path, "--data", digits, "--images", 4, "--layers", "--json")

@@ -11,6 +11,7 @@ from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 from graphs import check, execute, random_values
+from suites import slow
 
 
 def _stage(rng, name, source, output, channels=(3, 3), kernel=(1, 1), **options):
@@ -68,7 +69,7 @@ def test_runs_are_neighbours_with_flat_results(rng):
     assert batched.chunks == 3 and batched.tensors["a"].shape == (1, 3, 3) and batched.tensors["h"].shape == (2, 2, 3)
 
 
-@pytest.mark.parametrize("batch", [1, 5, 22, 50])
+@pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
 def test_flat_residual_sums_and_products(rng, batch):
     """Branches of dense layers, whose tensors live side by side in the unified buffer, or do not fit it."""
     sizes = {"x": 9, "a": 21, "b": 21, "c": 21, "y": 5}

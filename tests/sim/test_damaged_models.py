@@ -19,6 +19,7 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from damage import HOSTILE, damaged, originals
 from onnx_models import Builder, refused, weights
 from seeds import seed
+from suites import slow
 
 _MOST_SECONDS, _MOST_MEMORY = 10, 2e6  # of the processor; kB
 
@@ -28,7 +29,7 @@ def _safe(text):
     return text.isprintable() and not any(unicodedata.category(one)[0] == "M" for one in text)
 
 
-@pytest.mark.parametrize("trials", [100, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [40, *slow(3000)])
 def test_damaged(tmp_path, trials):
     rng = np.random.default_rng(seed())
     path, models = tmp_path / "model.onnx", originals(rng)

@@ -13,6 +13,7 @@ from amaranth_tpu.sim.golden.function_tables import apply, errors, is_steady, ta
 from amaranth_tpu.sim.golden.table_lookup import lookup
 from amaranth_tpu.sim.ir.functions import NONE, RELU, Function
 from seeds import seed
+from suites import all_but
 
 #: All bfloat16 as binary32 bits, as the cells make them: without subnormals.
 EVERY = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
@@ -42,7 +43,7 @@ def test_error(function):
     assert largest <= (1 if function.name in NEXT else 0.5)
 
 
-@pytest.mark.parametrize("function", TABLES, ids=str)
+@pytest.mark.parametrize("function", all_but([Function("silu"), Function("clip", (-3,))], TABLES), ids=str)
 def test_error_between(function):
     """Of random binary32, wherever the function keeps clear of 0, against float64."""
     rng = np.random.default_rng(seed())

@@ -11,11 +11,12 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.functions import RELU, Function
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from graphs import check, random_graph, random_values
+from suites import slow
 
 FULL = {"table_lanes": 2}
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", [*range(3), *slow(*range(3, 6))])
 def test_random_graphs(rng, part):
     """Buffers of all sizes, so that stages are cut in every way there is."""
     for _ in range(10):

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from seeds import seed
+from suites import slow
 
 pytest.importorskip("onnxruntime")
 
 
-@pytest.mark.parametrize("wanted", [6, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted", [3, *slow(6, 1000)])
 def test_mixed(tmp_path, wanted):
     """Until so many are accepted, which is every other one."""
     from mixed_graphs import check

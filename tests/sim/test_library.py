@@ -101,6 +101,10 @@ def test_rtl(dense, rows):
     run, estimate = dense.run(rows, "icarus", core=SMALL).check(), dense.estimate(SMALL, 3)
     np.testing.assert_array_equal(run.output, dense.predict(rows))
     assert estimate.cycles == pytest.approx(run.result.cycles, rel=0.06)
+
+
+@pytest.mark.slow
+def test_trace_on_rtl(dense, rows):
     ours, core = dense.trace(rows), dense.trace(rows, "icarus", core=SMALL)
     assert len(ours) == 2 and tuple(ours) == tuple(core)
     for name, values in core.items():

@@ -126,6 +126,7 @@ def check(rng, config, widths, batch, specials, memory, simulator="verilator", c
     assert (result.logits.view(np.uint32) == run_network(network, samples).view(np.uint32)).all()
 
 
+@pytest.mark.slow
 def test_a_network():
     rng = np.random.default_rng([seed(), 1])
     check(rng, CORES["n4-small"], [9, 13, 3], 5, 0.02, PAUSES, simulator="icarus", count=7)

@@ -13,6 +13,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from graphs import random_values
+from suites import slow
 
 
 def _jobs(rng, batch):
@@ -106,7 +107,7 @@ def test_groups():
     assert groups_of(range(2), lambda group: False) == [[0], [1]]
 
 
-@pytest.mark.parametrize("name, waiting", [("a", 0.013), ("c", 0.025)])
+@pytest.mark.parametrize("name, waiting", [("a", 0.013), *slow(("c", 0.025))])
 def test_the_array_does_not_wait(name, waiting):
     """Alone, the first layers of these networks keep it waiting for the activation unit half of the time."""
     program = compile_network(load_network(SHIPPED[name]), Config(), 32)

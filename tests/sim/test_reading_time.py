@@ -13,6 +13,7 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from onnx_models import Builder, refused, weights
 from seeds import seed
+from suites import all_but
 
 
 def _repeated(step, count, width):
@@ -64,10 +65,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in ("x x", "SiLU", "residual", "constants") else name for name in STEPS],
-)
+@pytest.mark.parametrize("name", all_but(["Relu"], STEPS))
 def test_in_proportion(tmp_path, name):
     """Four times as many nodes take less than six times as many calls of each function in Python, compiled program included."""
     calls = []

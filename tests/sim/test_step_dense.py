@@ -9,6 +9,7 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from suites import slow
 from training_steps import chain, run_steps
 
 
@@ -38,7 +39,7 @@ def test_the_shipped_network(rng, n, batch):
     run_steps(compile_step(training, optimizer, Config(n=n, training=True), batch), training, optimizer, rng, steps=1)
 
 
-@pytest.mark.parametrize("batch, most", [(64, 73_000), (128, 126_000)])
+@pytest.mark.parametrize("batch, most", [(64, 73_000), *slow((128, 126_000))])
 def test_cycles(rng, batch, most):
     """784-128-10, n = 16, latency 32: issue 12 wants 70 % of the array at batch 64, 81 % at 128."""
     program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)

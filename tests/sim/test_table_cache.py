@@ -8,6 +8,7 @@ import pytest
 from amaranth_tpu.sim.golden import function_tables, table_cache
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.ir.functions import Function
+from suites import slow
 
 
 @pytest.fixture
@@ -44,7 +45,9 @@ def test_kept(folder, monkeypatch):
     assert len(list(folder.iterdir())) == len(list(folder.glob("*.table"))) == 2
 
 
-@pytest.mark.parametrize("damage", ["cut", "longer", "empty", "first byte", "last byte", "other function's", "a folder"])
+@pytest.mark.parametrize(
+    "damage", ["cut", *slow("longer", "empty", "first byte"), "last byte", *slow("other function's"), "a folder"]
+)
 def test_damaged(folder, monkeypatch, damage):
     function = Function("hard_sigmoid")
     table = fresh(function)

@@ -11,6 +11,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.host.inference import count_batch
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from graphs import SHARED
+from suites import slow
 
 UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)]
 
@@ -23,7 +24,7 @@ def check(name, config, batch, quick=False):
     assert abs(program.predicted_cycles / cycles - 1) < 0.01, f"{program.predicted_cycles} cycles expected, {cycles} in the RTL"
 
 
-@pytest.mark.parametrize("name, batch", [("default", 1), ("default", 8), ("d", 16), ("c", 2)])
+@pytest.mark.parametrize("name, batch", [("default", 1), ("d", 16), *slow(("default", 8), ("c", 2))])
 def test_small_batches(name, batch):
     """Of each kind of network: held up by weights, by operands, and by the port that loads share with results and stores."""
     check(name, SHARED, batch, quick=True)

@@ -12,6 +12,7 @@ from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import images, initial_state, one_hot, step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from suites import slow
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
@@ -91,6 +92,7 @@ def test_the_default_network():
     _compare_losses(results, losses)
 
 
+@pytest.mark.slow
 def test_the_default_network_by_adam():
     share, second = float(round_bfloat16(np.float32([0.9]))[0]), 1 - float(round_bfloat16(np.float32([0.001]))[0])
     adam = lambda values, lr: torch.optim.Adam(values, lr, (share, second))  # noqa: E731
@@ -98,9 +100,7 @@ def test_the_default_network_by_adam():
     _compare_losses(results, losses)
 
 
-@pytest.mark.parametrize(
-    "name, most", [("a", 0.01), pytest.param("b", 0.01, marks=pytest.mark.slow), pytest.param("c", 0.02, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name, most", slow(("a", 0.01), ("b", 0.01), ("c", 0.02)))
 def test_gradients_of_convolutional_networks(name, most):
     """Rounded activations change which sums are above 0, and the largest of their windows, here and there. Such a change is as
     large as a gradient, so that those of 64 samples differ by 2 to 4 % from binary32, as they do with PyTorch's own bfloat16; of

@@ -106,13 +106,14 @@ def unet(rng, size=8, channels=(3, 4, 4)):
 
 
 def test_unet(rng, tmp_path):
-    x = rng.random((3, 1, 16, 16), dtype=np.float32)
-    check_graph(unet(rng, 16).save(tmp_path), x)
+    x = rng.random((2, 1, 8, 8), dtype=np.float32)
+    check_graph(unet(rng, 8).save(tmp_path), x)
     model = tpu.load(tmp_path / "model.onnx")
     assert model.compare(x).error is None
     np.testing.assert_array_equal(model.predict(x, "model", core=tpu.Config(n=4)), model.predict(x))
 
 
+@pytest.mark.slow
 def test_rtl(rng, tmp_path):
     model, x = tpu.load(unet(rng, 4, (1, 2, 2)).save(tmp_path)), rng.random((1, 1, 4, 4), dtype=np.float32)
     core = tpu.Config(n=2, unified_buffer_depth=256, accumulator_depth=32, **PLAIN | {"pooling": True})
