@@ -163,6 +163,7 @@ def written_by(python, seed):
     ).stdout
 
 
+@pytest.mark.slow
 def test_deterministic(everything):
     """Nothing depends on the order of a set, nor on names from byte code."""
     assert written_by(sys.executable, 1) == everything

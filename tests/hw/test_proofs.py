@@ -80,6 +80,7 @@ def command(*words):
     )
 
 
+@pytest.mark.slow
 def test_command():
     done = command("multiplier", "--leads", "0", "--json")
     (proof,) = json.loads(done.stdout)["proofs"]

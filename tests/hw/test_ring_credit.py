@@ -8,6 +8,7 @@ from amaranth_tpu.sim.proofs import ring_credit
 from amaranth_tpu.sim.proofs.ring_credit import fifo_circuit, fifo_claims, unit_circuit, unit_claims
 from amaranth_tpu.sim.proofs.smt import solve
 from amaranth_tpu.sim.rtl.ring_buckets import ring_core
+from suites import slow
 
 TIMEOUT = 300
 
@@ -57,7 +58,7 @@ class EndsEarly(ring_unit.RingSequencer):
         return m
 
 
-@pytest.mark.parametrize("wrong", [TakesNothing, *(pytest.param(w, marks=pytest.mark.slow) for w in (AlwaysSends, EndsEarly))])
+@pytest.mark.parametrize("wrong", slow(TakesNothing, AlwaysSends, EndsEarly))
 def test_wrong_unit(monkeypatch, wrong):
     monkeypatch.setattr(ring_unit, "RingSequencer", wrong)
     config = ring_core(ring_depth=4)

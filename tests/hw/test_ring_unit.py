@@ -74,6 +74,7 @@ def test_every_pattern_of_pauses(rng, size, cycles, latency):
             assert all((found == wanted).all() for found, wanted in zip(result.memories, right)), link
 
 
+@pytest.mark.slow
 def test_a_fifo_below_a_segment_hangs(rng):
     """So the harness tells a hang, and the decoder refuses such a segment for a reason."""
     config = ring_core(ring_depth=4)

@@ -52,6 +52,7 @@ def kept(operands, *, equal, number):
     return block().run(**columns)["keep"][1:]
 
 
+@pytest.mark.slow
 def test_positive():
     """All 65,536 operands; the number means nothing."""
     for number in (0, 0x80, 0xFF):

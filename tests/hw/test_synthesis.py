@@ -221,7 +221,7 @@ def test_largest_cores(tmp_path):
 # --- With the tools -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flat, across_blocks", [(False, False), *slow((True, False)), (True, True)])
+@pytest.mark.parametrize("flat, across_blocks", [*slow((False, False), (True, False)), (True, True)])
 def test_board_with_a_pll(tmp_path, flat, across_blocks):
     """What is not in the Verilog, but in the family."""
     core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
@@ -236,7 +236,7 @@ def test_board_with_a_pll(tmp_path, flat, across_blocks):
     assert across_blocks or blocks["tpu"]["ff"] == 1 and layout.chain == {"top": "", "tpu": "core"}
 
 
-@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("flat", [False, *slow(True)])
 def test_latch(tmp_path, flat):
     verilog = "module tpu (\n  input  wire e,\n  input  wire d,\n  output reg  q\n);\n  always_latch if (e) q = d;\nendmodule\n"
     with pytest.raises(SynthesisError, match="latches: tpu/"):

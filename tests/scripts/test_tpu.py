@@ -66,6 +66,7 @@ def test_waves(digits, model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w.fst", "w.gtkw", "w.sucl"]
 
 
+@pytest.mark.slow
 def test_generate(command, tmp_path):
     """The command in its header makes the same bytes again."""
     done = command(

@@ -76,6 +76,7 @@ def test_simulators_agree_on_cycles():
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_bare_clock():
     simulation = core("verilator")
     arguments = (simulation, IMAGE.tobytes(), copies(3))

@@ -29,6 +29,7 @@ def test_adam(rng, n, batch, decay):
     check(chain(rng, (9, 2 * n + 3, n, 5)), rng, Adam(weight_decay=decay), n, batch)
 
 
+@pytest.mark.slow
 def test_adam_of_convolutions(rng):
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Adam(), steps=1)
 

@@ -86,6 +86,7 @@ def _sgd(values, lr):
     return torch.optim.SGD(values, lr=lr, momentum=0.9)
 
 
+@pytest.mark.slow
 def test_the_default_network():
     results, losses, first = _run("default", Sgd(), _sgd, 0.1, 140)
     _compare_gradients(results, first)
