@@ -19,6 +19,7 @@ async def receive(ports, rng, *, levels, period):
     for cycle in range(round(len(levels) * period) + 20):
         ports.set(line=levels[int(cycle / period)] if cycle / period < len(levels) else levels[-1])
         await ports.settle()
+        assert not (ports.get("valid") and ports.get("error")), "a byte without a stop bit is handed on"
         if ports.get("valid") or ports.get("error"):
             got.append(None if ports.get("error") else ports.get("data"))
         await ports.tick()

@@ -67,27 +67,14 @@ def test_waves(digits, model, tmp_path):
 
 
 @pytest.mark.slow
-def test_generate(command, tmp_path):
+def test_generate(tmp_path):
     """The command in its header makes the same bytes again."""
-    done = command(
-        "generate",
-        "--n",
-        2,
-        "--cell-stages",
-        5,
-        "--table-lanes",
-        1,
-        "--no-softmax",
-        "--no-pooling",
-        "-o",
-        tmp_path / "x.v",
-        "--json",
-    )
+    done = tpu("generate", "--n", 4, "--cell-stages", 5, "--table-lanes", 2, "--no-pooling", "-o", tmp_path / "x.v", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["n"] == 2
+    assert json.loads(done.stdout)["n"] == 4
     text = (tmp_path / "x.v").read_text()
     words = re.search(r"^// Made again by: tpu (generate .*)$", text, re.MULTILINE)[1].split()
-    done = command(*words, "-o", tmp_path / "y.v")
+    done = tpu(*words, "-o", tmp_path / "y.v")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "y.v").read_text() == text
     for part in (
