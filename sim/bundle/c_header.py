@@ -31,6 +31,14 @@ def _shown(shape):
     return " x ".join(map(str, shape)) or "1"
 
 
+def _texts_of_parts(model):
+    """Of several inputs or outputs, which are one vector: where each of them is."""
+    for side, parts in (("input", model.input_parts), ("output", model.output_parts)):
+        for part in parts:
+            last = part.first + part.values - 1
+            yield f"Values {part.first} to {last} of a sample's {side}: {part.name!r}, {_shown(part.shape)}."
+
+
 def _macros(upper, model):
     """`(name, value, text)` of all macros."""
     element = "binary32" if model.output_bits == 32 else "bfloat16"
@@ -86,6 +94,7 @@ def c_header(model, name, lines=()):
             f'#error "this header is of format {_FORMAT}, tpu.h of another: compile the network again, with the tools of tpu.h"',
             "#endif\n",
             *(f"#define {key:{wide}} {value:{values}} /* {text} */" for key, value, text in macros),
+            *(f"/* {text} */" for text in _texts_of_parts(model)),
             "",
             *(f"static const uint32_t {key}[] = {_list(shape)};" for key, shape in shapes.items()),
             "",

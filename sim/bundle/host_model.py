@@ -10,7 +10,7 @@ from amaranth_tpu.hw.spec.registers import REGISTER, VERSION
 from ..compiler.program import CompileError
 from .tensors import HostTensor, input_tensors, output_tensor
 
-__all__ = ["LAST", "Needs", "HostModel", "host_model"]
+__all__ = ["LAST", "Needs", "Part", "HostModel", "host_model"]
 
 _ODD = re.compile(r"[^\w.+ -]", re.ASCII)  # what might end a string or a comment of C
 #: What is left to the host after the last layer, in the order of the driver's `enum tpu_last`.
@@ -36,6 +36,16 @@ class Needs:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of several inputs or outputs, which are one vector: `values` values of a sample from `first` on."""
+
+    name: str
+    shape: tuple[int, ...]
+    first: int
+    values: int
+
+
+@dataclass(frozen=True)
 class HostModel:
     """The driver's `tpu_model`: sizes in bytes, values of one sample, shapes of one sample as the network had them."""
 
@@ -55,6 +65,8 @@ class HostModel:
     output_shape: tuple[int, ...]
     input: tuple[HostTensor, ...]
     output: HostTensor
+    input_parts: tuple[Part, ...]
+    output_parts: tuple[Part, ...]
 
     @property
     def left_to_host(self):
@@ -84,6 +96,14 @@ def _features(program):
 def _last(origin):
     if origin is None:
         return "none"
+    if origin.is_split:
+        for output in origin.outputs:
+            if output.label or output.last:
+                raise CompileError(
+                    f"the model has several outputs, and of {_ODD.sub('_', output.name)!r} the last operator is left to the "
+                    "host, which images can do for a single output; take that operator off"
+                )
+        return "none"
     output = origin.output
     return "argmax" if output.label else {"": "none", "softmax": "softmax", "log": "log_softmax"}[output.last]
 
@@ -91,8 +111,6 @@ def _last(origin):
 def host_model(network, program):
     """The :class:`HostModel` of a network and its program."""
     config, origin = program.config, network.origin
-    if origin is not None and origin.is_split:
-        raise CompileError("the model has several outputs; images for hosts are made of models with one")
     needs = Needs(
         VERSION,
         config.n,
@@ -104,7 +122,7 @@ def host_model(network, program):
         config.weight_fifo_depth,
         _features(program),
     )
-    with_values = origin is not None and not origin.output.label
+    with_values = origin is not None and not origin.is_split and not origin.output.label
     return HostModel(
         name=_ODD.sub("_", network.name),
         image_bytes=len(program.model),
@@ -122,4 +140,12 @@ def host_model(network, program):
         output_shape=tuple(origin.output.shape) if with_values else (program.output_size,),
         input=tuple(input_tensors(program.memory)),
         output=output_tensor(program.memory),
+        input_parts=_parts(origin.inputs) if origin is not None and len(origin.inputs) > 1 else (),
+        output_parts=_parts(origin.outputs) if origin is not None and origin.is_split else (),
+    )
+
+
+def _parts(ends):
+    return tuple(
+        Part(_ODD.sub("_", end.name), tuple(end.shape), end.place.start, end.place.stop - end.place.start) for end in ends
     )

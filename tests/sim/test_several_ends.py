@@ -9,6 +9,10 @@ from onnx import TensorProto, helper
 
 from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.bundle.bundle import make_bundle
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from command import refused as command_refused
 from command import tpu as run_tpu
 from onnx_models import Builder, integers, refused, weights
@@ -155,8 +159,32 @@ def test_a_wrong_output_is_found(rng, tmp_path):
     assert "read wrongly" in found.error and second.name in found.error
 
 
+def test_image_for_hosts(rng, tmp_path):
+    """The inputs are one vector, and the outputs; where each of them is, layout.json and the header say."""
+    network = tpu.load(step(rng, tmp_path)).network
+    bundle = make_bundle(network, compile_network(network, SMALL, 2), rng.normal(size=(2, 7)).astype(np.float32))
+    assert bundle.wrong_bytes(SMALL) == 0
+    layout, header = json.loads(bundle.files["layout.json"]), bundle.files["model.h"].decode()
+    inputs = [(part["name"], part["shape"], part["first"], part["values"]) for part in layout["input"]["parts"]]
+    assert inputs == [("x", [3], 0, 3), ("state", [4], 3, 4)]
+    found = {output.name: output.of(run_network(network, round_bfloat16(bundle.samples))) for output in network.origin.outputs}
+    assert len(layout["output"]["parts"]) == len(found) == 2
+    for part in layout["output"]["parts"]:
+        stretch = slice(part["first"], part["first"] + part["values"])
+        np.testing.assert_array_equal(bundle.results[:, stretch].reshape(2, *part["shape"]), found[part["name"]])
+        assert f"Values {stretch.start} to {stretch.stop - 1} of a sample's output: {part['name']!r}" in header
+
+
+def test_image_with_a_softmax_of_one_output(rng, tmp_path):
+    b = ends(Builder([]), x=["n", 3])
+    hidden = b.node("Relu", [b.node("MatMul", ["x", weights(rng, 3, 4)])])
+    path = b.save(tmp_path, outputs=[hidden, b.node("Softmax", [b.node("MatMul", [hidden, weights(rng, 4, 2)])])])
+    command_refused(run_tpu("compile", "--model", path, "--n", 2, "-o", tmp_path / "c"), "is left to the host")
+    assert not (tmp_path / "c").exists()
+
+
 def test_command(rng, tmp_path, digits):
-    """Inputs from a .npz file, outputs to one; images for hosts and training take one of each."""
+    """Inputs from a .npz file, outputs to one; training takes one of each."""
     path, feeds = step(rng, tmp_path), feeds_of(rng)
     np.savez(tmp_path / "x.npz", **feeds)
     done = run_tpu(
@@ -167,7 +195,6 @@ def test_command(rng, tmp_path, digits):
     with np.load(tmp_path / "y.npz") as found:
         for name, values in tpu.load(path).predict(feeds).items():
             np.testing.assert_array_equal(found[name], values)
-    command_refused(run_tpu("compile", "--model", path, "--n", 2, "-o", tmp_path / "c"), "several outputs")
     done = run_tpu("train", "--model", path, "--data", digits, "-o", tmp_path / "t.onnx")
     command_refused(done, "several inputs or outputs")
 
