@@ -66,6 +66,10 @@ class _State:
         """Bits of a register or port."""
         return f"((_ extract {low + width - 1} {low}) (|dut_n {name}| run.{self.cycle}))"
 
+    def whole(self, name, width):
+        """A register, as bits; one of one bit is a Boolean there."""
+        return f"(ite {self.flag(name)} #b1 #b0)" if width == 1 else self.field(name, 0, width)
+
     def number(self, name, width):
         """A register, as a number."""
         return f"((_ zero_extend {_WIDTH - width}) (|dut_n {name}| run.{self.cycle}))"
@@ -298,7 +302,7 @@ def fifo_claims(circuit, depth):
 
     def invariant(state):
         level = state.number("level", width)
-        read, write = (state.field(f"{port}__addr", 0, width - 1) for port in ("read", "write"))
+        read, write = (state.whole(f"{port}__addr", width - 1) for port in ("read", "write"))
         between = f"((_ zero_extend {_WIDTH - width + 1}) (bvsub {write} {read}))"
         held = f"(ite (and {state.flag('held')} (= {write} {read})) {_number(depth)} {between})"
         places = _sum(held, *(_count(state.flag(name)) for name in ("fetched", "spared", "o__valid", "left")))
