@@ -62,6 +62,7 @@ class Config:
         "What gradients and updates take beyond inference: SELECT, transposed tiles, a bias row for each row of sums, halves of "
         "binary32, indices of maxima. Needs `pooling` and `softmax`.",
     )
+    transpose: bool = _parameter(False, "LOAD of transposed tiles, so that lanes are positions instead of channels.")
     ring: bool = _parameter(False, "RING: sums over a ring of up to 8 cores, by AXI4-Stream links.")
     ring_depth: int = _parameter(
         64,

@@ -2,6 +2,7 @@
 
 from .activation.function_table import FunctionTable
 from .activation.softmax_unit import SoftmaxUnit
+from .array.transposer import Transposer
 from .spec.instruction import Unit
 from .spec.isa import INSTRUCTIONS, Format, Function, Opcode, RingMode
 
@@ -89,7 +90,10 @@ def cycle_texts(config):
     return {
         Opcode.HALT: ("-", "until all before it have ended"),
         Opcode.SYNC: ("-", "until all before it have ended"),
-        Opcode.LOAD: ("`b` a vector", "the memory's latency later"),
+        Opcode.LOAD: (
+            "`b` a vector; without `transpose`, it begins when those with it before it have ended",
+            f"the memory's latency later; with `transpose` n + {Transposer.latency - 1} more",
+        ),
         Opcode.LOAD_BIAS: ("2 `b` a row; `b` with `half`", "the memory's latency later"),
         Opcode.LOAD_WEIGHTS: ("n `b` a tile", "the memory's latency later; a tile then shifts in within n cycles"),
         Opcode.STORE: ("`b` a vector", "with the answer to its last burst; a cycle more between two bursts"),

@@ -23,6 +23,7 @@ from .bus.axi_writer import AxiWriter
 from .bus.read_unit import ReadUnit
 from .bus.store_unit import StoreUnit
 from .bus.transaction_id import TransactionId
+from .bus.transposed_loads import TransposedLoads
 from .bus.weight_credits import WeightCredits
 from .control.control_registers import ControlRegisters
 from .control.decoder import Decoder
@@ -186,7 +187,7 @@ class Tpu(wiring.Component):
             dispatcher.held.eq(matmul_unit.held),
             dispatcher.held_slot.eq(matmul_unit.head_slot),
         ]
-        connect(m, dispatcher.load, load.port)
+        loads = self._loads(m, block, dispatcher, load)
         connect(m, dispatcher.weights, weights.port)
         connect(m, dispatcher.store, store.port)
         connect(m, dispatcher.matmul, matmul_unit.port)
@@ -221,10 +222,10 @@ class Tpu(wiring.Component):
 
         # The vector port of the unified buffer: loads, results and stores.
         m.d.comb += [
-            port.load.write.eq(load.write),
-            port.load.bias.eq(load.bias),
-            port.load.row.eq(load.row),
-            port.load.vector.eq(load.vector),
+            port.load.write.eq(loads.write),
+            port.load.bias.eq(loads.bias),
+            port.load.row.eq(loads.row),
+            port.load.vector.eq(loads.vector),
             port.results.write.eq(activation.write),
             port.results.read.eq(activation.read),
             port.results.row.eq(activation.row),
@@ -273,6 +274,28 @@ class Tpu(wiring.Component):
         self._running = Signal()
         m.d.comb += [bus.rst.eq(~self.aresetn), sync.rst.eq(~self._running)]
         m.d.bus += array.rst.eq(~self._running)
+
+    def _loads(self, m, block, dispatcher, load):
+        """Connects the dispatcher to the loads. Returns what has their vectors for the unified buffer: the read unit, or what
+        comes behind it where there is a transposer."""
+        if not self.config.transpose:
+            connect(m, dispatcher.load, load.port)
+            return load
+        m.submodules.transposed_loads = loads = TransposedLoads(
+            n=self.config.n, transfer=load.transfer, latency=Transposer.latency
+        )
+        transposer = block(lambda: Transposer(n=self.config.n), "load_transposer")
+        connect(m, dispatcher.load, loads.port)
+        connect(m, loads.load, load.port)
+        m.d.comb += [
+            *(getattr(loads, f"i_{name}").eq(getattr(load, name)) for name in ("write", "row", "bias", "transpose", "vector")),
+            transposer.i_valid.eq(loads.tile_valid),
+            transposer.i.eq(load.vector),
+            transposer.transpose.eq(1),
+            loads.turned_valid.eq(transposer.o_valid),
+            loads.turned.eq(transposer.o),
+        ]
+        return loads
 
     def _weight_vectors(self, block, weights, weight_fifo):
         """Loads of weights -> weight FIFO, by way of a transposer where there is one. That holds no tile back, and each has its

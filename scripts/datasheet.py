@@ -38,7 +38,7 @@ _FAULT_TEXTS = {
     "reserved bit that is set, `lanes` of 0 or above n",
     Fault.ADDRESS: "a place outside an on-chip memory or a region, an offset that is not a multiple of the bus beat, a `word` "
     "that is not a multiple of n, a STORE to MODEL or INPUT, an instruction beyond region MODEL",
-    Fault.LENGTH: "a count of 0, or a segment above `ring_depth`",
+    Fault.LENGTH: "a count of 0, a segment above `ring_depth`, or `transpose` of a LOAD whose `rows` are not whole tiles",
     Fault.BUS_READ: "an error response to a read",
     Fault.BUS_WRITE: "an error response to a write",
     Fault.TIMEOUT: "no progress for `timeout` cycles: a bus that does not answer, a MATMUL without a tile, a RING "

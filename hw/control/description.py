@@ -135,7 +135,9 @@ def _describe_transfer(m, operation, word, base):
         m.d.comb += [operation.row.eq(word[Opcode.LOAD_BIAS].bias << 1), operation.bias.eq(1)]
         if word.config.training:
             m.d.comb += operation.half.eq(word[Opcode.LOAD_BIAS].half)
-    if word.config.training:
+    if word.config.transpose:  # it stands where that of LOAD_WEIGHTS does, and where LOAD_BIAS has `half`
+        m.d.comb += operation.transpose.eq(word[Opcode.LOAD].transpose & ~word.one_of(Opcode.LOAD_BIAS))
+    elif word.config.training:
         m.d.comb += operation.transpose.eq(word[Opcode.LOAD_WEIGHTS].transpose)
 
 

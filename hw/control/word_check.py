@@ -4,6 +4,7 @@ from functools import reduce
 from operator import and_
 
 from amaranth import Cat, Const
+from amaranth.utils import exact_log2
 
 __all__ = ["check_word"]
 
@@ -17,7 +18,7 @@ def check_word(word):
         The core has the opcode and all codes of its fields, no reserved bit is set, no codes stand together that may not, and
         `lanes` is 1 to n.
     counts : Value
-        No count is 0, and none above what the core has room for.
+        No count is 0, none above what the core has room for, and rows that are tiles are whole tiles.
     """
     legal, counts = {}, {}
     for opcode, record in word.records.items():
@@ -28,7 +29,10 @@ def check_word(word):
         codes, lanes = reduce(and_, checks or [Const(1)]), Const(1)
         if "lanes" in record.widths:
             lanes = (view.lanes != 0) & (view.lanes <= word.config.n)
+        whole = []
+        if record.tiled in record.widths:
+            whole = [~view[record.tiled] | ~view.rows[: exact_log2(word.config.n)].any()]
         most = [view[field.name] <= getattr(word.config, field.most) for field in record.fields if field.most]
         legal[opcode] = ~(word.bits & record.reserved).any() & codes & lanes
-        counts[opcode] = Cat(*(view[name].any() for name in record.counts), *most).all()
+        counts[opcode] = Cat(*(view[name].any() for name in record.counts), *most, *whole).all()
     return word.choose(legal), word.choose(counts)

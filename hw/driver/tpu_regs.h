@@ -76,7 +76,8 @@
 
 /* features (ro): What the core can do beyond the rest. pooling: POOL. softmax: SOFTMAX. training: SELECT, and
    the fields, formats and codes that need `training`. ring: RING, and the registers that need `ring`.
-   table_lanes: lanes of a vector that the function table serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
+   transpose: LOAD of transposed tiles. table_lanes: lanes of a vector that the function table serves at a
+   time; 0: no TABLE, LOAD_TABLE, MULTIPLY. */
 #define TPU_REG_FEATURES               0x01Cu
 #define TPU_FEATURES_POOLING_MASK      0x00000001u
 #define TPU_FEATURES_POOLING_SHIFT     0u
@@ -86,6 +87,8 @@
 #define TPU_FEATURES_TRAINING_SHIFT    2u
 #define TPU_FEATURES_RING_MASK         0x00000008u
 #define TPU_FEATURES_RING_SHIFT        3u
+#define TPU_FEATURES_TRANSPOSE_MASK    0x00000010u
+#define TPU_FEATURES_TRANSPOSE_SHIFT   4u
 #define TPU_FEATURES_TABLE_LANES_MASK  0x0000FF00u
 #define TPU_FEATURES_TABLE_LANES_SHIFT 8u
 

@@ -155,6 +155,8 @@ class Instruction:
         What the activation unit does, if not results of sums.
     excluded : tuple of tuples of (str, enum member)
         Fields and codes that may not stand together (ILLEGAL).
+    tiled : str or None
+        Field; where it is 1, `rows` that are not a multiple of n are refused (LENGTH).
     needs : str or None
         Field of :class:`hw.config.Config` without which a core does not have the instruction.
     """
@@ -166,6 +168,7 @@ class Instruction:
     transfer: Transfer | None = None
     task: enum.Enum | None = None
     excluded: tuple = ()
+    tiled: str | None = None
     needs: str | None = None
 
     @property

@@ -77,8 +77,14 @@ INSTRUCTIONS = {
     Opcode.SYNC: Instruction(unit=Unit.CONTROL, effect="Wait for everything before it. Never needed for a right result."),
     Opcode.LOAD: Instruction(
         unit=Unit.LOAD,
-        effect="Host memory -> unified buffer, `rows` vectors of 2n bytes.",
-        fields=(*_host("Vectors"), _LOADED),
+        effect="Host memory -> unified buffer, `rows` vectors of 2n bytes; with `transpose` lane r of vector v of every n "
+        "vectors goes to lane v of vector r of them.",
+        fields=(
+            *_host("Vectors"),
+            _LOADED,
+            Field("transpose", 10, 1, "1: every n vectors are transposed, and `rows` is a multiple of n", needs="transpose"),
+        ),
+        tiled="transpose",
         transfer=Transfer("r", 1),
         spans=(Span("buffer", "w", "buffer", ("rows",)),),
     ),

@@ -31,10 +31,10 @@ def instruction_layout():
 def transfer_layout(config):
     """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip.
 
-    With `bias`, `row` is twice the bias row: a row takes two vectors, or with `half` one. `transpose` is that of LOAD_WEIGHTS.
-    Only a core with training has these two.
+    With `bias`, `row` is twice the bias row: a row takes two vectors, or with `half` one, which only a core with training has.
+    `transpose` is that of LOAD_WEIGHTS in a core with training, and that of LOAD in one with transpose.
     """
-    training = {"half": Half, "transpose": 1}
+    transposes = config.training or config.transpose
     return data.StructLayout(
         {
             "tag": tag_layout(config),
@@ -42,7 +42,8 @@ def transfer_layout(config):
             "vectors": 16 + exact_log2(config.n),
             "row": 16,
             "bias": 1,
-            **(training if config.training else {}),
+            **({"half": Half} if config.training else {}),
+            **({"transpose": 1} if transposes else {}),
         }
     )
 

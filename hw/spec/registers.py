@@ -94,6 +94,7 @@ def _registers():
         "pooling": (0, 1, "POOL"), "softmax": (1, 1, "SOFTMAX"),
         "training": (2, 1, "SELECT, and the fields, formats and codes that need `training`"),
         "ring": (3, 1, "RING, and the registers that need `ring`"),
+        "transpose": (4, 1, "LOAD of transposed tiles"),
         "table_lanes": (8, 8, "lanes of a vector that the function table serves at a time; 0: no TABLE, LOAD_TABLE, MULTIPLY")})
     yield Register("control", 0x020, "w1", "Commands.", {
         "start": (0, 1, "starts a run; ignored while one runs, and after a fault until a reset"),

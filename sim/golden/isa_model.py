@@ -168,6 +168,8 @@ class Machine:
             raise MachineFault(Fault.LENGTH, pc)
         if any(field.most and fields[field.name] > getattr(self.config, field.most) for field in record.fields):
             raise MachineFault(Fault.LENGTH, pc)
+        if fields.get(record.tiled) and fields["rows"] % self.config.n:
+            raise MachineFault(Fault.LENGTH, pc)
         if opcode is Opcode.RING and not self.rank < self.size <= MOST_CORES:
             raise MachineFault(Fault.RING, pc)
         if not (self._host_is_inside(opcode, fields) and self._spans_are_inside(opcode, fields)):
@@ -203,8 +205,10 @@ class Machine:
         return np.frombuffer(self.regions[region], dtype, count, offset).reshape(rows, self.config.n)
 
     @_effect(Opcode.LOAD)
-    def _load(self, region, offset, rows, buffer):
-        self.buffer[buffer : buffer + rows] = self._read(region, offset, rows)
+    def _load(self, region, offset, rows, buffer, transpose):
+        n, vectors = self.config.n, self._read(region, offset, rows)
+        tiles = vectors.reshape(-1, n, n).swapaxes(1, 2).reshape(rows, n) if transpose else vectors
+        self.buffer[buffer : buffer + rows] = tiles
 
     @_effect(Opcode.LOAD_BIAS)
     def _load_bias(self, region, offset, rows, half, bias):

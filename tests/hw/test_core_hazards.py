@@ -19,6 +19,21 @@ def test_hazards(rng, memory, config):
     check_hazards(rng, config, 8, memory=memory)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sizes, memory",
+    [
+        ({}, {"latency": 1}),
+        (dict(bus_width=32, cell_stages=1), PAUSED),
+        (dict(n=2), {"latency": 25}),
+        (dict(n=8), {"latency": 3, "pause_percent": 10}),
+    ],
+    ids=str,
+)
+def test_hazards_with_transposed_tiles(rng, sizes, memory):
+    check_hazards(rng, Config(**{**TINY, **sizes, "transpose": True}), 4, memory=memory)
+
+
 @pytest.mark.parametrize("sizes", [MIXED, *slow(*(sizes for sizes in FEW_SIZES if sizes is not MIXED), *SIZES[1:])], ids=str)
 def test_hazards_of_other_sizes(rng, sizes):
     check_hazards(rng, Config(**{**TINY, **sizes}), 2, memory={"latency": 4, "pause_percent": 10})

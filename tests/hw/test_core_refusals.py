@@ -135,6 +135,15 @@ def training_edges(config):
     yield Opcode.SELECT, {**select, **dict.fromkeys(list(select) + ["operand_stride", "buffer_stride", "buffer_step"], 0xFFFF)}
 
 
+def transposing_edges(config):
+    """The same of what needs transpose."""
+    n = config.n
+    load = {**GOOD[Opcode.LOAD], "transpose": 1}
+    yield from ((Opcode.LOAD, {**load, "rows": rows}) for rows in (1, n - 1, n, n + 1, 2 * n, 0))
+    last = config.unified_buffer_depth - n
+    yield from ((Opcode.LOAD, {**load, "rows": n, "buffer": place}) for place in (last, last + 1))
+
+
 def random_word(rng):
     """A word of any bits, or one that differs little from a good one."""
     if rng.random() < 0.15:
@@ -200,7 +209,7 @@ def reserved_bits(config, opcode):
 
 @pytest.mark.parametrize("config", [pytest.param(SMALL, marks=pytest.mark.slow), FULL], ids=["small", "full"])
 def test_every_edge(rng, config):
-    words = [encode(opcode, **fields) for opcode, fields in [*edges(config), *training_edges(config)]]
+    words = [encode(opcode, **fields) for opcode, fields in [*edges(config), *training_edges(config), *transposing_edges(config)]]
     for opcode in GOOD:
         reserved = reserved_bits(config, opcode)
         words += [encode(opcode, **GOOD[opcode]) | 1 << int(bit) for bit in {reserved[0], reserved[-1], rng.choice(reserved)}]

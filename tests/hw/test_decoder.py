@@ -37,7 +37,8 @@ CONFIGS = [
     Config(n=2, unified_buffer_depth=1 << 15, accumulator_depth=1 << 15, table_lanes=1, softmax=False),
     Config(**SMALL, pooling=False, table_lanes=0),
     Config(**SMALL),
-    Config(**SMALL, training=True),
+    Config(**SMALL, training=True, transpose=True),
+    Config(n=2, transpose=True, pooling=False),
     Config(n=16, training=True, table_lanes=0, bias_depth=64, ring=True, ring_depth=1 << 15),
     Config(**SMALL, **PLAIN, ring=True, ring_depth=16),
 ]
@@ -241,8 +242,8 @@ def operation(opcode, fields, config, pc):
     }
     if config.training and bias:
         found |= {"half": fields["half"].value, "vectors": fields["rows"] * (2 if fields["half"] is Half.WHOLE else 1)}
-    if config.training and opcode is Opcode.LOAD_WEIGHTS:
-        found["transpose"] = fields["transpose"]
+    if config.transpose and opcode in (Opcode.LOAD, Opcode.LOAD_BIAS) or config.training and opcode is Opcode.LOAD_WEIGHTS:
+        found["transpose"] = fields.get("transpose", 0)
     if opcode is not Opcode.LOAD_WEIGHTS:
         found["row"] = 2 * fields["bias"] if bias else fields["buffer"]
     return "transfer", found
@@ -367,7 +368,7 @@ async def words(ports, rng, *, config, count, kinds, make=random_word):
     "config",
     all_but([CONFIGS[3], CONFIGS[7]], CONFIGS),
     ids=lambda config: (
-        f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}-{config.ring:d}"
+        f"n{config.n}-{config.pooling:d}-{config.table_lanes}-{config.softmax:d}-{config.training:d}-{config.ring:d}-{config.transpose:d}"
     ),
 )
 def test_random(config):

@@ -150,7 +150,9 @@ class Hazards:
 
     def load(self, region=None):
         region = region or (Region.SCRATCH if self.chance(0.6) else Region.INPUT)
-        fields = self.host(region, 2 * self.config.n)
+        n, turns = self.config.n, int(self.config.transpose and self.chance(0.5))
+        fields = self.host(region, 2 * n * n if turns else 2 * n, 3 if turns else 6) | {"transpose": turns}
+        fields["rows"] *= n if turns else 1
         self.program.append(op(Opcode.LOAD, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
 
     def load_bias(self):

@@ -17,7 +17,9 @@ from seeds import seed
 TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, weight_fifo_depth=8, **PLAIN)
 SMALL = Config(**TINY)
 #: With everything that is optional.
-FULL = Config(**TINY | {"pooling": True, "table_lanes": 2, "softmax": True, "training": True, "bias_depth": 16})
+FULL = Config(
+    **TINY | {"pooling": True, "table_lanes": 2, "softmax": True, "training": True, "transpose": True, "bias_depth": 16}
+)
 SIZES = [
     dict(cell_stages=1, in_flight=4),
     dict(cell_stages=8, bus_width=32),

@@ -1,0 +1,122 @@
+"""Loads of tiles that are transposed on their way to the unified buffer, beside those that are not."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from ..lib.delay_line import DelayLine
+from ..spec.unit_ports import unit_port
+from .read_unit import ReadUnit
+
+__all__ = ["TransposedLoads"]
+
+
+class TransposedLoads(wiring.Component):
+    """Stands between the dispatcher, the read unit of the loads, a transposer, and the vector port.
+
+    Vectors of transposing operations go to the transposer, which holds nothing back; those of others, of which none begins before
+    the transposing ones before it have ended, come in the cycle in which the read unit has them. So there is never more than one
+    vector for the port. A transposing operation ends with its last vector behind the transposer.
+
+    Parameters
+    ----------
+    n : int
+        Lanes, and vectors of a tile.
+    transfer : layout
+        :func:`hw.spec.operations.transfer_layout`, with `transpose`.
+    latency : int
+        Cycles of the transposer, from a tile's last vector to the first one that leaves.
+
+    Members
+    -------
+    port : unit port of transfer, in
+        From the dispatcher.
+    load : unit port of transfer, out
+        To the read unit.
+    i_write, i_row, i_bias, i_transpose, i_vector
+        A vector, as the read unit has it.
+    tile_valid : 1, out
+        It goes to the transposer.
+    turned_valid : 1, in
+    turned : 16 n, in
+        From the transposer.
+    write, bias : 1, out
+    row : 16, out
+    vector : 16 n, out
+        A vector for the unified buffer, or, with `bias`, not for it.
+    """
+
+    def __init__(self, *, n, transfer, latency):
+        self.n, self.transfer, self.latency = n, transfer, latency
+        vector = 16 * n
+        super().__init__(
+            {
+                "port": In(unit_port(transfer)),
+                "load": Out(unit_port(transfer)),
+                "i_write": In(1),
+                "i_row": In(16),
+                "i_bias": In(1),
+                "i_transpose": In(1),
+                "i_vector": In(vector),
+                "tile_valid": Out(1),
+                "turned_valid": In(1),
+                "turned": In(vector),
+                "write": Out(1),
+                "row": Out(16),
+                "bias": Out(1),
+                "vector": Out(vector),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        port, load, n = self.port, self.load, self.n
+
+        # Transposing operations that have not ended: those in the read unit, and those whose last tiles are in the transposer.
+        most = ReadUnit.under_way + 1 + -(-(self.latency + n) // n)
+        open_, begun, ended = Signal(range(most + 1)), Signal(), Signal()
+        m.d.sync += open_.eq(open_ + begun - ended)
+        allowed = Signal()
+        m.d.comb += [
+            allowed.eq(port.op.p.transpose | (open_ == 0)),
+            load.op.payload.eq(port.op.payload),
+            load.op.valid.eq(port.op.valid & allowed),
+            port.op.ready.eq(load.op.ready & allowed),
+            begun.eq(load.op.valid & load.op.ready & port.op.p.transpose),
+        ]
+
+        # The last vector of a tile leaves n - 1 cycles behind the first one.
+        slot_width = len(load.done_slot)
+        m.submodules.ends = ends = DelayLine(cycles=self.latency + n - 1, width=slot_width)
+        m.d.comb += [
+            ends.i_valid.eq(load.done & self.i_transpose),
+            ends.i_data.eq(load.done_slot),
+            ended.eq(ends.o_valid),
+            port.done.eq(ended | (load.done & ~self.i_transpose)),
+            port.done_slot.eq(Mux(ended, ends.o_data, load.done_slot)),
+        ]
+
+        # Tiles leave in the order in which they came, to the rows for which they came.
+        m.submodules.rows = rows = DelayLine(cycles=self.latency, width=16)
+        number = Signal(range(n))
+        last, count = Signal(), Signal(bits_for(n - 1))
+        m.d.comb += [
+            self.tile_valid.eq(self.i_write & self.i_transpose),
+            last.eq(self.tile_valid & (number == n - 1)),
+            rows.i_valid.eq(last),
+            rows.i_data.eq(self.i_row - (n - 1)),
+        ]
+        with m.If(self.tile_valid):
+            m.d.sync += number.eq(number + 1)
+        first, present = Signal(16), Signal(16)
+        m.d.comb += present.eq(Mux(rows.o_valid, rows.o_data, first))
+        with m.If(self.turned_valid):
+            m.d.sync += [first.eq(present), count.eq(count + 1)]
+        m.d.comb += [
+            self.write.eq(self.turned_valid | (self.i_write & ~self.i_transpose)),
+            self.row.eq(Mux(self.turned_valid, present + count, self.i_row)),
+            self.bias.eq(self.i_bias & ~self.turned_valid),
+            self.vector.eq(Mux(self.turned_valid, self.turned, self.i_vector)),
+        ]
+        return m
