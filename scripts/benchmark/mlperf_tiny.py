@@ -23,20 +23,21 @@ def _head(simulator):
     return ["network", "n", "batch", "MACs a sample", cycles, "utilisation", "bus words", "largest error", "bits different"]
 
 
-def _measured(path, n, batch, simulator):
+def _measured(path, config, batch, simulator):
     """`(cells of a row, figures)` of a network, for normally distributed samples.
 
     Parameters
     ----------
     path : Path
         ONNX file.
-    n, batch : int
+    config : Config
+    batch : int
     simulator : str
         `verilator`, or `model`.
     """
     model = tpu.load(path)
     x = np.random.default_rng(1).normal(size=(batch, *model.inputs[0].shape[1:])).astype(np.float32)
-    run = model.run(x, simulator, core=Config(n=n), batch=batch)
+    run, n = model.run(x, simulator, core=config, batch=batch), config.n
     program, result, error = run.program, run.result, run.compare()
     cycles = result.cycles or program.predicted_cycles
     figures = {
@@ -63,12 +64,14 @@ def mlperf_tiny(
     simulator: Annotated[
         str, typer.Option(help="verilator, or model: instruction by instruction, and cycles estimated.")
     ] = "verilator",
+    transpose: Annotated[bool, typer.Option(help="Cores with `transpose`.")] = False,
     as_json: Json = False,
     write: Write = False,
 ):
-    """The networks of MLPerf Tiny; cycles are those of `tpu run --model NAME.onnx --n N --images B --batch B`."""
+    """The networks of MLPerf Tiny; cycles are those of `tpu run --model NAME.onnx --n N --images B --batch B`, with or
+    without `--transpose`."""
     jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
     shown = track(jobs, "running", console=Console(stderr=True), transient=True)
-    made = [_measured(models / f"{name}.onnx", n, batch, simulator) for name, n, batch in shown]
+    made = [_measured(models / f"{name}.onnx", Config(n=n, transpose=transpose), batch, simulator) for name, n, batch in shown]
     rows, figures = zip(*made)
     publish("mlperf-tiny", _head(simulator), rows, figures, as_json, write)

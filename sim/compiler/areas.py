@@ -10,7 +10,7 @@ __all__ = ["Rectangle", "Area", "Placed"]
 @dataclass(frozen=True)
 class Rectangle:
     """What a job makes: samples, rows and columns of the result, and the sums that they take. Of a flat result, `batch` is the
-    samples, and `samples` the chunk."""
+    samples, and `samples` the chunk. `tiles` : column tiles, if not all."""
 
     samples: tuple[int, int]
     rows: tuple[int, int]
@@ -18,6 +18,7 @@ class Rectangle:
     sum_rows: tuple[int, int]
     sum_columns: tuple[int, int]
     batch: tuple[int, int] | None = None
+    tiles: tuple[int, int] | None = None
 
     @property
     def sums(self):
@@ -33,8 +34,9 @@ class Rectangle:
 class Area:
     """A part of a tensor in the unified buffer: rows y, tiles of channels, and columns x if not all of them.
 
-    As `[sample][y][tile][x]`, with `left` margin columns in front of each sample (or each row, if not all tiles are there). Of a
-    planar layout as `[sample][tile][y][x]`, with those in front of each plane.
+    As `[sample][y][tile][x]`, or as `[sample][n tiles][y][tile]` if the layout is grouped, with `left` margin columns in front of
+    each sample (or each row, if not all tiles are there). Of a planar layout as `[sample][tile][y][x]`, with those in front of
+    each plane.
     """
 
     layout: Layout
@@ -55,8 +57,8 @@ class Area:
 
     @property
     def row(self):
-        if self.layout.planar:
-            return self.pitch
+        if self.layout.planar or self.layout.grouped:
+            return self.layout.n if self.layout.grouped else self.pitch
         own = (self.tiles[1] - self.tiles[0]) * self.pitch
         return own if self._stretched or self.columns is not None else self.left + own
 
@@ -69,6 +71,8 @@ class Area:
 
     @property
     def sample(self):
+        if self.layout.grouped:
+            return (self.tiles[1] - self.tiles[0]) * (self.rows[1] - self.rows[0])
         if self.layout.planar:
             return (self.tiles[1] - self.tiles[0]) * self.plane
         return (self.left if self._stretched else 0) + (self.rows[1] - self.rows[0]) * self.row
@@ -79,6 +83,10 @@ class Area:
 
     def place(self, sample, y, tile, x):
         """Position within the area."""
+        if self.layout.grouped:
+            group, lane = divmod(tile - self.tiles[0], self.layout.n)
+            row = group * (self.rows[1] - self.rows[0]) + y - self.rows[0]
+            return (sample - self.samples[0]) * self.sample + row * self.layout.n + lane
         first = -self.left if self.columns is None else self.columns[0]
         return (
             (sample - self.samples[0]) * self.sample
@@ -117,6 +125,10 @@ class Area:
         layout, tile = self.layout, self.tiles[0]
         found = []
         for sample in range(*self.samples):
+            if layout.grouped:
+                size = (self.rows[1] - self.rows[0]) * layout.n
+                found += [(layout.position(sample, self.rows[0], tile), size) for tile in range(*self.tiles, layout.n)]
+                continue
             if layout.planar:
                 found += self._planes(sample)
                 continue

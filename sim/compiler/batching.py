@@ -80,7 +80,8 @@ def writes(stage):
 
 def flat_tensors(stages, tensors):
     """Names of the tensors whose samples can lie along x: of one position, for those who write them and those who read them."""
-    found = {name for name, tensor in tensors.items() if tensor.shape[:2] == (1, 1)}
+    turned = {tensor.turned for tensor in tensors.values()}
+    found = {name for name, tensor in tensors.items() if tensor.shape[:2] == (1, 1) and not tensor.turned and name not in turned}
     while True:
         others = set()
         for stage in stages:

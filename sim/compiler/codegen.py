@@ -86,9 +86,9 @@ class Overlap:
         for code in self.codes:
             self.emitter.stage = code.number
             code.prepare()
-        sources = [
-            [index for index, other in enumerate(self.codes) if writes(other.stage) & reads(code.stage)] for code in self.codes
-        ]
+        tensors = self.batched.tensors
+        read = [{tensors[name].turned or name for name in reads(code.stage)} for code in self.codes]
+        sources = [[index for index, other in enumerate(self.codes) if writes(other.stage) & names] for names in read]
         before = []
         for step in steps_of([[rectangle.samples for rectangle in code.rectangles] for code in self.codes], sources):
             turns = [(self.codes[index], [self.codes[index].rectangles[job] for job in jobs]) for index, jobs in step.items()]
@@ -119,7 +119,19 @@ class Overlap:
                     self.emitter.stage = code.number
             if self.margins:
                 self._zero_margins(code, rectangle.samples)
+                self._zero_void(code, rectangle)
             yield
+
+    def _zero_void(self, code, rectangle):
+        """Zeros at the end of samples, over the results that are none."""
+        layout = code.layout
+        void, (height, width) = layout.tensor.void, layout.tensor.shape[:2]
+        if void and rectangle.rows[1] == code.stage.result_size[0]:
+            for sample in range(*rectangle.samples):
+                for tile in range(layout.tiles):
+                    self.emitter.move(
+                        Opcode.STORE, code.stage.output, layout.position(sample, height - 1, tile, width - void), 0, void
+                    )
 
     def _zero_margins(self, code, samples):
         """Zeros behind and beside samples of a tensor in SCRATCH, and before the first."""
@@ -131,8 +143,13 @@ class Overlap:
                 continue
             self.zeroed.add((name, sample))
             stretches = [(0, layout.lead)] if sample == 0 else []
-            stretches.append((layout.position(sample, layout.tensor.height), layout.below * layout.row))
-            widths = [other.plan.columns for other in self.codes if other.stage.output == name]
+            for tile in range(layout.tiles if layout.planar else 1):
+                stretches.append((layout.position(sample, layout.tensor.height, tile), layout.below * layout.row))
+            widths = [
+                layout.tensor.width if other.stage.reflow else other.plan.columns
+                for other in self.codes
+                if other.stage.output == name
+            ]
             if layout.beside and min(widths) < layout.tensor.width:
                 stretches += [
                     (layout.position(sample, y, tile, layout.tensor.width), layout.beside)

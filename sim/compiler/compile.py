@@ -4,15 +4,17 @@ The passes, one after the other:
 
 1. Maxima over large windows are split (:mod:`sim.compiler.split_pool`).
 2. Neighbouring positions of few channels go side by side in a vector, where that is faster (:mod:`sim.compiler.neighbours`).
-3. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.im2col`).
-4. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
+3. Depthwise convolutions get positions in the lanes, where the core has `transpose` and that is faster
+   (:mod:`sim.compiler.turning`).
+4. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.im2col`).
+5. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
 
    a. the batch goes along x (:mod:`sim.compiler.batching`), and tensors get places in host memory (:mod:`sim.compiler.layout`);
    b. stages are tiled (:mod:`sim.compiler.tiling`, :mod:`sim.compiler.chunk_tiling`);
    c. instructions are emitted (:mod:`sim.compiler.codegen`);
    d. they are scheduled (:mod:`sim.compiler.scheduling`), and the program is simulated (:mod:`sim.compiler.timing`).
 
-5. The best is written down (:mod:`sim.compiler.image`).
+6. The best is written down (:mod:`sim.compiler.image`).
 """
 
 from dataclasses import replace
@@ -26,6 +28,7 @@ from .neighbours import fold_columns
 from .program import CompileError, Program, disassemble
 from .search import search
 from .split_pool import split_windows
+from .turning import turn
 
 __all__ = ["CompileError", "Program", "compile_network", "disassemble"]
 
@@ -49,14 +52,25 @@ def compile_network(graph, config, batch):
 
 
 def _fastest(graph, config, batch):
-    """:class:`Choice` and :class:`Schedule`, the best, with neighbouring positions side by side or not."""
-    folded, best = fold_columns(graph, config.n), None
-    for tensors, stages in [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]:
+    """:class:`Choice` and :class:`Schedule`, the best."""
+    best = None
+    for tensors, stages in _ways(graph, config, batch):
         stages, gathers = fold(replace(graph, stages=stages), config.n)
         found = search(graph, stages, gathers, config, batch, tensors)
         if best is None or (found[1].cycles or found[1].draft.cycles) < (best[1].cycles or best[1].draft.cycles):
             best = found
     return best
+
+
+def _ways(graph, config, batch):
+    """`(tensors, stages)` of the graph: with neighbouring positions side by side or not, with depthwise convolutions turned or
+    not."""
+    folded = fold_columns(graph, config.n)
+    ways = [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]
+    if config.transpose:
+        turned = [turn(replace(graph, stages=stages), tensors, config.n, batch) for tensors, stages in ways]
+        ways += [way for way in turned if way]
+    return ways
 
 
 def _check(stages, config):

@@ -70,10 +70,10 @@ class Emitter:
         """An instruction that moves `rows` from or to host memory, beginning at a vector of a region."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
 
-    def move(self, opcode, name, position, buffer, count, size=1):
+    def move(self, opcode, name, position, buffer, count, size=1, **fields):
         """LOAD or STORE of positions of a tensor, `size` vectors each."""
         region, first = self.regions[name]
-        self.transfer(opcode, region, first + position * size, count * size, buffer=buffer)
+        self.transfer(opcode, region, first + position * size, count * size, buffer=buffer, **fields)
 
     def take_bias(self, count, key=None):
         """Bias rows, of which `bias_places` has the first under this key as long as nothing else has come there."""

@@ -80,6 +80,8 @@ class HostMemory:
     def weights(self, number, column, count):
         """Tiles of `count` column tiles of a stage, in the order of their passes: [pass, column tile, column, row]."""
         stage, n = self.batched.stages[number], self.n
+        if count > 1 and not stage.is_uniform:
+            return np.concatenate([self.weights(number, column + c, 1) for c in range(count)], axis=1)
         dense = [dense_weights(term, column, count, n) for term in stage.terms]
         passes = passes_of(stage, n, column)
         return (

@@ -44,6 +44,9 @@ class Layout:
         Whether tiles come before y and x.
     behind : int
         Of a planar one: zeros behind every plane, a tile of a sample.
+    grouped : bool
+        Of a tensor of one column: whether it lies as a planar one does that it is turned from, or to: n tiles in a row are n
+        positions there.
     """
 
     tensor: Tensor
@@ -55,6 +58,7 @@ class Layout:
     flat: bool = False
     planar: bool = False
     behind: int = 0
+    grouped: bool = False
 
     @property
     def tiles(self):
@@ -68,7 +72,7 @@ class Layout:
     @property
     def row(self):
         """Positions from one y to the next."""
-        return self.pitch if self.planar else self.tiles * self.pitch
+        return self.n if self.grouped else self.pitch if self.planar else self.tiles * self.pitch
 
     @property
     def plane(self):
@@ -78,6 +82,8 @@ class Layout:
     @property
     def sample(self):
         """Positions from one sample to the next."""
+        if self.grouped:
+            return self.tiles * (self.tensor.height + self.below)
         return self.tiles * self.plane if self.planar else (self.tensor.height + self.below) * self.row
 
     @property
@@ -87,6 +93,9 @@ class Layout:
 
     def position(self, sample, y, tile=0, x=0):
         """Number of a position; y and x may lie in the margins."""
+        if self.grouped:
+            group, place = divmod(tile, self.n)
+            return self.lead + sample * self.sample + (group * (self.tensor.height + self.below) + y) * self.n + place
         return self.lead + sample * self.sample + y * self.row + tile * self.plane + x
 
     def _view(self, vectors):
@@ -160,6 +169,16 @@ class HostLayout:
         return min(ZEROS, max(max(one.below * one.row, one.lead, one.beside) for one in written))
 
 
+def _turned(tensor, base, terms):
+    """Layouts of a turned tensor and of what it is turned from, whose rows are tiles of n positions, at the same places."""
+    turned = layout_of(tensor, base.n, base.batch, terms)
+    if tensor.width > 1:
+        return replace(turned, planar=True), replace(base, grouped=True)
+    lead = turned.lead // turned.row * base.n
+    base = replace(base, beside=base.n - base.tensor.width, below=turned.below, lead=lead, planar=True)
+    return replace(turned, lead=lead, grouped=True), base
+
+
 def lay_out(batched, n, homes=()):
     """:class:`HostLayout` of a :class:`sim.compiler.batching.Batched`; tensors of `homes` never leave the unified buffer."""
     inputs = [gather.tensor.name for gather in batched.gathers]
@@ -172,10 +191,13 @@ def lay_out(batched, n, homes=()):
     layouts, regions = {}, {}
     sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
     output, margin = batched.graph.output, margins(batched.stages, batched.tensors, n)
+    turned = {tensor.turned: name for name, tensor in batched.tensors.items() if tensor.turned}
     for name in dict.fromkeys([*inputs, *(stage.output for stage in batched.stages)]):
         layouts[name] = layout = layout_of(
             batched.tensors[name], n, batched.count(name), readers.get(name, ()), name in batched.flat
         )
+        if name in turned:
+            layouts[turned[name]], layout = _turned(batched.tensors[turned[name]], layout, readers[turned[name]])
         layouts[name] = layout = replace(layout, beside=max(layout.beside, margin.get(name, 0)))
         region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
         if region is Region.OUTPUT and name in used:
@@ -183,4 +205,6 @@ def lay_out(batched, n, homes=()):
         if name not in homes:
             regions[name] = region, sizes[region]
             sizes[region] += layout.size * (2 if region is Region.OUTPUT and batched.wide else 1)
+            if name in turned:
+                regions[turned[name]] = regions[name]
     return HostLayout(layouts, regions, sizes, n)

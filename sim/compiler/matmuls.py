@@ -49,13 +49,15 @@ class Group:
     tiles : object or None
         `fit(passes, count)` says how many of so many passes one MATMUL may have, and `bring(tiles)` emits LOAD_WEIGHTS of the
         next tiles. None: those are put in afterwards.
+    across : int
+        Rows of the unified buffer from a column tile's operands to the next one's.
     """
 
-    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, tiles=None):
+    def __init__(self, emitter, column, count, acc, sums, passes, parts, whole, *, bias=None, tiles=None, across=0):
         self.emitter, self.column, self.count, self.acc, self.sums = emitter, column, count, acc, sums
         self.passes, self.parts, self.whole, self.done = passes, parts, whole, 0
         self.bias = emitter.bias(column, count) if bias is None else bias
-        self.tiles = tiles
+        self.tiles, self.across = tiles, across
 
     def add(self, places, rows):
         """Passes with operands at these places; `rows` are two loops, (count, stride) each. Yields False where other stages
@@ -123,7 +125,7 @@ class Group:
             "acc": acc,
             "bias": self.bias + c if start else 0,
             "tiles0": count if count > 1 else count0,
-            "tiles0_stride": stride0,
+            "tiles0_stride": self.across if count > 1 else stride0,
             "tiles0_acc_stride": self.sums if count > 1 else 0,
             "tiles1_acc_stride": 0,
         }

@@ -42,12 +42,45 @@ class Results:
         if stage.pool:
             self._pool_windows(rectangle, column, acc, result, fields)
             return
+        if stage.reflow:
+            self._reflow(rectangle, column, acc, result, fields)
+            return
         # Runs of rows that follow each other in the accumulators, and their distance in the result.
         samples, rows, columns = rectangle.sums
+        if samples > 1 and result.area.layout.planar:
+            for sample in range(samples):
+                place = self._at(rectangle, column, result, sample)
+                write_rows(self.emitter, fields, acc + sample * rows * columns, rows, columns, result.area.row, place)
+            return
         outer, inner, step = (
             (samples, 1, result.area.sample) if rows == columns == 1 else (samples * rows, columns, result.area.row)
         )
         write_rows(self.emitter, fields, acc, outer, inner, step, self._at(rectangle, column, result))
+
+    def _reflow(self, rectangle, column, acc, result, fields):
+        """Results to rows of another length: whole ones, and what is left of the last."""
+        (samples, rows, columns), area = rectangle.sums, result.area
+        height, width = area.layout.tensor.shape[:2]
+        first = rectangle.rows[0] * columns
+        full, rest = divmod(min(first + rows * columns, height * width) - first, width)
+        for sample in range(samples):
+            sums = acc + sample * rows * columns
+            place = [result.at(rectangle.samples[0] + sample, area.rows[0] + y, column, 0) for y in (0, full)]
+            if full:
+                write_rows(self.emitter, fields, sums, full, width, area.row, place[0])
+            if rest:
+                write_rows(self.emitter, fields, sums + full * width, 1, rest, 0, place[1])
+
+    def activate_across(self, rectangle, columns, acc, result):
+        """Sums of column tiles, (first, count), which follow each other in the accumulators, of a stage of one column -> their
+        positions, which follow each other in the result."""
+        samples, rows, _ = rectangle.sums
+        fields, strides, area = self.fields(columns[0]), (1, samples * rows), result.area
+        together = samples if area.sample == rows * area.row else 1
+        for sample in range(0, samples, together):
+            place = self._at(rectangle, columns[0], result, sample)
+            sums = acc + sample * rows
+            _pool(self.emitter, fields, sums, together * rows, columns[1], area.row, place, strides, (1, 1), (0, 0))
 
     def fields(self, column):
         """What results of a column tile are made by."""

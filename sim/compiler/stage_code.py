@@ -8,7 +8,7 @@ from .areas import Area, Placed
 from .data_tiles import ends_with_zeros
 from .instructions import Ring
 from .matmuls import Group
-from .tiling import count_passes, passes_of
+from .tiling import count_passes, is_turned, passes_of
 from .timing import turnaround
 
 __all__ = ["StageCode"]
@@ -61,7 +61,7 @@ class StageCode:
         """What all the jobs need: the table of the function, zeros beside the results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
-        whole = self.plan.columns * self.stage.window[1] == self.layout.tensor.width
+        whole = self.stage.reflow or self.plan.columns * self.stage.window[1] == self.layout.tensor.width
         if whole and (self.layout.beside or any(extra.spread != (1, 1) for extra in self.stage.extras)):
             self.emitter.load_zeros(self.staging.base, self.staging.size)
 
@@ -84,11 +84,13 @@ class StageCode:
         result = Placed(area, place, self.results.size)
         if stage.extras:
             result.extras = self._extras(rectangle, place)
-        cuts, column = {} if whole else self._cuts(first), 0
+        begin, end = rectangle.tiles or (0, self.layout.tiles)
+        cuts, column = {} if whole else self._cuts(first), begin
         operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
         held = self.acc.take(self.layout.tiles * sums) if stage.softmax else None
+        turned = is_turned(stage, self.layouts)
         for count in self.plan.groups:
-            if column:
+            if column > begin:
                 yield True
             ends = column + count == self.layout.tiles
             size = -(-sums // self.run.tail) if last and ends and not whole and not stage.times else sums
@@ -108,6 +110,8 @@ class StageCode:
                     factor=factor,
                     single=ends and home is not None,
                 )
+            elif turned and count > 1:
+                self.results.activate_across(rectangle, (column, count), acc, result)
             elif not stage.softmax:
                 for c in range(count):
                     self.results.activate(rectangle, column + c, acc + c * sums, result, factor)
@@ -130,7 +134,9 @@ class StageCode:
 
     def cycles(self, rectangles):
         """Of the array, in jobs."""
-        return self.passes * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
+        return (
+            self.passes / (len(self.plan.tiles) or 1) * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
+        )
 
     # Operands
 
@@ -187,9 +193,10 @@ class StageCode:
 
     def _load(self, name, operand, tiles):
         """Brings what is not there yet of the first tiles."""
+        turned = {"transpose": 1} if self.layouts[name].tensor.turned else {}
         while operand.loads and operand.loads[0][0] < tiles:
             for host, offset, count in operand.loads.pop(0)[1]:
-                self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count)
+                self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count, **turned)
 
     def _operands(self, term, rectangle, passes, operand):
         """First vector of every pass, and the two loops over the rows of each."""
@@ -219,7 +226,8 @@ class StageCode:
         tiles = self.emitter.tiles(columns, passes, rectangle.samples[0])
         count = len(passes) + ends_with_zeros(self.stage, self.n)
         whole = self._whole(count, sums, parts)
-        group = Group(self.emitter, columns[0], columns[1], acc, sums, count, parts, whole, tiles=tiles)
+        across = int(is_turned(self.stage, self.layouts))
+        group = Group(self.emitter, columns[0], columns[1], acc, sums, count, parts, whole, tiles=tiles, across=across)
         for block in self.plan.blocks:
             if len(self.plan.blocks) > 1:
                 operands = self._load_block(rectangle, block)

@@ -5,7 +5,7 @@ All ranges are half open. A *pass* is one tile of weights: (term, ky, kx, tile o
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -20,12 +20,17 @@ __all__ = [
     "NothingFits",
     "passes_of",
     "count_passes",
+    "is_turned",
     "blocks_of",
     "even_groups",
     "group_cycles",
     "plan_stage",
     "runs_of_windows",
 ]
+
+
+_PLACES = 4  # for the sums of such a group
+_TURNED = 8  # column tiles whose passes alternate where positions are in the lanes, so that instructions are few
 
 
 class NothingFits(Exception):
@@ -115,6 +120,8 @@ class StagePlan:
         Vectors of the largest block of operands.
     sums : int
         Accumulator rows of the column tiles whose passes alternate.
+    tiles : tuple of (int, int)
+        Ranges of column tiles that are jobs of their own, of a stage whose column tiles each read a tile of their own; else none.
     """
 
     samples: int
@@ -126,6 +133,7 @@ class StagePlan:
     slots: int
     operands: int = 0
     sums: int = 0
+    tiles: tuple = ()
 
     def rectangles(self, stage, batched):
         """The jobs, in order. Of a flat result, a chunk each."""
@@ -137,10 +145,11 @@ class StagePlan:
                 for chunk, (first, end) in enumerate(ranges)
             ]
         return [
-            Rectangle(samples, rows, columns, _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns))
+            Rectangle(samples, rows, columns, _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns), tiles=tiles)
             for samples in _ranges(batched.batch, self.samples)
             for rows in _ranges(height, self.rows)
             for columns in _ranges(width, self.columns)
+            for tiles in self.tiles or (None,)
         ]
 
     def areas(self, stage, rectangle, block, layouts):
@@ -157,12 +166,18 @@ class StagePlan:
                 x = rectangle.sum_columns[0] * term.stride[1] - term.padding[1]
                 columns = x, x + span(rectangle.sums[2], term.stride[1], term.kernel[1], term.dilation[1])
             left = max(0, term.padding[1])
-            area = Area(layout, rectangle.samples_of(layout), (y, end_y), (tile, end_tile), columns, left)
+            tiles = rectangle.tiles or (tile, end_tile)
+            area = Area(layout, rectangle.samples_of(layout), (y, end_y), tiles, columns, left)
             areas[term.source] = area.joined(areas.get(term.source, area))
         return areas
 
     def result(self, stage, rectangle, layouts):
         """The area of the output that a job makes."""
+        if stage.reflow:
+            layout, width = layouts[stage.output], stage.result_size[1]
+            first, end = (row * width for row in rectangle.rows)
+            rows = first // layout.tensor.width, min(layout.tensor.height, -(-end // layout.tensor.width))
+            return Area(layout, rectangle.samples, rows, (0, layout.tiles), None, 0)
         return self._area(layouts[stage.output], rectangle, stage.origin, stage.window)
 
     def made(self, stage, rectangle, layouts):
@@ -180,13 +195,19 @@ class StagePlan:
             for start, edges, size in zip(origin, (rectangle.rows, rectangle.columns), window)
         )
         whole = layout.flat or rectangle.columns[1] - rectangle.columns[0] == -(-layout.tensor.width // window[1])
-        return Area(layout, rectangle.samples, rows, (0, layout.tiles), None if whole else columns, 0)
+        return Area(layout, rectangle.samples, rows, rectangle.tiles or (0, layout.tiles), None if whole else columns, 0)
 
     def beside(self, stage, rectangle, layouts):
         """The area of what is read where the results are made."""
         layout = layouts[stage.beside]
         columns = None if self.columns == stage.result_size[1] else rectangle.columns
         return Area(layout, rectangle.samples, rectangle.rows, (0, layout.tiles), columns, 0)
+
+
+def is_turned(stage, layouts):
+    """Whether positions are in the lanes of what a stage reads, so that each column tile reads a tile of its own."""
+    source = layouts[stage.terms[0].source].tensor
+    return source.turned is not None and source.width == 1
 
 
 def blocks_of(stage, layouts):
@@ -204,7 +225,7 @@ def blocks_of(stage, layouts):
     if len(whole) > 1 and highest == 1:
         yield tuple((piece,) for piece in whole)
     widest, parts = max(layouts[term.source].tiles for term in stage.terms), 2
-    while parts < 2 * widest:
+    while parts < 2 * widest and not is_turned(stage, layouts):
         step, pieces = -(-widest // min(parts, widest)), []
         for index, _, end, _, tiles in whole:
             own = step if stage.terms[index].kernel[1] == 1 else tiles  # tiles are the inner loop of the sum
@@ -239,8 +260,8 @@ def plan_stage(batched, number, config, layouts, space, depth):
     NothingFits
     """
     found, needed, stage = [], ("", 0), batched.stages[number]
-    for samples, rows, columns in _shapes(stage, batched.batch, layouts):
-        job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1))
+    for samples, rows, columns, *tiles in _shapes(stage, batched.batch, layouts):
+        job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1, tiles=tuple(tiles)))
         staged = job.made * job.width
         if job.held > depth:
             needed = "accumulator_depth", job.held
@@ -263,20 +284,28 @@ def plan_stage(batched, number, config, layouts, space, depth):
 
 def _follow(term, stage, layout):
     """Whether what a term reads of a sample ends where that of the next one begins, as its rows do."""
-    whole = layout.below == 0 and layout.tensor.height == stage.sums_size[0]
+    whole = layout.below == 0 and not layout.tensor.turned and layout.tensor.height == stage.sums_size[0]
     return whole and term.kernel[0] == term.stride[0] == 1 and term.padding == (0, 0)
 
 
 def _shapes(stage, batch, layouts):
-    """Sizes of jobs: samples, where one loop over rows is free for them, or serves them too; rows and columns of the result."""
+    """Sizes of jobs: samples, where one loop over rows is free for them, or serves them too; rows and columns of the result;
+    ranges of column tiles, if they are cut."""
     height, width = stage.result_size
     free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
-    several = free and not stage.pool and not layouts[stage.output].planar and not any(term.data for term in stage.terms)
-    return [
+    layout, turned = layouts[stage.output], any(layouts[term.source].tensor.turned for term in stage.terms)
+    several = free and not stage.pool and (turned or not layout.planar) and not any(term.data for term in stage.terms)
+    step = layout.tensor.width // gcd(layout.tensor.width, width) if stage.reflow else 1
+    rows = [
         *((samples, height, width) for samples in (_sizes(batch) if several else ())),
-        *((1, rows, width) for rows in _sizes(height)),
-        *((1, 1, columns) for columns in _sizes(width)[1:]),
+        *((1, rows, width) for rows in _sizes(height) if rows == height or rows % step == 0),
     ]
+    if is_turned(stage, layouts):
+        n = layout.n
+        parts = [_ranges(layout.tiles, n * size) for size in _sizes(layout.tiles // n)[1:] if layout.tiles // n % size == 0]
+        return [*rows, *((*shape, *part) for shape in rows for part in parts)]
+    # What is read turned is read by whole tiles.
+    return rows if turned or stage.reflow else [*rows, *((1, 1, columns) for columns in _sizes(width)[1:])]
 
 
 class Job:
@@ -307,7 +336,7 @@ class Job:
         self.rectangles = trial.rectangles(self.stage, replace(batched, batch=min(batched.batch, samples)))
         self.largest = max(self.rectangles, key=lambda rectangle: prod(rectangle.sums))
         self.sums = prod(self.largest.sums)
-        self.tiles = layouts[self.stage.output].tiles
+        self.tiles = trial.tiles[0][1] if trial.tiles else layouts[self.stage.output].tiles
         self.held = self.sums * (self.tiles if self.stage.softmax else 1)
         self.width = 2 if batched.is_wide(self.stage) else 1
         self.made = sum(area.size for area in trial.made(self.stage, self.largest, layouts))
@@ -338,6 +367,8 @@ def group_cycles(config, count, rows):
 
 def _together(job, config, depth):
     """Column tiles whose passes alternate."""
+    if is_turned(job.stage, job.layouts) and config.pooling:
+        return max(1, min(job.tiles, _TURNED, config.accumulator_depth // _PLACES // job.sums, config.bias_depth // 2))
     if job.stage.softmax or not job.stage.is_uniform:
         return 1
     wanted = -(-turnaround(config) // job.sums)
@@ -347,10 +378,18 @@ def _together(job, config, depth):
 def _cost(job, config, together, blocks=1, operands=0):
     """`(cycles, roughly; those of the array or of the bus, the fewer; jobs)` for vectors of operands a job."""
     passes, again = count_passes(job.stage, config.n), 1 if blocks == 1 else -(-job.tiles // together)
+    passes /= len(job.trial.tiles) or 1
     jobs = -(-job.batched.batch // job.trial.samples) * len(job.rectangles)
     compute = jobs * passes / together * group_cycles(config, together, job.sums)
     bus = jobs * (passes * config.n + job.made * job.width + again * operands) * config.beats_per_vector
     return max(compute, bus) + jobs * 30 * (1 + blocks * again), min(compute, bus), jobs
+
+
+def _groups(job, n, together):
+    """Sizes of the groups of column tiles of a job, which are of one group of tiles in a turned stage."""
+    if is_turned(job.stage, job.layouts):
+        return even_groups(n, together) * (job.tiles // n)
+    return even_groups(job.tiles, together)
 
 
 def _plan(job, config, blocks, operands, slots, depth):
@@ -359,9 +398,11 @@ def _plan(job, config, blocks, operands, slots, depth):
     cost, less, jobs = _cost(job, config, together, len(blocks), sum(job.sizes(blocks, job.largest)))
     if not slots or job.held * together > depth // 2 and jobs > 1:
         cost += less
+    if slots == 1 and is_turned(job.stage, job.layouts):
+        cost += jobs * job.made * config.beats_per_vector  # the results of the next one wait until these are stored
     return cost, replace(
         job.trial,
-        groups=even_groups(job.tiles, together),
+        groups=_groups(job, config.n, together),
         blocks=blocks,
         staging=job.made * job.width,
         slots=slots or 1,

@@ -86,6 +86,8 @@ class _Run:
         self.bursts, self.load_bursts = deque(), deque()  # when the data of the bursts asked for has come
         self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
         self.load, self.load_bias = None, False  # vectors that the present load still has to ask for
+        # Whether they are transposed, and when those before have all left the transposer.
+        self.load_turned, self.turned_end = False, 0
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
         self.segments = deque()  # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
@@ -185,7 +187,7 @@ class _Run:
             if not queue or now < self.free[unit] or self.is_taken(unit):
                 continue
             index, op = queue[0]
-            if self.is_blocked(unit, op, now):
+            if self.is_blocked(unit, op, now) or unit == LOAD and self.waits_for_turned(op, now):
                 continue
             queue.popleft()
             self.starts[index] = now
@@ -193,10 +195,14 @@ class _Run:
             self.start(unit, op, now)
         return progress
 
+    def waits_for_turned(self, op, now):
+        """Whether a load that is not transposed waits for the end of those that are."""
+        return now < self.turned_end + _LOADED and not op.fields.get("transpose")
+
     def start(self, unit, op, now):
         """Hands an operation to its unit."""
         if unit == LOAD:
-            self.load_bias = op.opcode is Opcode.LOAD_BIAS
+            self.load_bias, self.load_turned = op.opcode is Opcode.LOAD_BIAS, bool(op.fields.get("transpose"))
             self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n, op.fields)
         elif unit == WEIGHTS:
             self.tiles_wanted += op.rows
@@ -296,13 +302,16 @@ class _Run:
         elif loads:
             vectors = min(self.load, max(1, MAX_BURST // self.beats))
             arrival = self.deliver(now, vectors)
+            later = Transposer.latency + self.config.n - 1 if self.load_turned else 0
             if not self.load_bias:
-                self.port.load(arrival - vectors * self.beats, arrival)
+                self.port.load(arrival - vectors * self.beats + later, arrival + later)
             self.load_bursts.append(arrival)
             self.load -= vectors
+            if self.load_turned:
+                self.turned_end = arrival + later
             if not self.load:
                 self.load = None
-                self.complete(LOAD, arrival + _LOADED)
+                self.complete(LOAD, arrival + later + _LOADED)
         else:
             return False
         self.bursts.append(self.data_free)

@@ -22,12 +22,19 @@ def span(count, stride, kernel, dilation):
 
 @dataclass(frozen=True)
 class Tensor:
-    """`channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output: binary32)."""
+    """`channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output: binary32).
+
+    The compiler's own may be `turned`: another tensor, as loads have it that transpose every tile of n positions and n channels.
+    And the last `void` positions of a sample may not be there, where those of a smaller one do not fill the last row: they
+    are +0.
+    """
 
     name: str
     channels: int
     height: int = 1
     width: int = 1
+    turned: str | None = None
+    void: int = 0
 
     @property
     def shape(self):
@@ -161,6 +168,8 @@ class Stage:
         In a training step, in place of a function: what keeps the sums.
     extras : tuple of Extra
         In a training step: what else is written.
+    reflow : bool
+        Whether the results, one after the other as far as there are places, fill the output, whose rows have another length.
     """
 
     name: str
@@ -177,6 +186,7 @@ class Stage:
     title: str = ""
     select: Select | None = None
     extras: tuple[Extra, ...] = ()
+    reflow: bool = False
 
     @property
     def result_size(self):
