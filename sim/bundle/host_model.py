@@ -88,7 +88,10 @@ class HostModel:
 
 def _features(program):
     """Masks of the features that a program's instructions need."""
-    needed = {INSTRUCTIONS[op.opcode].needs for op in program.ops} - {None}
+    records = [(INSTRUCTIONS[op.opcode], op.fields) for op in program.ops]
+    needed = {record.needs for record, _ in records} - {None}
+    if any(fields.get(record.tiled) for record, fields in records):
+        needed.add("transpose")
     fields = REGISTER["features"].fields
     return sum((1 << fields[name][1]) - 1 << fields[name][0] for name in needed)
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.registers import REGISTER
+from amaranth_tpu.sim.bundle.host_model import host_model
 from amaranth_tpu.sim.compiler import compile as compiler
 from amaranth_tpu.sim.compiler.turning import turn
 from amaranth_tpu.sim.host.inference import run_samples
@@ -35,6 +37,7 @@ def network(rng, height, width, channels, layers, kernel=3):
     return Graph("g", {one.name: one for one in tensors}, "x", tensors[-1].name, tuple(stages))
 
 
+FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
 FAST = ("one vector", "no padding")
 NETWORKS = {
     "a row in a vector": (4, 5, 4, 8, [(1, 1), (1, 1)]),
@@ -68,6 +71,7 @@ def test_turned_networks(rng, name, turned):
     program = check(graph, Config(n=n, transpose=True), batch, rng, samples=batch)
     loads = [op for op in program.ops if op.fields.get("transpose")]
     assert loads and all(op.fields["rows"] % n == 0 for op in loads)
+    assert host_model(graph, program).needs.features & REGISTER["features"].pack(**FEATURES | {"transpose": 1})
 
 
 @pytest.mark.slow
