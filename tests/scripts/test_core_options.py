@@ -26,6 +26,7 @@ CHANGES = dict(
     training=True,
     ring=True,
     ring_depth=16,
+    transpose=True,
 )
 
 
