@@ -177,7 +177,7 @@ TIGHT = dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)
 
 @pytest.mark.parametrize(
     "in_flight, ring, case",
-    all_but([(4, 1, DENSE), (32, 0, TIGHT), (32, 0, SPARSE)], (4, 16, 32), (0, 1), (DENSE, SPARSE, TIGHT)),
+    all_but([(4, 1, DENSE), (16, 0, SPARSE), (32, 0, TIGHT)], (4, 16, 32), (0, 1), (DENSE, SPARSE, TIGHT)),
     ids=lambda value: f"space{value['space']}" if isinstance(value, dict) else None,
 )
 def test_random(in_flight, ring, case):
