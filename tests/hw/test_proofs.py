@@ -92,10 +92,8 @@ def test_command():
     [
         (["divider"], 2, "no part 'divider'"),
         (["adder", "--latencies", "7"], 2, "--latencies takes numbers from 1 to 6"),
-        *slow(
-            (["adder", "--write"], 2, "--write takes no choice"),
-            (["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown"),
-        ),
+        (["adder", "--write"], 2, "--write takes no choice"),
+        *slow((["adder", "--latencies", "2", "--timeout", "1"], 1, "adder 2: unknown")),
     ],
 )
 def test_command_fails(words, status, message):

@@ -1,7 +1,6 @@
 """The instruction-level model: arithmetic against the golden model, and programs that it must refuse."""
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,24 +25,6 @@ PLAIN = Config(n=4, unified_buffer_depth=64, accumulator_depth=32, bias_depth=4,
 N = CONFIG.n
 MATMUL = dict(rows0=1, rows1=1, tiles0=1, tiles1=1)
 machine, fault_of = functools.partial(machine_of, CONFIG), functools.partial(fault_in, CONFIG)
-
-
-def test_transposed_loads(rng):
-    """Of every n vectors, and not of others."""
-    tiles, config = random_bfloat16(rng, (3, N, N)), replace(CONFIG, transpose=True)
-    load = dict(region=Region.SCRATCH, buffer=5)
-    words = [
-        (Opcode.LOAD, dict(load, rows=2 * N, transpose=1)),
-        (Opcode.LOAD, dict(load, rows=3, buffer=40, offset=4 * N * N)),
-        HALT,
-    ]
-    m = machine_of(config, words, SCRATCH=bytearray(tiles.tobytes()))
-    m.run()
-    assert (m.buffer[5 : 5 + N] == tiles[0].T).all() and (m.buffer[5 + N : 5 + 2 * N] == tiles[1].T).all()
-    assert (m.buffer[40:43] == tiles[2][:3]).all() and not m.buffer[:5].any() and not m.buffer[5 + 2 * N : 40].any()
-    for rows, fault in ((N, None), (N + 1, Fault.LENGTH), (N // 2, Fault.LENGTH)):
-        assert fault_in(config, (Opcode.LOAD, dict(load, rows=rows, transpose=1)))[0] is fault
-    assert fault_of((Opcode.LOAD, dict(load, rows=N, transpose=1)))[0] is Fault.ILLEGAL
 
 
 @pytest.mark.parametrize("start", [0, 1])
