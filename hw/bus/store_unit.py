@@ -16,7 +16,8 @@ class StoreUnit(wiring.Component):
     """Executes STORE operations in order. One is `done` when host memory has answered its last burst.
 
     `read` with `row` asks the unified buffer for a vector; it comes in `vector` one cycle after `grant`. At most
-    `prefetch` vectors wait for the bus. A burst is `answered` two cycles after it was taken, or later.
+    `prefetch` vectors wait for the bus; it takes that many cycles until a place can be used again, so that a vector a
+    cycle moves where the bus is as wide as it. A burst is `answered` two cycles after it was taken, or later.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class StoreUnit(wiring.Component):
         An error response: BUS_WRITE.
     """
 
-    prefetch = 4
+    prefetch = 5
 
     def __init__(self, *, transfer, bus_width, vector_width, outstanding):
         self.transfer = transfer
@@ -96,17 +97,21 @@ class StoreUnit(wiring.Component):
             m.d.sync += current.eq(op.p.tag)
 
         # Rows are read while there are places: one is taken by the read, and free a cycle after its vector has left.
+        # A vector has a register of its own: block RAM answers late in its cycle, and may be far from the queue.
         places, places_next = Signal(range(self.prefetch + 1), init=self.prefetch), Signal(range(self.prefetch + 1))
-        taken, coming, left, going = Signal(), Signal(), Signal(), Signal()
+        taken, coming, come, left, going = Signal(), Signal(), Signal(), Signal(), Signal()
+        held = Signal(self.vector_width, reset_less=True)
         m.d.comb += [
             taken.eq(self.read & self.grant),
             places_next.eq(places - taken + left),
             going.eq(accept | (reading & ~(taken & (rows_left == 1)))),
-            vectors.w_en.eq(coming),
-            vectors.w_data.eq(self.vector),
+            vectors.w_en.eq(come),
+            vectors.w_data.eq(held),
         ]
         m.d.sync += [
             coming.eq(taken),
+            come.eq(coming),
+            held.eq(self.vector),
             left.eq(vectors.r_rdy & vectors.r_en),
             places.eq(places_next),
             reading.eq(going),

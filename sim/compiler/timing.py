@@ -49,7 +49,7 @@ _DISPATCH = 6  # cycles an instruction, and one more for each in flight
 _START, _END = 12, 8  # cycles around a run: start to fetch and decode, last completion to interrupt
 # Cycles from the last vector or tile to what waits for it: results, without and with all that is between two instructions;
 # stores, behind the memory's answer; loads; the tile that the array takes.
-_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
+_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 9, 2, 2, 4
 _LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
 
 
