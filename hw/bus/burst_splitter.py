@@ -1,5 +1,7 @@
 """From transfers of any length to AXI4 bursts."""
 
+from functools import cache
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,11 +15,13 @@ __all__ = ["BurstSplitter", "transfer_request", "burst_request", "MAX_BURST"]
 MAX_BURST = 16
 
 
+@cache
 def transfer_request(address_width, beats_width):
     """A transfer: byte address of the first beat, count of beats (not 0)."""
     return data.StructLayout({"address": address_width, "beats": beats_width})
 
 
+@cache
 def burst_request(address_width):
     """A burst of 1 to `MAX_BURST` beats; `last` ends its transfer."""
     return data.StructLayout({"address": address_width, "beats": bits_for(MAX_BURST), "last": 1})

@@ -1,6 +1,6 @@
 """What a checked instruction word becomes: its footprint, and the operation for its unit."""
 
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 
 from amaranth import Cat, Mux
@@ -17,6 +17,7 @@ __all__ = ["decoded_layout", "describe", "footprint_layout"]
 _SPACES = ("buffer", "acc", "bias")
 
 
+@cache
 def footprint_layout():
     """What an instruction touches: for each space, first and last place, and whether it is read or written."""
 
@@ -28,6 +29,7 @@ def footprint_layout():
     )
 
 
+@cache
 def decoded_layout(config):
     """A checked instruction. Of the operations, the one for `footprint.unit` counts."""
     return data.StructLayout(

@@ -1,6 +1,6 @@
 """An instruction word, seen as each of the instructions that the core has."""
 
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 
 from amaranth import Cat, Mux
@@ -11,6 +11,7 @@ from ..spec.isa import layout, records
 __all__ = ["InstructionWord", "match_layout"]
 
 
+@cache
 def match_layout(config):
     """Which of the core's instructions a word is: a bit for each; none, if it has another opcode."""
     return data.StructLayout({opcode.name.lower(): 1 for opcode in records(config)})

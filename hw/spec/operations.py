@@ -1,5 +1,7 @@
 """What the controller hands to the units: decoded, checked operations, one layout for each unit."""
 
+from functools import cache
+
 from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
@@ -17,17 +19,20 @@ __all__ = [
 ]
 
 
+@cache
 def tag_layout(config):
     """Who an operation is: its slot among the instructions in flight, and its instruction's offset in region MODEL."""
     return data.StructLayout({"slot": bits_for(config.in_flight - 1), "pc": 32})
 
 
+@cache
 def instruction_layout():
     """A fetched instruction. `overrun` says that it would lie outside region MODEL, `failed` that the bus could not read it;
     `word` is then undefined."""
     return data.StructLayout({"word": INSTRUCTION_WIDTH, "pc": 32, "overrun": 1, "failed": 1})
 
 
+@cache
 def transfer_layout(config):
     """LOAD, LOAD_BIAS, LOAD_WEIGHTS and STORE: `vectors` vectors at host `address`, and the first `row` on the chip.
 
@@ -48,6 +53,7 @@ def transfer_layout(config):
     )
 
 
+@cache
 def matmul_layout(config):
     """MATMUL. `rows` is the count of rows of a pass, `rows0 * rows1`. Only a core with training has `bias_rows`."""
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)
@@ -76,6 +82,7 @@ def matmul_layout(config):
     )
 
 
+@cache
 def pass_layout(config):
     """One pass of a MATMUL: the rows that one tile of weights works on. `end` is the accumulator row behind them,
     `slot` that of its operation."""
@@ -91,6 +98,7 @@ def pass_layout(config):
     )
 
 
+@cache
 def activate_layout(config):
     """ACTIVATE; POOL and SELECT, whose `rows0` is `rows`; SOFTMAX, whose `tiles` and `acc_stride` are `rows1` and
     `rows1_stride`; MULTIPLY and LOAD_TABLE. Fields are there if the core has what needs them.
@@ -138,6 +146,7 @@ def activate_layout(config):
     )
 
 
+@cache
 def ring_layout(config):
     """RING."""
     row = bits_for(config.unified_buffer_depth - 1)

@@ -9,7 +9,8 @@ lanes of a port that has several side by side, the first one lowest.
 import random
 import re
 
-from amaranth.hdl import Value
+from amaranth.hdl import Cat, Value
+from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In
 
 __all__ = ["simulate", "play", "pack", "unpack", "bfloat16_bits", "binary32_bits"]
@@ -77,20 +78,38 @@ class _AmaranthPorts(_Ports):
             {"__".join(map(str, path)): Value.cast(value) for path, _, value in component.signature.flatten(component)}
         )
         self._context, self._reset = context, domain.rst
+        self._new = {}  # identity of an input -> [it, its new value]
+        self._together = {}  # identities of inputs that are set at once -> their concatenation
 
     def _write(self, handle, value):
-        self._context.set(handle, value)
+        self._new[id(handle)] = handle, value
 
     def _read(self, handle):
+        self._set_new()
         return self._context.get(handle)
 
     def _bits(self, handle):
         return f"{self._read(handle):0{len(handle)}b}"
 
+    def _set_new(self):
+        """Sets the inputs in one step: the simulator evaluates the whole design after each."""
+        if not self._new:
+            return
+        keys = tuple(self._new)
+        if keys not in self._together:
+            self._together[keys] = Cat(handle for handle, _ in self._new.values())
+        word = offset = 0
+        for handle, value in self._new.values():
+            word |= (value & (1 << len(handle)) - 1) << offset
+            offset += len(handle)
+        self._new.clear()
+        self._context.set(self._together[keys], word)
+
     async def settle(self):
-        pass
+        self._set_new()
 
     async def _tick(self):
+        self._set_new()
         await self._context.tick()
 
 
@@ -163,21 +182,40 @@ async def play(dut, component, bench, **sizes):
 # --- Values -------------------------------------------------------------------------------------------------------
 
 
+_plans: dict[int, tuple] = {}  # by the identity of a layout: the layout, which stays alive, and the plan of its fields
+
+
+def _plan(layout):
+    """[(name, offset, width, plan of a structure in it or None)] of a structure, worked out once: a layout counts its
+    bits anew each time that it is asked."""
+    if id(layout) not in _plans:
+        fields = [
+            (name, field.offset, field.width, _plan(field.shape) if isinstance(field.shape, StructLayout) else None)
+            for name, field in layout
+        ]
+        _plans[id(layout)] = layout, fields
+    return _plans[id(layout)][1]
+
+
+def _pack(plan, values):
+    assert values.keys() == {name for name, *_ in plan}, f"fields {', '.join(values)}, not {[name for name, *_ in plan]}"
+    word = 0
+    for name, offset, width, inner in plan:
+        value = values[name]
+        value = _pack(inner, value) if isinstance(value, dict) else int(getattr(value, "value", value))
+        assert 0 <= value < 1 << width, f"{name} = {value} does not fit {width} bits"
+        word |= value << offset
+    return word
+
+
 def pack(layout, **values):
     """The bits, as an int, of a structure; all fields must be given."""
-    word = 0
-    for name, field in layout:
-        value = values.pop(name)
-        value = pack(field.shape, **value) if isinstance(value, dict) else int(getattr(value, "value", value))
-        assert 0 <= value < 1 << field.width, f"{name} = {value} does not fit {field.width} bits"
-        word |= value << field.offset
-    assert not values, f"no such field: {', '.join(values)}"
-    return word
+    return _pack(_plan(layout), values)
 
 
 def unpack(layout, word):
     """A dict of the fields, as ints, of a structure's bits."""
-    return {name: word >> field.offset & (1 << field.width) - 1 for name, field in layout}
+    return {name: word >> offset & (1 << width) - 1 for name, offset, width, _ in _plan(layout)}
 
 
 _SPECIALS = (0x0000, 0x0001, 0x007F, 0x0080, 0x00FF, 0x3F80, 0x7F7F, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF)

@@ -34,14 +34,14 @@ def random_footprint(rng, space, density):
     return {"first": first, "last": min(space - 1, first + rng.randrange(3)), "reads": int(use == 1), "writes": int(use == 2)}
 
 
-def random_instruction(rng, number, config, *, space, density, control):
-    unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units_of(config)]).upper()]
+def random_instruction(rng, number, operations, units, *, space, density, control):
+    """One of `units`; `operations` are their layouts."""
+    unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units]).upper()]
     footprint = {
         "unit": unit.value,
         "region": rng.randrange(2),
         **{name: random_footprint(rng, space, density if unit is not Unit.CONTROL else 0) for name in SPACES},
     }
-    operations = Dispatcher(config=config).layouts
     tag = {"slot": 0, "pc": number}
     word = {"halt": 0, "footprint": footprint}
     for kind, layout in operations.items():
@@ -51,9 +51,10 @@ def random_instruction(rng, number, config, *, space, density, control):
 
 async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
     """Random instructions. Nothing ends, unless nothing moves, before operations of `least` units have run at the same time."""
-    todo = [random_instruction(rng, number, config, space=space, density=density, control=control) for number in range(count)]
-    layouts, units = Dispatcher(config=config).layouts, units_of(config)
-    todo.append({**random_instruction(rng, count, config, space=space, density=0, control=1), "halt": 1})
+    whole, layouts, units = decoded_layout(config), Dispatcher(config=config).layouts, units_of(config)
+    kinds = layouts, units
+    todo = [random_instruction(rng, number, *kinds, space=space, density=density, control=control) for number in range(count)]
+    todo.append({**random_instruction(rng, count, *kinds, space=space, density=0, control=1), "halt": 1})
     footprints = [word["footprint"] for word in todo]
     given, running, ended = 0, {}, set()  # instructions handed in; slot -> (number, unit) in the units; numbers ended
     expected, together = {unit: [] for unit in units}, 0
@@ -86,7 +87,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
 
     idle = 0
     while True:
-        offered = pack(decoded_layout(config), **todo[given]) if given < len(todo) else 0
+        offered = pack(whole, **todo[given]) if given < len(todo) else 0
         ports.set(i__valid=given < len(todo), i__payload=offered)
         done = {}
         for unit in units:
