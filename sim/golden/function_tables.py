@@ -4,6 +4,7 @@ The table is :mod:`sim.golden.table_lookup`'s; the functions are those of :mod:`
 """
 
 import functools
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -109,47 +110,61 @@ def _computed(function):
     exact = function.exact(np.where(number, x, 0))
     rounded = _rounded(exact)
 
-    def serve(sign, edge, beyond, linear, fractions):
-        """Largest error, and the entries of binade `edge`, when they serve the binades `beyond` too. An entry is the rounded
-        value, or next to it if that is better."""
-        candidates = np.clip(rounded[sign, edge, fractions] + np.array([0, -1, 1])[:, None], 0, 0xFFFF)
-        places = np.array([edge, *beyond])
-        shift = np.where(places == 0, NEVER, places - edge)
-        candidate = candidates[:, None]
-        found = rounded_entry(candidate, moved(candidate, 0, 0), (shift * (linear & (places != edge)))[:, None])
-        distance = _ulps(_numbers(found), exact[sign, places][:, fractions])
-        distance = np.where(number[sign, places][:, fractions], distance, 0).max(axis=1)  # [candidate, fraction]
-        best = np.nan_to_num(distance, nan=np.inf).argmin(axis=0)[None]
-        return np.take_along_axis(distance, best, 0).max(), linear, np.take_along_axis(candidates, best, 0)[0]
+    def serve(sign, edges, reach, linear, fractions):
+        """Largest errors, and the entries, [binade of `edges`, fraction], of binades that serve those at the distances `reach`
+        too. An entry is the rounded value, or next to it if that is better."""
+        around = rounded[sign, edges[:, None], fractions]
+        candidates = np.clip(around[:, None] + np.array([0, -1, 1])[:, None], 0, 0xFFFF)  # [edge, candidate, fraction]
+        places = np.clip(edges[:, None] + reach, 0, 255)
+        shift = np.where(places == 0, NEVER, places - edges[:, None]) * (linear & (places != edges[:, None]))
+        candidate, place = candidates[:, :, None], places[..., None]
+        found = rounded_entry(candidate, moved(candidate, 0, 0), shift[:, None, :, None])
+        distance = _ulps(_numbers(found), exact[sign, place, fractions][:, None])
+        distance = np.where(number[sign, place, fractions][:, None], distance, 0).max(axis=2)
+        best = np.nan_to_num(distance, nan=np.inf).argmin(axis=1)[:, None]
+        error = np.take_along_axis(distance, best, 1)[:, 0].max(axis=1)
+        return error, linear, np.take_along_axis(candidates, best, 1)[:, 0]
 
-    def ends(first, fractions):
-        """Of the table from `first` on, for both ends and both signs, what serves better: the value, or going on."""
+    def end(edges, reach, fractions):
+        """For both signs, the largest error of each of `edges` when the better of both serves: the value, or going on."""
+        return np.max(
+            [np.minimum(*(serve(sign, edges, reach, linear, fractions)[0] for linear in (0, 1))) for sign in (0, 1)], axis=0
+        )
+
+    def whole(first):
+        """How far both ends of the table from `first` on reach."""
         last = first + BINADES - 1
-        return [
-            [min((serve(sign, edge, beyond, linear, fractions) for linear in (0, 1)), key=lambda one: one[0]) for sign in (0, 1)]
-            for edge, beyond in ((first, range(first)), (last, range(last + 1, 256)))
-        ]
+        return (np.array([first]), -np.arange(first + 1)), (np.array([last]), np.arange(256 - last))
 
-    def error(both):
-        return max(one[0] for end in both for one in end)
+    def error(first, fractions):
+        return float(max(end(*place, fractions)[0] for place in whole(first)))
 
-    # A few fractions give a lower bound of the error; from the least bound on, all of them, until no other can be better.
-    bounds = sorted((error(ends(first, np.array([0, 1, 64, 127]))), first) for first in range(256 - BINADES + 1))
+    # Some binades at a few fractions give a lower bound of the error for all tables at once; all binades a better one, where
+    # it counts; from the least bound on, all fractions, until no other can be better.
+    few, firsts = np.array([0, 1, 64, 127]), np.arange(256 - BINADES + 1)
+    near = np.array([0, 1, 2, 8, 255])
+    rough = np.maximum(end(firsts, -near, few), end(firsts + BINADES - 1, near, few))
+    bounds = [(bound, False, first) for first, bound in enumerate(rough.tolist())]
+    heapify(bounds)
     least, chosen = np.inf, None
-    for bound, first in bounds:
-        if bound >= least:
-            break
-        both = ends(first, np.arange(128))
-        if error(both) < least:
-            least, chosen = error(both), (first, both)
+    while bounds and bounds[0][0] < least:
+        _, is_close, first = heappop(bounds)
+        if not is_close:
+            heappush(bounds, (error(first, few), True, first))
+        elif (found := error(first, np.arange(128))) < least:
+            least, chosen = found, first
     if least > 1:
         raise ValueError(
             f"{function} does not fit the function table: with the best 16 binades the error is {least:.4g} units "
             "in the last place"
         )
-    first, (low, high) = chosen
+    first = chosen
+    low, high = (
+        [min((serve(sign, *place, linear, np.arange(128)) for linear in (0, 1)), key=lambda one: one[0][0]) for sign in (0, 1)]
+        for place in whole(first)
+    )
     values = rounded[:, first : first + BINADES].copy()
-    values[:, 0], values[:, -1] = [one[2] for one in low], [one[2] for one in high]
+    values[:, 0], values[:, -1] = [one[2][0] for one in low], [one[2][0] for one in high]
     linear = [[one[1] for one in end] for end in (low, high)]
     words = np.stack([values, _slopes(function, first, *linear, values)]).astype(np.uint16).reshape(TABLE_WORDS)
     table = _frozen(first, *(positive | negative << 1 for positive, negative in linear), words)
