@@ -1,6 +1,6 @@
 """Unified buffer -> host memory: the mover behind STORE."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -47,7 +47,7 @@ class StoreUnit(wiring.Component):
         An error response: BUS_WRITE.
     """
 
-    prefetch = 5
+    prefetch = 4
 
     def __init__(self, *, transfer, bus_width, vector_width, outstanding):
         self.transfer = transfer
@@ -97,22 +97,17 @@ class StoreUnit(wiring.Component):
             m.d.sync += current.eq(op.p.tag)
 
         # Rows are read while there are places: one is taken by the read, and free a cycle after its vector has left.
-        # A vector has a register of its own: block RAM answers late in its cycle, and may be far from the queue.
         places, places_next = Signal(range(self.prefetch + 1), init=self.prefetch), Signal(range(self.prefetch + 1))
-        taken, coming, come, left, going = Signal(), Signal(), Signal(), Signal(), Signal()
-        held = Signal(self.vector_width, reset_less=True)
+        taken, coming, come, leaves, left, going = Signal(), Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             taken.eq(self.read & self.grant),
             places_next.eq(places - taken + left),
             going.eq(accept | (reading & ~(taken & (rows_left == 1)))),
-            vectors.w_en.eq(come),
-            vectors.w_data.eq(held),
         ]
         m.d.sync += [
             coming.eq(taken),
             come.eq(coming),
-            held.eq(self.vector),
-            left.eq(vectors.r_rdy & vectors.r_en),
+            left.eq(leaves),
             places.eq(places_next),
             reading.eq(going),
             self.read.eq(going & (places_next != 0)),
@@ -122,11 +117,18 @@ class StoreUnit(wiring.Component):
         with m.Elif(taken):
             m.d.sync += [rows_left.eq(rows_left - 1), self.row.eq(self.row + 1)]
 
-        beat = Signal(range(max(2, ratio)))
+        # A vector has a register of its own: block RAM answers late in its cycle, and may be far from the queue. From there
+        # it goes out if none waits, and into the queue unless it has left.
+        beat, held = Signal(range(max(2, ratio))), Signal(self.vector_width, reset_less=True)
+        first = Mux(vectors.r_rdy, vectors.r_data, held)
+        m.d.sync += held.eq(self.vector)
         m.d.comb += [
-            self.data.valid.eq(vectors.r_rdy),
-            self.data.payload.eq(vectors.r_data.word_select(beat, self.bus_width)),
-            vectors.r_en.eq(self.data.ready & (beat == ratio - 1)),
+            self.data.valid.eq(vectors.r_rdy | come),
+            self.data.payload.eq(first.word_select(beat, self.bus_width)),
+            leaves.eq(self.data.valid & self.data.ready & (beat == ratio - 1)),
+            vectors.r_en.eq(leaves),
+            vectors.w_en.eq(come & (vectors.r_rdy | ~leaves)),
+            vectors.w_data.eq(held),
         ]
         with m.If(self.data.valid & self.data.ready):
             m.d.sync += beat.eq(0 if ratio == 1 else beat + 1)

@@ -6,6 +6,7 @@ The compiler compares schedules with it and orders instructions by it; nothing t
 from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 
 from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
@@ -49,7 +50,7 @@ _DISPATCH = 6  # cycles an instruction, and one more for each in flight
 _START, _END = 12, 8  # cycles around a run: start to fetch and decode, last completion to interrupt
 # Cycles from the last vector or tile to what waits for it: results, without and with all that is between two instructions;
 # stores, behind the memory's answer; loads; the tile that the array takes.
-_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 9, 2, 2, 4
+_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
 _LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
 
 
@@ -78,7 +79,7 @@ class _Run:
         self.queues = [deque() for _ in range(UNITS)]
         self.done = [[] for _ in range(UNITS)]  # completion times, by unit
         self.blocks = [([], 0)] * UNITS  # of each unit's next operation: whose completion it waits for, and which
-        self.free = [0] * UNITS
+        self.free, self.begin_at = [0] * UNITS, 0
         self.flight = []
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
         self.bus_free = _START + latency if ideal else 0
@@ -133,6 +134,7 @@ class _Run:
         return True
 
     def complete(self, unit, time):
+        self.begin_at = 0
         self.done[unit].append(time)
         heappush(self.flight, time)
         self.at(time)
@@ -148,22 +150,23 @@ class _Run:
             self.next_dispatch = now + _DISPATCH + flight
             self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
             self.at(self.next_dispatch)
+        self.begin_at = 0
         self.queues[op.unit].append((self.dispatched, op))
         self.dispatched += 1
         return True
 
-    def is_blocked(self, unit, op, now):
-        """Whether the unit's next operation waits for another unit's."""
+    def blocked_until(self, unit, op, now):
+        """When what the unit's next operation waits for in other units has ended; infinite while that is not known."""
         done, need = self.blocks[unit]
         if need and (len(done) < need or done[need - 1] > now):
-            return True
+            return done[need - 1] if len(done) >= need else inf
         for other, need in op.waits:
             done = self.done[other]
             if len(done) < need or done[need - 1] > now:
                 self.blocks[unit] = done, need
-                return True
+                return done[need - 1] if len(done) >= need else inf
         self.blocks[unit] = [], 0
-        return False
+        return 0
 
     def is_taken(self, unit):
         """Whether the unit is still at work on the operation before."""
@@ -182,22 +185,25 @@ class _Run:
         )
 
     def begin(self, now):
-        progress = False
+        """Hands over what need not wait. Until `begin_at` nothing can, unless an instruction comes, or the end of one."""
+        if now < self.begin_at:
+            return False
+        self.begin_at = inf
         for unit, queue in enumerate(self.queues):
-            if not queue or now < self.free[unit] or self.is_taken(unit):
+            if not queue or self.is_taken(unit):
                 continue
             index, op = queue[0]
-            if self.is_blocked(unit, op, now) or unit == LOAD and self.waits_for_turned(op, now):
+            until = max(self.free[unit], self.blocked_until(unit, op, now))
+            if unit == LOAD and not op.fields.get("transpose"):  # it waits for the end of those that are transposed
+                until = max(until, self.turned_end + _LOADED)
+            if until > now:
+                self.begin_at = min(self.begin_at, until)
                 continue
             queue.popleft()
             self.starts[index] = now
-            progress = True
             self.start(unit, op, now)
-        return progress
-
-    def waits_for_turned(self, op, now):
-        """Whether a load that is not transposed waits for the end of those that are."""
-        return now < self.turned_end + _LOADED and not op.fields.get("transpose")
+            self.begin_at = now
+        return self.begin_at == now
 
     def start(self, unit, op, now):
         """Hands an operation to its unit."""
