@@ -78,7 +78,8 @@ elif [ "$(cat .venv/requirements 2>/dev/null)" = "$requirements" ] && .venv/bin/
     exit 0
 fi
 rm -f .venv/requirements
-pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input)
+# Python compiles a module when it is first imported: most of those that are installed never are.
+pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile)
 # Yosys is compiled on its first use, which keeps both processors busy for a while: here, where pip leaves one of them idle.
 quietly "installing Yosys" "${pip[@]}" "$(.venv/bin/python - <<'PYTHON'
 import tomllib
