@@ -39,7 +39,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
     if opcode is Opcode.MULTIPLY:
         return config.n // config.table_lanes + FunctionTable.latency + _PRODUCT_WAIT
     if opcode is Opcode.LOAD_TABLE:
-        return config.n + _ENTRIES_WAIT
+        return config.n // 2 + _ENTRIES_WAIT
     vector = config.n // config.table_lanes if table else 1
     return max(window, vector) + (vector if wide else 0)
 
@@ -120,7 +120,7 @@ def cycle_texts(config):
             f"{SoftmaxUnit.end_latency} cycles later",
         ),
         Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + _PRODUCT_WAIT} a vector", "with it"),
-        Opcode.LOAD_TABLE: (f"n + {_ENTRIES_WAIT} a vector", "with it"),
+        Opcode.LOAD_TABLE: (f"n / 2 + {_ENTRIES_WAIT} a vector", "with it"),
         Opcode.RING: ("what [Ring](#ring) says", "with it"),
         Opcode.SELECT: (
             "2 a row; 6 where its operand is the result of the row before",

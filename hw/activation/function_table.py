@@ -11,7 +11,7 @@ from ..arithmetic.multiplier import Multiplier
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
 from ..lib.pipeline import pipeline_step
-from ..spec.isa import TABLE_ENTRIES, TABLE_WORDS
+from ..spec.isa import TABLE_ENTRIES
 
 __all__ = ["FunctionPair", "FunctionTable"]
 
@@ -28,8 +28,8 @@ def _shared():
         "linear_low": 2,
         "linear_high": 2,
         "write": 1,
-        "word": exact_log2(TABLE_WORDS),
-        "data": 16,
+        "entry": exact_log2(TABLE_ENTRIES),
+        "data": 32,
     }
 
 
@@ -57,21 +57,21 @@ class FunctionPair(wiring.Component):
         memories = [Memory(shape=16, depth=TABLE_ENTRIES, init=[], attrs=NO_COLLISIONS) for _ in range(2)]
         m.submodules.values, m.submodules.slopes = memories
         # What is written waits for its address, which comes the same way as that of what is read.
-        writes, second, data = Signal(), Signal(), Signal(16)
+        writes, data = Signal(), Signal(32)
         with m.If(self.enable):
-            m.d.sync += [writes.eq(self.write), second.eq(self.word[-1]), data.eq(self.data)]
+            m.d.sync += [writes.eq(self.write), data.eq(self.data)]
         for lane in range(self.lanes):
             reads = [memory.read_port() for memory in memories]
             # The first port writes as well.
-            taken = (self.write, self.word[:-1]) if lane == 0 else (Const(0), Const(0, len(self.word) - 1))
+            taken = (self.write, self.entry) if lane == 0 else (Const(0), Const(0, len(self.entry)))
             address = self._look_up(m, lane, *(read.data for read in reads), *taken)
             for read in reads:
                 m.d.comb += [read.addr.eq(address), read.en.eq(self.enable & ~writes if lane == 0 else self.enable)]
             if lane == 0:
                 # While all waits, it is written again.
-                for memory, chosen in zip(memories, (~second, second)):
+                for index, memory in enumerate(memories):
                     write = memory.write_port()
-                    m.d.comb += [write.addr.eq(address), write.en.eq(writes & chosen), write.data.eq(data)]
+                    m.d.comb += [write.addr.eq(address), write.en.eq(writes), write.data.eq(data.word_select(index, 16))]
         return m
 
     def _look_up(self, m, lane, value, slope, write, place):
@@ -226,9 +226,8 @@ class FunctionTable(wiring.Component):
 
     With `multiply`, `o` is `x * w`, rounded to nearest, ties to even, with subnormals flushed. Where `keep` is 0, `o` is +0.
 
-    One vector a cycle, `latency` cycles later; nothing moves while `enable` is 0. With `write`, `data` becomes the word `word` of
-    the table, of which all values come before all slopes, and what is looked up in the same cycle means nothing. The table has no
-    reset.
+    One vector a cycle, `latency` cycles later; nothing moves while `enable` is 0. With `write`, `data` becomes the value and, in
+    its upper half, the slope of `entry`, and what is looked up in the same cycle means nothing. The table has no reset.
 
     Parameters
     ----------
@@ -249,8 +248,8 @@ class FunctionTable(wiring.Component):
     linear_low, linear_high : 2, in
         As of LOAD_TABLE; constant while anything is on its way.
     write : 1, in
-    word : place in the table, in
-    data : 16, in
+    entry : place in the table, in
+    data : 32, in
     """
 
     latency = FunctionPair.latency

@@ -17,7 +17,8 @@ class FunctionUnit(wiring.Component):
     A vector is taken every n / lanes cycles, in a cycle with `ready`, `i_valid` and `advance`. Its lanes come out in `group`, the
     lowest first, from the eighth cycle after on, while `valid` is 1. Nothing moves while `advance` is 0.
 
-    A vector with the task LOAD_TABLE is ignored; instead of it the operand's lanes go into the table, one a cycle.
+    A vector with the task LOAD_TABLE is ignored; instead of it the operand's lanes go into the table, an entry
+    of two a cycle.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class FunctionUnit(wiring.Component):
     word : place in the function table, in
         The settings, as of LOAD_TABLE; `word` counts vectors.
     loaded : 1, out
-        The last lane of a LOAD_TABLE goes into the table.
+        The last lanes of a LOAD_TABLE go into the table.
     loaded_tag : tag, out
         Its vector's.
     """
@@ -91,7 +92,7 @@ class FunctionUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes, groups = self.lanes, self.n // self.lanes
+        lanes, groups, entries = self.lanes, self.n // self.lanes, self.n // 2
         m.submodules.table = table = FunctionTable(lanes=lanes)
 
         operand = Signal(16 * self.n, reset_less=True)
@@ -100,16 +101,18 @@ class FunctionUnit(wiring.Component):
         with m.If(self.take & self.load):
             m.d.sync += [register.eq(getattr(self, name)) for name, register in settings.items()]
 
-        # The vector that is there, its present group lowest; of a LOAD_TABLE, `lane` is the one of the group.
+        # The vector that is there, its present group lowest; of a LOAD_TABLE, `pair` is the one of the group. Where a group
+        # is one lane, a LOAD_TABLE goes on by two of them.
         there, task = Signal(), Signal(Task)
         vector, between = Signal(16 * self.n, reset_less=True), Signal(12 * self.n, reset_less=True)
         keep = Signal(self.n)
         tag = Signal.like(self.tag)
-        group, lane = Signal(range(groups)), Signal(range(lanes))
+        pairs = max(lanes // 2, 1)
+        group, pair = Signal(range(groups)), Signal(range(pairs))
         loading, next_group, last = Signal(), Signal(), Signal()
         m.d.comb += [
             loading.eq(task == Task.LOAD_TABLE),
-            next_group.eq(there & (~loading | (lane == lanes - 1))),
+            next_group.eq(there & (~loading | (pair == pairs - 1))),
             self.ready.eq(~there | last),
             self.loaded.eq(self.advance & there & loading & last),
             self.loaded_tag.eq(tag),
@@ -120,13 +123,13 @@ class FunctionUnit(wiring.Component):
                     vector.eq(vector >> 16 * lanes),
                     between.eq(between >> 12 * lanes),
                     keep.eq(keep >> lanes),
-                    operand.eq(operand >> 16 * lanes),
+                    operand.eq(operand >> 16 * lanes if lanes > 1 else Mux(loading, operand >> 32, operand >> 16)),
                 ]
                 m.d.sync += group.eq(group + 1)
             # `last`, known beforehand: all that comes before waits for it.
-            m.d.sync += last.eq(Mux(loading, Cat(lane, group) == self.n - 2, group == groups - 2))
+            m.d.sync += last.eq(Mux(loading, Cat(pair, group) == entries - 2, group == groups - 2))
             with m.If(there & loading):
-                m.d.sync += lane.eq(lane + 1)
+                m.d.sync += pair.eq(pair + 1)
             with m.If(self.ready):
                 m.d.sync += [
                     there.eq(self.i_valid),
@@ -135,7 +138,8 @@ class FunctionUnit(wiring.Component):
                     keep.eq(self.i_keep),
                     task.eq(self.i_task),
                     tag.eq(self.i_tag),
-                    last.eq((groups == 1) & (self.i_task != Task.LOAD_TABLE)),
+                    group.eq(0),
+                    last.eq(Mux(self.i_task == Task.LOAD_TABLE, entries == 1, groups == 1)),
                 ]
         with m.If(self.take):
             m.d.sync += operand.eq(self.operand)
@@ -148,8 +152,8 @@ class FunctionUnit(wiring.Component):
             table.keep.eq(keep[:lanes]),
             table.multiply.eq(task == Task.MULTIPLY),
             table.write.eq(there & loading),
-            table.word.eq(Cat(lane, group, settings["word"])),
-            table.data.eq(operand.word_select(lane, 16)),
+            table.entry.eq(Cat(Cat(pair, group)[: exact_log2(entries)], settings["word"])),
+            table.data.eq(operand.word_select(pair, 32)),
             *(getattr(table, name).eq(settings[name]) for name in ("first", "linear_low", "linear_high")),
             self.group.eq(table.o),
         ]

@@ -33,7 +33,7 @@ __all__ = [
 #: Entries of the function table: a sign, 16 binades, 7 bits of fraction.
 TABLE_ENTRIES = 4096
 
-#: Their 16-bit words: those of all values, then those of all slopes.
+#: Their 16-bit words: of each entry the value, then the slope.
 TABLE_WORDS = 2 * TABLE_ENTRIES
 
 
@@ -301,7 +301,7 @@ INSTRUCTIONS = {
                 "word",
                 64,
                 16,
-                "First word of the function table that is written, whose values come before its slopes; a multiple of n",
+                "First word of the function table that is written, where each value comes before its slope; a multiple of n",
             ),
         ),
         spans=(Span("buffer", "r", "buffer", ("rows",)), Span("table", "w", "word", ("rows",))),

@@ -265,14 +265,14 @@ def added(one, two, out, first, last):
 
 
 @_compiled
-def looked_up(sums, start, words, entries, binades, out, first, last):
+def looked_up(sums, start, words, binades, out, first, last):
     """:func:`sim.golden.table_lookup.lookup` of binary32 bits, flattened, in a table from `start` on that is flat at its ends."""
     for i in range(first, last):
         sign, exponent = np.int64(sums[i] >> 31), np.int64(sums[i] >> 23 & 255)
         fraction, between = np.int64(sums[i] >> 16 & 127), np.int64(sums[i] >> 4 & 4095)
         within = min(max(exponent, start), start + binades - 1)
         place = sign << 11 | within - start << 7 | fraction
-        value, slope = np.int64(words[place]), np.int64(words[entries + place])
+        value, slope = np.int64(words[2 * place]), np.int64(words[2 * place + 1])
         gain = ((slope & 4095 ^ 2048) - 2048) * (between if within == exponent else 0) >> 9
         significand = ((value & 127 | 128) << 6) + (((slope >> 12 ^ 8) - 8) << 2) + gain
         up = (1 if significand >= 0x4000 else 0) - (1 if significand < 0x2000 else 0) - (1 if significand < 0x1000 else 0)

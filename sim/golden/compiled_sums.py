@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES
-
 from ..ir.graph import Term
 from ..ir.training import NOWHERE
 from .arithmetic import bfloat16
@@ -197,6 +195,6 @@ class _CompiledSums(Sums):
     def inverse_root(self, values):
         bits, out = np.ascontiguousarray(values).view(np.uint32).reshape(-1), np.empty(values.shape, np.uint16)
         start, _, _, words = inverse_root_table()
-        arguments = bits, start, words, TABLE_ENTRIES, BINADES, out.reshape(-1)
+        arguments = bits, start, words, BINADES, out.reshape(-1)
         self._shared(lambda *part: self._kernels.looked_up(*arguments, *part), out.size, out.size)
         return out.view(bfloat16)

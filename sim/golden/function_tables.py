@@ -166,7 +166,7 @@ def _computed(function):
     values = rounded[:, first : first + BINADES].copy()
     values[:, 0], values[:, -1] = [one[2][0] for one in low], [one[2][0] for one in high]
     linear = [[one[1] for one in end] for end in (low, high)]
-    words = np.stack([values, _slopes(function, first, *linear, values)]).astype(np.uint16).reshape(TABLE_WORDS)
+    words = np.stack([values, _slopes(function, first, *linear, values)], axis=-1).astype(np.uint16).reshape(TABLE_WORDS)
     table = _frozen(first, *(positive | negative << 1 for positive, negative in linear), words)
     _check_between(function, table)
     return table

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES
-
 from .arithmetic import NAN_BFLOAT16
 
 __all__ = ["Table", "BINADES", "NEVER", "lookup", "moved", "rounded_entry"]
@@ -29,8 +27,8 @@ NEVER = -512  # raises every exponent out of range
 
 @dataclass(frozen=True)
 class Table:
-    """What LOAD_TABLE puts into the core: `first`, `linear_low`, `linear_high`, and the `words`, uint16: those that hold the
-    entries' values, then those that hold their slopes."""
+    """What LOAD_TABLE puts into the core: `first`, `linear_low`, `linear_high`, and the `words`, uint16: of each entry
+    the value, then the slope."""
 
     first: int
     linear_low: int
@@ -49,7 +47,7 @@ def lookup(sums, table):
     within = np.clip(exponent, first, first + BINADES - 1)
     linear = np.where(exponent < within, linear_low, np.where(exponent > within, linear_high, 0)) >> sign & 1
     place = sign << 11 | within - first << 7 | fraction
-    value, slope = words[place], words[TABLE_ENTRIES + place]
+    value, slope = words[2 * place], words[2 * place + 1]
     found = rounded_entry(
         value,
         moved(value, slope, np.where(linear | (exponent == within), between, 0)),

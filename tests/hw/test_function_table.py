@@ -36,7 +36,7 @@ def stream(run, table, x, w=None, keep=3):
     """The outputs, [cycle, lane], for binary32 of two lanes [cycle, lane], after the table was loaded. With `w`, of products of
     their upper halves."""
     first, linear_low, linear_high, words = table
-    loads = len(words) if w is None else 0
+    loads = TABLE_ENTRIES if w is None else 0
     count, cycles = len(x), loads + len(x) + LATENCY
     x = x.astype(np.int64)
     columns = {"x": packed(x >> 16, 16), "between": packed(x >> 4 & 0xFFF, 12)} | ({} if w is None else {"w": packed(w, 16)})
@@ -51,8 +51,8 @@ def stream(run, table, x, w=None, keep=3):
         "keep": keep,
         "multiply": w is not None,
         "write": np.arange(cycles) < loads,
-        "word": np.arange(cycles) % TABLE_WORDS,
-        "data": np.concatenate([words[:loads], np.zeros(cycles - loads, np.uint16)]),
+        "entry": np.arange(cycles) % TABLE_ENTRIES,
+        "data": np.concatenate([packed(words.reshape(-1, 2)[:loads].astype(np.uint32), 16), np.zeros(cycles - loads, np.uint32)]),
     }
     inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), cycles) for name, column in constant.items()}
     found = run(**inputs)["o"][loads + LATENCY :]
@@ -124,7 +124,8 @@ def test_waits():
     rng = random.Random(seed())
     table = random_table(np.random.default_rng(rng.getrandbits(32)))
     places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]
-    loads = [(1, place, int(table.words[place])) for entry in places for place in (entry, entry + TABLE_ENTRIES)]
+    pairs = table.words.astype(int).reshape(-1, 2)
+    loads = [(1, entry, int(pairs[entry, 0] | pairs[entry, 1] << 16)) for entry in places]
     # Inputs that read these entries.
     x = [place >> 11 << 15 | ((place >> 7 & 15) + table.first << 7 | place & 127) for place in places]
     between, w, products = ([rng.getrandbits(bits) for _ in x] for bits in (12, 16, 1))
@@ -140,7 +141,7 @@ def test_waits():
             index.append(step)
         enable.append(1)
         index.append(step)
-    names = ("write", "word", "data", "x", "between", "w", "multiply")
+    names = ("write", "entry", "data", "x", "between", "w", "multiply")
     inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(names)}
     constant = {"keep": [1] * len(enable), "first": [table.first] * len(enable)}
     found = simulate_columns(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]

@@ -164,7 +164,7 @@ def test_errors_are_noticed():
     place = 5 << 7 | 9
     sums = EVERY[(table.first + 5 << 7) + 9] + np.arange(0, 1 << 16, 16, dtype=np.uint32)
     assert errors(function, sums, lookup(sums, table)).max() < 0.7
-    for wrong, change, first in ((place, 1, 0), (TABLE_ENTRIES + place, 16, -1)):
+    for wrong, change, first in ((2 * place, 1, 0), (2 * place + 1, 16, -1)):
         words = table.words.copy()
         words[wrong] += change
         found = errors(function, sums, lookup(sums, (*tuple(table)[:3], words)))
@@ -199,7 +199,7 @@ def test_rule_by_hand():
         (0x7FC0, slope(0, 0), 0x3F800000, 0x7F80),
     ):
         words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
-        words[[127 - 120 << 7, TABLE_ENTRIES + (127 - 120 << 7)]] = value, second
+        words[[2 * (127 - 120 << 7), 2 * (127 - 120 << 7) + 1]] = value, second
         found = int(lookup([sums], (120, 0, 0, words))[0])
         assert found == expected, f"{value:#x}, {second:#x} of {sums:#x}: {found:#x}, not {expected:#x}"
 
@@ -207,7 +207,7 @@ def test_rule_by_hand():
 def test_ends_by_hand():
     """Beyond its binades a table keeps the value at a bfloat16, or goes on in proportion between two of them as well."""
     words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
-    words[[3, TABLE_ENTRIES + 3, (15 << 7) + 3, TABLE_ENTRIES + (15 << 7) + 3]] = 0x3F83, 16, 0x4183, 16
+    words[[2 * 3, 2 * 3 + 1, 2 * (15 << 7) + 6, 2 * (15 << 7) + 7]] = 0x3F83, 16, 0x4183, 16
     for bits, expected in ((0x3C038000, 0x3F84), (0x3B838000, 0x3F83), (0x43838000, 0x4184), (0x44038000, 0x4183)):
         assert lookup([bits], (120, 0, 0, words)) == [expected]
         beyond = {0x3B838000: 0x3F04, 0x44038000: 0x4204}.get(bits, expected)
