@@ -34,5 +34,6 @@ def test_ring(size, segment, pauses, before):
 
 @pytest.mark.slow
 def test_ring_of_long_segments():
-    script = ring_script(ring_core(ring_depth=4), size=2, segment=5, operations=1, before=8, pauses=8)
+    """Two vectors longer than the FIFO: a unit that is held up has one more of them on its way."""
+    script = ring_script(ring_core(ring_depth=4), size=2, segment=6, operations=1, before=24, pauses=12)
     assert stands_still(script) == "sat"
