@@ -118,16 +118,17 @@ class StoreUnit(wiring.Component):
             m.d.sync += [rows_left.eq(rows_left - 1), self.row.eq(self.row + 1)]
 
         # A vector has a register of its own: block RAM answers late in its cycle, and may be far from the queue. From there
-        # it goes out if none waits, and into the queue unless it has left.
+        # it goes into the queue, and out at once if none waits; what has left so is `stale` in the queue, and dropped.
         beat, held = Signal(range(max(2, ratio))), Signal(self.vector_width, reset_less=True)
-        first = Mux(vectors.r_rdy, vectors.r_data, held)
-        m.d.sync += held.eq(self.vector)
+        stale, waits = Signal(), Signal()
+        m.d.sync += [held.eq(self.vector), stale.eq(come & ~waits & leaves)]
         m.d.comb += [
-            self.data.valid.eq(vectors.r_rdy | come),
-            self.data.payload.eq(first.word_select(beat, self.bus_width)),
+            waits.eq(vectors.r_rdy & ~stale),
+            self.data.valid.eq(waits | come),
+            self.data.payload.eq(Mux(waits, vectors.r_data, held).word_select(beat, self.bus_width)),
             leaves.eq(self.data.valid & self.data.ready & (beat == ratio - 1)),
-            vectors.r_en.eq(leaves),
-            vectors.w_en.eq(come & (vectors.r_rdy | ~leaves)),
+            vectors.r_en.eq(stale | leaves),
+            vectors.w_en.eq(come),
             vectors.w_data.eq(held),
         ]
         with m.If(self.data.valid & self.data.ready):

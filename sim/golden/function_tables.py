@@ -105,65 +105,82 @@ def _frozen(first, linear_low, linear_high, words):
     return Table(first, linear_low, linear_high, words)
 
 
-def _computed(function):
-    x, number = _inputs()
-    exact = function.exact(np.where(number, x, 0))
-    rounded = _rounded(exact)
+class _Entries:
+    """What the entries of a binade do for others, of one function."""
 
-    def serve(sign, edges, reach, linear, fractions):
+    def __init__(self, function):
+        x, self._number = _inputs()
+        self._exact = function.exact(np.where(self._number, x, 0))
+        self.rounded = _rounded(self._exact)
+
+    def serve(self, sign, edges, reach, linear, fractions):
         """Largest errors, and the entries, [binade of `edges`, fraction], of binades that serve those at the distances `reach`
         too. An entry is the rounded value, or next to it if that is better."""
-        around = rounded[sign, edges[:, None], fractions]
+        around = self.rounded[sign, edges[:, None], fractions]
         candidates = np.clip(around[:, None] + np.array([0, -1, 1])[:, None], 0, 0xFFFF)  # [edge, candidate, fraction]
         places = np.clip(edges[:, None] + reach, 0, 255)
         shift = np.where(places == 0, NEVER, places - edges[:, None]) * (linear & (places != edges[:, None]))
         candidate, place = candidates[:, :, None], places[..., None]
         found = rounded_entry(candidate, moved(candidate, 0, 0), shift[:, None, :, None])
-        distance = _ulps(_numbers(found), exact[sign, place, fractions][:, None])
-        distance = np.where(number[sign, place, fractions][:, None], distance, 0).max(axis=2)
+        distance = _ulps(_numbers(found), self._exact[sign, place, fractions][:, None])
+        distance = np.where(self._number[sign, place, fractions][:, None], distance, 0).max(axis=2)
         best = np.nan_to_num(distance, nan=np.inf).argmin(axis=1)[:, None]
         error = np.take_along_axis(distance, best, 1)[:, 0].max(axis=1)
         return error, linear, np.take_along_axis(candidates, best, 1)[:, 0]
 
-    def end(edges, reach, fractions):
+    def errors(self, edges, reach, fractions):
         """For both signs, the largest error of each of `edges` when the better of both serves: the value, or going on."""
-        return np.max(
-            [np.minimum(*(serve(sign, edges, reach, linear, fractions)[0] for linear in (0, 1))) for sign in (0, 1)], axis=0
-        )
+        both = ([self.serve(sign, edges, reach, linear, fractions)[0] for linear in (0, 1)] for sign in (0, 1))
+        return np.max([np.minimum(*one) for one in both], axis=0)
 
-    def whole(first):
-        """How far both ends of the table from `first` on reach."""
-        last = first + BINADES - 1
-        return (np.array([first]), -np.arange(first + 1)), (np.array([last]), np.arange(256 - last))
+    def error(self, first, fractions):
+        """Largest error of the table from `first` on."""
+        return float(max(self.errors(*place, fractions)[0] for place in _ends(first)))
 
-    def error(first, fractions):
-        return float(max(end(*place, fractions)[0] for place in whole(first)))
 
-    # Some binades at a few fractions give a lower bound of the error for all tables at once; all binades a better one, where
-    # it counts; from the least bound on, all fractions, until no other can be better.
+def _ends(first):
+    """Both ends of the table from `first` on, and how far they reach."""
+    last = first + BINADES - 1
+    return (np.array([first]), -np.arange(first + 1)), (np.array([last]), np.arange(256 - last))
+
+
+def _best(entries):
+    """The least error of all tables, and the first binade of the table that has it.
+
+    Some binades at a few fractions give a lower bound of the error for all tables at once; all binades a better one, where it
+    counts; from the least bound on, all fractions, until no other can be better.
+    """
     few, firsts = np.array([0, 1, 64, 127]), np.arange(256 - BINADES + 1)
     near = np.array([0, 1, 2, 8, 255])
-    rough = np.maximum(end(firsts, -near, few), end(firsts + BINADES - 1, near, few))
+    rough = np.maximum(entries.errors(firsts, -near, few), entries.errors(firsts + BINADES - 1, near, few))
     bounds = [(bound, False, first) for first, bound in enumerate(rough.tolist())]
     heapify(bounds)
     least, chosen = np.inf, None
     while bounds and bounds[0][0] < least:
         _, is_close, first = heappop(bounds)
         if not is_close:
-            heappush(bounds, (error(first, few), True, first))
-        elif (found := error(first, np.arange(128))) < least:
+            heappush(bounds, (entries.error(first, few), True, first))
+        elif (found := entries.error(first, np.arange(128))) < least:
             least, chosen = found, first
+    return least, chosen
+
+
+def _computed(function):
+    entries = _Entries(function)
+    least, first = _best(entries)
     if least > 1:
         raise ValueError(
             f"{function} does not fit the function table: with the best 16 binades the error is {least:.4g} units "
             "in the last place"
         )
-    first = chosen
     low, high = (
-        [min((serve(sign, *place, linear, np.arange(128)) for linear in (0, 1)), key=lambda one: one[0][0]) for sign in (0, 1)]
-        for place in whole(first)
+        [
+            min((entries.serve(sign, *place, linear, np.arange(128)) for linear in (0, 1)), key=lambda one: one[0][0])
+            for sign in (0, 1)
+        ]
+        for place in _ends(first)
     )
-    values = rounded[:, first : first + BINADES].copy()
+    values = entries.rounded[:, first : first + BINADES].copy()
     values[:, 0], values[:, -1] = [one[2][0] for one in low], [one[2][0] for one in high]
     linear = [[one[1] for one in end] for end in (low, high)]
     words = np.stack([values, _slopes(function, first, *linear, values)], axis=-1).astype(np.uint16).reshape(TABLE_WORDS)
