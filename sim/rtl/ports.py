@@ -78,11 +78,13 @@ class _AmaranthPorts(_Ports):
             {"__".join(map(str, path)): Value.cast(value) for path, _, value in component.signature.flatten(component)}
         )
         self._context, self._reset = context, domain.rst
-        self._new = {}  # identity of an input -> [it, its new value]
+        self._known, self._new = {}, {}  # identity of an input -> its value; where it is new, -> [it, its value]
         self._together = {}  # identities of inputs that are set at once -> their concatenation
 
     def _write(self, handle, value):
-        self._new[id(handle)] = handle, value
+        if self._known.get(id(handle)) != value:
+            self._known[id(handle)] = value
+            self._new[id(handle)] = handle, value
 
     def _read(self, handle):
         self._set_new()
