@@ -79,7 +79,8 @@ class _Run:
         self.queues = [deque() for _ in range(UNITS)]
         self.done = [[] for _ in range(UNITS)]  # completion times, by unit
         self.blocks = [([], 0)] * UNITS  # of each unit's next operation: whose completion it waits for, and which
-        self.free, self.begin_at = [0] * UNITS, 0
+        self.free = [0] * UNITS
+        self.begin_at: float = 0  # infinity: nothing waits for a time
         self.flight = []
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
         self.bus_free = _START + latency if ideal else 0
