@@ -15,8 +15,7 @@ __all__ = ["apply", "supported_operators"]
 
 # What has a formula, but no handler.
 for _name in ELEMENTS:
-    if _name not in OPERATORS:
-        register((_name,), None, PARTS, counts_from_end=not _name.startswith("Reduce"))
+    register((_name,), None, PARTS, counts_from_end=not _name.startswith("Reduce"))
 
 
 def apply(step):

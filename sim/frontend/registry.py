@@ -75,8 +75,9 @@ OPERATORS = {}
 
 
 def register(names, handler, group, **facts):
-    """Registers operators by name; `facts` are those of :class:`Operator`."""
-    OPERATORS.update((name, Operator(handler, group, **facts)) for name in names)
+    """Registers operators by name; `facts` are those of :class:`Operator`. One with a handler takes the place of one without,
+    whichever comes first."""
+    OPERATORS.update((name, Operator(handler, group, **facts)) for name in names if handler or name not in OPERATORS)
 
 
 def operator(*names, group, **facts):
