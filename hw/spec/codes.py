@@ -1,35 +1,8 @@
-"""The codes of an instruction set's fields: what a number in an instruction word, or in a register, stands for."""
+"""The codes of fields: what a number in a field of an instruction word, or in a register, stands for."""
 
 from amaranth.lib import enum
 
-__all__ = ["Opcode", "Task", "Function", "Format", "Half", "Condition", "RingMode", "Region", "REGION_WRITABLE", "Fault"]
-
-
-class Opcode(enum.Enum, shape=8):
-    """What an instruction does. 0x00 and 0xFF are illegal, so that empty memory stops the core."""
-
-    HALT = 0x01
-    SYNC = 0x02
-    LOAD = 0x10
-    LOAD_BIAS = 0x11
-    LOAD_WEIGHTS = 0x12
-    STORE = 0x13
-    MATMUL = 0x20
-    ACTIVATE = 0x30
-    POOL = 0x31
-    SOFTMAX = 0x32
-    MULTIPLY = 0x33
-    LOAD_TABLE = 0x34
-    SELECT = 0x35
-    RING = 0x40
-
-
-class Task(enum.Enum, shape=2):
-    """What the activation unit does: results of accumulator rows or of windows of them; products; entries of the table."""
-
-    RESULTS = 0
-    MULTIPLY = 1
-    LOAD_TABLE = 2
+__all__ = ["Function", "Format", "Half", "Condition", "RingMode", "Region", "REGION_WRITABLE", "Fault"]
 
 
 class Function(enum.Enum, shape=4):

@@ -1,4 +1,4 @@
-"""From an instruction's fields to its word, and back; what the fields are, :mod:`hw.spec.isa` says."""
+"""From an instruction's fields to its word, and back; what the fields are, :mod:`hw.spec.opcodes` says."""
 
 from amaranth.lib import enum
 

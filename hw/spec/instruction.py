@@ -1,4 +1,4 @@
-"""What the record of an instruction says; :mod:`hw.spec.isa` has one for each opcode."""
+"""What the record of an instruction says; :mod:`hw.spec.opcodes` has one for each opcode."""
 
 from dataclasses import dataclass
 from math import prod

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from amaranth_tpu.hw.control.dispatcher import units_of
-from amaranth_tpu.hw.spec.codes import Opcode
+from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.spec.operations import matmul_layout
 from amaranth_tpu.hw.spec.registers import stalls_of
 

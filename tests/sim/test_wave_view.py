@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.spec.codes import Opcode
+from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.host.inference import core_simulation, run_samples
