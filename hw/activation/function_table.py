@@ -118,7 +118,8 @@ class FunctionPair(wiring.Component):
             keep=at.keep,
             multiply=at.multiply,
         )
-        found = step("found", value=value, slope=slope, **vars(wait))
+        # Of a product the slope is 0, so that nothing of it depends on a table that was never loaded, in a simulator either.
+        found = step("found", value=value, slope=Mux(wait.multiply, 0, slope), **vars(wait))
 
         # A product goes the rest of the way like an entry with nothing to add.
         entry, product = Signal(Bfloat16), self._product(m, lane)

@@ -10,10 +10,12 @@ import pytest
 from activation_functions import TABLES
 from amaranth_tpu.hw.activation.function_table import FunctionPair, FunctionTable
 from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES, TABLE_WORDS
+from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.golden.arithmetic import multiply, to_bfloat16
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.table_lookup import Table, lookup
 from amaranth_tpu.sim.ir.functions import Function
+from amaranth_tpu.sim.rtl.simulators import run_icarus
 from amaranth_tpu.sim.rtl.streams import Block, simulate_columns
 from seeds import seed
 from suites import all_but
@@ -109,6 +111,25 @@ def test_products():
     x[::7], w[::11] = rng.choice(special, x[::7].shape), rng.choice(special, w[::11].shape)
     sums = x << 16 | rng.integers(0, 1 << 16, x.shape)
     assert (stream(block().run, random_table(rng), sums, w) == to_bfloat16(multiply(x, w))).all()
+
+
+_BENCH = """
+module bench;
+  reg clk = 0, rst = 0;
+  wire [15:0] o;
+  pair dut (.clk(clk), .rst(rst), .enable(1'b1), .multiply(1'b1), .first(8'b0), .linear_low(2'b0), .linear_high(2'b0),
+    .write(1'b0), .entry(12'b0), .data(32'b0), .x(16'h4040), .between(12'hfff), .w(16'hc000), .keep(1'b1), .o(o));
+  initial begin
+    repeat (40) #1 clk = ~clk;
+    $display("%b", o);
+  end
+endmodule
+"""
+
+
+def test_product_without_a_table():
+    """3 * -2 in Icarus, in which entries that were never written are unknown."""
+    assert int(run_icarus(component_to_verilog(FunctionPair(lanes=1), name="pair") + _BENCH), 2) == 0xC0C0
 
 
 def test_lanes_that_are_not_kept():
