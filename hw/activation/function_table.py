@@ -1,5 +1,7 @@
 """The function table: any function of a binary32, for a few lanes at a time; and a multiplier beside it."""
 
+import functools
+
 from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -79,10 +81,7 @@ class FunctionPair(wiring.Component):
         x, keep = Signal(Bfloat16), self.keep[lane]
         m.d.comb += x.as_value().eq(self.x.word_select(lane, 16))
 
-        def step(name, **values):
-            """Names what a step of the work hands to the next, behind a register."""
-            with m.If(self.enable):
-                return pipeline_step(m, "sync", f"{name}_{lane}", values)
+        step = functools.partial(self._step, m, lane)
 
         # Which entry, and how far the exponent is from the table's.
         distance = Signal(signed(9))
@@ -121,7 +120,12 @@ class FunctionPair(wiring.Component):
         # Of a product the slope is 0, so that nothing of it depends on a table that was never loaded, in a simulator either.
         found = step("found", value=value, slope=Mux(wait.multiply, 0, slope), **vars(wait))
 
-        # A product goes the rest of the way like an entry with nothing to add.
+        self._go_on(m, lane, found)
+        return at.address
+
+    def _go_on(self, m, lane, found):
+        """From an entry to a lane's output. A product goes the same way, like an entry with nothing to add."""
+        step = functools.partial(self._step, m, lane)
         entry, product = Signal(Bfloat16), self._product(m, lane)
         rest, gain = Signal(signed(4)), Signal(signed(12))
         exponent, significand = Signal(signed(10)), Signal(12)
@@ -141,7 +145,16 @@ class FunctionPair(wiring.Component):
             zero=~found.multiply & (found.zero | (entry.exponent == 0)),
             nan=Mux(found.multiply, (product.exponent == EXPONENT_MAX) & product.fraction.any(), found.nan),
         )
+        self._round(m, lane, gained)
 
+    def _step(self, m, lane, name, **values):
+        """Names what a step of a lane's work hands to the next, behind a register."""
+        with m.If(self.enable):
+            return pipeline_step(m, "sync", f"{name}_{lane}", values)
+
+    def _round(self, m, lane, gained):
+        """From an entry, and what is added to it, to a lane's output."""
+        step = functools.partial(self._step, m, lane)
         total = Signal(signed(16))
         m.d.comb += total.eq(Cat(Const(0, 2), gained.significand) + gained.gain)
         moved = step(
@@ -195,7 +208,6 @@ class FunctionPair(wiring.Component):
                 o.fraction.eq(raised.fraction & ~(zero | infinite).replicate(7)),
             ]
         m.d.comb += self.o.word_select(lane, 16).eq(o.as_value() & raised.keep.replicate(16))
-        return at.address
 
     def _product(self, m, lane):
         """`x * w` three cycles later, rounded to bfloat16; infinities and the NaN have no low bits and never round."""

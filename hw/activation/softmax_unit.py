@@ -195,6 +195,11 @@ class SoftmaxUnit(wiring.Component):
             with m.If(last_lane):
                 m.d.sync += [lane.eq(1), tile.eq(tile + 1), acc.eq(acc + op.rows1_stride)]
 
+        self._take_passes(m, element, running, last, last_row, index, next_index, summed, soon)
+        return chosen, index
+
+    def _take_passes(self, m, element, running, last, last_row, index, next_index, summed, soon):
+        """The passes over the elements of a row, row after row: `running` while there are elements."""
         first = Signal(reset_less=True)
         with m.FSM(name="softmax"):
             with m.State("IDLE"):
@@ -234,7 +239,6 @@ class SoftmaxUnit(wiring.Component):
             with m.State("DRAIN"):
                 with m.If(self.port.done):
                     m.next = "IDLE"
-        return chosen, index
 
     def _write(self, op, element, index):
         """Puts one result after the other into vectors, and these into the unified buffer: a module that goes on while no vector

@@ -157,19 +157,7 @@ class BoardMemory(wiring.Component):
             lite.arready.eq(~reading),
         ]
 
-        # Bursts: one on its way, one in waiting.
-        with m.If(beat):
-            m.d.sync += [present.row.eq(present.row + 1), present.left.eq(present.left - 1), active.eq(present.left != 0)]
-        with m.If(~room & (~active | (beat & (present.left == 0)))):
-            m.d.sync += [room.eq(1), active.eq(1), present.eq(waiting)]
-        with m.If(bus.arvalid & bus.arready):
-            m.d.sync += [
-                room.eq(0),
-                waiting.row.eq(bus.araddr[self._row]),
-                waiting.left.eq(bus.arlen),
-                waiting.outside.eq(bus.araddr[exact_log2(self.size) :].any()),
-                waiting.id.eq(bus.arid),
-            ]
+        self._take_bursts(m, beat, room, active, waiting, present)
 
         # The other port's read goes in between.
         lite_row, lite_lane = Signal(range(self._words)), Signal(max(1, self._lane.stop - self._lane.start))
@@ -190,31 +178,14 @@ class BoardMemory(wiring.Component):
         item = data.StructLayout({"burst": 1, "lite": 1, "last": 1, "outside": 1, "id": 1})
         items = [Signal(item, name=f"item_{stage}") for stage in range(self._groups + 3)]
         rows = [Signal(range(self._words), name=f"row_{stage}", reset_less=True) for stage in range(self._groups + 2)]
-        outputs = [Signal(self.data_width, name=f"bank_{index}", reset_less=True) for index in range(len(banks))]
         with m.If(advance):
             m.d.sync += [
                 rows[0].eq(Mux(asked, lite_row, present.row)),
                 items[0].eq(Cat(active & ~asked, asked, present.left == 0, present.outside, present.id)),
             ]
             m.d.sync += [after.eq(before) for chain in (rows, items) for before, after in zip(chain, chain[1:])]
-        for index, lanes in enumerate(banks):
-            for lane, memory in enumerate(lanes):
-                port = memory.read_port()
-                m.d.comb += [port.en.eq(advance), port.addr.eq(rows[lane // _GROUP])]
-                with m.If(advance):
-                    m.d.sync += outputs[index].word_select(lane, 8).eq(port.data)
-        words = []
-        for group in range(self._groups):
-            bank = rows[group + 2] >> exact_log2(_BANK_WORDS)
-            word = Array(output.word_select(group, 8 * _GROUP) for output in outputs)[bank]
-            for stage in range(group + 3, len(items)):
-                before, word = word, Signal(8 * _GROUP, name=f"word_{group}_{stage}", reset_less=True)
-                with m.If(advance):
-                    m.d.sync += word.eq(before)
-            words.append(word)
-        found = Cat(words)
+        found, done = self._read_banks(m, banks, rows, advance, stages=len(items)), items[-1]
 
-        done = items[-1]
         m.d.comb += [
             bus.rvalid.eq(done.burst),
             bus.rdata.eq(found),
@@ -227,3 +198,39 @@ class BoardMemory(wiring.Component):
         with m.If(done.lite):
             m.d.sync += [lite.rvalid.eq(1), lite.rdata.eq(found.word_select(lite_lane, 32))]
         return m
+
+    def _take_bursts(self, m, beat, room, active, waiting, present):
+        """Bursts: one on its way, one in waiting."""
+        bus = self.read
+        with m.If(beat):
+            m.d.sync += [present.row.eq(present.row + 1), present.left.eq(present.left - 1), active.eq(present.left != 0)]
+        with m.If(~room & (~active | (beat & (present.left == 0)))):
+            m.d.sync += [room.eq(1), active.eq(1), present.eq(waiting)]
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += [
+                room.eq(0),
+                waiting.row.eq(bus.araddr[self._row]),
+                waiting.left.eq(bus.arlen),
+                waiting.outside.eq(bus.araddr[exact_log2(self.size) :].any()),
+                waiting.id.eq(bus.arid),
+            ]
+
+    def _read_banks(self, m, banks, rows, advance, *, stages):
+        """The word of `rows[0]`, which is there in the last of so many stages."""
+        outputs = [Signal(self.data_width, name=f"bank_{index}", reset_less=True) for index in range(len(banks))]
+        for index, lanes in enumerate(banks):
+            for lane, memory in enumerate(lanes):
+                port = memory.read_port()
+                m.d.comb += [port.en.eq(advance), port.addr.eq(rows[lane // _GROUP])]
+                with m.If(advance):
+                    m.d.sync += outputs[index].word_select(lane, 8).eq(port.data)
+        words = []
+        for group in range(self._groups):
+            bank = rows[group + 2] >> exact_log2(_BANK_WORDS)
+            word = Array(output.word_select(group, 8 * _GROUP) for output in outputs)[bank]
+            for stage in range(group + 3, stages):
+                before, word = word, Signal(8 * _GROUP, name=f"word_{group}_{stage}", reset_less=True)
+                with m.If(advance):
+                    m.d.sync += word.eq(before)
+            words.append(word)
+        return Cat(words)
