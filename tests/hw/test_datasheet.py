@@ -6,7 +6,8 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.cycles import row_cycles
-from amaranth_tpu.hw.spec.isa import Format, Function, Half, Opcode, Region
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, Function, Half, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
 from amaranth_tpu.scripts.datasheet import DATASHEET, FILES, SECTIONS
 from amaranth_tpu.scripts.publish.worked_example import CONFIG
@@ -116,7 +117,12 @@ _ROWS = [
     ),
     (Opcode.SELECT, {"rows1": 1, "rows0_stride": 1, "operand": 64}, {}),
     (Opcode.MULTIPLY, {"lanes": 4, "operand": 64}, {}),
-    (Opcode.LOAD_TABLE, {}, {}),
+]
+#: Those of the activation unit that need nothing else; the rows of SOFTMAX are not alike.
+_ROWS += [
+    (opcode, {"lanes": 4} if "lanes" in record.widths else {}, {})
+    for opcode, record in INSTRUCTIONS.items()
+    if record.unit is Unit.ACTIVATE and opcode not in {Opcode.SOFTMAX, *(row[0] for row in _ROWS)}
 ]
 
 
