@@ -16,7 +16,8 @@ try:
     from amaranth_tpu.hw.verilog.export import to_verilog
     from amaranth_tpu.hw.verilog.header import source
 except ModuleNotFoundError as error:
-    sys.exit(f"error: {sys.executable} has no package {error.name}; put the environment of amaranth-tpu first on PATH")
+    remedy = f"put the environment of amaranth-tpu first on PATH, or there: {sys.executable} -m pip install {error.name}"
+    sys.exit(f"error: {sys.executable} has no package {error.name}; {remedy}")
 
 
 def main():
