@@ -25,7 +25,7 @@ def ring_task(config):
 
 
 class RingSequencer(wiring.Component):
-    """Turns an operation into tasks, one for each vector; the first comes five cycles after the operation was taken.
+    """Turns an operation into tasks, one for each vector; the first comes four cycles after the operation was taken.
 
     In step t of a round, the core works on segment rank - t mod size. In step 0 it sends its own. In the steps up to size - 1 it
     adds its own to what comes, and sends the sum on; the last of these is complete, and written too. In the steps after that it
@@ -83,21 +83,19 @@ class RingSequencer(wiring.Component):
         m.d.comb += [
             last.eq(index == last_index),
             ends_round.eq(last & (step == last_step)),
-            moves.eq(working & (~self.o.valid | self.o.ready)),
+            self.o.valid.eq(working),
+            moves.eq(working & self.o.ready),
+            task.own.eq(own),
+            task.receive.eq(step != first_step),
+            task.send.eq(step != last_step),
+            task.write.eq(writes),
+            task.last.eq(last),
+            task.end.eq(ends_round & (rounds == 1)),
+            task.source.eq(Mux(gathers, local, place)),
+            task.target.eq(Mux(scatters, local, Mux(gathers, place, place + apart))),
         ]
-        with m.If(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
         with m.If(moves):
             m.d.sync += [
-                self.o.valid.eq(1),
-                task.own.eq(own),
-                task.receive.eq(step != first_step),
-                task.send.eq(step != last_step),
-                task.write.eq(writes),
-                task.last.eq(last),
-                task.end.eq(ends_round & (rounds == 1)),
-                task.source.eq(Mux(gathers, local, place)),
-                task.target.eq(Mux(scatters, local, Mux(gathers, place, place + apart))),
                 index.eq(Mux(last, 0, index + 1)),
                 place.eq(Mux(ends_round, round_start + op.segment, place + Mux(last, Mux(segment == 0, up, down), 1))),
             ]
@@ -151,7 +149,7 @@ class RingSequencer(wiring.Component):
                 m.next = "WORK"
 
             with m.State("WORK"):
-                with m.If(moves & ends_round & (rounds == 1)):
+                with m.If(moves & task.end):
                     m.d.sync += working.eq(0)
                     m.next = "IDLE"
         return m

@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ..bus.axi import axi4_stream_signature
@@ -109,22 +109,28 @@ class RingUnit(wiring.Component):
         with m.If(self.port.op.valid & self.port.op.ready):
             m.d.sync += [busy.eq(1), tag.eq(self.port.op.p.tag)]
 
-        # Own vectors are read ahead; a task whose vector is on its way stands in line.
+        # Own vectors are read ahead, while their tasks stand in line: so a late `grant` holds up no task. There are no more
+        # vectors than tasks in line.
         task = sequencer.o.p
         flags = data.StructLayout({name: shape for name, shape in ring_task(self.config).members.items() if name != "source"})
-        m.submodules.tasks = in_run(tasks := SyncFIFO(width=flags.size, depth=self.prefetch))
+        m.submodules.tasks = in_run(tasks := SyncFIFOBuffered(width=flags.size, depth=self.prefetch))
+        m.submodules.sources = in_run(sources := SyncFIFO(width=len(task.source), depth=self.prefetch))
         m.submodules.vectors = in_run(vectors := SyncFIFO(width=width, depth=self.prefetch))
-        queued, coming = Signal(flags), Signal()
+        queued, granted, coming = Signal(flags), Signal(), Signal()
         m.d.comb += [
             *(queued[name].eq(task[name]) for name, _ in flags),
-            self.read.eq(sequencer.o.valid & task.own & tasks.w_rdy),
-            sequencer.o.ready.eq(tasks.w_rdy & (~task.own | (self.read & self.grant))),
-            tasks.w_en.eq(sequencer.o.valid & sequencer.o.ready),
+            sequencer.o.ready.eq(tasks.w_rdy),
+            tasks.w_en.eq(sequencer.o.valid),
             tasks.w_data.eq(queued.as_value()),
+            sources.w_en.eq(sequencer.o.valid & tasks.w_rdy & task.own),
+            sources.w_data.eq(task.source),
+            self.read.eq(sources.r_rdy),
+            granted.eq(self.read & self.grant),
+            sources.r_en.eq(self.grant),
             vectors.w_en.eq(coming),
             vectors.w_data.eq(self.operand),
         ]
-        m.d.sync += coming.eq(self.read & self.grant)
+        m.d.sync += coming.eq(granted)
 
         # A task begins when all that it needs is there, and all of them go on together, but in cycles with `spared`.
         head = data.View(flags, tasks.r_data)
@@ -161,7 +167,7 @@ class RingUnit(wiring.Component):
             self.sent.tdata.eq(self.vector),
             self.sent.tlast.eq(out.last),
             self.write.eq(to_write & ~self.read),
-            self.row.eq(Mux(self.read, task.source, out.target)),
+            self.row.eq(Mux(self.read, sources.r_data, out.target)),
             leaves.eq((~to_send | self.sent.tready) & (~to_write | (self.write & self.grant))),
             ends.eq(leaves & (spared | valid[-1]) & out.end),
         ]
@@ -207,7 +213,7 @@ class RingUnit(wiring.Component):
             self.fault.valid.eq(misplaced & active),
             self.sends.eq(self.sent.tvalid & self.sent.tready),
             self.takes.eq(link.o.valid & link.o.ready),
-            self.moves.eq(tasks.w_en | begins | (self.sent.tvalid & self.sent.tready) | (self.write & self.grant)),
+            self.moves.eq(granted | begins | (self.sent.tvalid & self.sent.tready) | (self.write & self.grant)),
         ]
         m.d.comb += [self.port.done_slot.eq(tag.slot), self.fault.cause.eq(Fault.RING), self.fault.pc.eq(tag.pc)]
         return m
