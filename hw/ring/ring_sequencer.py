@@ -71,7 +71,8 @@ class RingSequencer(wiring.Component):
             functools.reduce(operator.add, (Mux(bit, op.stride << place, 0) for place, bit in enumerate(factor)))
         )
         first_step, last_step, first_segment = Signal(4), Signal(4), Signal(range(MOST_CORES))
-        up, down, apart = Signal(row), Signal(row), Signal(row)  # rows to the segment before, past the first and else; see below
+        apart = Signal(row)
+        wrap, back = Signal(row), Signal(row)  # rows back to the segment before, from the first segment and from others
 
         # Where the work is.
         step, segment, index, rounds = Signal(4), Signal(range(MOST_CORES)), Signal(layout["segment"].shape), Signal(16)
@@ -97,7 +98,7 @@ class RingSequencer(wiring.Component):
         with m.If(moves):
             m.d.sync += [
                 index.eq(Mux(last, 0, index + 1)),
-                place.eq(Mux(ends_round, round_start + op.segment, place + Mux(last, Mux(segment == 0, up, down), 1))),
+                place.eq(Mux(ends_round, round_start + op.segment, place - Mux(last, Mux(segment == 0, wrap, back), ~0))),
             ]
             # Of ALL_GATHER what is read, of REDUCE_SCATTER what is written, lies together.
             with m.If(Mux(gathers, own, writes)):
@@ -127,14 +128,14 @@ class RingSequencer(wiring.Component):
                     first_step.eq(Mux(gathers, top, 0)),
                     last_step.eq(Mux(scatters, top, top << 1)),
                     last_index.eq(op.segment - 1),
-                    down.eq(1 - op.stride - op.segment),
                     apart.eq(op.result - op.buffer),
                 ]
                 m.next = "PLACE"
 
             with m.State("PLACE"):
                 m.d.sync += [
-                    up.eq(product - op.segment + 1),
+                    wrap.eq(last_index - product),
+                    back.eq(last_index + op.stride),
                     local.eq(Mux(gathers, op.buffer, op.result)),
                     place.eq(Mux(gathers, op.result, op.buffer)),
                     step.eq(first_step),
