@@ -41,22 +41,21 @@ class LinkFifo(wiring.Component):
         write, read = memory.write_port(), memory.read_port()
 
         # In front are three places, from the first to the last: the register at `o`; a register that takes what comes while no
-        # other element is behind; and the memory's output. So no element waits for the memory unless two are before it.
-        # `o.ready` comes late: it decides what flags become, but no sum, and nothing of the memory but what is kept there. So
-        # the memory's output leaves whenever the register before it is free, and a place counts as free a cycle after it is left.
+        # other element is behind it, nor in it; and the memory's output. So no element waits for the memory unless two are
+        # before it. `o.ready` comes late: it decides what flags of the first two places become, but no sum, and nothing of the
+        # memory. So the memory's output leaves whenever the place before it is free, and a place counts as free a cycle after it
+        # is left.
         arrives, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
         spare, spared, fetched = Signal.like(self.i.payload), Signal(), Signal()  # what is there in the second and third place
         held, one_held, left = Signal(), Signal(), Signal()  # in the memory are any, one; one left in the cycle before
         level, level_next = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # in all places, with what has just left
-        free, passes, comes = Signal(), Signal(), Signal()  # it arrives and nothing is behind; it may come to the first places
-        kept, fetches = Signal(), Signal()  # in the memory, out of the memory
-        behind = fetched | held
+        free, comes, kept, fetches = Signal(), Signal(), Signal(), Signal()  # to the first places; in the memory; out of it
+        behind = spared | fetched | held
         following = Mux(fetched, read.data, self.i.payload)
         m.d.comb += [
             free.eq(~self.o.valid | leaves),
-            passes.eq(arrives & ~behind),
-            comes.eq(fetched | passes),
-            kept.eq(arrives & (behind | (spared & ~free))),
+            comes.eq(fetched | (arrives & ~behind)),
+            kept.eq(arrives & behind),
             fetches.eq(held & ~(fetched & spared)),
             one_held.eq((read.addr + 1)[: len(read.addr)] == write.addr),
             level_next.eq(level + arrives - left),
@@ -66,7 +65,7 @@ class LinkFifo(wiring.Component):
         ]
         with m.If(free):
             m.d.sync += self.o.payload.eq(Mux(spared, spare, following))
-        with m.If(~spared | free):
+        with m.If(~spared):
             m.d.sync += spare.eq(following)
         with m.If(kept):
             m.d.sync += write.addr.eq(write.addr + 1)
@@ -75,7 +74,7 @@ class LinkFifo(wiring.Component):
         m.d.sync += [
             held.eq(kept | (held & ~(fetches & one_held))),
             fetched.eq(fetches | (fetched & spared)),
-            spared.eq(Mux(spared, ~free | passes, ~free & comes)),
+            spared.eq(~free & (spared | comes)),
             self.o.valid.eq(~free | spared | comes),
             left.eq(leaves),
             level.eq(level_next),

@@ -37,7 +37,7 @@ class RingUnit(wiring.Component):
         Of the ring. With `flush`, everything that comes is taken and dropped.
     port : unit port of :func:`hw.spec.operations.ring_layout`, in
     write, read : 1, out
-        Asks to write `row` with `vector`, or to read it; never both.
+        Asks to write `row` with `vector`, or to read it; with both, to read.
     row : 16, out
     grant : 1, in
         It may do so in this cycle.
@@ -159,16 +159,17 @@ class RingUnit(wiring.Component):
         result, spare = Signal(width), Signal(width, reset_less=True)  # at the last stage; what is spared
         spare_flags, out = Signal(flags), Signal(flags)
         to_send, to_write = Signal(), Signal()  # what is still to be done with the oldest vector
-        leaves, ends = Signal(), Signal()
+        written, leaves, ends = Signal(), Signal(), Signal()
         m.d.comb += [
             out.eq(Mux(spared, spare_flags, stages[-1])),
             self.vector.eq(Mux(spared, spare, result)),
             self.sent.tvalid.eq(to_send),
             self.sent.tdata.eq(self.vector),
             self.sent.tlast.eq(out.last),
-            self.write.eq(to_write & ~self.read),
+            self.write.eq(to_write),
+            written.eq(to_write & ~self.read & self.grant),
             self.row.eq(Mux(self.read, sources.r_data, out.target)),
-            leaves.eq((~to_send | self.sent.tready) & (~to_write | (self.write & self.grant))),
+            leaves.eq((~to_send | self.sent.tready) & (~to_write | written)),
             ends.eq(leaves & (spared | valid[-1]) & out.end),
         ]
         with m.If(~spared):
@@ -180,7 +181,7 @@ class RingUnit(wiring.Component):
             advance.eq(leaves),
             may_begin.eq(leaves & self.running),
             to_send.eq(Mux(leaves, is_after & after.send, to_send & ~self.sent.tready)),
-            to_write.eq(Mux(leaves, is_after & after.write, to_write & ~(self.write & self.grant))),
+            to_write.eq(Mux(leaves, is_after & after.write, to_write & ~written)),
             self.port.done.eq(ends & active),
         ]
         with m.If(ends):
@@ -213,7 +214,7 @@ class RingUnit(wiring.Component):
             self.fault.valid.eq(misplaced & active),
             self.sends.eq(self.sent.tvalid & self.sent.tready),
             self.takes.eq(link.o.valid & link.o.ready),
-            self.moves.eq(granted | begins | (self.sent.tvalid & self.sent.tready) | (self.write & self.grant)),
+            self.moves.eq(granted | begins | (self.sent.tvalid & self.sent.tready) | written),
         ]
         m.d.comb += [self.port.done_slot.eq(tag.slot), self.fault.cause.eq(Fault.RING), self.fault.pc.eq(tag.pc)]
         return m

@@ -185,7 +185,7 @@ class _Unit(_State):
         ]
         # What is offered is the oldest task's, and of one that is not, something is still to be done.
         terms.append(_implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
-        terms.append(_implies(self.flag("to_write"), self.oldest["there"]))
+        terms.append(_implies(self.flag("write"), self.oldest["there"]))
         # Behind what is spared all stands still.
         terms.append(f"(= {self.flag('advance')} (not {self.spared}))")
         terms.append(f"(= {self.flag('may_begin')} {_both(self.flag('active'), self.flag('advance'))})")
