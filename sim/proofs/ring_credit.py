@@ -15,12 +15,10 @@ from amaranth_tpu.hw.ring.ring_unit import RingUnit
 from amaranth_tpu.hw.spec.isa import RingMode
 from amaranth_tpu.hw.spec.operations import ring_layout
 
-from .smt import Circuit
+from .smt import MEMORIES, Circuit
 
 __all__ = ["Claim", "unit_circuit", "unit_claims", "fifo_circuit", "fifo_claims"]
 
-#: Memories as registers, before anything of them is merged; a row that is not there is 0, and never read.
-_MEMORIES = "memory_collect\nmemory_map\nsetundef -undriven -zero\nopt_clean"
 #: Bits of all numbers of the specification: more than those of any counter of the RTL.
 _WIDTH = 20
 #: Rows of the memory of the ring unit's queue of tasks: one more task is in a register in front of it.
@@ -252,7 +250,7 @@ def _goes_on(circuit, config):
 
 def unit_circuit(config):
     """The netlist of a ring unit."""
-    return Circuit(RingUnit(config=config), _MEMORIES)
+    return Circuit(RingUnit(config=config), MEMORIES)
 
 
 def unit_claims(circuit, config, *, too_low=0):
@@ -300,7 +298,7 @@ def unit_claims(circuit, config, *, too_low=0):
 
 def fifo_circuit(depth):
     """The netlist of a link FIFO of so many places."""
-    return Circuit(LinkFifo(width=1, depth=depth), _MEMORIES)
+    return Circuit(LinkFifo(width=1, depth=depth), MEMORIES)
 
 
 def fifo_claims(circuit, depth):
