@@ -31,7 +31,7 @@ class BufferPort(wiring.Component):
     results.grant : 1, out
         It may do so in this cycle.
     ring.write, ring.read, ring.grant, ring.row, ring.vector
-        The same for the ring unit.
+        The same for the ring unit; with `write` and `read` it reads.
     store.read : 1, in
         The store unit asks to read a vector.
     store.grant : 1, out
@@ -64,9 +64,9 @@ class BufferPort(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         load, results, store = self.load, self.results, self.store
-        if self.has_ring:
-            results = self._with_ring(m, results, self.ring, ~(load.write & ~load.bias))
         loading, asked = load.write & ~load.bias, results.write | results.read
+        if self.has_ring:
+            results, asked = self._with_ring(m, results, self.ring, ~(load.write & ~load.bias))
         m.d.comb += [
             *([] if self.has_ring else [results.grant.eq(~loading)]),
             store.grant.eq(~loading & ~asked),
@@ -78,14 +78,14 @@ class BufferPort(wiring.Component):
         return m
 
     def _with_ring(self, m, results, ring, free):
-        """Results, and the ring where they do not ask, as one client."""
+        """Results, and the ring where they do not ask, as one client; and whether it asks."""
         asked, one = results.write | results.read, Signature(results.signature.members).create(path=("one",))
         m.d.comb += [
             results.grant.eq(free),
             ring.grant.eq(free & ~asked),
-            one.write.eq(results.write | (ring.write & ~asked)),
+            one.write.eq(results.write | (ring.write & ~(ring.read | asked))),
             one.read.eq(results.read | (ring.read & ~asked)),
             one.row.eq(Mux(asked, results.row, ring.row)),
             one.vector.eq(Mux(results.write, results.vector, ring.vector)),
         ]
-        return one
+        return one, asked | ring.write | ring.read

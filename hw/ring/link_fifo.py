@@ -41,22 +41,22 @@ class LinkFifo(wiring.Component):
         write, read = memory.write_port(), memory.read_port()
 
         # In front are three places, from the first to the last: the register at `o`; a register that takes what comes while no
-        # other element is behind; and the memory's output. So no element waits for the memory unless two are before it.
+        # other element is behind it, nor in it; and the memory's output. So no element waits for the memory unless two are
+        # before it. `o.ready` comes late: it decides what flags of the first two places become, but no sum, and nothing of the
+        # memory. So the memory's output leaves whenever the place before it is free, and a place counts as free a cycle after it
+        # is left.
         arrives, leaves = self.i.valid & self.i.ready, self.o.valid & self.o.ready
         spare, spared, fetched = Signal.like(self.i.payload), Signal(), Signal()  # what is there in the second and third place
-        free, to_first, to_spare = Signal(), Signal(), Signal()
-        kept, moves, fetches = Signal(), Signal(), Signal()  # in the memory, out of its register, out of the memory
-        # `o.ready` comes late: it decides what flags become, but no sum. So a place counts as free a cycle after it is left.
         held, one_held, left = Signal(), Signal(), Signal()  # in the memory are any, one; one left in the cycle before
         level, level_next = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))  # in all places, with what has just left
-        behind = fetched | held
+        free, comes, kept, fetches = Signal(), Signal(), Signal(), Signal()  # to the first places; in the memory; out of it
+        behind = spared | fetched | held
+        following = Mux(fetched, read.data, self.i.payload)
         m.d.comb += [
             free.eq(~self.o.valid | leaves),
-            to_first.eq(arrives & free & ~spared & ~behind),
-            to_spare.eq(arrives & ~to_first & (~spared | free) & ~behind),
-            kept.eq(arrives & ~to_first & ~to_spare),
-            moves.eq(fetched & free & ~spared),
-            fetches.eq(held & (~fetched | moves)),
+            comes.eq(fetched | (arrives & ~behind)),
+            kept.eq(arrives & behind),
+            fetches.eq(held & ~(fetched & spared)),
             one_held.eq((read.addr + 1)[: len(read.addr)] == write.addr),
             level_next.eq(level + arrives - left),
             write.en.eq(arrives),  # into a free row; it counts if it is kept
@@ -64,18 +64,18 @@ class LinkFifo(wiring.Component):
             read.en.eq(fetches),
         ]
         with m.If(free):
-            m.d.sync += self.o.payload.eq(Mux(spared, spare, Mux(fetched, read.data, self.i.payload)))
-        with m.If(~spared | free):
-            m.d.sync += spare.eq(self.i.payload)
+            m.d.sync += self.o.payload.eq(Mux(spared, spare, following))
+        with m.If(~spared):
+            m.d.sync += spare.eq(following)
         with m.If(kept):
             m.d.sync += write.addr.eq(write.addr + 1)
         with m.If(fetches):
             m.d.sync += read.addr.eq(read.addr + 1)
         m.d.sync += [
             held.eq(kept | (held & ~(fetches & one_held))),
-            fetched.eq(fetches | (fetched & ~moves)),
-            spared.eq(to_spare | (spared & ~free)),
-            self.o.valid.eq(to_first | moves | (spared & free) | (self.o.valid & ~leaves)),
+            fetched.eq(fetches | (fetched & spared)),
+            spared.eq(~free & (spared | comes)),
+            self.o.valid.eq(~free | spared | comes),
             left.eq(leaves),
             level.eq(level_next),
             self.i.ready.eq(level_next != self.depth),

@@ -25,7 +25,7 @@ def ring_task(config):
 
 
 class RingSequencer(wiring.Component):
-    """Turns an operation into tasks, one for each vector; the first comes five cycles after the operation was taken.
+    """Turns an operation into tasks, one for each vector; the first comes four cycles after the operation was taken.
 
     In step t of a round, the core works on segment rank - t mod size. In step 0 it sends its own. In the steps up to size - 1 it
     adds its own to what comes, and sends the sum on; the last of these is complete, and written too. In the steps after that it
@@ -71,7 +71,8 @@ class RingSequencer(wiring.Component):
             functools.reduce(operator.add, (Mux(bit, op.stride << place, 0) for place, bit in enumerate(factor)))
         )
         first_step, last_step, first_segment = Signal(4), Signal(4), Signal(range(MOST_CORES))
-        up, down, apart = Signal(row), Signal(row), Signal(row)  # rows to the segment before, past the first and else; see below
+        apart = Signal(row)
+        wrap, back = Signal(row), Signal(row)  # rows back to the segment before, from the first segment and from others
 
         # Where the work is.
         step, segment, index, rounds = Signal(4), Signal(range(MOST_CORES)), Signal(layout["segment"].shape), Signal(16)
@@ -83,23 +84,21 @@ class RingSequencer(wiring.Component):
         m.d.comb += [
             last.eq(index == last_index),
             ends_round.eq(last & (step == last_step)),
-            moves.eq(working & (~self.o.valid | self.o.ready)),
+            self.o.valid.eq(working),
+            moves.eq(working & self.o.ready),
+            task.own.eq(own),
+            task.receive.eq(step != first_step),
+            task.send.eq(step != last_step),
+            task.write.eq(writes),
+            task.last.eq(last),
+            task.end.eq(ends_round & (rounds == 1)),
+            task.source.eq(Mux(gathers, local, place)),
+            task.target.eq(Mux(scatters, local, Mux(gathers, place, place + apart))),
         ]
-        with m.If(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
         with m.If(moves):
             m.d.sync += [
-                self.o.valid.eq(1),
-                task.own.eq(own),
-                task.receive.eq(step != first_step),
-                task.send.eq(step != last_step),
-                task.write.eq(writes),
-                task.last.eq(last),
-                task.end.eq(ends_round & (rounds == 1)),
-                task.source.eq(Mux(gathers, local, place)),
-                task.target.eq(Mux(scatters, local, Mux(gathers, place, place + apart))),
                 index.eq(Mux(last, 0, index + 1)),
-                place.eq(Mux(ends_round, round_start + op.segment, place + Mux(last, Mux(segment == 0, up, down), 1))),
+                place.eq(Mux(ends_round, round_start + op.segment, place - Mux(last, Mux(segment == 0, wrap, back), ~0))),
             ]
             # Of ALL_GATHER what is read, of REDUCE_SCATTER what is written, lies together.
             with m.If(Mux(gathers, own, writes)):
@@ -129,14 +128,14 @@ class RingSequencer(wiring.Component):
                     first_step.eq(Mux(gathers, top, 0)),
                     last_step.eq(Mux(scatters, top, top << 1)),
                     last_index.eq(op.segment - 1),
-                    down.eq(1 - op.stride - op.segment),
                     apart.eq(op.result - op.buffer),
                 ]
                 m.next = "PLACE"
 
             with m.State("PLACE"):
                 m.d.sync += [
-                    up.eq(product - op.segment + 1),
+                    wrap.eq(last_index - product),
+                    back.eq(last_index + op.stride),
                     local.eq(Mux(gathers, op.buffer, op.result)),
                     place.eq(Mux(gathers, op.result, op.buffer)),
                     step.eq(first_step),
@@ -151,7 +150,7 @@ class RingSequencer(wiring.Component):
                 m.next = "WORK"
 
             with m.State("WORK"):
-                with m.If(moves & ends_round & (rounds == 1)):
+                with m.If(moves & task.end):
                     m.d.sync += working.eq(0)
                     m.next = "IDLE"
         return m

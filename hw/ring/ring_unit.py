@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ..bus.axi import axi4_stream_signature
@@ -37,7 +37,7 @@ class RingUnit(wiring.Component):
         Of the ring. With `flush`, everything that comes is taken and dropped.
     port : unit port of :func:`hw.spec.operations.ring_layout`, in
     write, read : 1, out
-        Asks to write `row` with `vector`, or to read it; never both.
+        Asks to write `row` with `vector`, or to read it; with both, to read.
     row : 16, out
     grant : 1, in
         It may do so in this cycle.
@@ -109,22 +109,28 @@ class RingUnit(wiring.Component):
         with m.If(self.port.op.valid & self.port.op.ready):
             m.d.sync += [busy.eq(1), tag.eq(self.port.op.p.tag)]
 
-        # Own vectors are read ahead; a task whose vector is on its way stands in line.
+        # Own vectors are read ahead, while their tasks stand in line: so a late `grant` holds up no task. There are no more
+        # vectors than tasks in line.
         task = sequencer.o.p
         flags = data.StructLayout({name: shape for name, shape in ring_task(self.config).members.items() if name != "source"})
-        m.submodules.tasks = in_run(tasks := SyncFIFO(width=flags.size, depth=self.prefetch))
+        m.submodules.tasks = in_run(tasks := SyncFIFOBuffered(width=flags.size, depth=self.prefetch))
+        m.submodules.sources = in_run(sources := SyncFIFO(width=len(task.source), depth=self.prefetch))
         m.submodules.vectors = in_run(vectors := SyncFIFO(width=width, depth=self.prefetch))
-        queued, coming = Signal(flags), Signal()
+        queued, granted, coming = Signal(flags), Signal(), Signal()
         m.d.comb += [
             *(queued[name].eq(task[name]) for name, _ in flags),
-            self.read.eq(sequencer.o.valid & task.own & tasks.w_rdy),
-            sequencer.o.ready.eq(tasks.w_rdy & (~task.own | (self.read & self.grant))),
-            tasks.w_en.eq(sequencer.o.valid & sequencer.o.ready),
+            sequencer.o.ready.eq(tasks.w_rdy),
+            tasks.w_en.eq(sequencer.o.valid),
             tasks.w_data.eq(queued.as_value()),
+            sources.w_en.eq(sequencer.o.valid & tasks.w_rdy & task.own),
+            sources.w_data.eq(task.source),
+            self.read.eq(sources.r_rdy),
+            granted.eq(self.read & self.grant),
+            sources.r_en.eq(self.grant),
             vectors.w_en.eq(coming),
             vectors.w_data.eq(self.operand),
         ]
-        m.d.sync += coming.eq(self.read & self.grant)
+        m.d.sync += coming.eq(granted)
 
         # A task begins when all that it needs is there, and all of them go on together, but in cycles with `spared`.
         head = data.View(flags, tasks.r_data)
@@ -153,16 +159,17 @@ class RingUnit(wiring.Component):
         result, spare = Signal(width), Signal(width, reset_less=True)  # at the last stage; what is spared
         spare_flags, out = Signal(flags), Signal(flags)
         to_send, to_write = Signal(), Signal()  # what is still to be done with the oldest vector
-        leaves, ends = Signal(), Signal()
+        written, leaves, ends = Signal(), Signal(), Signal()
         m.d.comb += [
             out.eq(Mux(spared, spare_flags, stages[-1])),
             self.vector.eq(Mux(spared, spare, result)),
             self.sent.tvalid.eq(to_send),
             self.sent.tdata.eq(self.vector),
             self.sent.tlast.eq(out.last),
-            self.write.eq(to_write & ~self.read),
-            self.row.eq(Mux(self.read, task.source, out.target)),
-            leaves.eq((~to_send | self.sent.tready) & (~to_write | (self.write & self.grant))),
+            self.write.eq(to_write),
+            written.eq(to_write & ~self.read & self.grant),
+            self.row.eq(Mux(self.read, sources.r_data, out.target)),
+            leaves.eq((~to_send | self.sent.tready) & (~to_write | written)),
             ends.eq(leaves & (spared | valid[-1]) & out.end),
         ]
         with m.If(~spared):
@@ -174,7 +181,7 @@ class RingUnit(wiring.Component):
             advance.eq(leaves),
             may_begin.eq(leaves & self.running),
             to_send.eq(Mux(leaves, is_after & after.send, to_send & ~self.sent.tready)),
-            to_write.eq(Mux(leaves, is_after & after.write, to_write & ~(self.write & self.grant))),
+            to_write.eq(Mux(leaves, is_after & after.write, to_write & ~written)),
             self.port.done.eq(ends & active),
         ]
         with m.If(ends):
@@ -207,7 +214,7 @@ class RingUnit(wiring.Component):
             self.fault.valid.eq(misplaced & active),
             self.sends.eq(self.sent.tvalid & self.sent.tready),
             self.takes.eq(link.o.valid & link.o.ready),
-            self.moves.eq(tasks.w_en | begins | (self.sent.tvalid & self.sent.tready) | (self.write & self.grant)),
+            self.moves.eq(granted | begins | (self.sent.tvalid & self.sent.tready) | written),
         ]
         m.d.comb += [self.port.done_slot.eq(tag.slot), self.fault.cause.eq(Fault.RING), self.fault.pc.eq(tag.pc)]
         return m

@@ -5,6 +5,7 @@ RTL's netlist, or a few, from every state in which an invariant holds, whatever 
 ever.
 """
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -14,14 +15,14 @@ from amaranth_tpu.hw.ring.ring_unit import RingUnit
 from amaranth_tpu.hw.spec.isa import RingMode
 from amaranth_tpu.hw.spec.operations import ring_layout
 
-from .smt import Circuit
+from .smt import MEMORIES, Circuit
 
 __all__ = ["Claim", "unit_circuit", "unit_claims", "fifo_circuit", "fifo_claims"]
 
-#: Memories as registers, before anything of them is merged.
-_MEMORIES = "memory_collect\nmemory_map\nopt_clean"
 #: Bits of all numbers of the specification: more than those of any counter of the RTL.
 _WIDTH = 20
+#: Rows of the memory of the ring unit's queue of tasks: one more task is in a register in front of it.
+_ROWS = RingUnit.prefetch - 1
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,7 @@ class _Unit(_State):
         behind = [_both(self.spared, last["there"], last["send"]), *(_both(task["there"], task["send"]) for task in others)]
         self.under_way = _sum(_count(self.tvalid), *map(_count, behind))
         self.begun = f"(bvadd {self.ahead} {self.under_way})"
-        self.queued = [self._queued(index) for index in range(RingUnit.prefetch)]
-        self.queued.append(self._task("sequencer.o__payload", self.flag("sequencer.o__valid")))
+        self.queued = [self._task("tasks.r_data", self.flag("tasks.r_rdy")), *map(self._queued, range(_ROWS))]
 
     def _bits(self, name, flag):
         return self.bit(name, ring_task(self.config)[flag].offset)
@@ -111,18 +111,27 @@ class _Unit(_State):
         return {"there": there, **{flag: self._bits(name, flag) for flag in ("own", "receive", "send", "end")}}
 
     def _queued(self, index):
-        """The task that begins after `index` others of the queue."""
-        depth = RingUnit.prefetch
-        bits = (depth - 1).bit_length()
-        place = f"(bvadd {self.field('tasks.r_port__addr', 0, bits)} (_ bv{index} {bits}))"
-        level = self.number("tasks.level", depth.bit_length())
-        found = {"there": f"(bvugt {level} {_number(index)})"}
+        """The task that begins after the one in front and `index` others of the queue."""
+        found = {"there": f"(bvugt {self.number('tasks.inner_level', _ROWS.bit_length())} {_number(index)})"}
         for flag in ("own", "receive", "send", "end"):
             term = "false"
-            for row in range(depth):
-                term = f"(ite (= {place} (_ bv{row} {bits})) {self._bits(f'tasks.storage[{row}]', flag)} {term})"
+            for row in range(_ROWS):
+                term = f"(ite {self._at('r_port', row - index)} {self._bits(f'tasks.storage[{row}]', flag)} {term})"
             found[flag] = term
         return found
+
+    def _at(self, port, row):
+        """Whether a port of the queue's memory is at a row."""
+        width = (_ROWS - 1).bit_length()
+        return f"(= {self.field(f'tasks.{port}__addr', 0, width)} (_ bv{row % _ROWS} {width}))"
+
+    def _rows(self):
+        """What holds of the queue's memory: how many rows are used, and which."""
+        level = self.number("tasks.inner_level", _ROWS.bit_length())
+        yield f"(bvule {level} {_number(_ROWS)})"
+        yield f"(or {' '.join(self._at('r_port', row) for row in range(_ROWS))})"
+        for used, row in itertools.product(range(_ROWS + 1), range(_ROWS)):
+            yield _implies(_both(f"(= {level} {_number(used)})", self._at("r_port", row)), self._at("w_port", row + used))
 
     def _credits(self, made):
         """As one task begins after the other, the credit stays between none and a segment; in the end it is what was `made`."""
@@ -154,7 +163,6 @@ class _Unit(_State):
             f"(ite (= {first} {last}) {_number(0)} (ite (= {step} {first}) {index} "
             f"(ite (= {step} {last}) (bvsub {segment} {index}) {segment})))"
         )
-        oldest = self.field("tasks.r_port__addr", 0, 2)
         made = f"(ite {in_state[_WORK]} {at_work} {_number(0)})"
         terms = [
             f"(bvult {segment} {_number(1 << width)})",
@@ -171,12 +179,11 @@ class _Unit(_State):
             ),
             _implies(in_state[_START], f"(= {step} {first})", f"(= {index} {_number(0)})"),
             _implies(in_state[_WORK], f"(bvule {first} {step})", f"(bvule {step} {last})", f"(bvult {index} {segment})"),
-            f"(bvule {self.number('tasks.level', 3)} {_number(RingUnit.prefetch)})",
-            f"(= {self.field('tasks.w_port__addr', 0, 2)} (bvadd {oldest} {self.field('tasks.level', 0, 2)}))",
+            *self._rows(),
         ]
         # What is offered is the oldest task's, and of one that is not, something is still to be done.
         terms.append(_implies(self.tvalid, self.oldest["there"], self.oldest["send"]))
-        terms.append(_implies(self.flag("to_write"), self.oldest["there"]))
+        terms.append(_implies(self.flag("write"), self.oldest["there"]))
         # Behind what is spared all stands still.
         terms.append(f"(= {self.flag('advance')} (not {self.spared}))")
         terms.append(f"(= {self.flag('may_begin')} {_both(self.flag('active'), self.flag('advance'))})")
@@ -187,11 +194,11 @@ class _Unit(_State):
             terms.append(_implies(_both(task["there"], task["end"]), in_state[_IDLE], *behind))
             terms.append(_implies(f"(not {self.flag('busy')})", f"(not {task['there']})"))
         terms += self._credits(made)
-        # For going on: of every own vector that a queued task needs, the read has been granted; an operation has its last task.
+        # For going on: every own vector that a queued task needs has been read, or is asked for; an operation has its last task.
         (coming,) = set(re.findall(r"\|dut_n (coming|vectors\.w_en|w_en\$\d+)\|", self._circuit.script))  # names of one register
-        read = _sum(self.number("vectors.level", 3), _count(self.flag(coming)))
+        read = _sum(*(self.number(f"{name}.level", 3) for name in ("sources", "vectors")), _count(self.flag(coming)))
         terms += [
-            f"(= {read} {_sum(*(_count(_both(task['there'], task['own'])) for task in self.queued[:-1]))})",
+            f"(= {read} {_sum(*(_count(_both(task['there'], task['own'])) for task in self.queued))})",
             _implies(
                 _both(self.flag("busy"), in_state[_IDLE]),
                 f"(or false {' '.join(_both(task['there'], task['end']) for task in line)})",
@@ -226,7 +233,7 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
 
 def _goes_on(circuit, config):
     """A claim about more cycles: what is assumed, what follows, and their number."""
-    cycles = config.latency + 4
+    cycles = config.latency + 5
     units = [_Unit(circuit, config, cycle) for cycle in range(cycles)]
     assumptions, ends = [units[0].invariant(), units[0].flag("active"), units[0].flag("busy")], []
     for cycle, unit in enumerate(units):
@@ -243,7 +250,7 @@ def _goes_on(circuit, config):
 
 def unit_circuit(config):
     """The netlist of a ring unit."""
-    return Circuit(RingUnit(config=config), _MEMORIES)
+    return Circuit(RingUnit(config=config), MEMORIES)
 
 
 def unit_claims(circuit, config, *, too_low=0):
@@ -281,7 +288,7 @@ def unit_claims(circuit, config, *, too_low=0):
             f"(bvsge {now.ahead} {_number(1)})",
         ),
         "between operations sent = consumed": ([now.invariant(), f"(not {now.flag('busy')})"], nothing),
-        "granted and waiting for neither link, it goes on or ends within latency + 4 cycles": _goes_on(circuit, config),
+        "granted and waiting for neither link, it goes on or ends within latency + 5 cycles": _goes_on(circuit, config),
     }
     return [Claim(text, _unit_script(circuit, config, *parts)) for text, parts in claims.items()]
 
@@ -291,7 +298,7 @@ def unit_claims(circuit, config, *, too_low=0):
 
 def fifo_circuit(depth):
     """The netlist of a link FIFO of so many places."""
-    return Circuit(LinkFifo(width=1, depth=depth), _MEMORIES)
+    return Circuit(LinkFifo(width=1, depth=depth), MEMORIES)
 
 
 def fifo_claims(circuit, depth):

@@ -13,7 +13,7 @@ from amaranth_tpu.hw.ring.ring_unit import RingUnit
 from amaranth_tpu.hw.spec.isa import RingMode
 from amaranth_tpu.hw.spec.operations import ring_layout
 
-from .smt import Circuit
+from .smt import MEMORIES, Circuit
 
 __all__ = ["RingOfUnits", "ring_script"]
 
@@ -98,7 +98,7 @@ def ring_script(config, *, size, segment, operations, before, pauses):
     pauses : int
         Cycles behind them in which everything may be, each in its own way; after each of them, nothing may.
     """
-    circuit = Circuit(RingOfUnits(config=config, size=size, operations=operations), "memory_collect\nmemory_map\nopt_clean")
+    circuit = Circuit(RingOfUnits(config=config, size=size, operations=operations), MEMORIES)
     patience = config.latency + _MARGIN
     cycles = before + pauses + patience
     given = {("op", cycle): "op" for cycle in range(cycles + 1)}

@@ -15,7 +15,10 @@ from amaranth.lib.wiring import In
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_rtlil
 
-__all__ = ["SolverError", "Answer", "Circuit", "solve"]
+__all__ = ["SolverError", "Answer", "Circuit", "solve", "MEMORIES"]
+
+#: Commands for :class:`Circuit`: memories become registers, before anything of them is merged. A row that is not there is 0.
+MEMORIES = "memory_collect\nmemory_map\nsetundef -undriven -zero\nopt_clean"
 
 _SCRIPT = """
 read_rtlil design.il

@@ -147,7 +147,7 @@ int main(int, char** argv) {
                     moved = true;
                     if (row >= rows) return std::fprintf(stderr, "row %u of %u\n", row, rows), 1;
                     if (core.top.read) core.next = core.memory[row], ++core.reads;
-                    if (core.top.write) core.memory[row] = core.top.vector, ++core.writes;
+                    else core.memory[row] = core.top.vector, ++core.writes;
                 }
                 if (core.top.port___05Fdone) core.done = true;
                 if (core.top.fault___05Fvalid) return std::fprintf(stderr, "a fault\n"), 1;

@@ -16,7 +16,7 @@ async def requests(ports, rng, ring):
         both = ("results", "ring") if ring else ("results",)
         for who in both:
             asks |= {f"{who}__write": rng.getrandbits(1), f"{who}__read": rng.getrandbits(1)}
-            asks[f"{who}__read"] &= ~asks[f"{who}__write"]
+        asks["results__read"] &= ~asks["results__write"]  # the ring reads where it asks for both
         rows = {who: rng.getrandbits(6) for who in ("load", *both, "store")}
         vectors = {who: rng.getrandbits(64) for who in ("load", *both)}
         ports.set(
@@ -33,7 +33,7 @@ async def requests(ports, rng, ring):
         winner = next((who for who, asked in wants.items() if asked), None)
         for who in (*both, "store"):
             assert not wants[who] or ports.get(f"{who}__grant") == (winner == who)
-        writes = winner == "load" or (winner in both and asks[f"{winner}__write"])
+        writes = winner == "load" or (winner in both and asks[f"{winner}__write"] and not asks[f"{winner}__read"])
         assert (ports.get("write"), ports.get("read")) == (writes, winner is not None and not writes)
         if winner:
             assert ports.get("address") == rows[winner]

@@ -36,7 +36,7 @@ class TakesNothing(ring_unit.RingSequencer):
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
-        m.d.sync += self.o.p.receive.eq(0)
+        m.d.comb += self.o.p.receive.eq(0)
         return m
 
 
@@ -45,7 +45,7 @@ class AlwaysSends(ring_unit.RingSequencer):
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
-        m.d.sync += self.o.p.send.eq(1)
+        m.d.comb += self.o.p.send.eq(1)
         return m
 
 
@@ -54,7 +54,7 @@ class EndsEarly(ring_unit.RingSequencer):
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
-        m.d.sync += self.o.p.end.eq(1)
+        m.d.comb += self.o.p.end.eq(1)
         return m
 
 

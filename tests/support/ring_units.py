@@ -103,7 +103,6 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
             if offered[rank] and of("received__tready"):
                 unit.link.popleft()
                 unit.received, moved, offered[rank] = unit.received + 1, True, False
-            assert not (of("read") and of("write"))
             if of("grant") and of("read"):
                 unit.operand = int.from_bytes(unit.memory[of("row")].tobytes(), "little")
                 unit.reads, moved = unit.reads + 1, True
