@@ -5,26 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.instruction import Unit
-from amaranth_tpu.hw.spec.isa import (
-    INSTRUCTIONS,
-    REGION_WRITABLE,
-    TABLE_WORDS,
-    Condition,
-    Fault,
-    Format,
-    Function,
-    Half,
-    Opcode,
-    Region,
-    RingMode,
-    exists,
-    space_depth,
-)
-from amaranth_tpu.hw.spec.registers import MOST_CORES
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Condition, Fault, Format, Function, Half, Opcode, Region, RingMode
 
 from .arithmetic import activate, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
+from .isa_check import MachineFault, check, host_bytes
 from .progress import Progress, touched
 from .ring import exchange
 from .softmax import softmax
@@ -45,14 +30,6 @@ def _effect(opcode):
         return method
 
     return of
-
-
-class MachineFault(Exception):
-    """The end of a run before HALT: `cause` (Fault) and `pc`, the offset in region MODEL of the instruction."""
-
-    def __init__(self, cause, pc):
-        super().__init__(f"{cause.name} at pc {pc:#x}")
-        self.cause, self.pc = cause, pc
 
 
 @dataclass(frozen=True)
@@ -132,7 +109,7 @@ class Machine:
                 passes = progress.at_rest
             else:
                 act = functools.partial(_EFFECTS[opcode], self, **fields)
-                spans = touched(opcode, fields, self._host_bytes(opcode, fields), self.size)
+                spans = touched(opcode, fields, host_bytes(self.config, opcode, fields), self.size)
                 passes = progress.dispatch(opcode, fields, spans, act)
                 while self._waits is not None:
                     wait, places = self._waits
@@ -148,54 +125,9 @@ class Machine:
             pc += step
 
     def check(self, word, pc):
-        """`(opcode, fields)` of an instruction that the core executes, with the codes of its fields. Raises MachineFault."""
-        try:
-            opcode, fields = decode(word, self.config)
-        except ValueError:
-            raise MachineFault(Fault.ILLEGAL, pc) from None
-        record = INSTRUCTIONS[opcode]
-        for field in record.fields:
-            if field.codes:
-                codes = {code.value: code for code in field.codes if exists(self.config, code)}
-                fields[field.name] = codes.get(fields[field.name])
-        if (
-            None in fields.values()
-            or any(all(fields[name] is code for name, code in excluded) for excluded in record.excluded)
-            or not 1 <= fields.get("lanes", 1) <= self.config.n
-        ):
-            raise MachineFault(Fault.ILLEGAL, pc)
-        if not all(fields[name] for name in record.counts):
-            raise MachineFault(Fault.LENGTH, pc)
-        if any(field.most and fields[field.name] > getattr(self.config, field.most) for field in record.fields):
-            raise MachineFault(Fault.LENGTH, pc)
-        if fields.get(record.tiled) and fields["rows"] % self.config.n:
-            raise MachineFault(Fault.LENGTH, pc)
-        if opcode is Opcode.RING and not self.rank < self.size <= MOST_CORES:
-            raise MachineFault(Fault.RING, pc)
-        if not (self._host_is_inside(opcode, fields) and self._spans_are_inside(opcode, fields)):
-            raise MachineFault(Fault.ADDRESS, pc)
-        return opcode, fields
-
-    def _host_is_inside(self, opcode, fields):
-        transfer = INSTRUCTIONS[opcode].transfer
-        if transfer is None:
-            return True
-        region, offset = fields["region"], fields["offset"]
-        return (
-            offset % self.config.bus_bytes == 0
-            and offset + self._host_bytes(opcode, fields) <= len(self.regions.get(region, b""))
-            and (transfer.use == "r" or REGION_WRITABLE[region])
-        )
-
-    def _host_bytes(self, opcode, fields):
-        return fields.get("rows", 0) * INSTRUCTIONS[opcode].vectors(self.config.n, fields) * self.config.vector_bytes
-
-    def _spans_are_inside(self, opcode, fields):
-        for span in INSTRUCTIONS[opcode].spans:
-            row, word = divmod(fields[span.base], self.config.n if span.space == "table" else 1)
-            if span.is_touched(fields) and (word or row + span.length(fields, self.size) > space_depth(self.config, span.space)):
-                return False
-        return True
+        """As :func:`sim.golden.isa_check.check`, for this core."""
+        sizes = {region: len(memory) for region, memory in self.regions.items()}
+        return check(self.config, sizes, word, pc, rank=self.rank, size=self.size)
 
     # Instructions
 
