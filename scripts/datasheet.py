@@ -4,6 +4,7 @@ descriptions.
 `python -m amaranth_tpu.scripts.datasheet` after a change to the registers, the instruction set or the configuration.
 """
 
+import argparse
 from dataclasses import fields
 
 import numpy as np
@@ -248,7 +249,8 @@ FILES = {DATASHEET.parent / "driver" / "tpu_regs.h": c_header, DATASHEET.parent 
 
 
 def main():
-    """Writes all sections and files."""
+    """Writes all sections and files; options there are none but `--help`, which writes nothing."""
+    argparse.ArgumentParser(prog="python -m amaranth_tpu.scripts.datasheet", description=__doc__).parse_args()
     for name, (path, make) in SECTIONS.items():
         replace_section(path, name, make())
     for path, make in FILES.items():

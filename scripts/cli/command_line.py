@@ -219,7 +219,7 @@ def run_app(app, expected):
     except expected as error:
         message, status, advice = str(error), 1, getattr(error, "advice", [])
     except typer.BadParameter.__base__ as error:  # what typer raises for a wrong command line
-        message, status = error.format_message(), 2
+        message, status = error.format_message().replace(" Value error, ", " ", 1), 2  # pydantic
     except (typer.Abort, KeyboardInterrupt):
         message, status = None, 130
     show_line("interrupted") if message is None else show_error(message)

@@ -115,7 +115,7 @@ def _show_comparison(table, found):
         table.add_row(
             f"against {plain(found['interpreter'])}",
             f"difference at most {found['largest']:.3g}, rms {found['rms']:.3g} of {found['scale']:.3g}{top}, "
-            f"on {found['samples']} samples{lost}",
+            f"on {found['samples']} sample{'s' * (found['samples'] != 1)}{lost}",
         )
     if found["note"]:
         table.add_row("", f"[yellow]{plain(found['note'])}[/]")

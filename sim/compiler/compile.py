@@ -30,7 +30,13 @@ from .search import search
 from .split_pool import split_windows
 from .turning import turn
 
-__all__ = ["CompileError", "Program", "compile_network", "disassemble"]
+__all__ = ["CompileError", "Program", "check_batch", "compile_network", "disassemble"]
+
+
+def check_batch(batch):
+    """Raises CompileError for what is no number of samples."""
+    if not isinstance(batch, (int, np.integer)) or batch < 1:
+        raise CompileError(f"batch must be an integer of at least 1, not {batch!r}")
 
 
 def compile_network(graph, config, batch):
@@ -41,8 +47,7 @@ def compile_network(graph, config, batch):
     CompileError
         If even the smallest tiles of a stage do not fit, or the images leave the 32-bit offsets.
     """
-    if not isinstance(batch, (int, np.integer)) or batch < 1:
-        raise CompileError(f"batch must be an integer of at least 1, not {batch!r}")
+    check_batch(batch)
     graph = split_windows(graph, config.accumulator_depth)
     _check(graph.stages, config)
     choice, schedule = _fastest(graph, config, int(batch))

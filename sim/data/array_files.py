@@ -24,11 +24,13 @@ def read_samples(path, network, most=None):
 
     `(samples, count)`: of them at most `most`, and how many there are in the file. Raises DataError.
     """
+    names = [one.name for one in network.origin.inputs] if network.origin and len(network.origin.inputs) > 1 else []
+    if names and Path(path).is_file() and is_archive(path):
+        array = {name: read_array(path, name) for name in names}
+    else:
+        array = read_array(path, network.origin.input if network.origin else None)
     try:
-        if network.origin and len(network.origin.inputs) > 1 and is_archive(path):
-            array = joined_inputs(network, {one.name: read_array(path, one.name) for one in network.origin.inputs})
-        else:
-            array = read_array(path, network.origin.input if network.origin else None)
+        array = joined_inputs(network, array) if isinstance(array, dict) else array
         samples = as_samples(network, array, most)
     except DataError as error:
         raise DataError(f"{printable(path)}: {error}") from None

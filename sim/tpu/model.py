@@ -5,7 +5,7 @@ from pathlib import Path
 from amaranth_tpu.hw.config import Config, from_preset
 
 from ..check.interpreters import InterpreterError
-from ..compiler.compile import compile_network
+from ..compiler.compile import check_batch, compile_network
 from ..frontend.load import load_network
 from ..models.shipped import SHIPPED
 from .estimate import estimate_of
@@ -147,6 +147,8 @@ class Model:
 
     def _compute(self, network, rows, place, core, batch, progress=None):
         """The program and the result of all of the network, or of a part of it, on a core or a model of one."""
+        if batch is not None:
+            check_batch(batch)
         if isinstance(place, Board):
             if core is not None:
                 raise ValueError("a board has its own core: leave `core` out")

@@ -12,7 +12,7 @@ from ..host.inference import SIMULATORS, run_samples
 from ..host.parts import run_in_parts
 from ..host.spread import in_turn
 
-__all__ = ["PLACES", "Simulator", "Board", "Interpreter", "place_of"]
+__all__ = ["PLACES", "Simulator", "Board", "Interpreter", "place_of", "interpreter_of"]
 
 #: Names that stand for places.
 PLACES = (*SIMULATORS, "onnxruntime", "onnx")
@@ -152,3 +152,11 @@ def place_of(on):
     if known and place.name not in known:
         raise ValueError(f"{type(place).__name__} must be one of {', '.join(known)}, not {place.name!r}")
     return place
+
+
+def interpreter_of(against):
+    """The same, of what a run is compared with. Raises ValueError."""
+    names = PLACES[len(SIMULATORS) :]
+    if against not in names and not isinstance(against, Interpreter):
+        raise ValueError(f"against must be one of {', '.join(names)}, or an Interpreter, not {against!r}")
+    return place_of(against)

@@ -8,7 +8,7 @@ from ..check.against_model import against_model
 from ..check.interpreters import InterpreterError
 from ..check.overflow import infinite_stage
 from ..data.printable import quoted
-from .places import Interpreter
+from .places import interpreter_of
 
 __all__ = ["Run", "RunError", "checked"]
 
@@ -77,7 +77,7 @@ class Run:
         """See :meth:`sim.tpu.model.Model.compare`; where no interpreter can be asked, `samples` is 0 and `reason` says why."""
         if self.result is None:
             raise InterpreterError("what is compared with an ONNX interpreter has to come from a core or a model of it")
-        makers = against and [against.make if isinstance(against, Interpreter) else Interpreter(against).make]
+        makers = None if against is None else [interpreter_of(against).make]
         return against_model(self.network, self.rows, self.result.logits, makers=makers, most=most)
 
     def _reason(self):

@@ -115,6 +115,7 @@ def test_synth_refuses(command, tmp_path):
 def test_impossible_size(command, tmp_path):
     refused(command("generate", "--n", 12, "-o", tmp_path / "x.v"), "n must be a power of two", "12")
     refused(command("run", "--n", 12), "n must be a power of two")
+    refused(command("run", "--simulator", "modelsim"), "'--simulator': 'modelsim' is not one of 'verilator'")
     refused(command("generate", "--n", 4, "--table-lanes", 8, "-o", tmp_path / "x.v"), "table_lanes must be", "up to n = 4")
     refused(command("generate", "--n", "many", "-o", tmp_path / "x.v"), "--n")
     refused(command("generate", "--preset", "huge", "-o", tmp_path / "x.v"), "preset", "tiny")

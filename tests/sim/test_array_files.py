@@ -8,8 +8,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.data.array_files import read_array, write_array
+from amaranth_tpu.sim.data.array_files import read_array, read_samples, write_array
 from amaranth_tpu.sim.data.digits import DataError
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.models.shipped import SHIPPED
 
 
 @pytest.mark.parametrize("content, said", [(b"hello", "no .npy or .npz file"), ("object", "holds Python objects, not numbers")])
@@ -19,6 +21,19 @@ def test_what_is_no_array_of_numbers(tmp_path, content, said):
     np.save(path, np.array([None]), allow_pickle=True) if content == "object" else path.write_bytes(content)
     with pytest.raises(DataError, match=said):
         read_array(path)
+
+
+@pytest.mark.parametrize("content, said", [(None, "No such file"), (b"hello", "no .npy or .npz file"), ((3, 5), "do not fit")])
+def test_a_message_names_the_file_once(tmp_path, content, said):
+    """Whether the file is at fault, or the samples in it."""
+    path = tmp_path / "x.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        np.save(path, np.zeros(content, np.float32))
+    with pytest.raises(DataError, match=said) as caught:
+        read_samples(path, load_network(SHIPPED["d"]))
+    assert str(caught.value).count(str(path)) == 1
 
 
 def test_a_link_stays_one(tmp_path):
