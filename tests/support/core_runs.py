@@ -73,7 +73,7 @@ def usual_simulator(config, verilog=None):
     return "verilator" if config in (SMALL, FULL) and verilog is None else "icarus"
 
 
-def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=300):
+def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=900):
     """Runs on the core, one after the other, in the :func:`usual_simulator` or another; the memory afterwards is in `memory`."""
     simulator = simulator or usual_simulator(config, verilog)
     simulation = Simulation.of_core(
