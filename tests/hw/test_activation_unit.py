@@ -101,8 +101,7 @@ def test_amaranth(n, in_flight):
     "n, features",
     [
         (2, TRAINING | {"table_lanes": 1}),
-        (4, ALL),
-        *slow(*((n, features) for n in (4, 8) for features in (*FEATURES[1:], {"table_lanes": n}) if (n, features) != (4, ALL))),
+        *slow(*((n, features) for n in (4, 8) for features in (*FEATURES[1:], {"table_lanes": n}))),
     ],
     ids=str,
 )

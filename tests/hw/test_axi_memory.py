@@ -46,8 +46,7 @@ def both(cases, fast):
 
 
 @pytest.mark.parametrize(
-    "simulator, latency, percent",
-    both([(1, 0), (32, 0), (200, 0), (1, 30), (32, 60)], fast=[("icarus", 32, 60), ("verilator", 1, 30)]),
+    "simulator, latency, percent", both([(1, 0), (32, 0), (200, 0), (1, 30), (32, 60)], fast=[("icarus", 32, 60)])
 )
 def test_traffic(tmp_path, simulator, latency, percent):
     run(
@@ -73,7 +72,7 @@ def test_widths(tmp_path, width):
     )
 
 
-@pytest.mark.parametrize("simulator, latency", both([(1,), (2,), (32,), (200,)], fast=[("icarus", 32), ("verilator", 2)]))
+@pytest.mark.parametrize("simulator, latency", both([(1,), (2,), (32,), (200,)], fast=[("icarus", 32)]))
 def test_timing(tmp_path, simulator, latency):
     run(tmp_path, "timing", simulator=simulator, latency=latency, arguments={"latency": latency})
 
@@ -83,7 +82,7 @@ def test_faults(tmp_path, simulator):
     run(tmp_path, "faults", simulator=simulator, error_address="800", arguments={"error_address": 0x800})
 
 
-@pytest.mark.parametrize("simulator", [*slow("icarus"), "verilator"])
+@pytest.mark.parametrize("simulator", ["icarus", *slow("verilator")])
 def test_hang(tmp_path, simulator):
     run(tmp_path, "hang", simulator=simulator, hang_after=2, hang_cycles=500, arguments={"hang_cycles": 500})
 

@@ -68,6 +68,7 @@ def test_reset_is_complete(rng):
     check(run(config, host, runs, memory={"latency": 3}, verilog=without_initial_values(config)))
 
 
+@pytest.mark.slow
 def test_reset_of_everything_optional_is_complete(rng):
     """Nothing relies on initial values, of which an ASIC has none."""
     check_hazards(rng, FULL, 2, memory={"latency": 1}, verilog=without_initial_values(FULL))

@@ -9,7 +9,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16, matmul
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.softmax import softmax
 from core_programs import Case, check_hazards
-from core_runs import FEW_SIZES, FULL, MIXED, PAUSED, SIZES, SLOW, SMALL, TINY, Host, op, run
+from core_runs import FEW_SIZES, FULL, PAUSED, SIZES, SLOW, SMALL, TINY, Host, op, run
 from suites import slow
 
 
@@ -34,7 +34,7 @@ def test_hazards_with_transposed_tiles(rng, sizes, memory):
     check_hazards(rng, Config(**{**TINY, **sizes, "transpose": True}), 4, memory=memory)
 
 
-@pytest.mark.parametrize("sizes", [MIXED, *slow(*(sizes for sizes in FEW_SIZES if sizes is not MIXED), *SIZES[1:])], ids=str)
+@pytest.mark.parametrize("sizes", slow(*FEW_SIZES, *SIZES[1:]), ids=str)
 def test_hazards_of_other_sizes(rng, sizes):
     check_hazards(rng, Config(**{**TINY, **sizes}), 2, memory={"latency": 4, "pause_percent": 10})
 

@@ -31,6 +31,7 @@ def check_silence(rng, programs, latency, config=DEEP):
     assert [one["fault"] and one["fault"][0] for one in result["runs"]] == ["TIMEOUT", None] * len(programs)
 
 
+@pytest.mark.slow
 def test_way_of_a_row_and_line_of_sync(rng):
     row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
     way = [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.lead

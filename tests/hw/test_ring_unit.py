@@ -42,7 +42,7 @@ def test_random(size, links):
 
 
 @pytest.mark.parametrize(
-    "size, latency", [(3, 1), *slow((2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))]
+    "size, latency", slow((3, 1), (2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))
 )
 def test_verilated(rng, size, latency):
     """Many more of them."""
@@ -58,7 +58,7 @@ def test_verilated(rng, size, latency):
 
 @pytest.mark.parametrize(
     "size, cycles, latency",
-    [(3, 2, 1), *slow((2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3)))],
+    slow((3, 2, 1), (2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3))),
 )
 def test_every_pattern_of_pauses(rng, size, cycles, latency):
     """Whole rings whose FIFOs hold just one segment: bounded, but complete. With latency 0 a pause

@@ -59,7 +59,7 @@ def test_positive():
         assert (kept(OPERANDS, equal=0, number=number) == above_zero(OPERANDS)).all()
 
 
-@pytest.mark.parametrize("numbers", [(0, 1, 2, 3, 0x7F, 0x80, 0xFF), pytest.param(range(256), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize("numbers", [(0, 3, 0x80, 0xFF), pytest.param(range(256), marks=pytest.mark.slow)], ids=len)
 def test_equal(numbers):
     """All 65,536 operands, NaNs among them."""
     for number in numbers:

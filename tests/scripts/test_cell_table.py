@@ -72,6 +72,7 @@ def check_sizes(stages):
     assert lut["lut"] <= 560 and lut["dsp"] == 1 and without["lut"] <= 700 and without["dsp"] == 0
 
 
+@pytest.mark.slow
 def test_size():
     check_sizes(5)
 

@@ -45,10 +45,10 @@ def dense(tmp_path_factory):
     return build.save(tmp_path_factory.mktemp("dense"))
 
 
-@pytest.mark.parametrize("kind", [*slow("convolutional"), "dense"])
-def test_layers(command, kind, request, digits):
+@pytest.mark.parametrize("kind, options", [*slow(("convolutional", ["--pooling"])), ("dense", [])])
+def test_layers(command, kind, options, request, digits):
     path = request.getfixturevalue(kind)
-    done = command("run", *SMALL, "--pooling", "--model", path, "--data", digits, "--images", 4, "--layers", "--json")
+    done = command("run", *SMALL, *options, "--model", path, "--data", digits, "--images", 4, "--layers", "--json")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] is None

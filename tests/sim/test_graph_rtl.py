@@ -27,13 +27,13 @@ def exact(graph, config, random, batch, count=None, **memory):
     assert result.fault is None and result.mismatched_bits == 0 and result.protocol_errors == 0
 
 
-@pytest.mark.parametrize("number", [1, *slow(0, *range(2, 312))])
-def test_random_graph(rng, number):
+@pytest.mark.parametrize("config, number", [(SHARED, 1), *slow(*((SMALL, number) for number in range(312)))])
+def test_random_graph(rng, config, number):
     graph = random_graph(rng, functions=FUNCTIONS)
     try:
         exact(
             graph,
-            SMALL,
+            config,
             rng,
             batch=int(rng.integers(1, 4)),
             latency=int(rng.integers(1, 60)),

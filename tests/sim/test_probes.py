@@ -9,9 +9,10 @@ from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from amaranth_tpu.sim.rtl.verilog_names import VerilogNames
 from core_runs import FULL, SMALL
+from suites import slow
 
 
-@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
+@pytest.mark.parametrize("config", [*slow(SMALL), FULL], ids=["small", "full"])
 def test_every_signal_is_there(config):
     verilog = verilog_of(config)
     recorded = Simulation.of_core(verilog, config, simulator="icarus", probes=core_probes(config))

@@ -17,7 +17,7 @@ from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 __all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
 
 #: The core on which the shipped networks run; tests share its model.
-SHARED = Config(n=8, table_lanes=0, softmax=False)
+SHARED = Config(n=8, table_lanes=2, softmax=False)
 
 
 def random_values(random, shape, scale=1.0):
