@@ -23,6 +23,7 @@ from amaranth_tpu.hw.tools.run_tool import run_tool_on
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 
+from .cli.command_line import run_app
 from .show.documents import put_table
 from .show.markdown import markdown_table
 from .show.terminal import progress_bar
@@ -173,7 +174,11 @@ def _numbers(text, allowed):
     return numbers
 
 
-def main(
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def table(
     stages: Annotated[str, typer.Option(help="Numbers of stages.")] = ",".join(map(str, STAGES)),
     seeds: Annotated[str, typer.Option(help="nextpnr's seeds; the median counts.")] = "1,2,3,4,5",
     jobs: Annotated[int, typer.Option(min=1, max=2, help="Place and route runs at a time.")] = 1,
@@ -184,16 +189,17 @@ def main(
     stages, seeds = _numbers(stages, STAGES), _numbers(seeds, range(1, 1 << 16))
     if write and (stages, seeds) != (list(STAGES), [1, 2, 3, 4, 5]):
         raise typer.BadParameter("--write needs all numbers of stages and the five seeds: leave --stages and --seeds out")
-    try:
-        with progress_bar(Console(stderr=True), "place and route") as progress:
-            figures = measure(stages, seeds, jobs, progress)
-    except ToolError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+    with progress_bar(Console(stderr=True), "place and route") as progress:
+        figures = measure(stages, seeds, jobs, progress)
     typer.echo(json.dumps(figures) if as_json else rows(figures))
     if write:
         put_table("cell", rows(figures))
 
 
+def main():
+    """Runs the command; an expected error is one line."""
+    run_app(app, (ToolError, OSError))
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    main()

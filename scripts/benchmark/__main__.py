@@ -5,6 +5,12 @@ beside it; `scripts/show/documents.py` knows where they are.
 options.
 """
 
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.sim.compiler.compile import CompileError
+from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.rtl.runner import SimulationError
+
+from ..cli.command_line import run_app
 from . import fpga, inference, mlperf_tiny, parameter_server, processors, rings, speed, summary, training
 from .common import app
 
@@ -12,4 +18,4 @@ from .common import app
 TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors, summary)
 
 if __name__ == "__main__":
-    app()
+    run_app(app, (ToolError, CompileError, ModelError, SimulationError, OSError))

@@ -79,8 +79,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
             if timeline:
                 best = draft, order, timeline
     if best is None:
-        cause = f"stage {fault.stage}: {fault.name} = {getattr(config, fault.name)}: its smallest tile takes {fault.needed}"
-        raise CompileError(cause if fault else f"{training.graph.name}: no order of its instructions comes to its end")
+        stuck = f"{training.graph.name}: no order of its instructions comes to its end"
+        raise CompileError(fault.reason(config) if fault else stuck)
     draft, order, timeline = best
     return make_step(draft.training, optimizer, config, draft.memory, draft.emitter.constants, order, timeline)
 

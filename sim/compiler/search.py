@@ -134,9 +134,7 @@ def search(graph, stages, gathers, config, batch, tensors=None):
     try:
         choice, best = _search(partial(lay_along_x, graph, stages, gathers, tensors=tensors), config, batch)
     except NothingFits as error:
-        raise CompileError(
-            f"stage {error.stage}: {error.name} = {getattr(config, error.name)}: its smallest tile takes {error.needed}"
-        ) from None
+        raise CompileError(error.reason(config)) from None
     if best is None or best.draft.runs != choice.runs:
         best = Draft(choice, choice.runs, config).scheduled(choice.eager)
     return choice, best

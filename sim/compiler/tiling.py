@@ -40,6 +40,11 @@ class NothingFits(Exception):
         super().__init__(name, needed, stage)
         self.name, self.needed, self.stage = name, needed, stage
 
+    def reason(self, config):
+        """One line: what a core of this configuration lacks, and the option that mends it."""
+        have, option = getattr(config, self.name), self.name.replace("_", "-")
+        return f"stage {self.stage}: {self.name} = {have}: its smallest tile takes {self.needed}; choose a larger --{option}"
+
 
 def passes_of(stage, n, column):
     """The passes that make a column tile, in order; those that groups, or sparse terms, leave without weights are left out."""
