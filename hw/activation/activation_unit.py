@@ -1,11 +1,15 @@
 """The activation unit: accumulators -> maximum of a window -> function -> rounding -> condition -> unified buffer."""
 
+from contextlib import nullcontext
+from dataclasses import dataclass
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
+from ..lib.skid_buffer import SkidBuffer
 from ..spec.isa import Format, Function, Task
 from ..spec.unit_ports import unit_port
 from .activation_lane import ActivationLane
@@ -15,6 +19,17 @@ from .row_walker import RowWalker, step_layout
 from .select_lane import SelectLane
 
 __all__ = ["ActivationUnit"]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of the unified buffer next, assigned in `domain` while the stages before advance, and what waits for it."""
+
+    write: Signal
+    read: Signal
+    end: Signal
+    vector: Signal
+    domain: str
 
 
 class ActivationUnit(wiring.Component):
@@ -131,25 +146,43 @@ class ActivationUnit(wiring.Component):
         m.d.comb += [
             *(given[name].eq(value[name]) for name, _ in end),
             self.row.eq(written.row),
-            advance.eq(~((self.write | self.read) if has_select else self.write) | self.grant),
+            *([] if has_select else [advance.eq(~self.write | self.grant)]),
         ]
-        with m.If(advance):
-            m.d.sync += [self.write.eq(value.valid), written.eq(given), self.vector.eq(vector)]
+        asked = self._wait(m, advance, written) if has_select else _Asked(self.write, self.read, written, self.vector, "sync")
+        with nullcontext() if has_select else m.If(advance):
+            m.d[asked.domain] += [asked.write.eq(value.valid), asked.end.eq(given), asked.vector.eq(vector)]
         if has_select:
-            m.d.comb += kept.eq(keep & self._select(m, platform, walker, advance, go_on, read, following, written))
+            m.d.comb += kept.eq(keep & self._select(m, platform, walker, go_on, read, following, asked))
         m.d.sync += [self.port.done.eq(self.write & self.grant & written.last), self.port.done_slot.eq(written.slot)]
         m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
         if self.table_lanes:
-            empty = self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written)
+            empty = self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, asked)
         else:
             m.d.comb += go_on.eq(advance)
             empty = ~(self.write | Cat(stage.valid for stage in stages).any())
         if has_select:
-            # The step before is that of the row before, and all before it are steps of SELECT: they read and write in turns.
-            in_turn = read.valid & read.select & walker.apart
-            with m.If(walker.op.select & ~walker.o.half & ~(empty | in_turn)):
+            with m.If(walker.op.select & ~walker.in_turn & ~empty):
                 m.d.comb += walker.hold.eq(1)
         return m
+
+    def _wait(self, m, advance, written):
+        """Stage `write` in cores with SELECT: of two places, so that what is before it learns from a register, a cycle later, that
+        it has to wait. What it gives meanwhile, be it nothing, has the second place; so all comes as if it had waited at once.
+        """
+        layout = data.StructLayout({"write": 1, "read": 1, "end": written.shape(), "vector": 16 * self.n})
+        m.submodules.places = places = SkidBuffer(payload=layout)
+        now = places.o.payload
+        m.d.comb += [
+            places.i.valid.eq(1),
+            advance.eq(places.i.ready),
+            places.o.ready.eq(~(now.write | now.read) | self.grant),
+            self.write.eq(now.write),
+            self.read.eq(now.read),
+            written.eq(now.end),
+            self.vector.eq(now.vector),
+        ]
+        following = places.i.payload
+        return _Asked(following.write, following.read, following.end, following.vector, "comb")
 
     def _lanes(self, step):
         """Which lanes a step keeps: a bit for each."""
@@ -211,7 +244,7 @@ class ActivationUnit(wiring.Component):
             m.d.comb += gathered.word_select(c, 16).eq(word & there.replicate(16))
         return rounded | gathered
 
-    def _select(self, m, platform, walker, advance, go_on, read, following, written):
+    def _select(self, m, platform, walker, go_on, read, following, asked):
         """Reads the operands of SELECT, and returns the lanes that stay.
 
         The first step of a row leaves stage `read` for the port, while its second step follows, so that the operand comes when
@@ -219,12 +252,11 @@ class ActivationUnit(wiring.Component):
         """
         equal, number = Signal(), Signal(8)
         asks, taken, selected = Signal(), Signal(), Signal(self.n)
-        m.d.comb += asks.eq(go_on & read.valid & read.select & ~read.half)
-        with m.If(advance):
-            m.d.sync += self.read.eq(asks)
+        m.d.comb += [asks.eq(go_on & read.valid & read.select & ~read.half), asked.read.eq(asks)]
         with m.If(asks):
+            m.d.comb += asked.end.row.eq(read.row)
             # The walker is at the second step.
-            m.d.sync += [written.row.eq(read.row), equal.eq(walker.op.equal), number.eq(walker.op.number)]
+            m.d.sync += [equal.eq(walker.op.equal), number.eq(walker.op.number)]
         m.d.sync += taken.eq(self.read & self.grant)
         for c in range(self.n):
             instantiate(
@@ -308,7 +340,7 @@ class ActivationUnit(wiring.Component):
             )
         return indices
 
-    def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, written):
+    def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, asked):
         """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
@@ -333,10 +365,15 @@ class ActivationUnit(wiring.Component):
             functions.i_task.eq(value.task),
             functions.i_tag.eq(given),
         ]
-        with m.If(advance):
-            m.d.sync += self.write.eq((value.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last))
+        with nullcontext() if self._has_select else m.If(advance):
+            m.d[asked.domain] += asked.write.eq(
+                (value.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last)
+            )
             with m.If(functions.valid):
-                m.d.sync += [self.vector.eq(Cat(self.vector[16 * lanes :], functions.group)), written.eq(functions.tag)]
+                m.d[asked.domain] += [
+                    asked.vector.eq(Cat(self.vector[16 * lanes :], functions.group)),
+                    asked.end.eq(functions.tag),
+                ]
         with m.If(functions.loaded & functions.loaded_tag.last):
             m.d.sync += [self.port.done.eq(1), self.port.done_slot.eq(functions.loaded_tag.slot)]
 
@@ -353,12 +390,14 @@ class ActivationUnit(wiring.Component):
         with m.FSM(name="operand"):
             with m.State("WAIT"):
                 with m.If(walker.there & (op.task != Task.RESULTS) & empty):
-                    m.d.sync += [written.row.eq(walker.operand), self.read.eq(1)]
+                    m.d[asked.domain] += [asked.end.row.eq(walker.operand), asked.read.eq(1)]
                     m.next = "READ"
             with m.State("READ"):
-                m.d.sync += written.row.eq(written.row)
+                if not self._has_select:  # what is asked for stays by itself, and ends with `grant`
+                    m.d.sync += asked.end.row.eq(asked.end.row)
                 with m.If(self.grant):
-                    m.d.sync += self.read.eq(0)
+                    if not self._has_select:
+                        m.d.sync += asked.read.eq(0)
                     m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += [functions.take.eq(1), walker.hold.eq(0)]

@@ -63,8 +63,8 @@ class RowWalker(wiring.Component):
         There is no step in this cycle.
     operand : row of the unified buffer, out
         With tasks or SELECT: the row that the step reads.
-    apart : 1, out
-        With SELECT: the step before was this operation's, and its result goes elsewhere than to `operand`.
+    in_turn : 1, out
+        With SELECT: the step before was this operation's, and what it gives goes elsewhere than to `operand`.
     word : place in the function table, out
         With tasks: where it goes, counted in vectors.
     """
@@ -82,7 +82,7 @@ class RowWalker(wiring.Component):
                 "advance": In(1),
                 "hold": In(1),
                 **({"operand": Out(activate["operand"].shape)} if "operand" in fields else {}),
-                **({"apart": Out(1)} if self._has_select else {}),
+                **({"in_turn": Out(1)} if self._has_select else {}),
                 **({"word": Out(activate["word"].shape)} if self._has_tasks else {}),
             }
         )
@@ -135,10 +135,8 @@ class RowWalker(wiring.Component):
         if self._has_select:
             m.d.comb += self.o.select.eq(op.select)
             self._walk_operands(m, now, following)
-            apart = Signal()
             with m.If(moves):
-                m.d.sync += apart.eq(now.row != now.operand)
-            m.d.comb += self.apart.eq(running & apart)
+                m.d.sync += self.in_turn.eq(self.there & ~last & (~now.half | (now.row != now.operand)))
         return m
 
     def _row(self, op, now):
