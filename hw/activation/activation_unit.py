@@ -332,7 +332,7 @@ class ActivationUnit(wiring.Component):
                 IndexLane,
                 name=f"index_{c}",
                 module="tpu_index_lane",
-                take=go_on & (overtakes | (passing.valid & (passing.first | (larger[c] & lanes[c])))),
+                take=go_on & (~passing.valid | passing.first | (larger[c] & lanes[c])),
                 number=number,
                 value=row.word_select(c, 32),
                 relu=relu & lanes[c],

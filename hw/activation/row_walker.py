@@ -1,6 +1,9 @@
 """The loops of the activation unit: from an operation to the accumulator rows that it reads, one a cycle."""
 
-from amaranth import Const, Module, Mux, Signal
+from itertools import accumulate
+from operator import and_
+
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -32,6 +35,11 @@ def step_layout(activate):
             **({"select": 1} if "select" in dict(activate) else {}),
         }
     )
+
+
+def _ends(op, across, down, left0, left1, half=0):
+    """How much ends with a step: each of the loops from the innermost one on, with all that are inside it."""
+    return accumulate((across, down, ~op.twice | half, left0, left1), and_)
 
 
 class RowWalker(wiring.Component):
@@ -99,7 +107,7 @@ class RowWalker(wiring.Component):
         now, following, register = Signal(cursor), Signal(cursor), Signal(cursor)
 
         def either(name, first, later):
-            flag = name in ("select", "task", "twice") or name in cursor.members and cursor[name].width == 1
+            flag = name in ("select", "task", "twice", "ends") or name in cursor.members and cursor[name].width == 1
             return Mux(idle, first, later) if flag else Mux(running, later, first)
 
         m.d.comb += [
@@ -133,7 +141,8 @@ class RowWalker(wiring.Component):
         ]
         (self._walk_windows if self._has_windows else self._walk_rows)(m, now, following, last_half, last)
         if self._has_select:
-            m.d.comb += self.o.select.eq(op.select)
+            flags = (following[f"last_{name}"] for name in ("across", "down", "left0", "left1"))
+            m.d.comb += [self.o.select.eq(op.select), following.ends.eq(Cat(_ends(op, *flags, following.half)))]
             self._walk_operands(m, now, following)
             with m.If(moves):
                 m.d.sync += self.in_turn.eq(self.there & ~last & (~now.half | (now.row != now.operand)))
@@ -154,6 +163,7 @@ class RowWalker(wiring.Component):
             start |= {"operand": op.operand, "word": op.word}
         if self._has_select:
             start |= {"operand": op.operand, "outer_operand": op.operand}
+            start["ends"] = Cat(_ends(op, *(op.single[name] for name in ("across", "down", "left0", "left1"))))
         if self._has_windows:
             start |= {
                 "outer": op.acc,
@@ -180,8 +190,14 @@ class RowWalker(wiring.Component):
             m.d.comb += [following.left0.eq(now.left0 - 1), following.acc.eq(now.acc + 1)]
 
     def _walk_windows(self, m, now, following, last_half, last):
-        """`outer`, `window` and `window_row` are where the present outer row, window, and row of the window begin."""
+        """`outer`, `window` and `window_row` are where the present outer row, window, and row of the window begin.
+
+        With SELECT, `ends` says how much ends with the step, found with the step before: the row of the window, the window, the row
+        that is read (twice), the outer row, the operation."""
         op = self.op
+        row_ends, rows_end, all_read, outer_ends = now.last_across, now.last_down, last_half, now.last_left0
+        if self._has_select:
+            row_ends, rows_end, all_read, outer_ends, _ = now.ends
         # With SELECT `row` stays at a result's first vector.
         second, to_next = (now.row, op.buffer_step) if self._has_select else (now.row + 1, 1)
 
@@ -196,24 +212,24 @@ class RowWalker(wiring.Component):
 
         m.d.comb += [
             self.o.first.eq(now.first),
-            self.o.complete.eq(now.last_across & now.last_down),
-            last.eq(self.o.complete & last_half & now.last_left0 & now.last_left1),
+            self.o.complete.eq(rows_end if self._has_select else row_ends & rows_end),
+            last.eq(now.ends[-1] if self._has_select else self.o.complete & last_half & now.last_left0 & now.last_left1),
             following.first.eq(0),
         ]
-        with m.If(~now.last_across):
+        with m.If(~row_ends):
             count("across")
             go_to(now.acc + op.window0_stride)
-        with m.Elif(~now.last_down):
+        with m.Elif(~rows_end):
             begin("across", op.window0)
             count("down")
             go_to(now.window_row + op.window1_stride, "window_row")
-        with m.Elif(~last_half):
+        with m.Elif(~all_read):
             m.d.comb += [following.half.eq(1), following.row.eq(second), following.first.eq(now.first)]
         with m.Else():
             begin("across", op.window0)
             begin("down", op.window1)
             m.d.comb += [following.half.eq(0), following.first.eq(1)]
-            with m.If(~now.last_left0):
+            with m.If(~outer_ends):
                 count("left0")
                 go_to(now.window + op.rows0_stride, "window_row", "window")
                 m.d.comb += following.row.eq(now.row + to_next)
