@@ -195,52 +195,67 @@ class RowWalker(wiring.Component):
         With SELECT, `ends` says how much ends with the step, found with the step before: the row of the window, the window, the row
         that is read (twice), the outer row, the operation."""
         op = self.op
-        row_ends, rows_end, all_read, outer_ends = now.last_across, now.last_down, last_half, now.last_left0
-        if self._has_select:
-            row_ends, rows_end, all_read, outer_ends, _ = now.ends
         # With SELECT `row` stays at a result's first vector.
         second, to_next = (now.row, op.buffer_step) if self._has_select else (now.row + 1, 1)
 
         def count(name):
-            m.d.comb += [following[name].eq(now[name] - 1), following[f"last_{name}"].eq(now[name] == 2)]
+            return [following[name].eq(now[name] - 1), following[f"last_{name}"].eq(now[name] == 2)]
 
         def begin(name, value):
-            m.d.comb += [following[name].eq(value), following[f"last_{name}"].eq(op.single[name])]
+            return [following[name].eq(value), following[f"last_{name}"].eq(op.single[name])]
 
         def go_to(acc, *levels):
-            m.d.comb += [following[name].eq(acc) for name in ("acc", *levels)]
+            return [following[name].eq(acc) for name in ("acc", *levels)]
 
+        in_row = [*count("across"), *go_to(now.acc + op.window0_stride)]
+        to_row = [*begin("across", op.window0), *count("down"), *go_to(now.window_row + op.window1_stride, "window_row")]
+        again = [following.half.eq(1), following.row.eq(second), following.first.eq(now.first)]
+        to_any_window = [*begin("across", op.window0), *begin("down", op.window1), following.half.eq(0), following.first.eq(1)]
+        to_window = [
+            *count("left0"),
+            *go_to(now.window + op.rows0_stride, "window_row", "window"),
+            following.row.eq(now.row + to_next),
+        ]
+        to_outer_row = [
+            *begin("left0", op.rows),
+            *count("left1"),
+            *go_to(now.outer + op.rows1_stride, "window_row", "window", "outer"),
+            following.row.eq(now.outer_row + op.buffer_stride),
+            following.outer_row.eq(now.outer_row + op.buffer_stride),
+        ]
+
+        m.d.comb += self.o.first.eq(now.first)
+        if self._has_select:
+            row, window, both_halves, outer_row, operation = now.ends
+            m.d.comb += [self.o.complete.eq(window), last.eq(operation), following.first.eq(0)]
+            with m.If(outer_row):
+                m.d.comb += to_any_window + to_outer_row
+            with m.Elif(both_halves):
+                m.d.comb += to_any_window + to_window
+            with m.Elif(window):
+                m.d.comb += again
+            with m.Elif(row):
+                m.d.comb += to_row
+            with m.Else():
+                m.d.comb += in_row
+            return
         m.d.comb += [
-            self.o.first.eq(now.first),
-            self.o.complete.eq(rows_end if self._has_select else row_ends & rows_end),
-            last.eq(now.ends[-1] if self._has_select else self.o.complete & last_half & now.last_left0 & now.last_left1),
+            self.o.complete.eq(now.last_across & now.last_down),
+            last.eq(self.o.complete & last_half & now.last_left0 & now.last_left1),
             following.first.eq(0),
         ]
-        with m.If(~row_ends):
-            count("across")
-            go_to(now.acc + op.window0_stride)
-        with m.Elif(~rows_end):
-            begin("across", op.window0)
-            count("down")
-            go_to(now.window_row + op.window1_stride, "window_row")
-        with m.Elif(~all_read):
-            m.d.comb += [following.half.eq(1), following.row.eq(second), following.first.eq(now.first)]
+        with m.If(~now.last_across):
+            m.d.comb += in_row
+        with m.Elif(~now.last_down):
+            m.d.comb += to_row
+        with m.Elif(~last_half):
+            m.d.comb += again
         with m.Else():
-            begin("across", op.window0)
-            begin("down", op.window1)
-            m.d.comb += [following.half.eq(0), following.first.eq(1)]
-            with m.If(~outer_ends):
-                count("left0")
-                go_to(now.window + op.rows0_stride, "window_row", "window")
-                m.d.comb += following.row.eq(now.row + to_next)
+            m.d.comb += to_any_window
+            with m.If(~now.last_left0):
+                m.d.comb += to_window
             with m.Else():
-                begin("left0", op.rows)
-                count("left1")
-                go_to(now.outer + op.rows1_stride, "window_row", "window", "outer")
-                m.d.comb += [
-                    following.row.eq(now.outer_row + op.buffer_stride),
-                    following.outer_row.eq(now.outer_row + op.buffer_stride),
-                ]
+                m.d.comb += to_outer_row
 
     def _walk_operands(self, m, now, following):
         """After a row's first step the next row's operand takes its place, so that the second step can tell where it is.
