@@ -1,9 +1,9 @@
 """The loops of the activation unit: from an operation to the accumulator rows that it reads, one a cycle."""
 
-from itertools import accumulate
-from operator import and_
+from functools import reduce
+from operator import or_
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,9 +37,13 @@ def step_layout(activate):
     )
 
 
-def _ends(op, across, down, left0, left1, half=0):
-    """How much ends with a step: each of the loops from the innermost one on, with all that are inside it."""
-    return accumulate((across, down, ~op.twice | half, left0, left1), and_)
+def _way(again, across, down, left0, left1):
+    """Which of :meth:`RowWalker._ways` leads on from a step where so much ends, a bit for each; whether a window is complete with
+    it, and whether it is the operation's last. A window's last row is there `again`."""
+    complete = across & down
+    whole = complete & ~again
+    ways = Cat(~across, across & ~down, complete & again, whole & ~left0, whole & left0)
+    return {"way": ways, "complete": complete, "last": whole & left0 & left1}
 
 
 class RowWalker(wiring.Component):
@@ -107,7 +111,7 @@ class RowWalker(wiring.Component):
         now, following, register = Signal(cursor), Signal(cursor), Signal(cursor)
 
         def either(name, first, later):
-            flag = name in ("select", "task", "twice", "ends") or name in cursor.members and cursor[name].width == 1
+            flag = name in ("select", "task", "twice", "way") or name in cursor.members and cursor[name].width == 1
             return Mux(idle, first, later) if flag else Mux(running, later, first)
 
         m.d.comb += [
@@ -118,7 +122,7 @@ class RowWalker(wiring.Component):
             self.there.eq(running | self.i.valid),
             moves.eq(self.advance & ~self.hold),
             self.i.ready.eq(moves & ~running),
-            last_half.eq(now.half | ~(op.twice if self._has_select else op.format)),
+            *([] if self._has_select else [last_half.eq(now.half | ~op.format)]),
             self.acc.eq(now.acc),
             self.o.valid.eq(self.there & ~self.hold),
             self.o.half.eq(now.half),
@@ -139,10 +143,11 @@ class RowWalker(wiring.Component):
             *(getattr(self, name).eq(now[name]) for name in counters),
             *(following[name].eq(now[name] + 1) for name in counters),
         ]
-        (self._walk_windows if self._has_windows else self._walk_rows)(m, now, following, last_half, last)
-        if self._has_select:
-            flags = (following[f"last_{name}"] for name in ("across", "down", "left0", "left1"))
-            m.d.comb += [self.o.select.eq(op.select), following.ends.eq(Cat(_ends(op, *flags, following.half)))]
+        if not self._has_select:
+            (self._walk_windows if self._has_windows else self._walk_rows)(m, now, following, last_half, last)
+        else:
+            self._choose_way(m, now, following)
+            m.d.comb += [self.o.select.eq(op.select), self.o.complete.eq(now.complete), last.eq(now.last)]
             self._walk_operands(m, now, following)
             with m.If(moves):
                 m.d.sync += self.in_turn.eq(self.there & ~last & (~now.half | (now.row != now.operand)))
@@ -163,7 +168,7 @@ class RowWalker(wiring.Component):
             start |= {"operand": op.operand, "word": op.word}
         if self._has_select:
             start |= {"operand": op.operand, "outer_operand": op.operand}
-            start["ends"] = Cat(_ends(op, *(op.single[name] for name in ("across", "down", "left0", "left1"))))
+            start |= _way(op.twice, *(op.single[name] for name in ("across", "down", "left0", "left1")))
         if self._has_windows:
             start |= {
                 "outer": op.acc,
@@ -189,61 +194,46 @@ class RowWalker(wiring.Component):
         with m.If(last_half):
             m.d.comb += [following.left0.eq(now.left0 - 1), following.acc.eq(now.acc + 1)]
 
-    def _walk_windows(self, m, now, following, last_half, last):
-        """`outer`, `window` and `window_row` are where the present outer row, window, and row of the window begin.
+    def _ways(self, now):
+        """The ways to the following step, as what changes: to the next row in a row of the window, to the next row of the window,
+        to the same row again, to any window, and with that to the next one or to one of the next outer row.
 
-        With SELECT, `ends` says how much ends with the step, found with the step before: the row of the window, the window, the row
-        that is read (twice), the outer row, the operation."""
+        `outer`, `window` and `window_row` are where the present outer row, window, and row of the window begin."""
         op = self.op
         # With SELECT `row` stays at a result's first vector.
         second, to_next = (now.row, op.buffer_step) if self._has_select else (now.row + 1, 1)
 
         def count(name):
-            return [following[name].eq(now[name] - 1), following[f"last_{name}"].eq(now[name] == 2)]
+            return {name: now[name] - 1, f"last_{name}": now[name] == 2}
 
         def begin(name, value):
-            return [following[name].eq(value), following[f"last_{name}"].eq(op.single[name])]
+            return {name: value, f"last_{name}": op.single[name]}
 
         def go_to(acc, *levels):
-            return [following[name].eq(acc) for name in ("acc", *levels)]
+            return {name: acc for name in ("acc", *levels)}
 
-        in_row = [*count("across"), *go_to(now.acc + op.window0_stride)]
-        to_row = [*begin("across", op.window0), *count("down"), *go_to(now.window_row + op.window1_stride, "window_row")]
-        again = [following.half.eq(1), following.row.eq(second), following.first.eq(now.first)]
-        to_any_window = [*begin("across", op.window0), *begin("down", op.window1), following.half.eq(0), following.first.eq(1)]
-        to_window = [
-            *count("left0"),
-            *go_to(now.window + op.rows0_stride, "window_row", "window"),
-            following.row.eq(now.row + to_next),
-        ]
-        to_outer_row = [
-            *begin("left0", op.rows),
-            *count("left1"),
-            *go_to(now.outer + op.rows1_stride, "window_row", "window", "outer"),
-            following.row.eq(now.outer_row + op.buffer_stride),
-            following.outer_row.eq(now.outer_row + op.buffer_stride),
-        ]
+        return (
+            count("across") | go_to(now.acc + op.window0_stride),
+            begin("across", op.window0) | count("down") | go_to(now.window_row + op.window1_stride, "window_row"),
+            {"half": 1, "row": second, "first": now.first},
+            begin("across", op.window0) | begin("down", op.window1) | {"half": 0, "first": 1},
+            count("left0") | go_to(now.window + op.rows0_stride, "window_row", "window") | {"row": now.row + to_next},
+            begin("left0", op.rows)
+            | count("left1")
+            | go_to(now.outer + op.rows1_stride, "window_row", "window", "outer")
+            | {name: now.outer_row + op.buffer_stride for name in ("row", "outer_row")},
+        )
 
-        m.d.comb += self.o.first.eq(now.first)
-        if self._has_select:
-            row, window, both_halves, outer_row, operation = now.ends
-            m.d.comb += [self.o.complete.eq(window), last.eq(operation), following.first.eq(0)]
-            with m.If(outer_row):
-                m.d.comb += to_any_window + to_outer_row
-            with m.Elif(both_halves):
-                m.d.comb += to_any_window + to_window
-            with m.Elif(window):
-                m.d.comb += again
-            with m.Elif(row):
-                m.d.comb += to_row
-            with m.Else():
-                m.d.comb += in_row
-            return
+    def _walk_windows(self, m, now, following, last_half, last):
         m.d.comb += [
+            self.o.first.eq(now.first),
             self.o.complete.eq(now.last_across & now.last_down),
             last.eq(self.o.complete & last_half & now.last_left0 & now.last_left1),
             following.first.eq(0),
         ]
+        in_row, to_row, again, to_any_window, to_window, to_outer_row = (
+            [following[name].eq(value) for name, value in way.items()] for way in self._ways(now)
+        )
         with m.If(~now.last_across):
             m.d.comb += in_row
         with m.Elif(~now.last_down):
@@ -256,6 +246,21 @@ class RowWalker(wiring.Component):
                 m.d.comb += to_window
             with m.Else():
                 m.d.comb += to_outer_row
+
+    def _choose_way(self, m, now, following):
+        """The same with SELECT, where `way` was found with the step before."""
+        in_row, to_row, again, to_any_window, to_window, to_outer_row = self._ways(now)
+        ways = [in_row, to_row, again, to_any_window | to_window, to_any_window | to_outer_row]
+        m.d.comb += [self.o.first.eq(now.first), following.first.eq(0)]
+        for name in dict.fromkeys(name for way in ways for name in way):
+            taken = [
+                Value.cast(way.get(name, now[name]))[: len(now[name])] & bit.replicate(len(now[name]))
+                for way, bit in zip(ways, now.way)
+                if name != "first" or name in way
+            ]
+            m.d.comb += following[name].eq(reduce(or_, taken))
+        ends = (following[f"last_{name}"] for name in ("across", "down", "left0", "left1"))
+        m.d.comb += [following[name].eq(value) for name, value in _way(self.op.twice & ~following.half, *ends).items()]
 
     def _walk_operands(self, m, now, following):
         """After a row's first step the next row's operand takes its place, so that the second step can tell where it is.

@@ -66,6 +66,9 @@ class SoftmaxUnit(wiring.Component):
 
     def __init__(self, *, n, activate):
         self.n = n
+        # While a vector waits, what comes neither ends a vector nor begins a row, unless a vector has one value: so that which
+        # depends on these need not know `grant`.
+        self._tile_apart = "select" in dict(activate) and n > 2
         super().__init__(
             {
                 "port": In(unit_port(activate)),
@@ -162,7 +165,10 @@ class SoftmaxUnit(wiring.Component):
             top.d.sync += spare.eq(came)
         spared_next = ~go_on & (spared | ~distance.busy)
         top.d.sync += [spared.eq(spared_next), advance.eq(~spared_next & ~distance.busy_next)]
-        top.submodules.placing = EnableInserter(go_on)(self._write(op, element, index))
+        tiles = Module() if self._tile_apart else None
+        top.submodules.placing = EnableInserter(go_on)(self._write(op, element, index, tiles))
+        if tiles:
+            top.submodules.tiles = EnableInserter(~self.write)(tiles)
         return top
 
     def _issue(self, m, op, element, summed, soon):
@@ -240,9 +246,9 @@ class SoftmaxUnit(wiring.Component):
                 with m.If(self.port.done):
                     m.next = "IDLE"
 
-    def _write(self, op, element, index):
+    def _write(self, op, element, index, tiles):
         """Puts one result after the other into vectors, and these into the unified buffer: a module that goes on while no vector
-        waits."""
+        waits. Where the tile goes on by itself, that is in `tiles`."""
         m = Module()
         slot, fresh, half = (
             Signal(self.n, reset_less=True),
@@ -265,15 +271,23 @@ class SoftmaxUnit(wiring.Component):
             self.port.done.eq(self.write & last_vector),
             row.eq(tile + half),
         ]
+        to_first = tile.eq(op.row + Mux(binary32, index << 1, index))
+        to_next = tile.eq(tile + op.buffer_stride)
         with m.If(element.place):
-            m.d.sync += [tile.eq(op.row + Mux(binary32, index << 1, index)), slot.eq(first_slot), fresh.eq(1), half.eq(0)]
+            m.d.sync += [*([] if tiles else [to_first]), slot.eq(first_slot), fresh.eq(1), half.eq(0)]
         with m.Elif(element.out):
             # A binary32 takes two places, of which the lower one stays 0.
             m.d.sync += [slot.eq(Mux(binary32, slot << 2, slot << 1)), fresh.eq(full)]
             with m.If(full):
                 m.d.sync += [slot.eq(first_slot), half.eq(binary32 & ~half)]
-                with m.If(~binary32 | half):
-                    m.d.sync += tile.eq(tile + op.buffer_stride)
+                if not tiles:
+                    with m.If(~binary32 | half):
+                        m.d.sync += to_next
+        if tiles:
+            with tiles.If(element.place):
+                tiles.d.sync += to_first
+            with tiles.Elif(element.out & full & (~binary32 | half)):
+                tiles.d.sync += to_next
         for lane in range(self.n):
             with m.If(element.out & (fresh | slot[lane])):
                 m.d.sync += vector.word_select(lane, 16).eq(element.value & slot[lane].replicate(16))
