@@ -166,9 +166,9 @@ class ActivationUnit(wiring.Component):
         return m
 
     def _wait(self, m, advance, written):
-        """Stage `write` in cores with SELECT: of two places, so that what is before it learns from a register, a cycle later, that
-        it has to wait. What it gives meanwhile, be it nothing, has the second place; so all comes as if it had waited at once.
-        """
+        """Stage `write` in cores with SELECT: of two places, so that the stages before it hear from a register, a cycle late, to
+        wait. What they give in that cycle, be it nothing, has the second place: all is written and read as if they
+        had waited at once."""
         layout = data.StructLayout({"write": 1, "read": 1, "end": written.shape(), "vector": 16 * self.n})
         m.submodules.places = places = SkidBuffer(payload=layout)
         now = places.o.payload

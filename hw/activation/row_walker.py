@@ -38,12 +38,24 @@ def step_layout(activate):
 
 
 def _way(again, across, down, left0, left1):
-    """Which of :meth:`RowWalker._ways` leads on from a step where so much ends, a bit for each; whether a window is complete with
-    it, and whether it is the operation's last. A window's last row is there `again`."""
+    """Which way leads on from a step where so much ends, as of :meth:`RowWalker._choose_way`, a bit for each, and whether it is
+    one of the last two; whether a window is complete with the step, and whether this is the operation's last. The last row of
+    a window is there `again`."""
     complete = across & down
     whole = complete & ~again
     ways = Cat(~across, across & ~down, complete & again, whole & ~left0, whole & left0)
-    return {"way": ways, "complete": complete, "last": whole & left0 & left1}
+    return {"way": ways, "whole": whole, "complete": complete, "last": whole & left0 & left1}
+
+
+def _taken(now, numbers):
+    """Whether one of these ways is taken, from as few flags as tell it."""
+
+    def flags(numbers):
+        whole = {3, 4} <= numbers
+        return [now.whole] * whole + [now.way[number] for number in sorted(numbers - ({3, 4} if whole else set()))]
+
+    some, others = flags(numbers), flags({*range(5)} - numbers)
+    return Cat(some).any() if len(some) <= len(others) else ~Cat(others).any()
 
 
 class RowWalker(wiring.Component):
@@ -212,11 +224,12 @@ class RowWalker(wiring.Component):
         def go_to(acc, *levels):
             return {name: acc for name in ("acc", *levels)}
 
+        begin_row, begin_window = begin("across", op.window0), begin("down", op.window1)
         return (
             count("across") | go_to(now.acc + op.window0_stride),
-            begin("across", op.window0) | count("down") | go_to(now.window_row + op.window1_stride, "window_row"),
-            {"half": 1, "row": second, "first": now.first},
-            begin("across", op.window0) | begin("down", op.window1) | {"half": 0, "first": 1},
+            begin_row | count("down") | go_to(now.window_row + op.window1_stride, "window_row"),
+            {"half": Const(1), "row": second, "first": now.first},
+            begin_row | begin_window | {"half": Const(0), "first": Const(1)},
             count("left0") | go_to(now.window + op.rows0_stride, "window_row", "window") | {"row": now.row + to_next},
             begin("left0", op.rows)
             | count("left1")
@@ -251,16 +264,19 @@ class RowWalker(wiring.Component):
         """The same with SELECT, where `way` was found with the step before."""
         in_row, to_row, again, to_any_window, to_window, to_outer_row = self._ways(now)
         ways = [in_row, to_row, again, to_any_window | to_window, to_any_window | to_outer_row]
-        m.d.comb += [self.o.first.eq(now.first), following.first.eq(0)]
-        for name in dict.fromkeys(name for way in ways for name in way):
-            taken = [
-                Value.cast(way.get(name, now[name]))[: len(now[name])] & bit.replicate(len(now[name]))
-                for way, bit in zip(ways, now.way)
-                if name != "first" or name in way
-            ]
-            m.d.comb += following[name].eq(reduce(or_, taken))
-        ends = (following[f"last_{name}"] for name in ("across", "down", "left0", "left1"))
-        m.d.comb += [following[name].eq(value) for name, value in _way(self.op.twice & ~following.half, *ends).items()]
+        stays = {name: now[name] for way in ways for name in way} | {"first": Const(0)}
+        for way in ways:
+            ends = (way.get(name, now[name]) for name in ("last_across", "last_down", "last_left0", "last_left1"))
+            way |= _way(self.op.twice & ~way.get("half", now.half), *ends)
+        m.d.comb += self.o.first.eq(now.first)
+        for name in ways[0].keys() | stays:
+            choices = {}  # a value, and on which ways
+            for number, way in enumerate(ways):
+                value = way.get(name, stays.get(name))
+                choices.setdefault(id(value), (value, set()))[1].add(number)
+            width = len(following[name])
+            chosen = (Value.cast(value)[:width] & _taken(now, on).replicate(width) for value, on in choices.values())
+            m.d.comb += following[name].eq(reduce(or_, chosen))
 
     def _walk_operands(self, m, now, following):
         """After a row's first step the next row's operand takes its place, so that the second step can tell where it is.

@@ -68,7 +68,8 @@ class SoftmaxUnit(wiring.Component):
         self.n = n
         # While a vector waits, what comes neither ends a vector nor begins a row, unless a vector has one value: so that which
         # depends on these need not know `grant`.
-        self._tile_apart = "select" in dict(activate) and n > 2
+        self._has_select = "select" in dict(activate)
+        self._tile_apart = self._has_select and n > 2
         super().__init__(
             {
                 "port": In(unit_port(activate)),
@@ -205,9 +206,10 @@ class SoftmaxUnit(wiring.Component):
         return chosen, index
 
     def _take_passes(self, m, element, running, last, last_row, index, next_index, summed, soon):
-        """The passes over the elements of a row, row after row: `running` while there are elements."""
+        """The passes over the elements of a row, row after row: `running` while there are elements, with SELECT in a register."""
         first = Signal(reset_less=True)
-        with m.FSM(name="softmax"):
+        runs = [] if self._has_select else [running.eq(1)]
+        with m.FSM(name="softmax") as fsm:
             with m.State("IDLE"):
                 m.d.sync += index.eq(0)
                 with m.If(self.port.op.valid):
@@ -216,7 +218,7 @@ class SoftmaxUnit(wiring.Component):
                 m.d.sync += first.eq(1)
                 m.next = "SEARCH"
             with m.State("SEARCH"):
-                m.d.comb += [running.eq(1), element.search.eq(1), element.first.eq(first)]
+                m.d.comb += [*runs, element.search.eq(1), element.first.eq(first)]
                 m.d.sync += first.eq(0)
                 with m.If(last):
                     m.next = "PLACE"
@@ -226,7 +228,7 @@ class SoftmaxUnit(wiring.Component):
                 with m.If(first):
                     m.next = "SUM"
             with m.State("SUM"):
-                m.d.comb += [running.eq(1), element.sum.eq(1)]
+                m.d.comb += [*runs, element.sum.eq(1)]
                 with m.If(last):
                     m.next = "SUMMED"
             with m.State("SUMMED"):
@@ -236,7 +238,7 @@ class SoftmaxUnit(wiring.Component):
                 with m.If(soon):
                     m.next = "OUT"
             with m.State("OUT"):
-                m.d.comb += [running.eq(1), element.out.eq(1)]
+                m.d.comb += [*runs, element.out.eq(1)]
                 with m.If(last):
                     m.d.sync += index.eq(next_index)
                     m.next = "ROW"
@@ -245,6 +247,9 @@ class SoftmaxUnit(wiring.Component):
             with m.State("DRAIN"):
                 with m.If(self.port.done):
                     m.next = "IDLE"
+        if self._has_select:
+            begins = fsm.ongoing("ROW") | (fsm.ongoing("PLACE") & first) | (fsm.ongoing("DIVIDE") & soon)
+            m.d.sync += running.eq(begins | (running & ~last))
 
     def _write(self, op, element, index, tiles):
         """Puts one result after the other into vectors, and these into the unified buffer: a module that goes on while no vector
