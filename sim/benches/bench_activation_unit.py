@@ -69,13 +69,13 @@ async def check_rest(ports, ended):
 async def operations(ports, rng, *, config, pending, model, grants, pace):
     """Operations. The buffer takes a vector with probability `grants`, operations come with probability `pace`.
 
-    Returns `(cycles from the first operation to the last vector, vectors)`.
+    Returns `(cycles from the first operation to the last vector, vectors, cycles in which the buffer took none that was there)`.
     """
     n = config.n
     buffer = [list(lanes) for lanes in model.buffer]  # the model's is always ahead of it
     due = []  # (read, row, lanes, whether it is of SELECT, slot if it is the operation's last)
     offered = read = start = asked = None
-    held, written, last, quiet = False, 0, 0, 0
+    held, written, waited, last, quiet = False, 0, 0, 0, 0
     ended = None  # the slot whose last vector was written a cycle ago
     loads = []  # slots of LOAD_TABLE operations whose last vector was read
     pending = list(pending)
@@ -106,6 +106,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
         else:
             assert not held, f"cycle {ports.cycle}: a vector went away before it was granted"
         held = (write or reads) and not grant
+        waited += held
         quiet = 0 if ports.get("moves") else quiet + 1
         assert quiet < 200, "stuck"
         if (write or reads) and grant:
@@ -126,7 +127,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
             ports.set(port__op__payload=0)
     await check_rest(ports, ended)
     assert buffer == model.buffer
-    return last - (start or 0), written
+    return last - (start or 0), written, waited
 
 
 async def runs(ports, rng, *, count, part=1, **sizes):
@@ -140,7 +141,7 @@ async def runs(ports, rng, *, count, part=1, **sizes):
     for grants, pace in ((1, 1), (0.5, 1), (0.2, 0.3), (1, 0.2)):
         pending = [random_operation(rng, config) for _ in range(count)]
         model.quick = not config.table_lanes and not config.softmax and rows_read(pending[0]) == 1
-        cycles, written = await operations(ports, rng, config=config, pending=pending, model=model, grants=grants, pace=pace)
+        cycles, written, _ = await operations(ports, rng, config=config, pending=pending, model=model, grants=grants, pace=pace)
         total += written
         if grants == pace == 1 and not config.table_lanes and not config.softmax:
             rows = sum(map(rows_read, pending))
@@ -166,14 +167,16 @@ async def functions(ports, rng, *, rows, **sizes):
     return found
 
 
-async def paces(ports, rng, *, programs, **sizes):
-    """Cycles from the first operation to the last vector, of several lists of operations; `programs` says what is not idle."""
+async def paces(ports, rng, *, programs, grants=1, **sizes):
+    """Cycles from the first operation to the last vector, of several lists of operations, but those in which the buffer made the
+    unit wait; `programs` says what is not idle."""
     config, found = Config(**sizes), []
     model = Model(rng, config)
     model.quick = False
     for program in programs:
         pending = [{**idle(config), "tag": tag(rng, config), **changes} for changes in program]
-        found.append((await operations(ports, rng, config=config, pending=pending, model=model, grants=1, pace=1))[0])
+        cycles, _, waited = await operations(ports, rng, config=config, pending=pending, model=model, grants=grants, pace=1)
+        found.append(cycles - waited)
     return found
 
 

@@ -129,10 +129,10 @@ def results(rows, **changes):
     return {"rows": rows, "single": ones(rows), **changes}
 
 
-@pytest.mark.parametrize("table_lanes", [0, 2])
-def test_pace_of_select(table_lanes):
+@pytest.mark.parametrize("table_lanes, grants", [(0, 1), (2, 0.6)])
+def test_pace_of_select(table_lanes, grants):
     """Two cycles a row, the first vector after five; four more from one operation to the next. An operand that is the result of
-    the row before makes it six cycles. After others, three more."""
+    the row before makes it six cycles. After others, three more. A cycle that the buffer makes the unit wait costs just that."""
     config = sizes(4) | TRAINING | {"table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
     cases = [
         ([select(20)], 5 + 19 * 2),
@@ -145,12 +145,15 @@ def test_pace_of_select(table_lanes):
         ([select(20), results(20)], 5 + 19 * 2 + 20),
         ([results(20), select(20)], 20 + 3 + 5 + 19 * 2),
     ]
-    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=[program for program, _ in cases], **config)
+    programs = [program for program, _ in cases]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
     assert found == [cycles for _, cycles in cases]
 
 
-def test_pace_of_formats():
-    """A vector a cycle; of a window of four rows one every four cycles, and one more for what has two."""
+@pytest.mark.parametrize("grants", [1, 0.6])
+def test_pace_of_formats(grants):
+    """A vector a cycle; of a window of four rows one every four cycles, and one more for what has two; and the cycles that the
+    buffer makes the unit wait."""
     config = sizes(4) | TRAINING | {"unified_buffer_depth": 256, "accumulator_depth": 64}
     windows = {"rows": 3, "rows1": 4, "window0": 2, "window1": 2, "single": ones(3, 4, 2, 2)}
     cases = [
@@ -161,7 +164,8 @@ def test_pace_of_formats():
         ([results(12, format=Format.INDEX)], 4 + 11),  # windows of one row: a cycle later than without a number
         ([results(12)], 3 + 11),
     ]
-    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=[program for program, _ in cases], **config)
+    programs = [program for program, _ in cases]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
     assert found == [cycles for _, cycles in cases]
 
 
