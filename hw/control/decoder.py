@@ -11,7 +11,7 @@ from ..spec.operations import instruction_layout
 from ..spec.registers import MOST_CORES
 from .description import decoded_layout, describe
 from .instruction_word import InstructionWord, match_layout
-from .span_extents import SpanExtents, extent_cycles
+from .span_extents import SpanExtents, extent_cycles, is_tall
 from .word_check import check_word
 
 __all__ = ["Decoder", "decode_cycles"]
@@ -80,6 +80,8 @@ class Decoder(wiring.Component):
                 with m.If(self.i.valid):
                     m.d.sync += [bits.eq(self.i.p.word), self.pc.eq(self.i.p.pc)]
                     m.d.sync += [match[opcode.name.lower()].eq(self.i.p.word[:8] == opcode.value) for opcode in word.records]
+                    if self.config.training:
+                        m.d.sync += extents.tall.eq(is_tall(word.records, self.i.p.word))
                     with m.If(self.i.p.overrun):
                         m.d.sync += self.cause.eq(Fault.ADDRESS)
                         m.next = "FAULT"
