@@ -158,9 +158,9 @@ def _layer_slices(run, origin, layers):
 def _counters(run, origin, window):
     rows = [(first, last + 1) for one in run.instructions for first, last in one.passes]
     for name, stretches in (
-        ("array utilisation, %", rows),
-        ("bus reads, %", [(begin, end) for _, begin, end in run.reads]),
-        ("bus writes, %", [(begin, end) for _, begin, end in run.writes]),
+        ("array utilisation", rows),
+        ("bus reads", [(begin, end) for _, begin, end in run.reads]),
+        ("bus writes", [(begin, end) for _, begin, end in run.writes]),
     ):
         counts = [0] * -(-(run.end - run.begin) // window)
         for begin, end in stretches:
@@ -169,8 +169,8 @@ def _counters(run, origin, window):
                 counts[place] += min(end, first + window) - max(begin, first)
         for place, count in enumerate(counts):
             first = run.begin + place * window
-            yield _count(name, first - origin, 100 * count / min(window, run.end - first))
-        yield _count(name, run.end - origin, 0)
+            yield _count(name, "%", first - origin, 100 * count / min(window, run.end - first))
+        yield _count(name, "%", run.end - origin, 0)
     changes = {}
     for one in run.instructions:
         if one.begun is not None and one.placed is not None:
@@ -180,8 +180,9 @@ def _counters(run, origin, window):
     there = 0
     for moment in sorted(changes):
         there += changes[moment]
-        yield _count("instructions in flight", moment - origin, there)
+        yield _count("instructions", "in flight", moment - origin, there)
 
 
-def _count(name, moment, value):
-    return {"ph": "C", "pid": _CORE, "name": name, "ts": moment, "args": {"value": value}}
+def _count(name, unit, moment, value):
+    """A point of a counter; Perfetto's track has both words as its name."""
+    return {"ph": "C", "pid": _CORE, "name": name, "ts": moment, "args": {unit: value}}

@@ -49,8 +49,9 @@ def tables(path):
                 (1000 * event["ts"], 1000 * event["dur"], event["name"], event["cat"], track),
             )
         elif event["ph"] == "C":
-            track = counters.setdefault((event["pid"], event["name"]), len(counters))
-            data.execute("INSERT INTO counter VALUES (?, ?, ?)", (1000 * event["ts"], event["args"]["value"], track))
+            for kind, value in event["args"].items():  # Perfetto makes a track of each, whose name has both words
+                track = counters.setdefault((event["pid"], f"{event['name']} {kind}"), len(counters))
+                data.execute("INSERT INTO counter VALUES (?, ?, ?)", (1000 * event["ts"], value, track))
     data.executemany("INSERT INTO thread VALUES (?, ?)", [(track, names[place]) for place, track in tracks.items()])
     data.executemany("INSERT INTO thread_track VALUES (?, ?)", [(track, track) for track in tracks.values()])
     data.executemany("INSERT INTO counter_track VALUES (?, ?)", [(track, name) for (_, name), track in counters.items()])
@@ -105,7 +106,7 @@ def test_counters_by_sql(traced, reader):
     # The counter's area is the same figure once more.
     points = query(
         "SELECT ts, value FROM counter JOIN counter_track ON counter.track_id = counter_track.id "
-        "WHERE counter_track.name = 'array utilisation, %' ORDER BY ts"
+        "WHERE counter_track.name = 'array utilisation %' ORDER BY ts"
     )
     area = sum((after - ts) * value for (ts, value), (after, _) in zip(points, points[1:])) / 1000 / 100
     assert area == pytest.approx(figures["busy"])

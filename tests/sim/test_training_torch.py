@@ -113,9 +113,12 @@ def test_gradients_of_convolutional_networks(name, most):
     _compare_gradients(results, first, 0.005)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_losses_of_convolutional_networks(name):
+@pytest.mark.parametrize(
+    "name, rate, rounds", slow(("a", 0.05, False), ("b", 0.05, False), ("c", 0.02, False), ("c", 0.05, True))
+)
+def test_losses_of_convolutional_networks(name, rate, rounds):
+    """At a rate of 0.05 network c goes another way where activations are rounded: means of 0.195 and 0.227 after 140 steps. Where
+    PyTorch rounds them too, both go the same way."""
     pytest.importorskip("numba")
-    results, losses, _ = _run(name, Sgd(), _sgd, 0.05, 200)
+    results, losses, _ = _run(name, Sgd(), _sgd, rate, 200, rounds=rounds)
     _compare_losses(results, losses)
