@@ -10,8 +10,8 @@ from ..spec.isa import REGION_WRITABLE, Fault, Opcode, Region, records
 from ..spec.operations import instruction_layout
 from ..spec.registers import MOST_CORES
 from .description import decoded_layout, describe
-from .instruction_word import InstructionWord, match_layout
-from .span_extents import SpanExtents, extent_cycles, is_tall
+from .instruction_word import InstructionWord, match_layout, match_word
+from .span_extents import SpanExtents, extent_cycles
 from .word_check import check_word
 
 __all__ = ["Decoder", "decode_cycles"]
@@ -79,9 +79,7 @@ class Decoder(wiring.Component):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid):
                     m.d.sync += [bits.eq(self.i.p.word), self.pc.eq(self.i.p.pc)]
-                    m.d.sync += [match[opcode.name.lower()].eq(self.i.p.word[:8] == opcode.value) for opcode in word.records]
-                    if self.config.training:
-                        m.d.sync += extents.tall.eq(is_tall(word.records, self.i.p.word))
+                    m.d.sync += [match[name].eq(now) for name, now in match_word(self.config, self.i.p.word).items()]
                     with m.If(self.i.p.overrun):
                         m.d.sync += self.cause.eq(Fault.ADDRESS)
                         m.next = "FAULT"

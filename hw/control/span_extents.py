@@ -4,17 +4,17 @@ import functools
 import operator
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..spec.instruction import INSTRUCTION_WIDTH
-from ..spec.isa import Format, layout, space_depth
+from ..spec.isa import Format, space_depth
 from ..spec.operations import matmul_layout
 from ..spec.registers import MOST_CORES
 from .instruction_word import InstructionWord, match_layout
 
-__all__ = ["SpanExtents", "extent_cycles", "is_tall"]
+__all__ = ["SpanExtents", "extent_cycles"]
 
 #: Bits of a row's number: enough for every instruction word.
 _EXTENT_WIDTH = 36
@@ -63,17 +63,6 @@ def _has_product_of_rows(record):
     return any(len(span.rows) == 2 for span in record.spans)
 
 
-def is_tall(records, word):
-    """Whether the result's rows have two vectors, from the bits of a word before it is known what it is."""
-    tall = {opcode: record for opcode, record in records.items() if any(span.tall for span in record.spans)}
-    return Cat(
-        (word[:8] == opcode.value) & (data.View(layout(record), word).format == code.value)
-        for opcode, record in tall.items()
-        for code in Format
-        if code.height == 2
-    ).any()
-
-
 def _pairs(record):
     """Spaces with two spans: what the instruction reads, and what it writes."""
     return [space for space in _SPACES if len(record.spans_of(space)) == 2]
@@ -96,7 +85,6 @@ class SpanExtents(wiring.Component):
     Members
     -------
     word : In(256), match : In(match_layout). An instruction, and which one it is. They stand still from `start` on.
-    tall : In(1). With `training`, what :func:`is_tall` says of the word.
     start : In(1).
     cores : In(4). Of the ring, in a core that can be in one.
     more : Out(1). The instruction takes more than one cycle. `ends` : Out(1). The last of these is now.
@@ -113,7 +101,6 @@ class SpanExtents(wiring.Component):
                 "word": In(INSTRUCTION_WIDTH),
                 "match": In(match_layout(config)),
                 "start": In(1),
-                **({"tall": In(1)} if config.training else {}),
                 **({"cores": In(range(MOST_CORES + 1))} if config.ring else {}),
                 "more": Out(1),
                 "ends": Out(1),
@@ -225,10 +212,12 @@ class SpanExtents(wiring.Component):
         rows = word[opcode][span.rows[0]]
         stepped = [code for code, other in group.items() if other.step in word.records[code].widths]
         tall = [code for code, other in group.items() if other.tall]
-        if stepped:
+        if stepped and self.config.training:
+            rows = Mux(word.apart, 1, rows)
+        elif stepped:
             rows = Mux(word.one_of(*stepped) & word[stepped[0]][group[stepped[0]].step].any(), 1, rows)
         if tall and self.config.training:
-            rows = rows << self.tall
+            rows = rows << word.tall
         elif tall:
             format_ = word[tall[0]].format
             high = [format_ == code.value for code in Format if code.height == 2] if len(format_) > 1 else [format_]
