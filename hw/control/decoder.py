@@ -74,6 +74,8 @@ class Decoder(wiring.Component):
         describe(m, described, word, pc=self.pc, base=base, host_end=host_end, extents=extents)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
+        if self.config.training:
+            m.d.sync += extents.start.eq(0)
         with m.FSM(name="decode"):
             with m.State("FETCH"):
                 m.d.comb += self.i.ready.eq(1)
@@ -87,10 +89,13 @@ class Decoder(wiring.Component):
                         m.d.sync += self.cause.eq(Fault.BUS_READ)
                         m.next = "FAULT"
                     with m.Else():
+                        if self.config.training:  # in CHECK, out of a register
+                            m.d.sync += extents.start.eq(1)
                         m.next = "CHECK"
 
             with m.State("CHECK"):
-                m.d.comb += extents.start.eq(1)
+                if not self.config.training:
+                    m.d.comb += extents.start.eq(1)
                 m.d.sync += [checked_legal.eq(legal), checked_counts.eq(counts_hold)]
                 m.next = "VERDICT"
                 with m.If(extents.more):
