@@ -36,17 +36,18 @@ class SelectLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         x, number = self.operand, Signal(8)
-        # `same`: the fraction is the number's, or 0. Then `if_same` holds, else `if_other`.
-        same, if_same, if_other = (Signal(name=name, reset_less=True) for name in ("same", "if_same", "if_other"))
+        # `same`: the fraction is the number's, or 0. Then `if_same` holds, else `if_other`; and `always` overrides them.
+        same, if_same, if_other, always = (Signal(name=name, reset_less=True) for name in ("same", "if_same", "if_other", "always"))
         positive = ~x.sign & x.exponent.any()
         m.d.comb += number.eq(Mux(self.equal, self.number, 0))
         with m.If(self.take):
             m.d.sync += [
+                always.eq(0),
                 same.eq(x.fraction == number[:7]),
                 if_same.eq(Mux(self.equal, x.exponent[0] == number[7], positive)),
                 if_other.eq(~self.equal & positive & ~x.exponent.all()),
             ]
         with m.Elif(self.keep_all):
-            m.d.sync += [same.eq(1), if_same.eq(1), if_other.eq(1)]
-        m.d.comb += self.keep.eq(Mux(same, if_same, if_other))
+            m.d.sync += always.eq(1)
+        m.d.comb += self.keep.eq(always | Mux(same, if_same, if_other))
         return m
