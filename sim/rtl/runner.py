@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import os
 import random
 import re
 import shutil
@@ -33,6 +34,9 @@ _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle"
 _NO_INLINE = ("tpu_cell", "tpu_row")
 #: From this size on, a row is verilated by itself, so that the build does not take n * n cells apart.
 _ROWS_ALONE_FROM = 32
+#: pytest would compile every module anew that a run imports, which takes two seconds, to show the values of an assertion that
+#: fails. To see those of a bench, set this to `bench_*.py`.
+_REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
 
 
 class SimulationError(RuntimeError):
@@ -361,7 +365,7 @@ class Simulation:
                 waves=bool(self.waves),
                 plusargs=words,
                 seed=seed,
-                extra_env={"TPU_RUN": str(run)},
+                extra_env={"TPU_RUN": str(run), _REWRITTEN: os.environ.get(_REWRITTEN, "")},
                 results_xml=str(results),
             )
         except TimeoutError as error:

@@ -3,6 +3,7 @@
 import io
 import json
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -328,7 +329,7 @@ def test_routed(tmp_path):
     report = implement(config, find_target("ecp5-25"), tmp_path, pnr=True, progress=said.append)
     assert report["errors"] == [] and report["fits"] and report["placed"]
     assert json.loads((tmp_path / "report.json").read_text()) == report
-    assert open(report["bitstream"], "rb").read(2) == b"\xff\x00"
+    assert Path(report["bitstream"]).read_bytes()[:2] == b"\xff\x00"
     for resource in RESOURCES:
         assert sum(block[resource] for block in report["blocks"].values()) == report[resource]
     assert {"array", "unified_buffer", "dispatcher", "placement"} <= set(report["blocks"])

@@ -1,5 +1,6 @@
 """`tpu train` on small networks: what it prints and writes, and that errors are one line and leave nothing half-written."""
 
+import contextlib
 import json
 import resource
 import struct
@@ -322,23 +323,27 @@ def test_nothing_to_resume_yet(command, model, data, tmp_path):
     assert done.returncode == 0 and "not there yet: starting at the first step" in done.stderr
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk():
-    """Files may not become larger than 300 bytes: what is longer is refused by the system, as on a disk that is full."""
+    """Files may not become larger than 300 bytes: what is longer is refused by the system, as on a disk that is full. No longer
+    than the command runs, as pytest's own report may go to a file."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, limit[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 @pytest.mark.parametrize("option, name", [("-o", "new.onnx"), ("--checkpoint", "c"), ("--log", "l"), ("--curve", "c.svg")])
-def test_a_full_disk(command, model, data, tmp_path, request, option, name):
+def test_a_full_disk(command, model, data, tmp_path, option, name):
     """One line, and nothing half-written; an older file stays."""
     target = tmp_path / name
     if target.suffix:
         target.write_text("old")
-    request.getfixturevalue("full_disk")
-    refused(command("train", "--model", model, *data, "--epochs", 3, "--json", option, target), name, "File too large")
+    with full_disk():
+        done = command("train", "--model", model, *data, "--epochs", 3, "--json", option, target)
+    refused(done, name, "File too large")
     if target.suffix:
         assert target.read_text() == "old"
     assert not [path for path in tmp_path.rglob("*") if "partial" in path.name or "safetensors" in path.name]
