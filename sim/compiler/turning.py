@@ -7,8 +7,8 @@ lies in one.
 
 What is in host memory is the same: n vectors of n channels at n positions in a row, transposed by the loads, are n vectors of
 n positions of one channel each. So a tensor is read *turned*, by the depthwise convolution, and what that writes is read turned
-by the pointwise one behind it. Rows that are longer than a vector are read in blocks, which overlap by what a window sees beside its position. Sums keep their
-order, and weights between are structural zeros (-0), so no bit changes.
+by the pointwise one behind it. Rows that are longer than a vector are read in blocks, which overlap by what a window sees beside
+its position. Sums keep their order, and weights between are structural zeros (-0), so no bit changes.
 """
 
 from dataclasses import dataclass, replace

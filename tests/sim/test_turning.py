@@ -77,7 +77,7 @@ def test_turned_networks(rng, name, turned):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a last row that is not full", "strides"])
+@pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
 def test_turned_networks_on_the_core(rng, name, turned):
     """With the cycles that were predicted, nearly."""
     _, *sizes = NETWORKS[name]
