@@ -96,7 +96,7 @@ class Layout:
 
     def position(self, sample, y, tile=0, x=0):
         """Number of a position; y and x may lie in the margins."""
-        if self.base:
+        if self.base and self.tensor.block:
             step, before = self.tensor.block
             row, block = divmod(y, self.tensor.height // self.base.tensor.height)
             return self.base.position(sample, row, tile // self.n, block * step - before) + tile % self.n
