@@ -125,6 +125,10 @@ class Area:
         layout, tile = self.layout, self.tiles[0]
         found = []
         for sample in range(*self.samples):
+            if layout.base:
+                tiles = range(*self.tiles, layout.n)
+                found += [(layout.position(sample, y, tile), layout.n) for tile in tiles for y in range(*self.rows)]
+                continue
             if layout.grouped:
                 size = (self.rows[1] - self.rows[0]) * layout.n
                 found += [(layout.position(sample, self.rows[0], tile), size) for tile in range(*self.tiles, layout.n)]

@@ -47,6 +47,8 @@ class Layout:
     grouped : bool
         Of a tensor of one column: whether it lies as a planar one does that it is turned from, or to: n tiles in a row are n
         positions there.
+    base : Layout or None
+        Of a tensor that is turned by blocks: the one of what it is turned from, whose rows are several blocks.
     """
 
     tensor: Tensor
@@ -59,6 +61,7 @@ class Layout:
     planar: bool = False
     behind: int = 0
     grouped: bool = False
+    base: "Layout | None" = None
 
     @property
     def tiles(self):
@@ -93,6 +96,10 @@ class Layout:
 
     def position(self, sample, y, tile=0, x=0):
         """Number of a position; y and x may lie in the margins."""
+        if self.base and self.tensor.block:
+            step, before = self.tensor.block
+            row, block = divmod(y, self.tensor.height // self.base.tensor.height)
+            return self.base.position(sample, row, tile // self.n, block * step - before) + tile % self.n
         if self.grouped:
             group, place = divmod(tile, self.n)
             return self.lead + sample * self.sample + (group * (self.tensor.height + self.below) + y) * self.n + place
@@ -174,6 +181,12 @@ def _turned(tensor, base, terms):
     turned = layout_of(tensor, base.n, base.batch, terms)
     if tensor.width > 1:
         return replace(turned, planar=True), replace(base, grouped=True)
+    if tensor.block:
+        (step, before), blocks = tensor.block, tensor.height // base.tensor.height
+        beside = max(before, (blocks - 1) * step + base.n - base.tensor.width)  # up to the end of the last block
+        base = replace(base, beside=beside, below=-(-turned.below // blocks), planar=True)
+        base = replace(base, lead=base.below * base.row + before)
+        return replace(turned, grouped=True, base=base), base
     lead = turned.lead // turned.row * base.n
     base = replace(base, beside=base.n - base.tensor.width, below=turned.below, lead=lead, planar=True)
     return replace(turned, lead=lead, grouped=True), base

@@ -7,7 +7,8 @@ lies in one.
 
 What is in host memory is the same: n vectors of n channels at n positions in a row, transposed by the loads, are n vectors of
 n positions of one channel each. So a tensor is read *turned*, by the depthwise convolution, and what that writes is read turned
-by the pointwise one behind it. Sums keep their order, and weights between are structural zeros (-0), so no bit changes.
+by the pointwise one behind it. Rows that are longer than a vector are read in blocks, which overlap by what a window sees beside
+its position. Sums keep their order, and weights between are structural zeros (-0), so no bit changes.
 """
 
 from dataclasses import dataclass, replace
@@ -88,6 +89,50 @@ class _Band:
         return Term(source, weights, stride=(self.step, 1), padding=(-first, 0), groups=channels, fixed=self.term.fixed)
 
 
+@dataclass(frozen=True)
+class _Halo:
+    """A depthwise term between rows of several vectors: each of the source's has what the results in one see.
+
+    Parameters
+    ----------
+    term : Term
+        Of stride 1.
+    source, result : (int, int)
+        Height and width.
+    step : int
+        Results in a vector.
+    """
+
+    term: Term
+    source: tuple[int, int]
+    result: tuple[int, int]
+    step: int
+    rows, made = 1, 1
+
+    @property
+    def across(self):
+        """Vectors of a row."""
+        return self.result[1] // self.step
+
+    @property
+    def blocks(self):
+        return self.source[0] * self.across, self.result[0] * self.across
+
+    @property
+    def passes(self):
+        return self.term.kernel[0]
+
+    def turned(self, source, n):
+        """The term over a turned source."""
+        kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
+        band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
+        for x, kx in product(range(self.step), range(self.term.kernel[1])):
+            band[:, x + kx * self.term.dilation[1], :, x] = kernel[:, kx, 0]
+        weights = band.reshape(self.passes, 1, n, channels * n).view(bfloat16)
+        dilation, padding = self.term.dilation[0] * self.across, self.term.padding[0] * self.across
+        return Term(source, weights, dilation=(dilation, 1), padding=(padding, 0), groups=channels, fixed=self.term.fixed)
+
+
 def _is_depthwise(stage):
     term, channels = stage.terms[0], stage.channels
     return len(stage.terms) == 1 and not term.data and 1 < term.groups == channels and term.weights.shape[2] == 1
@@ -129,7 +174,9 @@ class _Turning:
         if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output == self.graph.output:
             return None
         source, behind = stage.terms[0].source, self.readers.get(stage.output, ())
-        if len(self.writers.get(source, ())) != 1 or self.readers[source] != [number] or tensors[source].width > self.n:
+        if len(self.writers.get(source, ())) != 1 or self.readers[source] != [number]:
+            return None
+        if tensors[source].width > self.n and not self._step(stage):
             return None
         if len(behind) != 1 or len(self.writers[stage.output]) != 1:
             return None
@@ -139,6 +186,14 @@ class _Turning:
             return None
         return behind[0] if self._begins_whole(source) else None
 
+    def _step(self, stage):
+        """Results in a vector if rows of the source are cut into blocks, as many as can be; 0 if they can't be cut."""
+        term, width = stage.terms[0], stage.size[1]
+        most = self.n - (term.kernel[1] - 1) * term.dilation[1]
+        if term.stride != (1, 1) or min(term.padding) < 0:
+            return 0
+        return max((step for step in range(1, most + 1) if width % step == 0), default=0)
+
     def _begins_whole(self, name):
         writer = self.graph.stages[self.writers[name][0]]
         return not (writer.softmax or writer.times) and writer.result_size == self.graph.tensors[name].shape[:2]
@@ -147,25 +202,30 @@ class _Turning:
         """Rows of the source of a depthwise stage that may be in a vector, whose writer is not turned itself."""
         source = self.graph.tensors[self.graph.stages[number].terms[0].source]
         writer = self.graph.stages[self.writers[source.name][0]]
-        return range(1, self.n // source.width + 1 if _is_plain(writer) and source.height > 1 else 2)
+        return range(1, max(1, self.n // source.width) + 1 if _is_plain(writer) and source.height > 1 else 2)
 
     def best(self, number, rows):
         """`(cycles saved, {stage: _Band})` from a depthwise stage on, whose source has so many rows in a vector; None if that
         can't be."""
         key = number, rows
         if key not in self.known:
-            found = [self._turned(number, rows, made) for made in range(1, self.n // self.graph.stages[number].size[1] + 1)]
-            self.known[key] = max((one for one in found if one), key=lambda one: one[0], default=None)
+            found = [self._saved(number, band) for band in self._bands(number, rows)]
+            self.known[key] = max(found, key=lambda one: one[0], default=None)
         return self.known[key]
 
-    def _turned(self, number, rows, made):
-        behind, stage = self.pair(number), self.graph.stages[number]
-        source = self.graph.tensors[stage.terms[0].source]
-        if made > stage.size[0] or rows > source.height:
-            return None
-        band = _Band(stage.terms[0], source.shape[:2], stage.size, rows, made)
-        if band.step is None or rows * source.width > self.n:
-            return None
+    def _bands(self, number, rows):
+        stage = self.graph.stages[number]
+        term, source = stage.terms[0], self.graph.tensors[stage.terms[0].source]
+        if source.width > self.n:
+            return [_Halo(term, source.shape[:2], stage.size, self._step(stage))] if rows == 1 else []
+        if rows > source.height or rows * source.width > self.n:
+            return []
+        most = min(self.n // stage.size[1], stage.size[0])
+        bands = (_Band(term, source.shape[:2], stage.size, rows, made) for made in range(1, most + 1))
+        return [band for band in bands if band.step is not None]
+
+    def _saved(self, number, band):
+        behind, stage, made = self.pair(number), self.graph.stages[number], band.made
         following, rest = self.readers.get(self.graph.stages[behind].output, ()), None
         if len(following) == 1 and self.pair(following[0]) is not None:
             rest = self.best(following[0], made)
@@ -211,15 +271,17 @@ def _arranged(tensors, stage, rows, width):
 def _replace(turning, tensors, stages, number, band, n):
     stage, behind = stages[number], turning.pair(number)
     name, made, pointwise = stage.terms[0].source, tensors[stage.output], stages[behind]
-    blocks, lanes = band.blocks[1], band.made * band.result[1]
+    blocks, wide = band.blocks[1], isinstance(band, _Halo)
+    lanes = band.step if wide else band.made * band.result[1]
     if band.rows > 1:
         writer = turning.writers[name][0]
         stages[writer] = _arranged(tensors, stages[writer], band.rows, stages[writer].result_size[1])
-    view = Tensor(f"{name}, turned", tensors[name].channels * n, band.blocks[0], turned=name)
+    block = (band.step, band.term.padding[1]) if wide else None
+    view = Tensor(f"{name}, turned", tensors[name].channels * n, band.blocks[0], turned=name, block=block)
     back = Tensor(f"{made.name}, turned", made.channels, blocks, n, turned=made.name)
     tensors |= {view.name: view, back.name: back, made.name: Tensor(made.name, made.channels * n, blocks)}
     bias = None if stage.bias is None else np.repeat(stage.bias, n)
     stages[number] = replace(stage, terms=(band.turned(view.name, n),), size=(blocks, 1), bias=bias)
     stages[behind] = replace(
-        pointwise, terms=(replace(pointwise.terms[0], source=back.name),), size=(blocks, lanes), reflow=band.made > 1
+        pointwise, terms=(replace(pointwise.terms[0], source=back.name),), size=(blocks, lanes), reflow=lanes != band.result[1]
     )

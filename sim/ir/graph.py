@@ -25,8 +25,9 @@ class Tensor:
     """`channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output: binary32).
 
     The compiler's own may be `turned`: another tensor, as loads have it that transpose every tile of n positions and n channels.
-    And the last `void` positions of a sample may not be there, where those of a smaller one do not fill the last row: they
-    are +0.
+    Of one that is turned by overlapping blocks of its rows, `block` has `(positions from a block to the next, those of the
+    first block before the row)`. And the last `void` positions of a sample may not be there, where those of a smaller one do not
+    fill the last row: they are +0.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Tensor:
     width: int = 1
     turned: str | None = None
     void: int = 0
+    block: tuple[int, int] | None = None
 
     @property
     def shape(self):

@@ -38,7 +38,7 @@ def network(rng, height, width, channels, layers, kernel=3):
 
 
 FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
-FAST = ("one vector", "no padding")
+FAST = ("one vector", "no padding", "rows in blocks")
 NETWORKS = {
     "a row in a vector": (4, 5, 4, 8, [(1, 1), (1, 1)]),
     "rows in a vector": (8, 6, 4, 8, [(1, 1), (1, 1)]),
@@ -46,6 +46,8 @@ NETWORKS = {
     "strides": (8, 8, 8, 8, [(1, 1), (2, 1), (1, 1), (2, 0)]),
     "one vector": (16, 4, 4, 16, [(2, 1), (1, 1)]),
     "no padding": (4, 6, 4, 4, [(1, 0)]),
+    "rows in blocks": (4, 5, 8, 8, [(1, 1), (2, 1), (1, 1)]),
+    "blocks without padding": (8, 9, 14, 8, [(1, 0), (1, 1)]),
 }
 
 
@@ -75,7 +77,7 @@ def test_turned_networks(rng, name, turned):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a last row that is not full", "strides"])
+@pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
 def test_turned_networks_on_the_core(rng, name, turned):
     """With the cycles that were predicted, nearly."""
     _, *sizes = NETWORKS[name]
