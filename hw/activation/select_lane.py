@@ -37,7 +37,8 @@ class SelectLane(wiring.Component):
         m = Module()
         x, number = self.operand, Signal(8)
         # `same`: the fraction is the number's, or 0. Then `if_same` holds, else `if_other`; and `always` overrides them.
-        same, if_same, if_other, always = (Signal(name=name, reset_less=True) for name in ("same", "if_same", "if_other", "always"))
+        names = "same", "if_same", "if_other", "always"
+        same, if_same, if_other, always = (Signal(name=name, reset_less=True) for name in names)
         positive = ~x.sign & x.exponent.any()
         m.d.comb += number.eq(Mux(self.equal, self.number, 0))
         with m.If(self.take):
