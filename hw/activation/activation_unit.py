@@ -340,19 +340,23 @@ class ActivationUnit(wiring.Component):
             )
         return indices
 
+    def _between(self, value, sums):
+        """Of each lane what rounding cuts off, 12 bits.
+
+        Where results are binary32, a sum goes with the lane of its upper half; the other lane is not kept.
+        """
+        n = self.n
+        low = [sums.word_select(c, 32)[4:16] for c in range(n)]
+        low_halves = Mux(value.half, Cat(low[n // 2 :]), Cat(low[: n // 2]))
+        rounds = value.format == Format.BFLOAT16
+        return Cat(Mux(rounds, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c] for c in range(n))
+
     def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, asked):
         """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
         to_functions, blocked = Signal(), Signal()
-        # Where results are binary32, a sum goes with the lane of its upper half; the other lane is not kept.
-        low = [sums.word_select(c, 32)[4:16] for c in range(n)]
         halves = Mux(value.half, keep[n // 2 :], keep[: n // 2])
-        low_halves = Mux(value.half, Cat(low[n // 2 :]), Cat(low[: n // 2]))
-        between = [
-            Mux(value.format == Format.BFLOAT16, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c]
-            for c in range(n)
-        ]
         m.d.comb += [
             to_functions.eq(cut | (value.task != Task.RESULTS)),
             blocked.eq(value.valid & Mux(to_functions, ~functions.ready, functions.busy)),
@@ -360,7 +364,7 @@ class ActivationUnit(wiring.Component):
             functions.advance.eq(advance),
             functions.i_valid.eq(value.valid & to_functions),
             functions.i_vector.eq(vector),
-            functions.i_between.eq(Cat(between)),
+            functions.i_between.eq(self._between(value, sums)),
             functions.i_keep.eq(Mux(value.format == Format.BFLOAT16, keep, Cat(Cat(Const(0, 1), bit) for bit in halves))),
             functions.i_task.eq(value.task),
             functions.i_tag.eq(given),
