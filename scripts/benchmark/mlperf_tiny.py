@@ -65,13 +65,19 @@ def mlperf_tiny(
         str, typer.Option(help="verilator, or model: instruction by instruction, and cycles estimated.")
     ] = "verilator",
     transpose: Annotated[bool, typer.Option(help="Cores with `transpose`.")] = False,
+    unified_buffer_depth: Annotated[int, typer.Option(help="Vectors in the unified buffer.")] = Config.unified_buffer_depth,
     as_json: Json = False,
     write: Write = False,
 ):
     """The networks of MLPerf Tiny; cycles are those of `tpu run --model NAME.onnx --n N --images B --batch B`, with or
-    without `--transpose`."""
+    without `--transpose`, and with this `--unified-buffer-depth`."""
     jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
     shown = track(jobs, "running", console=Console(stderr=True), transient=True)
-    made = [_measured(models / f"{name}.onnx", Config(n=n, transpose=transpose), batch, simulator) for name, n, batch in shown]
+    made = [
+        _measured(
+            models / f"{name}.onnx", Config(n=n, transpose=transpose, unified_buffer_depth=unified_buffer_depth), batch, simulator
+        )
+        for name, n, batch in shown
+    ]
     rows, figures = zip(*made)
     publish("mlperf-tiny", _head(simulator), rows, figures, as_json, write)

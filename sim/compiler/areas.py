@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from .layout import Layout
 
-__all__ = ["Rectangle", "Area", "Placed"]
+__all__ = ["Rectangle", "Area", "Placed", "whole_area"]
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,15 @@ class Area:
             place += count
         return merged
 
+    def inner_transfers(self):
+        """Those of a grouped area without the rows above and below the tensor."""
+        layout, rows = self.layout, (max(0, self.rows[0]), min(self.layout.tensor.height, self.rows[1]))
+        return [
+            (layout.position(sample, rows[0], tile), self.place(sample, rows[0], tile, 0), (rows[1] - rows[0]) * layout.n)
+            for sample in range(*self.samples)
+            for tile in range(*self.tiles, layout.n)
+        ]
+
     def _planes(self, sample):
         """`(host position, count)` of what lies together, of a planar layout."""
         for tile in range(*self.tiles):
@@ -160,6 +169,12 @@ class Area:
                 yield self.layout.position(sample, self.rows[0], tile) - self.left, self.plane
             else:
                 yield from ((self.layout.position(sample, y, tile, self.columns[0]), self.pitch) for y in range(*self.rows))
+
+
+def whole_area(layout, samples):
+    """The area of all that there is of samples, with the margins before and behind each of them."""
+    top, left = divmod(layout.lead, layout.row)
+    return Area(layout, samples, (-top, layout.tensor.height + layout.below), (0, layout.tiles), None, left)
 
 
 @dataclass

@@ -37,8 +37,9 @@ class RunPlan:
     staging : int
         Vectors of the unified buffer for results on their way to the host, of a run with flat results. The stages of another run
         have each its own.
-    homes : dict of str to int
-        Tensors that stay in the unified buffer: the first row of each, behind the zeros.
+    homes : dict of str to (int, int)
+        Tensors that stay in the unified buffer: the first row of each, behind the zeros, and how many samples have room there at
+        a time, or chunks.
     home_size : int
         Rows that they take.
     first : tuple of int
@@ -160,6 +161,7 @@ def plan_run(batched, run, config, layouts, space, variant):
         blocks = one.choose(room)
         groups = _groups(one.stage, config, batched.rows, len(blocks) > 1, variant)
         plans.append(StagePlan(1, 1, batched.rows, groups, blocks, 0, 1))
+    homes = {name: (place, 1) for name, place in homes.items()}
     return RunPlan(run, tuple(plans), staging, homes, rows, tail=min(4, max(1, batched.rows // 8)))
 
 

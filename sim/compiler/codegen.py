@@ -8,10 +8,9 @@ instructions where they overlap.
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
-from .batching import reads, writes
 from .emitter import StageEmitter
 from .instructions import Ring
-from .overlap import steps_of, sums_of, take_turns, vectors_of
+from .overlap import sources_of, steps_of, sums_of, take_turns, vectors_of
 from .stage_code import StageCode
 
 __all__ = ["generate", "Overlap"]
@@ -44,7 +43,7 @@ def generate(batched, host, runs, config):
 
 def _take_chunks(emitter, batched, host, run, first, last):
     """The instructions of a run with flat results; `first`, `last` : whether it is that of the program."""
-    homes = {name: host.zeros + place for name, place in run.homes.items()}
+    homes = {name: (host.zeros + place, samples) for name, (place, samples) in run.homes.items()}
     base, end = host.zeros + run.home_size, emitter.config.unified_buffer_depth - run.staging
     rings = Ring(base, end - base), Ring(end, run.staging), Ring(0, emitter.config.accumulator_depth)
     codes = [StageCode(emitter, batched, host.layouts, run, number, homes, *rings) for number in run.stages]
@@ -78,17 +77,17 @@ class Overlap:
     def __init__(self, emitter, batched, host, run, first, low, margins=True):
         self.emitter, self.batched, self.host, self.run, self.zeroed = emitter, batched, host, run, set()
         self.margins, depth, self.codes = margins, emitter.config.unified_buffer_depth, []
-        for number, plan, (operands, place) in zip(run.stages, run.plans, vectors_of(run.plans, first, depth, low)):
+        homes = {name: (first + place, samples) for name, (place, samples) in run.homes.items()}
+        vectors = vectors_of(run.plans, first + run.home_size, depth, low)
+        for number, plan, (operands, place) in zip(run.stages, run.plans, vectors):
             rings = Ring(*operands), Ring(place, plan.slots * plan.staging), None
-            self.codes.append(StageCode(emitter, batched, host.layouts, run, number, {}, *rings))
+            self.codes.append(StageCode(emitter, batched, host.layouts, run, number, homes, *rings))
 
     def generate(self):
         for code in self.codes:
             self.emitter.stage = code.number
             code.prepare()
-        tensors = self.batched.tensors
-        read = [{tensors[name].turned or name for name in reads(code.stage)} for code in self.codes]
-        sources = [[index for index, other in enumerate(self.codes) if writes(other.stage) & names] for names in read]
+        sources = sources_of([code.stage for code in self.codes], self.batched.tensors)
         before = []
         for step in steps_of([[rectangle.samples for rectangle in code.rectangles] for code in self.codes], sources):
             turns = [(self.codes[index], [self.codes[index].rectangles[job] for job in jobs]) for index, jobs in step.items()]
@@ -136,7 +135,7 @@ class Overlap:
     def _zero_margins(self, code, samples):
         """Zeros behind and beside samples of a tensor in SCRATCH, and before the first."""
         name, layout = code.stage.output, code.layout
-        if self.host.regions[name][0] is not Region.SCRATCH:
+        if name in self.run.homes or self.host.regions[name][0] is not Region.SCRATCH:
             return
         for sample in range(*samples):
             if (name, sample) in self.zeroed:

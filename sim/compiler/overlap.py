@@ -4,7 +4,9 @@ A stage alone is as slow as what it needs most: the array, the activation unit, 
 that take turns even that out.
 """
 
-__all__ = ["APART", "FAR_APART", "groups_of", "vectors_of", "sums_of", "steps_of", "take_turns"]
+from .batching import reads, writes
+
+__all__ = ["APART", "FAR_APART", "groups_of", "vectors_of", "sums_of", "sources_of", "numbered", "steps_of", "take_turns"]
 
 #: Part of a step between the last piece of a stage and the first of what reads its results, in the next step: while what waits in
 #: the accumulators counts, and while the way through host memory does.
@@ -52,8 +54,14 @@ def sums_of(wanted, rows):
     return [(sum(counts[:index]), count) for index, count in enumerate(counts)]
 
 
-def steps_of(jobs, sources):
-    """What can run side by side, step by step: `{stage: its jobs}`.
+def sources_of(stages, tensors):
+    """Of every one of these stages, those of them that write what it reads, by their places in the sequence."""
+    read = [{tensors[name].turned or name for name in reads(stage)} for stage in stages]
+    return [[index for index, other in enumerate(stages) if writes(other) & names] for names in read]
+
+
+def numbered(jobs, sources):
+    """Numbers of the steps in which stages run: of every stage, one for each of its jobs.
 
     Parameters
     ----------
@@ -63,14 +71,24 @@ def steps_of(jobs, sources):
     A job runs in a later step than all that it reads, and not before that of its last sample. So the jobs that several stages
     have in a step do not depend on each other.
     """
-    steps, step_of = {}, []
-    for stage, (own, read) in enumerate(zip(jobs, sources)):
-        made = []
-        for job, (first, end) in enumerate(own):
+    steps, step_of = [], []
+    for own, read in zip(jobs, sources):
+        made, numbers = [], []
+        for first, end in own:
             step = max([end - 1, *made[-1:], *(1 + step_of[other][sample] for other in read for sample in range(first, end))])
             made += [step] * (end - len(made))
-            steps.setdefault(step, {}).setdefault(stage, []).append(job)
+            numbers.append(step)
+        steps.append(numbers)
         step_of.append(made)
+    return steps
+
+
+def steps_of(jobs, sources):
+    """What can run side by side, step by step: `{stage: its jobs}`, for jobs as :func:`numbered` has them."""
+    steps = {}
+    for stage, numbers in enumerate(numbered(jobs, sources)):
+        for job, step in enumerate(numbers):
+            steps.setdefault(step, {}).setdefault(stage, []).append(job)
     return [steps[step] for step in sorted(steps)]
 
 

@@ -47,7 +47,7 @@ class Results:
             return
         # Runs of rows that follow each other in the accumulators, and their distance in the result.
         samples, rows, columns = rectangle.sums
-        if samples > 1 and result.area.layout.planar:
+        if samples > 1 and rows * columns > 1 and result.area.sample != rows * result.area.row:
             for sample in range(samples):
                 place = self._at(rectangle, column, result, sample)
                 write_rows(self.emitter, fields, acc + sample * rows * columns, rows, columns, result.area.row, place)
@@ -65,7 +65,7 @@ class Results:
         full, rest = divmod(min(first + rows * columns, height * width) - first, width)
         for sample in range(samples):
             sums = acc + sample * rows * columns
-            place = [result.at(rectangle.samples[0] + sample, area.rows[0] + y, column, 0) for y in (0, full)]
+            place = [result.at(rectangle.samples[0] + sample, first // width + y, column, 0) for y in (0, full)]
             if full:
                 write_rows(self.emitter, fields, sums, full, width, area.row, place[0])
             if rest:

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, product
 from math import inf
 
 from .batching import Batched, lay_along_x
@@ -12,6 +12,7 @@ from .codegen import generate
 from .layout import HostLayout, lay_out
 from .overlap import APART, FAR_APART, groups_of, vectors_of
 from .program import CompileError
+from .resident import with_residents
 from .scheduling import ordered, with_weights
 from .tiling import NothingFits, count_passes, plan_stage
 from .timing import MATMUL, estimate, simulate
@@ -20,8 +21,12 @@ __all__ = ["Choice", "Draft", "Schedule", "search", "overlapping_runs"]
 
 _SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are ordered and compared by simulation
 _OVERLAP_PASSES = 10_000  # passes up to which all stages that overlap are compared at once, with all samples
-_PART_PASSES = 60_000  # passes, over all groups of stages, up to which they are compared one by one, with few samples
-_FEW = 3  # of them
+_PART_PASSES = 140_000  # passes, over all groups of stages, up to which they are compared one by one, with few samples
+_FEW = 8  # of them
+
+#: Parts of the accumulators that a stage may fill, and of the unified buffer that the stages of a run may: one of so many.
+_ALL = (1, 1)
+_PARTS = ((2, 1), (4, 1), (1, 4))
 _GAIN = 0.99  # share of the cycles that the smallest pieces may take at most, to be worth it
 _CANDIDATES = 8
 _WAITING = 0.005  # share of the cycles in which the array waits, below which nothing better is looked for
@@ -179,17 +184,26 @@ def _choice(batched, config, overlaps, variant=0):
 
 
 def _best_overlap(batched, few, config):
-    """Runs of the stages whose results are not flat, the best by simulation. Of smaller pieces, more have room in the
-    accumulators side by side. `few` : the same stages for fewer samples."""
-    host = lay_out(batched, config.n)
-    usual = _overlaps(batched, host, config, config.accumulator_depth)
+    """Runs of the stages whose results are not flat, the best by simulation. Of smaller pieces, more have room side by side.
+    `few` : the same stages for fewer samples."""
+    host, depth = lay_out(batched, config.n), config.accumulator_depth
+    usual = _overlaps(batched, host, config, depth)
     if not usual:
         return usual
-    parts = {1: usual}
-    for count in (2, 4):
+    parts = {_ALL: usual}
+    for sums, vectors in _PARTS:
         with suppress(NothingFits):
-            parts[count] = _overlaps(batched, host, config, config.accumulator_depth // count)
-    choices = [Choice(batched, host, runs) for runs in (*parts.values(), _joined(parts, few, config))]
+            parts[sums, vectors] = _overlaps(batched, host, config, depth // sums, vectors)
+    resident = {
+        part: [made for run in runs if (made := with_residents(batched, run, config, host.layouts, host.zeros, depth // part[0]))]
+        for part, runs in parts.items()
+    }
+    joined = _joined(parts, resident, few, config)
+    homes = {name for run in joined for name in run.homes}
+    choices = [
+        *(Choice(batched, host, runs) for runs in parts.values()),
+        Choice(batched, lay_out(batched, config.n, homes), joined),
+    ]
     if choices[0].passes(False) > _OVERLAP_PASSES:
         return choices[-1].runs
     best: tuple = ()
@@ -201,17 +215,20 @@ def _best_overlap(batched, few, config):
     return best[1]
 
 
-def _joined(parts, few, config):
-    """The best runs of several choices, {number: runs}, of which the first is complete: each is simulated by itself, its stages
-    near to those that they read and far from them, as far as the budget goes."""
-    little, left = lay_out(few, config.n), _PART_PASSES
+def _joined(parts, resident, few, config):
+    """The best runs of several choices, {part: runs}, of which the first is complete, and of the same with tensors that stay in
+    the unified buffer: each is simulated by itself, its stages near to those that they read and far from them, as far as the
+    budget goes."""
+    left = _PART_PASSES
     tried: list[tuple[int, RunPlan]] = []
-    for number, apart in ((1, APART), (4, APART), (1, FAR_APART), (2, APART), (4, FAR_APART), (2, FAR_APART)):
-        for run in parts.get(number, ()):
+    for apart, part in product((APART, FAR_APART), parts):
+        for run in (*parts[part], *resident[part]):
             run = replace(run, apart=apart) if len(run.stages) > 1 else run
-            choice = Choice(few, little, (run,))
+            if any(run == other for _, other in tried):
+                continue
+            choice = Choice(few, lay_out(few, config.n, run.homes), (run,))
             left -= choice.passes(False)
-            if (left > 0 or run in parts[1]) and all(run != other for _, other in tried):
+            if left > 0 or run in parts[_ALL]:
                 draft = Draft(choice, (run,), config)
                 tried.append((draft.scheduled(choice.eager).cycles or draft.timeline.cycles, run))
     best: list[tuple[float, tuple]] = [(0, ())]  # of the first stages: cycles and runs
@@ -223,17 +240,18 @@ def _joined(parts, few, config):
     return best[-1][1]
 
 
-def _overlaps(batched, host, config, depth):
-    """RunPlans of all stages whose results are not flat. Raises NothingFits."""
+def _overlaps(batched, host, config, depth, share=1):
+    """RunPlans of all stages whose results are not flat, within a share of the unified buffer. Raises NothingFits."""
     neighbours = (list(numbers) for flat, numbers in groupby(range(len(batched.stages)), batched.is_flat) if not flat)
-    runs = (overlapping_runs(batched, numbers, config, host.layouts, host.zeros, depth) for numbers in neighbours)
+    runs = (overlapping_runs(batched, numbers, config, host.layouts, host.zeros, depth, share=share) for numbers in neighbours)
     return tuple(run for some in runs for run in some)
 
 
-def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False):
+def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False, share=1):
     """RunPlans of neighbouring stages, for the unified buffer from vector `first` on and sums of up to `depth` accumulator rows.
     `tight` : with one place for results, where more stages overlap then. Raises NothingFits."""
-    space, fits = config.unified_buffer_depth - first, partial(_fit, batched, config, first)
+    end = config.unified_buffer_depth // share
+    space, fits = end - first, partial(_fit, batched, config, first, end)
     plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]
     groups = groups_of(list(zip(numbers, plans)), fits)
     if tight and len(groups) > 1:
@@ -242,13 +260,13 @@ def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=Fals
     return [RunPlan(range(group[0][0], group[-1][0] + 1), tuple(plan for _, plan in group)) for group in groups]
 
 
-def _fit(batched, config, first, group):
-    """Whether stages, (number, plan) each, fit the buffers side by side."""
+def _fit(batched, config, first, end, group):
+    """Whether stages, (number, plan) each, fit the accumulators and vectors of the buffer side by side."""
     functions = [batched.stages[number].function for number, _ in group]
     return (
         len({function for function in functions if function.is_table}) < 2
         and sum(plan.sums for _, plan in group) <= config.accumulator_depth
-        and vectors_of([plan for _, plan in group], first, config.unified_buffer_depth, False) is not None
+        and vectors_of([plan for _, plan in group], first, end, False) is not None
     )
 
 

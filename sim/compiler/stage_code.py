@@ -4,7 +4,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
-from .areas import Area, Placed
+from .areas import Placed, whole_area
 from .data_tiles import ends_with_zeros
 from .instructions import Ring
 from .matmuls import Group
@@ -32,8 +32,8 @@ class StageCode:
     run : RunPlan
     number : int
         Of the stage.
-    homes : dict of str to int
-        Tensors in the unified buffer, and their first rows.
+    homes : dict of str to (int, int)
+        Tensors in the unified buffer: their first rows, and how many samples, or chunks, have room there at a time.
     operands, staging, acc : Ring
         Places for operands, for results, and for sums.
     """
@@ -43,7 +43,7 @@ class StageCode:
         self.number, self.stage, self.plan = number, batched.stages[number], run.plans[number - run.stages[0]]
         self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
         self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
-        self.besides = self._besides()
+        self.besides, self.zeroed, self.forms = self._besides(), set(), {}
         self.results = emitter.results(self.stage, batched.is_wide(self.stage))
         self.passes = count_passes(self.stage, self.n)
 
@@ -61,6 +61,8 @@ class StageCode:
         """What all the jobs need: the table of the function, zeros beside the results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
+        if self.stage.output in self.homes:
+            return
         whole = self.stage.reflow or self.plan.columns * self.stage.window[1] == self.layout.tensor.width
         if whole and (self.layout.beside or any(extra.spread != (1, 1) for extra in self.stage.extras)):
             self.emitter.load_zeros(self.staging.base, self.staging.size)
@@ -76,14 +78,17 @@ class StageCode:
         first, last : bool
             Of a flat result: whether nothing goes before it in the program, and whether nothing comes after it.
         """
-        stage, sums, home = self.stage, int(np.prod(rectangle.sums)), self.homes.get(self.stage.output)
+        stage, sums, home = self.stage, int(np.prod(rectangle.sums)), self.stage.output in self.homes
         whole = stage.softmax or not self.layout.flat
-        area, place = self.plan.result(stage, rectangle, self.layouts), home
-        if whole and home is None:
-            place = self.staging.take(self.plan.staging or area.size * self.results.size)
-        result = Placed(area, place, self.results.size)
+        if home:
+            result = self._home(stage.output, rectangle)
+            self._zero_margins(result)
+        else:
+            result = Placed(self.plan.result(stage, rectangle, self.layouts), 0, self.results.size)
+            if whole:
+                result.place = self.staging.take(self.plan.staging or result.area.size * self.results.size)
         if stage.extras:
-            result.extras = self._extras(rectangle, place)
+            result.extras = self._extras(rectangle, result.place)
         begin, end = rectangle.tiles or (0, self.layout.tiles)
         cuts, column = {} if whole else self._cuts(first), begin
         operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
@@ -104,11 +109,11 @@ class StageCode:
                     (column, count),
                     acc,
                     parts,
-                    area=area,
-                    home=home,
+                    area=result.area,
+                    home=result.place if home else None,
                     staging=self.staging,
                     factor=factor,
-                    single=ends and home is not None,
+                    single=ends and home,
                 )
             elif turned and count > 1:
                 self.results.activate_across(rectangle, (column, count), acc, result)
@@ -118,8 +123,31 @@ class StageCode:
             column += count
         if stage.softmax:
             self.results.softmax(rectangle, held, sums, result)
-        if whole and home is None:
+        if whole and not home:
             self.results.store(result)
+
+    def _home(self, name, rectangle):
+        """The samples of a rectangle, or its chunk, of a tensor that stays in the unified buffer."""
+        area, (place, samples) = whole_area(self.layouts[name], rectangle.samples), self.homes[name]
+        return Placed(area, place + rectangle.samples[0] % samples * area.size)
+
+    def _zero_margins(self, home):
+        """Zeros around a sample of a tensor that stays in the unified buffer, before the first one that has its place."""
+        layout, area = home.area.layout, home.area
+        if home.place in self.zeroed or area.size == layout.tiles * layout.tensor.height * layout.tensor.width:
+            return
+        self.zeroed.add(home.place)
+        (sample, _), (height, width) = area.samples, layout.tensor.shape[:2]
+        ends = [
+            (home.at(sample, y, tile, width), home.at(sample, y, tile, width) + layout.beside)
+            for y in range(height)
+            for tile in range(layout.tiles)
+            if layout.beside
+        ]
+        ends = [(home.place, home.at(sample, 0, 0, 0)), *ends, (home.at(sample, height, 0, 0), home.place + area.size)]
+        for first, end in ends:
+            if first < end:
+                self.emitter.load_zeros(first, end - first)
 
     def _extras(self, rectangle, place):
         """What else a job makes, always at the same places behind the results, so that zeros between stay there."""
@@ -180,16 +208,26 @@ class StageCode:
         for source, area in areas.items():
             name = names[source]
             if name in self.homes:
-                layout = self.layouts[name]
-                found[source] = Placed(Area(layout, rectangle.samples, (0, 1), (0, layout.tiles), None, 0), self.homes[name])
+                found[source] = self._home(name, rectangle)
                 continue
             ends = [end for end in (cuts or {}).get(source, ()) if area.tiles[0] < end < area.tiles[1]]
             at = self.besides.take(area.size) if source in apart else place
             found[source] = operand = Placed(area, at, loads=area.loads(ends))
+            if self._has_margins(at, area) and area.layout.grouped and not area.layout.base:
+                operand.loads = [(area.tiles[0], area.inner_transfers())]
             if not ends:
                 self._load(name, operand, area.tiles[1])
             place += 0 if source in apart else area.size
         return found
+
+    def _has_margins(self, place, area):
+        """Whether the last operand in a place had the same form, so that zeros around it are there."""
+        form = area.size, area.rows, area.tiles[1] - area.tiles[0]
+        if self.forms.get(place) == form:
+            return True
+        self.forms = {at: other for at, other in self.forms.items() if at + other[0] <= place or place + area.size <= at}
+        self.forms[place] = form
+        return False
 
     def _load(self, name, operand, tiles):
         """Brings what is not there yet of the first tiles."""

@@ -12,6 +12,7 @@ import numpy as np
 from ..ir.graph import span
 from ..ir.tiles import tiles_of
 from .areas import Area, Rectangle
+from .batching import reads
 from .timing import turnaround
 
 __all__ = [
@@ -249,7 +250,7 @@ def _sizes(total):
     return sorted({-(-total // count) for count in range(1, total + 1)}, reverse=True)
 
 
-def plan_stage(batched, number, config, layouts, space, depth):
+def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()):
     """The cheapest way to cut a stage whose result is not flat.
 
     Parameters
@@ -259,14 +260,17 @@ def plan_stage(batched, number, config, layouts, space, depth):
         Vectors of the unified buffer that there are for it.
     depth : int
         Accumulator rows that there are for it.
+    homes : collection of str
+        Tensors that stay in the unified buffer, each sample in a place of its own.
 
     Raises
     ------
     NothingFits
     """
     found, needed, stage = [], ("", 0), batched.stages[number]
-    for samples, rows, columns, *tiles in _shapes(stage, batched.batch, layouts):
-        job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1, tiles=tuple(tiles)))
+    at_home = not homes.isdisjoint({*reads(stage), stage.output})
+    for samples, rows, columns, *tiles in _shapes(stage, 1 if at_home else batched.batch, layouts):
+        job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1, tiles=tuple(tiles)), homes)
         staged = job.made * job.width
         if job.held > depth:
             needed = "accumulator_depth", job.held
@@ -332,7 +336,7 @@ class Job:
     width : int
         Vectors of a position of the result.
     made : int
-        Positions of all that the largest one makes.
+        Positions of all that the largest one makes on the way to host memory.
     """
 
     def __init__(self, batched, number, layouts, trial, homes=()):
@@ -344,7 +348,8 @@ class Job:
         self.tiles = trial.tiles[0][1] if trial.tiles else layouts[self.stage.output].tiles
         self.held = self.sums * (self.tiles if self.stage.softmax else 1)
         self.width = 2 if batched.is_wide(self.stage) else 1
-        self.made = sum(area.size for area in trial.made(self.stage, self.largest, layouts))
+        stays = not batched.is_flat(number) and self.stage.output in homes
+        self.made = 0 if stays else sum(area.size for area in trial.made(self.stage, self.largest, layouts))
 
     def sizes(self, blocks, rectangle):
         """Vectors of each block of operands, of which the last brings what the result is multiplied with."""
