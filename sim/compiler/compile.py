@@ -10,7 +10,8 @@ The passes, one after the other:
 5. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
 
    a. the batch goes along x (:mod:`sim.compiler.batching`), and tensors get places in host memory (:mod:`sim.compiler.layout`);
-   b. stages are tiled (:mod:`sim.compiler.tiling`, :mod:`sim.compiler.chunk_tiling`);
+   b. stages are tiled (:mod:`sim.compiler.tiling`, :mod:`sim.compiler.chunk_tiling`), and tensors between those that overlap
+      stay in the unified buffer where there is room (:mod:`sim.compiler.resident`);
    c. instructions are emitted (:mod:`sim.compiler.codegen`);
    d. they are scheduled (:mod:`sim.compiler.scheduling`), and the program is simulated (:mod:`sim.compiler.timing`).
 

@@ -79,7 +79,7 @@ def test_turned_networks(rng, name, turned):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
 def test_turned_networks_on_the_core(rng, name, turned):
-    """With the cycles that were predicted, nearly."""
+    """With the cycles that were predicted, but for some 250: at the beginning, the weights of all stages fill the window."""
     _, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 2
     turned(graph, 4, batch)
@@ -88,7 +88,7 @@ def test_turned_networks_on_the_core(rng, name, turned):
     result = run_samples(graph, config, samples, batch=batch, memory={"latency": 32}, quick=True)
     assert result.fault is None and result.mismatched_bits == 0 and result.protocol_errors == 0
     predicted = compiler.compile_network(graph, config, batch).predicted_cycles
-    assert result.cycles == pytest.approx(predicted, rel=0.06)
+    assert abs(result.cycles - predicted) <= 300
 
 
 def test_only_where_it_is_worth_it(rng):
