@@ -11,7 +11,7 @@ from amaranth_tpu.sim.compiler.resident import with_residents
 from amaranth_tpu.sim.ir.functions import RELU
 from graphs import check, random_graph
 from suites import slow
-from test_turning import NETWORKS, network, turned  # noqa: F401
+from turned_networks import NETWORKS, network, turn_all
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ def test_random_graphs(rng, n, residents):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_turned(rng, name, residents, turned):  # noqa: F811
+def test_turned(rng, name, residents, monkeypatch):
     """With positions in the lanes of depthwise convolutions, and rows of another length behind them."""
     n, *sizes = NETWORKS[name]
     graph, batch = network(rng, *sizes), 4
-    turned(graph, n, batch)
+    turn_all(monkeypatch, graph, n, batch)
     check(graph, Config(n=n, transpose=True), batch, rng)
 
 
