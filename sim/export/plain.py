@@ -63,18 +63,16 @@ class _Writer:
         graph = self.graph
         tensor = graph.tensors[graph.input]
         height, width, channels = tensor.shape
-        channels_first = np.arange(graph.input_size).reshape(channels, height, width).transpose(1, 2, 0).ravel()
-        order = np.arange(graph.input_size) if graph.input_order is None else graph.input_order
-        if np.array_equal(order, channels_first):
-            wanted = channels, height, width
-        elif np.array_equal(order, np.arange(graph.input_size)):
-            wanted = height, width, channels
-        else:
+        in_order = np.arange(graph.input_size)
+        order = in_order if graph.input_order is None else graph.input_order
+        channels_first = np.array_equal(order, in_order.reshape(channels, height, width).transpose(1, 2, 0).ravel())
+        if not channels_first and not np.array_equal(order, in_order):
             raise ModelError(f"{graph.name}: its input's values are in an order that a plain ONNX model can't say")
+        wanted = (channels, height, width) if channels_first else (height, width, channels)
         shape, value = tuple(graph.input_shape) or wanted, "input"
         if shape != wanted:
             value = self._node("Reshape", ["input", self._constant(np.array([-1, *wanted], np.int64), "shape")], "samples")
-        if wanted != (channels, height, width):
+        if not channels_first:
             value = self._node("Transpose", [value], "image", perm=[0, 3, 1, 2])
         self.values[graph.input] = value
         return helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", *shape])

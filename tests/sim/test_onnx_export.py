@@ -151,12 +151,15 @@ def test_residual_sums_and_averages(rng, tmp_path):
     check(tmp_path / "plain.onnx", graph, rng)
 
 
-def test_samples_with_channels_last(rng, tmp_path):
-    build = Builder(["batch", 5, 4, 2])
+@pytest.mark.parametrize("shape", [(5, 4, 2), (4, 4, 4)])
+def test_samples_with_channels_last(rng, tmp_path, shape):
+    """Also where height, width and channels are as many, so that the shape does not say which is which."""
+    height, width, channels = shape
+    build = Builder(["batch", *shape])
     build("Transpose", perm=[0, 3, 1, 2])
-    build("Conv", weights(rng, 3, 2, 2, 2))
+    build("Conv", weights(rng, 3, channels, 2, 2))
     build("Flatten")
-    build("Gemm", weights(rng, 36, 4))
+    build("Gemm", weights(rng, 3 * (height - 1) * (width - 1), 4))
     path = build.save(tmp_path)
     graph = learnt(differentiate(load_network(path)), rng)
     (tmp_path / "plain.onnx").write_bytes(plain_model(graph).SerializeToString())
