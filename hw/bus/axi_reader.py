@@ -104,7 +104,7 @@ class AxiReader(wiring.Component):
         bus = self.bus
         clients = (self.fetch, self.load, self.weights)
         fetch, load, weights = (client.request for client in clients)
-        draining, answer = Signal(), Signal()
+        draining, answer = Signal(init=1), Signal()  # the clients may be reset a cycle later than this
         owners = m.submodules.owners = fifo.SyncFIFO(width=2, depth=self.outstanding)
 
         m.d.comb += [
@@ -180,6 +180,6 @@ class AxiReader(wiring.Component):
             m.d.comb += client.answer.data.eq(beat_data)
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
-        with m.Elif(self.quiet):
+        with m.Elif(self.quiet & self.settled):
             m.d.sync += draining.eq(0)
         return m

@@ -73,7 +73,7 @@ class AxiWriter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bus = self.bus
-        draining, answer = Signal(), Signal()
+        draining, answer = Signal(init=1), Signal()  # the store unit may be reset a cycle later than this
         pending = Signal(range(self.outstanding + 1))
         left = Signal(range(MAX_BURST + 1))  # beats of the burst that the data channel has not taken into its register
         active, last, full = Signal(), Signal(), Signal()
@@ -130,6 +130,6 @@ class AxiWriter(wiring.Component):
         m.d.sync += [pending.eq(pending + take - answer), full.eq(pending == self.outstanding)]
         with m.If(self.flush):
             m.d.sync += draining.eq(1)
-        with m.Elif(pending == 0):
+        with m.Elif(self.quiet & self.settled):
             m.d.sync += draining.eq(0)
         return m

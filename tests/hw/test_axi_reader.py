@@ -21,7 +21,7 @@ async def traffic(
     ports.set(id=own, settled=1)
     offers = dict.fromkeys(CLIENTS)
     granted, bus, held = [], [], None  # granted, not yet on the bus; on the bus: [client, beats left, given up]
-    draining = False  # since a flush, until all is answered
+    draining = True  # since a reset or a flush, until all is answered and the ID settled
     counts = dict.fromkeys(CLIENTS, 0)
     most = 0
     asked_load = 0  # beats of a load that was granted in the cycle before: it counts as the longest
@@ -98,7 +98,7 @@ async def traffic(
             draining = True
             for entry in granted + bus:
                 entry[2] = True
-        elif pending == 0:
+        elif pending == 0 and settled:
             draining = False
         asked_load = offers["load"]["beats"] if taken == ["load"] else 0
         if taken:
@@ -128,3 +128,27 @@ def test_random(rates):
         **{"cycles": 2500, **rates},
     )
     assert most == 8 or rates["answers"] > 0.1, "never as much under way as may be"
+
+
+async def resets(ports, rng, *, count):
+    """Resets in the midst of requests. Clients go on asking, as they do in the cycle before they are reset too."""
+    request = pack(LAYOUT, address=0x1000, beats=16, last=1)
+    for client in CLIENTS:
+        ports.set(**{f"{client}__request__valid": 1, f"{client}__request__payload": request})
+    ports.set(bus__arready=1)
+    asked = 0
+    for _ in range(count):
+        await ports.reset()
+        settles = rng.randrange(4)
+        for cycle in range(settles + rng.randrange(2, 30)):
+            ports.set(settled=cycle >= settles)
+            await ports.settle()
+            taken = any(ports.get(f"{client}__request__ready") for client in CLIENTS)
+            assert not (taken or ports.get("bus__arvalid")) or cycle > settles, "a request before the ID is settled"
+            asked += taken
+            await ports.tick()
+    return asked
+
+
+def test_resets():
+    assert simulate(AxiReader(address_width=32, data_width=64), resets, seed=seed(), count=50) > 50

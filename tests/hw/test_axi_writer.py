@@ -21,7 +21,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
     waiting = 0  # beats of the present burst that wait for data
     out, answered = {"aw": 0, "w": 0}, 0  # bursts of which the address, and the last beat, is out; those answered
     shown = {"aw": None, "w": None}
-    draining, given_up, silent = False, 0, 0
+    draining, given_up, silent = True, 0, 0  # draining: since a reset or a flush, until all is answered and the ID settled
     for _ in range(cycles):
         flush = rng.random() < (held if flush else flushes)
         if offer is None and rng.random() < 0.7:
@@ -96,7 +96,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
             waiting, offer = offer["beats"], None
         if flush:
             draining = True
-        elif unanswered == 0:
+        elif unanswered == 0 and settled:
             draining = False
         unanswered += take - answer
         answered += answer
@@ -121,3 +121,26 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
 def test_random(rates):
     given_up = simulate(AxiWriter(address_width=32, data_width=64, outstanding=4), traffic, seed=seed(), cycles=3000, **rates)
     assert bool(given_up) == ("flushes" in rates)
+
+
+async def resets(ports, rng, *, count):
+    """Resets in the midst of bursts. The store unit goes on giving them, as it does in the cycle before it is reset too."""
+    ports.set(
+        burst__valid=1, burst__payload=pack(LAYOUT, address=0x1000, beats=2, last=1), data__valid=1, bus__awready=1, bus__wready=1
+    )
+    taken = 0
+    for _ in range(count):
+        await ports.reset()
+        settles = rng.randrange(4)
+        for cycle in range(settles + rng.randrange(2, 30)):
+            ports.set(settled=cycle >= settles)
+            await ports.settle()
+            takes = ports.get("burst__ready")
+            assert not (takes or ports.get("bus__awvalid")) or cycle > settles, "a burst before the ID is settled"
+            taken += takes
+            await ports.tick()
+    return taken
+
+
+def test_resets():
+    assert simulate(AxiWriter(address_width=32, data_width=64, outstanding=4), resets, seed=seed(), count=50) > 50
