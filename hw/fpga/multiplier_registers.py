@@ -9,19 +9,32 @@ def _is_net(bits):
     return len(bits) == 1 and isinstance(bits[0], int)
 
 
-def _is_plain(cell):
-    """A flip-flop without enable and reset."""
-    return (
-        cell["type"] == "TRELLIS_FF"
-        and cell["parameters"].get("CEMUX", "1").strip() == "1"
-        and cell["parameters"].get("CLKMUX", "CLK") == "CLK"
-        and not _is_net(cell["connections"].get("LSR", []))
-    )
+def _control(cell):
+    """Clock and enable of a flip-flop without reset, the enable "1" where it has none; None for any other cell."""
+    if (
+        cell["type"] != "TRELLIS_FF"
+        or cell["parameters"].get("CLKMUX", "CLK") != "CLK"
+        or _is_net(cell["connections"].get("LSR", []))
+    ):
+        return None
+    mux, clock = cell["parameters"].get("CEMUX", "1").strip(), cell["connections"]["CLK"][0]
+    return {"1": (clock, "1"), "CE": (clock, *cell["connections"].get("CE", ["1"]))}.get(mux)
+
+
+def _common_control(registers, cells, drivers):
+    """What all of them have, or None; also where the enable is not a flip-flop's, as nextpnr does not time its way into a
+    multiplier."""
+    controls = {_control(cells[register]) for register in registers}
+    control = controls.pop() if len(controls) == 1 else None
+    if control is None or control[1] == "1":
+        return control
+    return control if cells.get(drivers.get(control[1]), {}).get("type") == "TRELLIS_FF" else None
 
 
 def move_registers(netlist):
-    """Moves them, in place, where all bits of both factors come from flip-flops without enable and reset, or all bits of the
-    product go to such, and nowhere else. What these hold after power-up is undefined then.
+    """Moves them, in place, where all bits of both factors come from flip-flops without reset, or all bits of the product go to
+    such, and nowhere else. Those of a port have one clock, and no enable or one that comes straight from a flip-flop. What they
+    hold after power-up is undefined then.
 
     Parameters
     ----------
@@ -41,15 +54,27 @@ def _move_in(module):
     for name, cell in list(module["cells"].items()):
         if cell["type"] != "MULT18X18D":
             continue
-        clocks = set()
-        moved += _take_input_registers(name, module["cells"], drivers, loads, clocks)
-        moved += _take_output_registers(cell, module["cells"], loads, clocks)
-        if len(clocks) > 1:
-            raise ValueError(f"{name}: registers of several clocks")
-        if clocks:
-            for pin, bit in (("CLK0", clocks.pop()), ("CE0", "1"), ("RST0", "0")):
-                cell["connections"][pin], cell["port_directions"][pin] = [bit], "input"
+        controls = {
+            **_take_input_registers(name, module["cells"], drivers, loads),
+            **_take_output_registers(cell, module["cells"], drivers, loads),
+        }
+        moved += len(controls)
+        _connect_controls(name, cell, controls)
     return moved
+
+
+def _connect_controls(name, cell, controls):
+    """Gives a multiplier its registers of `controls`, port to clock and enable."""
+    clocks = {clock for clock, _ in controls.values()}
+    if len(clocks) > 1:
+        raise ValueError(f"{name}: registers of several clocks")
+    enables = list(dict.fromkeys(enable for _, enable in controls.values()))
+    for port, (_, enable) in controls.items():
+        cell["parameters"][f"REG_{port}_CLK"] = "CLK0"
+        cell["parameters"][f"REG_{port}_CE"] = f"CE{enables.index(enable)}"
+    pins = {"CLK0": clocks.pop(), "RST0": "0", **{f"CE{i}": enable for i, enable in enumerate(enables)}} if controls else {}
+    for pin, bit in pins.items():
+        cell["connections"][pin], cell["port_directions"][pin] = [bit], "input"
 
 
 def _ends_of_nets(module):
@@ -68,10 +93,9 @@ def _ends_of_nets(module):
     return drivers, loads
 
 
-def _take_input_registers(name, cells, drivers, loads, clocks):
-    """Both factors' registers, or none: nextpnr does not know the timing of one. Returns how many."""
-    cell = cells[name]
-    connections = cell["connections"]
+def _take_input_registers(name, cells, drivers, loads):
+    """Both factors' registers, or none: nextpnr does not know the timing of one. Returns their clocks and enables by port."""
+    connections = cells[name]["connections"]
     inputs = {
         side: {
             pin: drivers.get(connections[pin][0])
@@ -80,13 +104,14 @@ def _take_input_registers(name, cells, drivers, loads, clocks):
         }
         for side in "AB"
     }
-    if not all(
-        registers and all(register and _is_plain(cells[register]) for register in registers.values())
-        for registers in inputs.values()
-    ):
-        return 0
-    for side, registers in inputs.items():
-        clocks |= {cells[register]["connections"]["CLK"][0] for register in registers.values()}
+    controls = {
+        f"INPUT{side}": _common_control(registers.values(), cells, drivers)
+        for side, registers in inputs.items()
+        if all(registers.values())
+    }
+    if len(controls) < len(inputs) or not all(controls.values()):
+        return {}
+    for registers in inputs.values():
         for pin, register in registers.items():
             loads[connections[pin][0]].remove((name, pin))
             connections[pin] = list(cells[register]["connections"]["DI"])
@@ -94,25 +119,23 @@ def _take_input_registers(name, cells, drivers, loads, clocks):
         for unread in {*registers.values()}:
             if not loads.get(cells[unread]["connections"]["Q"][0]):
                 del cells[unread]
-        cell["parameters"][f"REG_INPUT{side}_CLK"] = "CLK0"
-    return len(inputs)
+    return controls
 
 
-def _take_output_registers(cell, cells, loads, clocks):
-    """The product's register. Returns how many: 0 or 1."""
+def _take_output_registers(cell, cells, drivers, loads):
+    """The product's register. Returns its clock and enable, by port."""
     connections = cell["connections"]
     outputs = {
         pin: loads[connections[pin][0]]
         for pin in (f"P{i}" for i in range(2 * _WIDTH))
         if _is_net(connections.get(pin, [])) and loads.get(connections[pin][0])
     }
-    if not outputs or not all(
-        len(readers) == 1 and readers[0][1] == "DI" and _is_plain(cells[readers[0][0]]) for readers in outputs.values()
-    ):
-        return 0
+    if not all(len(readers) == 1 and readers[0][1] == "DI" for readers in outputs.values()):
+        return {}
+    control = _common_control([register for ((register, _),) in outputs.values()], cells, drivers)
+    if not control:
+        return {}
     for pin, ((register, _),) in outputs.items():
-        clocks.add(cells[register]["connections"]["CLK"][0])
         connections[pin] = list(cells[register]["connections"]["Q"])
         del cells[register]
-    cell["parameters"]["REG_OUTPUT_CLK"] = "CLK0"
-    return 1
+    return {"OUTPUT": control}

@@ -63,13 +63,36 @@ def test_moves():
         "CE0": ["1"],
         "RST0": ["0"],
     }
-    assert multiplier["parameters"] == dict.fromkeys(("REG_INPUTA_CLK", "REG_INPUTB_CLK", "REG_OUTPUT_CLK"), "CLK0")
+    ports = "INPUTA", "INPUTB", "OUTPUT"
+    assert multiplier["parameters"] == {f"REG_{port}_{pin}": f"{pin}0" for port in ports for pin in ("CLK", "CE")}
+
+
+def enable(cells, name, net):
+    """Gives a register an enable, which a register drives."""
+    cell = cells[name]
+    cell["parameters"]["CEMUX"], cell["connections"]["CE"], cell["port_directions"]["CE"] = "CE", [net], "input"
+    cells[f"enable_{net}"] = register(5, net)
+
+
+def test_enables():
+    """Factors and product with an enable each: two of the multiplier's four."""
+    netlist = design()
+    cells = netlist["modules"]["top"]["cells"]
+    for name, net in (("a", 31), ("b", 31), ("p", 32), ("q", 32)):
+        enable(cells, name, net)
+    assert move_registers(netlist) == 3
+    multiplier = cells["multiplier"]
+    assert (multiplier["connections"]["CE0"], multiplier["connections"]["CE1"]) == ([31], [32])
+    chosen = {port: multiplier["parameters"][f"REG_{port}_CE"] for port in ("INPUTA", "INPUTB", "OUTPUT")}
+    assert chosen == {"INPUTA": "CE0", "INPUTB": "CE0", "OUTPUT": "CE1"}
 
 
 @pytest.mark.parametrize(
     "change, left, moved",
     [
-        (lambda cells: cells["b"]["parameters"].update(CEMUX="CE"), "ab", 1),
+        (lambda cells: cells["b"]["parameters"].update(CEMUX="INV"), "ab", 1),
+        (lambda cells: enable(cells, "q", 31), "pq", 2),
+        (lambda cells: [enable(cells, name, 31) for name in "pq"] and cells["enable_31"].update(type="LUT4"), "pq", 2),
         (lambda cells: cells["b"]["connections"].update(LSR=[7]), "ab", 1),
         (lambda cells: cells["p"]["parameters"].update(CLKMUX="INV"), "p", 2),
         (lambda cells: cells["lut"]["connections"].update(A=[13]), "p", 2),
