@@ -145,16 +145,23 @@ class SoftmaxUnit(wiring.Component):
         m.d.comb += [reciprocal.total.eq(total[_SUM_UNUSED:]), reciprocal.start.eq(stages[-1].sum & stages[-1].last)]
 
         # The result: 0.25 to 1 from the product, hence one place to normalise. The product is not exact, so a tie means nothing.
-        product, exponent = Signal(32, reset_less=True), Signal(10, reset_less=True)
+        product, exponent, next_exponent = Signal(32, reset_less=True), Signal(10, reset_less=True), Signal(10)
+        above, at_zero, below = (Signal(name=name, reset_less=True) for name in ("above", "at_zero", "below"))
+        m.d.comb += next_exponent.eq(RESULT_EXPONENT - reciprocal.places - exponential.halvings)
         m.d.sync += [
             product.eq(exponential.power * reciprocal.quotient),
-            exponent.eq(RESULT_EXPONENT - reciprocal.places - exponential.halvings),
+            exponent.eq(next_exponent),
+            above.eq(~next_exponent[-1] & next_exponent.any()),
+            at_zero.eq(next_exponent == 0),
+            below.eq(next_exponent.all()),  # -1
         ]
         upper = product[31]
         significant = Mux(upper, product[23:31], product[22:30])
-        rounded = Signal(17)
+        rounded, carry = Signal(17), significant.all()
         m.d.comb += rounded.eq((Cat(significant, exponent) + Cat(Const(1, 8), upper))[1:])
-        normal = ~rounded[16] & rounded[7:16].any()
+        # The exponent, with `upper` and `carry`, is at least 1: said beside the sum, not behind it. Where `carry` alone makes
+        # it 0, the bits are 0 anyway.
+        normal = above | (at_zero & (upper | carry)) | (below & carry)
         result = data.StructLayout({"place": 1, "out": 1, "done": 1, "value": 16})
         came, spare, element = (Signal(result, name=name) for name in ("came", "spare", "element"))
         top.d.comb += [

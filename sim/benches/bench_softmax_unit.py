@@ -34,6 +34,20 @@ def sums(rng, count):
     return [int(bits) for bits in golden.add(values, np.uint32(0x80000000))]
 
 
+def least_results(rng, count):
+    """Sums of one row whose results are near the least normal number: within a binade, and within what rounds to it or to the
+    half of it."""
+    largest = rng.choice((1, rng.randrange(1, 1 + count // 2)))
+    values = np.zeros(count)
+    for index in range(largest, count):
+        least = np.log(largest * 2.0 ** -rng.choice((126, 126, 127)))
+        values[index] = least + rng.uniform(-1, 1) * rng.choice((0.7, 2.0**-8, 2.0**-8))
+    if rng.random() < 0.5:  # the sum is just above a power of two: its reciprocal begins with ones
+        values[-1] = -rng.uniform(7, 12)
+    rng.shuffle(values)
+    return [int(bits) for bits in values.astype(np.float32).view(np.uint32)]
+
+
 def random_operation(rng, config, widest):
     """One that the decoder would let through, on up to `widest` tiles; spans of rows may overlap."""
     depth, buffer_depth = config.accumulator_depth, config.unified_buffer_depth
@@ -59,12 +73,12 @@ def random_operation(rng, config, widest):
     }
 
 
-def filled(rng, operation, accumulators):
+def filled(rng, operation, accumulators, draw):
     """Puts numbers into the accumulators, each row of the operation those of one kind; returns its `(row, lanes)`, in order."""
     n, tiles = len(accumulators[0]), operation["rows1"]
     places = [[operation["acc"] + t * operation["rows1_stride"] + r for t in range(tiles)] for r in range(operation["rows"])]
     for row in places:
-        fresh = sums(rng, n * tiles)
+        fresh = draw(rng, n * tiles)
         for t, place in enumerate(row):
             accumulators[place] = fresh[t * n :][:n]
     for r, row in enumerate(places):
@@ -82,16 +96,16 @@ def filled(rng, operation, accumulators):
                 yield first + 2 * r + 1, wide[n:]
 
 
-async def operations(ports, rng, *, config, count, widest, grants):
-    """`count` operations, each offered at once. The buffer takes a vector with probability `grants`. Returns the counts of
-    cycles, elements and vectors."""
+async def operations(ports, rng, *, config, count, widest, grants, draw=sums):
+    """`count` operations on what `draw` gives for each row, each offered at once. The buffer takes a vector with probability
+    `grants`. Returns the counts of cycles, elements and vectors."""
     n, layout = config.n, activate_layout(config)
     accumulators = [[0] * n for _ in range(config.accumulator_depth)]
     elements = vectors = 0
     start = ports.cycle
     due, read, held = [], None, False
     for operation in (random_operation(rng, config, widest) for _ in range(count)):
-        due = list(filled(rng, operation, accumulators))
+        due = list(filled(rng, operation, accumulators, draw))
         elements += operation["rows"] * (n * (operation["rows1"] - 1) + operation["lanes"])
         vectors += len(due)
         ports.set(port__op__valid=1, port__op__payload=pack(layout, **operation))

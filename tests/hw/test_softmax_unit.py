@@ -13,7 +13,7 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.operations import activate_layout
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_operations import idle
-from amaranth_tpu.sim.benches.bench_softmax_unit import runs
+from amaranth_tpu.sim.benches.bench_softmax_unit import least_results, operations, runs
 from amaranth_tpu.sim.golden.softmax import exponential, reciprocal
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import pack, simulate
@@ -42,6 +42,12 @@ def unit(**values):
 @pytest.mark.parametrize("n, widest, count", [(2, 7, 6), *slow((2, 40, 12), (4, 12, 12)), (8, 6, 6)])
 def test_amaranth(n, widest, count):
     assert simulate(unit(**sizes(n)), runs, seed=seed(), **sizes(n), widest=widest, count=count) >= 3 * count
+
+
+def test_least_results():
+    """Where the exponent, what the product adds to it and what rounding does decide together whether 0 is left."""
+    config = Config(**sizes(4))
+    simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=30, widest=16, grants=1, draw=least_results)
 
 
 @functools.cache
