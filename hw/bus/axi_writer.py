@@ -95,9 +95,12 @@ class AxiWriter(wiring.Component):
         with m.If(bus.awready):
             m.d.sync += bus.awvalid.eq(0)
         with m.If(take):
-            m.d.sync += [bus.awvalid.eq(1), bus.awaddr.eq(self.burst.p.address), bus.awlen.eq(self.burst.p.beats - 1)]
+            m.d.sync += bus.awvalid.eq(1)
+        with m.If(self.burst.ready):
+            m.d.sync += [bus.awaddr.eq(self.burst.p.address), bus.awlen.eq(self.burst.p.beats - 1)]
 
-        # Data channel: one register. While draining, beats without strobes stand in for the data.
+        # Data channel: one register, which is written whether there are data or not. While draining, beats without strobes stand
+        # in for them.
         room, give = Signal(), Signal()
         m.d.comb += [
             last.eq(left == 1),
@@ -110,12 +113,13 @@ class AxiWriter(wiring.Component):
         with m.If(give):
             m.d.sync += [
                 bus.wvalid.eq(1),
-                bus.wdata.eq(self.data.payload),
                 bus.wstrb.eq((~draining).replicate(self.data_width // 8)),
                 bus.wlast.eq(last),
                 left.eq(left - 1),
                 active.eq(~last),
             ]
+        with m.If(~bus.wvalid | bus.wready):
+            m.d.sync += bus.wdata.eq(self.data.payload)
         with m.If(take):
             m.d.sync += [left.eq(self.burst.p.beats), active.eq(1)]
 

@@ -65,8 +65,10 @@ class Decoder(wiring.Component):
         word = InstructionWord(self.config, bits, match)
         m.submodules.extents = extents = SpanExtents(config=self.config)
         m.d.comb += [extents.word.eq(bits), extents.match.eq(match)]
-        legal, counts_hold = check_word(word)
-        checked_legal, checked_counts = Signal(), Signal()
+        legal, counts = check_word(word)
+        # Of each opcode a register; the word's own is chosen behind them.
+        checked_legal = {opcode: Signal(name=f"legal_{opcode.name.lower()}", reset_less=True) for opcode in legal}
+        checked_counts = {opcode: Signal(name=f"counts_{opcode.name.lower()}", reset_less=True) for opcode in counts}
         if self.config.ring:
             m.d.comb += extents.cores.eq(self.ring_size)
         base, host_end, host_holds = self._host_span(m, word, extents.start)
@@ -96,7 +98,8 @@ class Decoder(wiring.Component):
             with m.State("CHECK"):
                 if not self.config.training:
                     m.d.comb += extents.start.eq(1)
-                m.d.sync += [checked_legal.eq(legal), checked_counts.eq(counts_hold)]
+                m.d.sync += [checked.eq(legal[opcode]) for opcode, checked in checked_legal.items()]
+                m.d.sync += [checked.eq(counts[opcode]) for opcode, checked in checked_counts.items()]
                 m.next = "VERDICT"
                 with m.If(extents.more):
                     m.next = "EXTENTS"
@@ -109,9 +112,9 @@ class Decoder(wiring.Component):
                 with m.If(~self.o.valid):
                     m.d.sync += self.o.payload.eq(described)
                     m.next = "FAULT"
-                    with m.If(~checked_legal):
+                    with m.If(~word.choose(checked_legal)):
                         m.d.sync += self.cause.eq(Fault.ILLEGAL)
-                    with m.Elif(~checked_counts):
+                    with m.Elif(~word.choose(checked_counts)):
                         m.d.sync += self.cause.eq(Fault.LENGTH)
                     if self.config.ring:
                         with m.Elif(word.one_of(Opcode.RING) & ~self.ring_ready):

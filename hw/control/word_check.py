@@ -14,11 +14,11 @@ def check_word(word):
 
     Returns
     -------
-    legal : Value
-        The core has the opcode and all codes of its fields, no reserved bit is set, no codes stand together that may not, and
-        `lanes` is 1 to n.
-    counts : Value
-        No count is 0, none above what the core has room for, and rows that are tiles are whole tiles.
+    legal : dict of Value
+        By opcode, if the word has that: the core has all codes of its fields, no reserved bit is set, no codes stand together
+        that may not, and `lanes` is 1 to n.
+    counts : dict of Value
+        The same: no count is 0, none above what the core has room for, and rows that are tiles are whole tiles.
     """
     legal, counts = {}, {}
     for opcode, record in word.records.items():
@@ -35,4 +35,4 @@ def check_word(word):
         most = [view[field.name] <= getattr(word.config, field.most) for field in record.fields if field.most]
         legal[opcode] = ~(word.bits & record.reserved).any() & codes & lanes
         counts[opcode] = Cat(*(view[name].any() for name in record.counts), *most, *whole).all()
-    return word.choose(legal), word.choose(counts)
+    return legal, counts
