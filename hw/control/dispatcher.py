@@ -1,5 +1,8 @@
 """Dispatch: finds what each instruction has to wait for, and hands it to its unit. The hazards are interlocked here."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
@@ -95,16 +98,14 @@ class Dispatcher(wiring.Component):
         m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
         write, read = footprints.write_port(), footprints.read_port(domain="comb")
 
-        # The end of an operation on the bus counts one cycle later.
-        ends, bus_ends, late, any_late = Signal(slots), Signal(slots), Signal(slots), Signal()
-        on_bus = (self.load, self.weights, self.store)
-        off_bus = (self.matmul, self.activate, *([self.ring] if "ring" in self.units else []))
-        for ports, ended in ((on_bus, bus_ends), (off_bus, ends)):
-            for port in ports:
-                with m.If(port.done):
-                    m.d.comb += ended.bit_select(port.done_slot, 1).eq(1)
-        m.d.comb += board.ended.eq(ends | late)
-        m.d.sync += [late.eq(bus_ends), any_late.eq(Cat(port.done for port in on_bus).any())]
+        # The slots of the operations that end, by unit. The end of one on the bus counts one cycle later.
+        on_bus = ("load", "weights", "store")
+        ended, any_late = {unit: Signal(slots, name=f"ended_by_{unit}") for unit in self.units}, Signal()
+        for unit, slot in ended.items():
+            port = getattr(self, unit)
+            m.d["sync" if unit in on_bus else "comb"] += slot.eq(Mux(port.done, 1 << port.done_slot, 0))
+        m.d.sync += any_late.eq(Cat(getattr(self, unit).done for unit in on_bus).any())
+        m.d.comb += board.ended.eq(reduce(or_, ended.values()))
 
         # A pipeline over the occupied slots, one a cycle: choose a slot, read its footprint, compare the spans, judge. Slots of
         # the instruction's own unit are skipped, except for the first.
