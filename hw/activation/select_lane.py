@@ -36,19 +36,19 @@ class SelectLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         x, number = self.operand, Signal(8)
-        # `same`: the fraction is the number's, or 0. Then `if_same` holds, else `if_other`; and `always` overrides them.
-        names = "same", "if_same", "if_other", "always"
-        same, if_same, if_other, always = (Signal(name=name, reset_less=True) for name in names)
-        positive = ~x.sign & x.exponent.any()
+        # `same`: the fraction is the number's, or 0. Each of them is two LUTs behind the memory, and what is long follows.
+        names = "same", "same_top", "positive", "finite", "always"
+        same, same_top, positive, finite, always = (Signal(name=name, reset_less=True) for name in names)
         m.d.comb += number.eq(Mux(self.equal, self.number, 0))
         with m.If(self.take):
             m.d.sync += [
                 always.eq(0),
                 same.eq(x.fraction == number[:7]),
-                if_same.eq(Mux(self.equal, x.exponent[0] == number[7], positive)),
-                if_other.eq(~self.equal & positive & ~x.exponent.all()),
+                same_top.eq(self.equal & (x.exponent[0] == number[7])),
+                positive.eq(~self.equal & ~x.sign & x.exponent.any()),
+                finite.eq(~x.exponent.all()),
             ]
         with m.Elif(self.keep_all):
             m.d.sync += always.eq(1)
-        m.d.comb += self.keep.eq(always | Mux(same, if_same, if_other))
+        m.d.comb += self.keep.eq(always | (same_top & same) | (positive & (finite | same)))
         return m
