@@ -96,26 +96,29 @@ class StoreUnit(wiring.Component):
         with m.If(accept):
             m.d.sync += current.eq(op.p.tag)
 
-        # Rows are read while there are places: one is taken by the read, and free a cycle after its vector has left.
-        places, places_next = Signal(range(self.prefetch + 1), init=self.prefetch), Signal(range(self.prefetch + 1))
-        taken, coming, come, leaves, left, going = Signal(), Signal(), Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            taken.eq(self.read & self.grant),
-            places_next.eq(places - taken + left),
-            going.eq(accept | (reading & ~(taken & (rows_left == 1)))),
-        ]
-        m.d.sync += [
-            coming.eq(taken),
-            come.eq(coming),
-            left.eq(leaves),
-            places.eq(places_next),
-            reading.eq(going),
-            self.read.eq(going & (places_next != 0)),
-        ]
+        # Rows are read while there are places: one is taken by the read, and free a cycle after its vector has left. That a read
+        # is taken is known late in the cycle, so what follows in either case is ready before.
+        places, final = Signal(range(self.prefetch + 1), init=self.prefetch), Signal()
+        taken, coming, come, leaves, left = Signal(), Signal(), Signal(), Signal(), Signal()
+        m.d.comb += taken.eq(self.read & self.grant)
+        m.d.sync += [coming.eq(taken), come.eq(coming), left.eq(leaves)]
+        with m.If(taken):
+            m.d.sync += [
+                places.eq(places - 1 + left),
+                reading.eq(~final),
+                self.read.eq(~final & ((places != 1) | left)),
+                rows_left.eq(rows_left - 1),
+                final.eq(rows_left == 2),
+                self.row.eq(self.row + 1),
+            ]
+        with m.Else():
+            m.d.sync += [
+                places.eq(places + left),
+                reading.eq(accept | reading),
+                self.read.eq((accept | reading) & ((places != 0) | left)),
+            ]
         with m.If(accept):
-            m.d.sync += [rows_left.eq(op.p.vectors), self.row.eq(op.p.row)]
-        with m.Elif(taken):
-            m.d.sync += [rows_left.eq(rows_left - 1), self.row.eq(self.row + 1)]
+            m.d.sync += [rows_left.eq(op.p.vectors), final.eq(op.p.vectors == 1), self.row.eq(op.p.row)]
 
         # A vector has a register of its own: block RAM answers late in its cycle, and may be far from the queue. From there
         # it goes into the queue, and out at once if none waits; what has left so is `stale` in the queue, and dropped.
