@@ -144,7 +144,7 @@ class Part:
         return list(filter(possible, (128, 64, 32, 16, 8, 4, 2)))
 
 
-_ECP5 = ("--package", "CABGA381", "--speed", "6")
+_ECP5 = ("--package", "CABGA381", "--speed", "6", "--placer-heap-timingweight", "30")
 _ECP5_SOURCE = "Lattice FPGA-DS-02012"
 _XILINX_SOURCE = "AMD DS180 and UG474"
 _ICE40_UP_SOURCE = "Lattice FPGA-DS-02008"
