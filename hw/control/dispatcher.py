@@ -101,9 +101,9 @@ class Dispatcher(wiring.Component):
         # The slots of the operations that end, by unit. The end of one on the bus counts one cycle later.
         on_bus = ("load", "weights", "store")
         ended, any_late = {unit: Signal(slots, name=f"ended_by_{unit}") for unit in self.units}, Signal()
-        for unit, slot in ended.items():
+        for unit, ends in ended.items():
             port = getattr(self, unit)
-            m.d["sync" if unit in on_bus else "comb"] += slot.eq(Mux(port.done, 1 << port.done_slot, 0))
+            m.d["sync" if unit in on_bus else "comb"] += ends.eq(Mux(port.done, 1 << port.done_slot, 0))
         m.d.sync += any_late.eq(Cat(getattr(self, unit).done for unit in on_bus).any())
         m.d.comb += board.ended.eq(reduce(or_, ended.values()))
 
@@ -141,10 +141,10 @@ class Dispatcher(wiring.Component):
             m.d.sync += flags.eq(Cat(relevant, a.first <= b.last, b.first <= a.last))
             m.d.comb += conflict[i].eq(flags.all())
 
-        free = Signal(range(slots))
+        slot = Signal(range(slots))
         for s in reversed(range(slots)):
             with m.If(~board.occupied[s]):
-                m.d.sync += free.eq(s)
+                m.d.sync += slot.eq(s)
 
         # Registers, from the cycle before: `compared`: no slot is left to compare. `mine`: the instruction's unit. `room`: its
         # queue and the scoreboard have room. `clear`: it waits for no slot. The instruction has been there for a cycle by then.
@@ -173,11 +173,11 @@ class Dispatcher(wiring.Component):
             self.i.ready.eq(placed),
             self.accepted.eq(accept),
             board.allocate.eq(accept),
-            board.slot.eq(free),
+            board.slot.eq(slot),
             board.waits_for.eq(waits_for & board.occupied),
             board.clear.eq(clear),
             write.en.eq(accept),
-            write.addr.eq(free),
+            write.addr.eq(slot),
             write.data.eq(footprint),
         ]
         m.d.sync += idle.eq(placed | (idle & ~self.i.valid))
@@ -188,15 +188,15 @@ class Dispatcher(wiring.Component):
 
         for index, (unit, kind) in enumerate(self.units.items()):
             shape = self.layouts[kind]
-            queue = m.submodules[f"{unit}_queue"] = OperationQueue(payload=shape, slot=free.shape(), depth=self.queue_depth)
+            queue = m.submodules[f"{unit}_queue"] = OperationQueue(payload=shape, slot=slot.shape(), depth=self.queue_depth)
             entry = Signal(shape, name=f"{unit}_entry")
             out = getattr(self, unit).op
             m.d.comb += [
                 entry.eq(self.i.p[kind]),
-                entry.tag.slot.eq(free),
+                entry.tag.slot.eq(slot),
                 rooms[unit].eq(queue.w_rdy),
                 queue.w_payload.eq(entry),
-                queue.w_slot.eq(free),
+                queue.w_slot.eq(slot),
             ]
             if unit == "matmul":
                 m.d.comb += [
@@ -224,7 +224,7 @@ class Dispatcher(wiring.Component):
                 with m.Else():
                     m.d.sync += [out.payload.eq(entry), out.valid.eq(at_once)]
             with m.If(accept):
-                m.d.sync += slots_of[unit].bit_select(free, 1).eq(mine[index])
+                m.d.sync += slots_of[unit].bit_select(slot, 1).eq(mine[index])
 
         m.d.comb += self.blocked.eq(board.blocked)
         # For the counters: two cycles old.
