@@ -1,6 +1,6 @@
 """From a sum to a lane of a result: function and rounding."""
 
-from amaranth import Const, Module, Mux
+from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -55,12 +55,16 @@ class ActivationLane(wiring.Component):
         # Infinities and the NaN have no low bits: they never round.
         high, low = self.value[16:], self.value[:16]
         up = ~self._cut & low[15] & (low[:15].any() | high[0])
+        # The sum waits for none of `up`, which comes late: it has all of the lower half behind it.
+        above = Signal(16)
+        m.d.comb += above.eq(high + 1)
         if self._halves:
             shown = stays & ~self.wide
-            m.d.comb += [self.stays.eq(stays), self.rounded.eq((Mux(self.low, low, high) & shown.replicate(16)) + (up & shown))]
+            as_it_is = Mux(self.low, low, high) & shown.replicate(16)
+            m.d.comb += [self.stays.eq(stays), self.rounded.eq(Mux(up & shown, above, as_it_is))]
             return m
         m.d.comb += [
-            self.rounded.eq((high & stays.replicate(16)) + (up & stays)),
+            self.rounded.eq(Mux(up, above, high) & stays.replicate(16)),
             self.binary32.eq(self.value & stays.replicate(32)),
         ]
         return m
