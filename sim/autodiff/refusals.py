@@ -56,14 +56,10 @@ def _check_pool(stage):
 
 
 def _check_term(stage, term):
-    """Weights that are trained; those that are fixed only pass gradients on, whatever their strides."""
+    """Weights that are trained; those that are fixed only pass gradients on, whatever their groups."""
     if term.data:
         raise _refusal(stage, "multiplies two results, which can't be trained")
     if term.fixed:
         return
-    if any(stride > 1 for count, stride in zip(stage.size, term.stride) if count > 1):
-        raise _refusal(stage, f"its strides {list(term.stride)} can't be trained, only strides of 1")
-    if any(apart > 1 for kernel, apart in zip(term.kernel, term.dilation) if kernel > 1):
-        raise _refusal(stage, f"its dilations {list(term.dilation)} can't be trained, only dilations of 1")
     if term.groups > 1:
         raise _refusal(stage, f"its {term.groups} groups can't be trained, only one group")

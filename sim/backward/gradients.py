@@ -141,30 +141,30 @@ class GradientCode:
 
     def _spatial(self, planes, one):
         """Of a stage that goes sample by sample: blocks of positions, counted in the pitch of what it reads."""
-        layout, (region, first) = self.memory.layouts[one.name], self.memory.regions[one.name]
-        blocks = blocks_of(layout)
         if isinstance(planes, StackedBias):
             return
         if planes.is_bias or isinstance(planes, Stacked):
+            layout, (region, first) = self.memory.layouts[one.name], self.memory.regions[one.name]
             tiles = [
                 [
                     Tile(region, first + layout.position(sample, 0, tile) + block * self.n, 1)
                     for sample in range(self.memory.batch)
-                    for block in range(blocks)
+                    for block in range(blocks_of(layout))
                 ]
                 for tile in range(layout.tiles)
             ]
             yield from self._bias(planes, tiles) if planes.is_bias else self._stacked(planes, one.name, tiles)
             return
-        name = next(source for source, _, parameter in trained_terms(self.memory.lowered) if parameter is planes.parameter)
-        rows = planes.rows
+        trained = trained_terms(self.memory.lowered)
+        source, gradient = next(names for *names, parameter in trained if parameter is planes.parameter)
+        rows, blocks = planes.rows, blocks_of(self.memory.layouts[gradient])
         if rows > self.sums.size:
             raise CompileError(f"{planes.parameter.name}: accumulator_depth: gradients of its {rows} outputs do not fit")
         together = self.sums.size // rows
         for k in range(0, planes.k_tiles, together):
             count = min(together, planes.k_tiles - k)
             acc = self.sums.take(count * rows)
-            self._sweep(one.name, self._groups(planes, name, k, count, acc, blocks), blocks, rows)
+            self._sweep(gradient, self._groups(planes, source, k, count, acc, blocks), blocks, rows)
             each = max(1, self.most // rows)
             for c in range(0, count, each):
                 size = min(each, count - c) * rows
@@ -225,7 +225,8 @@ class GradientCode:
             for sample in range(self.memory.batch):
                 for block in range(blocks):
                     for position, tile in places:
-                        y, x = (at - before for at, before in zip(divmod(position, term.kernel[1]), term.padding))
+                        axes = zip(divmod(position, term.kernel[1]), term.dilation, term.padding)
+                        y, x = (at * apart - before for at, apart, before in axes)
                         at = first + layout.position(sample, y, tile, x) + block * self.n
                         tiles.append(Tile(region, at, 1))
             groups.append(self.emitter.group(tiles, size, acc + c * planes.rows, planes.rows))

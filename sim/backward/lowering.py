@@ -56,8 +56,8 @@ def _index_name(tensor):
 
 
 def apart_name(gradient, stretch):
-    """Of a gradient with zeros between its positions."""
-    return f"{gradient}, {stretch[0]} x {stretch[1]} apart"
+    """Of a gradient with zeros between its positions, if there are any."""
+    return gradient if stretch == (1, 1) else f"{gradient}, {stretch[0]} x {stretch[1]} apart"
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +139,11 @@ def lowered(training, n, cores=1):
     beside = results | {gather.tensor.name for gather in gathers if is_flat_gather(gather)}
     read = dict.fromkeys(term.source for number in flat for term in terms[number])
     flattened = tuple(name for name in read if name not in beside)
-    backward, returned = _gradients(training, flat, flattened, tensors)
+    backward, returned = _gradients(training, terms, flat, flattened, tensors)
     return Lowered(training, terms, gathers, flat, forward + backward, tensors, flattened, returned, cores)
 
 
-def _gradients(training, flat, flattened, tensors):
+def _gradients(training, lowered_terms, flat, flattened, tensors):
     """The stages of gradients, and the tensors whose gradients are put back. Enters what they read and write in `tensors`."""
     graph, found, returned = training.graph, [], []
     for one in training.gradients:
@@ -171,7 +171,7 @@ def _gradients(training, flat, flattened, tensors):
         if stage.pool:
             select = Select(_index_name(stage.output), stage.pool.window, index=True)
         extras = []
-        for stretch in _stretches(training, one):
+        for stretch in _stretches(training, lowered_terms[one.stage], one):
             apart = apart_name(one.name, stretch)
             tensors[apart] = Tensor(apart, stage.channels, *(size * by for size, by in zip(stage.sums_size, stretch)))
             extras.append(Extra(apart, stretch))
@@ -184,10 +184,12 @@ def _turned(training, part):
     """A term of a data gradient, over what it reads in memory."""
     term = training.turned(part, training.graph.stages[part.stage].terms[part.term].weights)
     stretch = training.stretch(part)
-    return term if stretch == (1, 1) else replace(term, source=apart_name(part.source, stretch))
+    return replace(term, source=apart_name(part.source, stretch))
 
 
-def _stretches(training, one):
-    """The stretches by which readers of a gradient want it apart."""
+def _stretches(training, terms, one):
+    """The stretches by which a gradient is wanted apart: by its readers, and by gradients of the weights of its stage's terms."""
     parts = (part for other in training.gradients for part in other.terms if part.source == one.name)
-    return sorted({training.stretch(part) for part in parts} - {(1, 1)})
+    size = training.graph.stages[one.stage].sums_size
+    trained = {term.stretch(size) for number, term in enumerate(terms) if training.parameter(one.stage, number)}
+    return sorted(({training.stretch(part) for part in parts} | trained) - {(1, 1)})

@@ -10,7 +10,7 @@ from ..compiler.layout import HostLayout, layout_of
 from ..golden.arithmetic import bfloat16
 from ..golden.training import TrainingState
 from ..ir.tiles import tiles_of
-from .lowering import back_name, flat_name, is_flat_gather, is_stacked
+from .lowering import apart_name, back_name, flat_name, is_flat_gather, is_stacked
 from .parameters import MASTER, Planes, Stacked, StackedBias
 from .sharded_planes import ShardedPlanes
 from .tensors import Flat
@@ -71,9 +71,15 @@ class StepMemory:
             if name not in self.regions:
                 self.regions[name] = Region.SCRATCH, self.take(Region.SCRATCH, layout.size)
         # Tiles of a plane's last positions reach behind it, where numbers have to be finite.
-        longest = max((layout.plane for layout in self.layouts.values()), default=0)
+        reach = max((self._reach(*one) for one in trained_terms(lowered)), default=0)
         for region in (Region.INPUT, Region.SCRATCH):
-            self.take(region, longest)
+            self.take(region, reach)
+
+    def _reach(self, source, gradient, parameter):
+        """Vectors from the beginning of a plane to behind the last that a gradient of weights reads of it."""
+        term, layout = self.lowered.terms[parameter.stage][parameter.term], self.layouts[source]
+        y, x = ((size - 1) * apart - before for size, apart, before in zip(term.kernel, term.dilation, term.padding))
+        return max(0, y * layout.pitch + x) + blocks_of(self.layouts[gradient]) * self.n
 
     def _planes(self, parameter, slots):
         n, first = self.n, self.take(Region.SCRATCH, 0)
@@ -129,11 +135,13 @@ class StepMemory:
 
     def keep(self, rows):
         """Room for the gradients whose parameters take more than so many accumulator rows."""
-        for one in self.training.gradients:
-            mine = [planes for planes in self.planes if planes.parameter.stage == one.stage and not planes.is_bias]
-            if one.name in self.layouts and sum(planes.k_tiles * planes.rows for planes in mine) > rows:
-                each = blocks_of(self.layouts[one.name]) * mine[0].rows
-                self.kept[one.name] = self.take(Region.SCRATCH, self.batch * each)
+        mine = {}
+        for _, gradient, parameter in trained_terms(self.lowered):
+            mine.setdefault(gradient, []).append(self.planes_of(parameter.stage, parameter.term))
+        for name, planes in mine.items():
+            if sum(one.k_tiles * one.rows for one in planes) > rows:
+                each = blocks_of(self.layouts[name]) * planes[0].rows
+                self.kept[name] = self.take(Region.SCRATCH, self.batch * each)
 
     def take(self, region, vectors):
         """Room for more in a region: its first vector."""
@@ -237,8 +245,9 @@ def _state_of(found, steps):
 def _layouts(lowered, n, batch):
     """Layouts of the tensors of several positions, by planes.
 
-    A gradient lies in the pitch of what the stage's weights that are trained are multiplied with: so a kernel position is a
-    distance of vectors between the two. Behind a gradient's plane there are zeros up to whole blocks of n.
+    A gradient lies in the pitch of what the stage's weights that are trained are multiplied with, and its positions are as far
+    apart as their strides: so a kernel position is a distance of vectors between the two. Behind the plane of a gradient that is
+    summed up, for weights or a bias, there are zeros up to whole blocks of n.
     """
     readers, flat = lowered.readers(), {gather.tensor.name for gather in lowered.gathers if is_flat_gather(gather)}
     tensors = {name: tensor for name, tensor in lowered.tensors.items() if name not in flat}
@@ -253,7 +262,9 @@ def _layouts(lowered, n, batch):
             for name in pair:
                 if layouts[name].pitch < pitch:
                     layouts[name], changed = _wider(layouts[name], pitch), True
-    for _, name, _ in trained:
+    summed = {one.stage for one in lowered.training.parameters if one.term is None} - {*lowered.flat}
+    biased = {one.name for one in lowered.training.gradients if one.stage in summed}
+    for name in biased | {name for _, name, _ in trained}:
         layout = layouts[name]
         layouts[name] = replace(layout, behind=blocks_of(layout) * n - (layout.tensor.height + layout.below) * layout.pitch)
         if layouts[name].behind < 0:
@@ -273,8 +284,10 @@ def blocks_of(layout):
 
 
 def trained_terms(lowered):
-    """(source, gradient of the sums, parameter) of the terms that are trained, of stages that are not flat."""
+    """(source, gradient of the sums, parameter) of the terms that are trained, of stages that are not flat. The gradient's
+    positions are as far apart as those that the term reads."""
     names = {one.stage: one.name for one in lowered.training.gradients}
     for one in lowered.training.parameters:
         if one.term is not None and one.stage not in lowered.flat:
-            yield lowered.terms[one.stage][one.term].source, names[one.stage], one
+            term, size = lowered.terms[one.stage][one.term], lowered.training.graph.stages[one.stage].sums_size
+            yield term.source, apart_name(names[one.stage], term.stretch(size)), one

@@ -86,6 +86,10 @@ class Term:
     def kernel(self):
         return self.weights.shape[:2]
 
+    def stretch(self, size):
+        """(along y, along x): how many positions of the source lie from one of these (height, width) sums to the next."""
+        return tuple(1 if count == 1 else stride for count, stride in zip(size, self.stride))
+
 
 @dataclass(frozen=True)
 class Pool:

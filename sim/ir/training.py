@@ -110,7 +110,7 @@ class TrainingGraph:
         return Term(part.source, kernel, dilation=term.dilation, padding=padding, groups=term.groups, fixed=term.fixed)
 
     def stretch(self, part):
-        """(along y, along x): the reader's stride. Between two positions of the gradient of its sums, :meth:`turned` reads that
-        many less one of +0; what is +0 changes no sum, so it need not be multiplied."""
+        """As of :meth:`sim.ir.graph.Term.stretch`, of the reader. Between two positions of the gradient of its sums,
+        :meth:`turned` reads that many less one of +0; what is +0 changes no sum, so it need not be multiplied."""
         stage = self.graph.stages[part.stage]
-        return tuple(1 if count == 1 else stride for count, stride in zip(stage.sums_size, stage.terms[part.term].stride))
+        return stage.terms[part.term].stretch(stage.sums_size)

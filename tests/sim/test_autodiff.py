@@ -87,7 +87,6 @@ def test_random_graphs_can_be_trained(rng):
 def _network(rng, **changes):
     """A convolution of a 6 x 6 input with these fields of its stage or term, and a dense layer."""
     term = Term("x", random_values(rng, (2, 2, 2, 4)))
-    term = replace(term, **{key: changes.pop(key) for key in ("stride", "dilation") if key in changes})
     if changes.pop("groups", 1) > 1:
         term = replace(term, weights=random_values(rng, (2, 2, 1, 4)), groups=2)
     stage = Stage("conv", "c", (term,), changes.pop("size", (4, 4)), title="operator Conv, node 'first'", **changes)
@@ -100,8 +99,6 @@ def _network(rng, **changes):
 @pytest.mark.parametrize(
     "changes, cause",
     [
-        ({"stride": (2, 1)}, "strides [2, 1]"),
-        ({"dilation": (1, 2)}, "dilations [1, 2]"),
         ({"groups": 2}, "2 groups"),
         ({"function": Function("sigmoid")}, "function sigmoid"),
         ({"pool": Pool((2, 2), (3, 3))}, "overlap"),

@@ -21,7 +21,7 @@ def check(graph, rng, config=CONFIG, batch=3, steps=2):
     return program
 
 
-@pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual"])
+@pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
 def test_each_kind_of_stage(rng, kind):
     graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind))
     check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))

@@ -4,24 +4,25 @@ import numpy as np
 
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.functions import NONE, RELU
-from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 from graphs import random_values
 
-__all__ = ["random_trainable_graph"]
+__all__ = ["random_trainable_graph", "KINDS"]
 
 
-def _convolution(random, source, channels, kernel, padding):
+def _convolution(random, source, channels, kernel, padding, stride=(1, 1), dilation=(1, 1)):
     weights = random_values(random, (*kernel, source.channels, channels), (2 / (source.channels * np.prod(kernel))) ** 0.5)
-    return Term(source.name, weights, padding=padding)
+    return Term(source.name, weights, stride, dilation, padding)
 
 
 def _shape(random, source):
-    """Kernel, padding above and to the left, and size of a convolution of stride 1, each axis by itself."""
+    """Kernel, padding above and to the left, stride, dilation, and size of a convolution, each axis by itself."""
     axes = []
     for have in (source.height, source.width):
-        kernel = int(random.integers(1, min(3, have) + 1))
-        before, after = (int(random.integers(0, kernel)) for _ in range(2))
-        axes.append((kernel, before, have + before + after - kernel + 1))
+        kernel, stride = int(random.integers(1, min(3, have) + 1)), int(random.choice([1, 1, 2, 3]))
+        dilation = 2 if kernel > 1 and span(1, 1, kernel, 2) <= have and random.random() < 0.3 else 1
+        before, after = (int(random.integers(0, span(1, 1, kernel, dilation))) for _ in range(2))
+        axes.append((kernel, before, stride, dilation, (have + before + after - span(1, 1, kernel, dilation)) // stride + 1))
     return zip(*axes)
 
 
@@ -44,9 +45,13 @@ def _same(random, source):
     return _convolution(random, source, source.channels, kernel, tuple(side // 2 for side in kernel))
 
 
-def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None, kinds=("plain", "pool", "average", "residual")):
-    """A network for classification: a chain of convolutions, with pooling, averages and residual sums among them, and dense
-    layers at its end.
+#: Of stages before the dense ones.
+KINDS = ("plain", "pool", "average", "residual", "shortcut")
+
+
+def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None, kinds=KINDS):
+    """A network for classification: a chain of convolutions of any stride and dilation, with pooling, averages and residual sums
+    among them, and dense layers at its end.
 
     Parameters
     ----------
@@ -59,7 +64,8 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         None: at random.
     kinds : tuple of str
         To choose from for each stage: `"plain"` a convolution, `"pool"` one with pooling, `"average"` an average over windows,
-        whose weights are fixed, `"residual"` a convolution and what it reads in one sum, maybe scaled. () for dense layers alone.
+        whose weights are fixed, `"residual"` a convolution and what it reads in one sum, maybe scaled, `"shortcut"` a convolution
+        and, where it fits, one of one position over the same in one sum. () for dense layers alone.
     """
     draw = random.integers
     source = Tensor("x", int(draw(1, channels)), *(int(draw(2, size)) if kinds else 1 for _ in range(2)))
@@ -84,12 +90,15 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
             bias = random.normal(size=source.channels).astype(np.float32)
             source = add(Stage(f"residual{number}", name, tuple(terms), (source.height, source.width), bias, function=function))
         else:
-            kernel, padding, area = _shape(random, source)
+            kernel, padding, stride, dilation, area = _shape(random, source)
             outputs = int(draw(1, channels))
             bias = random.normal(size=outputs).astype(np.float32) * np.float32(0.3) if random.random() < 0.8 else None
             pool = _pool(random, area) if kind == "pool" else None
-            term = _convolution(random, source, outputs, kernel, padding)
-            source = add(Stage(f"conv{number}", name, (term,), area, bias, pool, function))
+            terms = (_convolution(random, source, outputs, kernel, padding, stride, dilation),)
+            reach = (span(count, by, 1, 1) for count, by in zip(area, stride))
+            if kind == "shortcut" and all(end <= have for end, have in zip(reach, (source.height, source.width))):
+                terms += (_convolution(random, source, outputs, (1, 1), (0, 0), stride),)
+            source = add(Stage(f"conv{number}", name, terms, area, bias, pool, function))
     widths = [int(draw(1, 2 * channels)) for _ in range(int(draw(0, 2)) + (0 if kinds else stages))]
     widths.append(classes or int(draw(2, channels)))
     for number, width in enumerate(widths):
