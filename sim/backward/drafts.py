@@ -53,15 +53,15 @@ class Draft:
 
     def __init__(self, lowered, optimizer, config, batch, starts, dropout=None, sharded=True):
         self.lowered, self.training, self.optimizer = lowered, lowered.training, optimizer
-        self.config, self.n, self.batch = config, config.n, batch
+        self.config, self.n, self.batch, self.cores = config, config.n, batch, lowered.cores
         self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, dropout, sharded)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
         self.gathered = Ring(4 * self.n, GATHERED_TOGETHER * self._gathered)
         self.constant_rows = 4 * self.n + self.gathered.size
-        self._place()
         self.spare_rows = config.accumulator_depth // 4
+        self._place()
         memory.keep(config.accumulator_depth - self.spare_rows)
-        self.cores, self.staging = lowered.cores, []
+        self.staging = []
         if self.cores > 1:
             rows = max(self.spare_rows, *(one.segment for one in self._shared), 0)
             self.staging = [memory.take(Region.SCRATCH, 2 * rows) for _ in range(IN_FLIGHT)]
@@ -133,34 +133,47 @@ class Draft:
 
     def _place(self):
         """Cuts the unified buffer: constants, gradients transposed, what chunks keep, and the rest. Where the batch is one chunk
-        or two in turn, the places of the first one and of the second."""
-        memory, depth = self.memory, self.config.unified_buffer_depth
-        blocks, base = -(-memory.batch // self.n), self.constant_rows
-        self.turned = {}
+        or two in turn, the places of the first one and of the second.
+
+        Gradients that don't stay there have to come from SCRATCH for each k tile. So they may take more than half of it, unless
+        that makes updates go in smaller parts."""
+        depth, each = self.config.unified_buffer_depth, rows_in_flight(self.optimizer, self.memory.planes, self.cores)
+        for most, rows in ((depth * 5 // 8, self.spare_rows), (depth // 3, self.n)):
+            self._place_turned(most)
+            least = max(self._place_chunks(), self.base + rows * each)
+            if least <= depth:
+                break
+        else:
+            raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
+        for turned in self.turned.values():
+            if turned.place is None:
+                turned.vector = self.memory.take(Region.SCRATCH, turned.blocks * turned.rows)
+
+    def _place_turned(self, most):
+        """Gradients transposed, up to so many vectors with the constants before them."""
+        memory, self.turned, self.base = self.memory, {}, self.constant_rows
         trained = {one.parameter.stage for one in memory.planes}
         for one in self.training.gradients:
             if one.stage in trained and one.stage in self.lowered.flat:
-                rows = memory.flat[one.name].tiles * self.n
-                self.turned[one.name] = turned = Turned(rows, blocks, None)
-                if base - self.gathered.size + blocks * rows <= depth // 3:
-                    turned.place = base
-                    base += blocks * rows
-                else:
-                    turned.vector = memory.take(Region.SCRATCH, blocks * rows)
-        ends, self.base = [base], base
+                self.turned[one.name] = turned = Turned(memory.flat[one.name].tiles * self.n, -(-memory.batch // self.n), None)
+                end = self.base + turned.blocks * turned.rows
+                if end - self.gathered.size <= most:
+                    turned.place, self.base = self.base, end
+
+    def _place_chunks(self):
+        """What follows. Returns the vectors that there have to be."""
+        memory, depth, ends = self.memory, self.config.unified_buffer_depth, [self.base]
         for parity in (0, 1):
             rows = max((chunk.rows for chunk in self.chunks[parity::2]), default=0)
             ends.append(ends[-1] + kept_vectors(memory, rows))
         for index, chunk in enumerate(self.chunks):
             chunk.place = ends[index % 2]
         rows = 3 * max(chunk.rows for chunk in self.chunks)
-        least = ends[-1] + self._spare + rows + (rows if self._others else 0)
-        if least > depth:
-            raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
         self.spare = Ring(ends[-1], self._spare)
         first = ends[-1] + self.spare.size
         others = max(rows, (depth - first) // 3) if self._others else 0
         self.others, self.operands = Ring(first, others), Ring(first + others, depth - first - others)
+        return first + rows + (rows if self._others else 0)
 
     @property
     def _others(self):

@@ -14,7 +14,7 @@ from .parameters import MASTER
 from .step_results import StepResults
 from .tensors import NOTHING, Tile
 
-__all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows"]
+__all__ = ["StepEmitter", "Constants", "FROM_ZERO", "from_rows", "runs_of"]
 
 #: Sums begin from +0.
 FROM_ZERO = {"start": 1}
@@ -138,9 +138,9 @@ class StepEmitter(Emitter):
 
     # Moves
 
-    def load(self, region, vector, rows, buffer):
+    def load(self, region, vector, rows, buffer, **fields):
         """Vectors of host memory -> unified buffer."""
-        self.transfer(Opcode.LOAD, region, vector, rows, buffer=buffer)
+        self.transfer(Opcode.LOAD, region, vector, rows, buffer=buffer, **fields)
         if self.operands_loaded < STARTING:  # then weights of one piece only
             self.operands_loaded, self.bringing = self.operands_loaded + 1, None
 

@@ -1,11 +1,13 @@
 """Gradients transposed: rows of outputs, whose lanes are n samples or positions. They are the operands of weight gradients.
 
-A transposition is a pass of the identity's rows over a tile whose columns are the n vectors.
+A transposition is a pass of the identity's rows over a tile whose columns are the n vectors; in a core with `transpose`, a LOAD.
 """
 
 from dataclasses import dataclass
 
 from amaranth_tpu.hw.spec.isa import Region
+
+from .step_emitter import runs_of
 
 __all__ = ["Turned", "turning"]
 
@@ -60,6 +62,12 @@ def turning(emitter, tiles, place, acc):
     """Transposes `tiles`, those of each block, to the unified buffer from `place` on, by way of the ring `acc` of accumulator
     rows: as many of them at once as it has room for. A generator, which yields after each of these."""
     flat = [tile for block in tiles for tile in block]
+    if emitter.config.transpose:
+        for tile, count in runs_of(flat, emitter.n):
+            emitter.load(tile.region, tile.vector, count * emitter.n, place, transpose=1)
+            place += count * emitter.n
+        yield
+        return
     step = max(1, min(acc.size // emitter.n, emitter.zero_rows))
     if step >= len(tiles[0]):
         step = step // len(tiles[0]) * len(tiles[0])
