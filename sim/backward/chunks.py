@@ -217,7 +217,7 @@ class ChunkCode:
 
     def _loaded(self, chunk, tensor, wanted, ring):
         """Tiles from host memory."""
-        count, (low, high) = wanted[-1] + 1 - wanted[0], chunk.samples
+        count, (low, high) = max(wanted) + 1 - wanted[0], chunk.samples
         place = ring.take(count * chunk.rows)
         if low in tensor.starts and tensor.starts[tensor.starts.index(low) + 1] == high:
             self.emitter.load(tensor.region, tensor.vector(wanted[0], low), count * chunk.rows, place)

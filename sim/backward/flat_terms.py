@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..compiler.program import CompileError
 from ..ir.tiles import tiles_of
 from .lowering import flat_name
 from .terms import FixedTiles, ParameterTiles
@@ -45,15 +46,16 @@ def flat_terms(lowered, memory, constants, number):
         height, width, inputs, _ = term.weights.shape
         count = tiles_of(inputs * term.groups, n)
         tiles = ParameterTiles(planes, (height, width), count) if planes else FixedTiles(constants, term)
-        if term.source not in lowered.flattened:
-            found.append(FlatTerm(term.source, [(tile, 0, 0, tile) for tile in range(count)], tiles))
-            continue
-        source, passes = lowered.tensors[term.source], []
+        flattened, passes = term.source in lowered.flattened, []
+        rows, columns = lowered.tensors[term.source].shape[:2] if flattened else (1, 1)
         for ky in range(height):
             for kx in range(width):
                 y, x = (k * apart - before for k, apart, before in zip((ky, kx), term.dilation, term.padding))
-                if 0 <= y < source.height and 0 <= x < source.width:
-                    first = (y * source.width + x) * count
+                if 0 <= y < rows and 0 <= x < columns:
+                    first = (y * columns + x) * count
                     passes += [(first + tile, ky, kx, tile) for tile in range(count)]
-        found.append(FlatTerm(flat_name(term.source), passes, tiles))
+        found.append(FlatTerm(flat_name(term.source) if flattened else term.source, passes, tiles))
+    if not any(term.passes for term in found):
+        stage = lowered.training.graph.stages[number]
+        raise CompileError(f"stage {stage.name}: reads nothing but padding, which a training step can't do")
     return found

@@ -127,6 +127,9 @@ class StepEmitter(Emitter):
         Bias rows from 0 on that are zeros, so that sums of so many column tiles start from +0.
     """
 
+    #: By contract, a sum that underflows to -0 may lose its sign in training.
+    skips_margins = True
+
     def __init__(self, config, scratch, constants):
         super().__init__(config, scratch)
         self.constants = constants

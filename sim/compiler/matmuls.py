@@ -59,23 +59,23 @@ class Group:
         self.bias = emitter.bias(column, count) if bias is None else bias
         self.tiles, self.across = tiles, across
 
-    def add(self, places, rows):
-        """Passes with operands at these places; `rows` are two loops, (count, stride) each. Yields False where other stages
-        may have a turn."""
+    def add(self, places, rows, first=0):
+        """Passes with operands at these places; `rows` are two loops, (count, stride) each, from row `first` of the sums on.
+        Yields False where other stages may have a turn."""
         while places:
             together = self.tiles.fit(len(places), self.count) if self.tiles else len(places)
-            yield from self._add(places[:together], rows)
+            yield from self._add(places[:together], rows, first)
             places = places[together:]
 
-    def _add(self, places, rows):
+    def _add(self, places, rows, first):
         whole = max(0, self.whole - self.done)
         ahead = places[:whole]
         if self.done == 0 and ahead:
-            self._emit((ahead[0], 1, 0, 1, 0), rows, start=1)
+            self._emit((ahead[0], 1, 0, 1, 0), rows, first, start=1)
             ahead = ahead[1:]
         for loops in self._loops(ahead):
             yield False
-            self._emit(loops, rows)
+            self._emit(loops, rows, first)
         for place in places[whole:]:
             self._in_parts(place, rows)
 
@@ -104,8 +104,8 @@ class Group:
                 )
         self.done += 1
 
-    def _emit(self, loops, rows, start=0):
-        self._matmul(loops, rows, 0, self.count, self.acc, start)
+    def _emit(self, loops, rows, first, start=0):
+        self._matmul(loops, rows, 0, self.count, self.acc + first, start)
         self.done += loops[1] * loops[3]
 
     def _matmul(self, loops, rows, c, count, acc, start, keep=0):

@@ -1,5 +1,7 @@
 """The instructions of one stage: jobs, the operands that they bring, the sums that they make."""
 
+from itertools import groupby
+
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Opcode
@@ -236,12 +238,14 @@ class StageCode:
             for host, offset, count in operand.loads.pop(0)[1]:
                 self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count, **turned)
 
-    def _operands(self, term, rectangle, passes, operand):
-        """First vector of every pass, and the two loops over the rows of each."""
-        area = operand.area
+    def _operands(self, term, rectangle, passes, operand, rows):
+        """First vector of every pass, and the two loops over the rows of each, for these rows of the sums, (first, end)."""
+        area, (samples, _, columns) = operand.area, rectangle.sums
         y, x = (
             first * stride - padding
-            for first, stride, padding in zip((rectangle.sum_rows[0], rectangle.sum_columns[0]), term.stride, term.padding)
+            for first, stride, padding in zip(
+                (rectangle.sum_rows[0] + rows[0], rectangle.sum_columns[0]), term.stride, term.padding
+            )
         )
         first = area.samples[0]
         places = [operand.at(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1]) for _, ky, kx, tile in passes]
@@ -249,7 +253,7 @@ class StageCode:
         if rectangle.batch and not area.layout.flat:
             strides = 0, 0, area.sample
         loops = []
-        for count, stride in zip(rectangle.sums, strides):
+        for count, stride in zip((samples, rows[1] - rows[0], columns), strides):
             if loops and loops[-1][1] == count * stride:
                 loops[-1] = loops[-1][0] * count, stride
             elif count > 1:
@@ -257,6 +261,25 @@ class StageCode:
         return places, [(1, 0)] * (2 - len(loops)) + loops
 
     # Sums
+
+    def _trimmed(self, term, rectangle, passes, started):
+        """`(passes, (first, end))`: passes in stretches, and the rows of the sums that they are made for. Of the other rows they
+        would only read zeros around the source. The very first pass, before any has `started`, makes all."""
+        (samples, rows, _), height = rectangle.sums, self.batched.tensors[term.source].height
+        whole = 0, rows
+
+        def reach(one):
+            at = rectangle.sum_rows[0] * term.stride[0] - term.padding[0] + one[1] * term.dilation[0]
+            first, end = max(0, -(at // term.stride[0])), min(rows, -(-(height - at) // term.stride[0]))
+            return (first, end) if first < end else whole
+
+        if not self.emitter.skips_margins or samples > 1 or {reach(one) for one in passes} == {whole}:
+            yield passes, whole
+            return
+        if not started:
+            yield passes[:1], whole
+        for found, some in groupby(passes[int(not started) :], reach):
+            yield [*some], found
 
     def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
         """All passes of a group of column tiles, (first, count). Returns the operands that are there at the end."""
@@ -275,7 +298,9 @@ class StageCode:
                 mine = [p for p in passes if p[0] == index and ky <= p[1] < end_ky and tile <= p[3] < end_tile]
                 for some in _cut(mine, self._ends(term.source, columns[0], cuts)):
                     self._load(term.source, operand, some[-1][3] + 1)
-                    yield from group.add(*self._operands(term, rectangle, some, operand))
+                    for these, rows in self._trimmed(term, rectangle, some, group.done):
+                        places = self._operands(term, rectangle, these, operand, rows)
+                        yield from group.add(*places, rows[0] * rectangle.sums[2])
         if group.done < count:
             yield from group.add([ZERO_ROW], [(1, 0), (sums, 0)])
         assert group.done == count

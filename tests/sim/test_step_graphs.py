@@ -7,7 +7,10 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.cropping import cropped
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.ir.functions import RELU
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from graphs import random_values
 from trainable_graphs import random_trainable_graph
 from training_steps import convolutions, run_steps
 
@@ -38,6 +41,17 @@ def test_random_graphs(rng, number):
 def test_two_convolutions(rng):
     """Gradients of weights take several passes over the batch, and a plane of results several jobs."""
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Config(n=4, training=True, accumulator_depth=64), steps=1)
+
+
+@pytest.mark.parametrize("side", [1, 3])
+def test_terms_of_a_dense_stage_read_the_same(rng, side):
+    """All of a tensor, a corner by a kernel that is half in the padding, and the first position alone."""
+    kernels = [(side, (0, 0)), (3, (1, 1)), (1, (0, 0))]
+    terms = tuple(Term("a", random_values(rng, (size, size, 5, 7)), (2, 2), padding=pad) for size, pad in kernels)
+    first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (side, side), function=RELU)
+    stages = first, Stage("sum", "s", terms, function=RELU), Stage("dense", "y", (Term("s", random_values(rng, (1, 1, 7, 4))),))
+    tensors = {"x": Tensor("x", 3, side + 1, side + 1), "a": Tensor("a", 5, side, side), "s": Tensor("s", 7), "y": Tensor("y", 4)}
+    check(Graph("corner", tensors, "x", "y", stages, softmax=True), rng)
 
 
 @pytest.mark.slow
