@@ -299,8 +299,8 @@ class StageCode:
                 for some in _cut(mine, self._ends(term.source, columns[0], cuts)):
                     self._load(term.source, operand, some[-1][3] + 1)
                     for these, rows in self._trimmed(term, rectangle, some, group.done):
-                        places = self._operands(term, rectangle, these, operand, rows)
-                        yield from group.add(*places, rows[0] * rectangle.sums[2])
+                        places, loops = self._operands(term, rectangle, these, operand, rows)
+                        yield from group.add(places, loops, rows[0] * rectangle.sums[2])
         if group.done < count:
             yield from group.add([ZERO_ROW], [(1, 0), (sums, 0)])
         assert group.done == count
