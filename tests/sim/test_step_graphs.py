@@ -27,14 +27,16 @@ def check(graph, rng, config=CONFIG, batch=3, steps=2):
 @pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
 def test_each_kind_of_stage(rng, kind):
     graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind))
-    check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
+    check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 7)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(40))
 def test_random_graphs(rng, number):
     graph = random_trainable_graph(rng, stages=int(rng.integers(1, 5)))
-    check(graph, rng, Config(n=int(rng.choice([2, 4, 8])), training=True), int(rng.integers(1, 12)))
+    check(
+        graph, rng, Config(n=int(rng.choice([2, 4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 12))
+    )
 
 
 @pytest.mark.smoke

@@ -54,9 +54,9 @@ def run_on_rtl(program, training, optimizer, rng, simulator, *, steps=3, rate=0.
 SIMULATORS = pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 
 
-def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, **more):
+def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, transpose=False, **more):
     training, optimizer = differentiate(graph), optimizer or Sgd(0.75, 0.01)
-    program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
+    program = compile_step(training, optimizer, Config(n=n, training=True, transpose=transpose), batch, dropout)
     counters = run_on_rtl(program, training, optimizer, rng, simulator, dropout=dropout, **more)
     return program, counters
 
@@ -78,7 +78,7 @@ def test_convolutions(rng, seed, simulator):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_random_graphs(rng, number):
-    check(random_trainable_graph(rng, stages=3), rng, "verilator", steps=2)
+    check(random_trainable_graph(rng, stages=3), rng, "verilator", steps=2, transpose=number % 2 == 1)
 
 
 @pytest.mark.slow
