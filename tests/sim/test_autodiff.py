@@ -112,6 +112,7 @@ def _network(rng, **changes):
     ],
 )
 def test_refusals(rng, changes, cause):
+    changes = dict(changes)
     if changes.pop("size_of_result", False):
         graph = _network(rng, **changes)
         graph = replace(graph, tensors=graph.tensors | {"c": Tensor("c", 4, 5, 4)})

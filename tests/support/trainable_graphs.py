@@ -95,8 +95,8 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
             bias = random.normal(size=outputs).astype(np.float32) * np.float32(0.3) if random.random() < 0.8 else None
             pool = _pool(random, area) if kind == "pool" else None
             terms = (_convolution(random, source, outputs, kernel, padding, stride, dilation),)
-            reach = (span(count, by, 1, 1) for count, by in zip(area, stride))
-            if kind == "shortcut" and all(end <= have for end, have in zip(reach, (source.height, source.width))):
+            alike = area == tuple(-(-have // by) for have, by in zip((source.height, source.width), stride))
+            if kind == "shortcut" and alike:
                 terms += (_convolution(random, source, outputs, (1, 1), (0, 0), stride),)
             source = add(Stage(f"conv{number}", name, terms, area, bias, pool, function))
     widths = [int(draw(1, 2 * channels)) for _ in range(int(draw(0, 2)) + (0 if kinds else stages))]
