@@ -269,7 +269,7 @@ class RowWalker(wiring.Component):
             ends = (way.get(name, now[name]) for name in ("last_across", "last_down", "last_left0", "last_left1"))
             way |= _way(self.op.twice & ~way.get("half", now.half), *ends)
         m.d.comb += self.o.first.eq(now.first)
-        for name in ways[0].keys() | stays:
+        for name in ways[0] | stays:
             choices = {}  # a value, and on which ways
             for number, way in enumerate(ways):
                 value = way.get(name, stays.get(name))
