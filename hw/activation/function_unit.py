@@ -1,5 +1,7 @@
 """Vectors through the function table, a few lanes at a time; and the table's words on their way into it."""
 
+from itertools import count
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,9 +14,11 @@ __all__ = ["FunctionUnit", "product_cycles"]
 
 
 def product_cycles(n, lanes):
-    """Cycles from one vector of MULTIPLY to the next. In a unit that takes a vector in one, they are three: the operand of every
-    other cycle would be asked for when a vector is written."""
-    return n // lanes if lanes < n else 3
+    """Cycles from one row of MULTIPLY to the next: as many as its vector takes, but at least two, in which an operand is read and
+    a product written, and so that no operand is asked for when a product is."""
+    groups = n // lanes
+    until_product = 2 + FunctionTable.latency + groups  # from the cycle in which its operand is asked for
+    return next(cycles for cycles in count(max(groups, 2)) if until_product % cycles)
 
 
 class FunctionUnit(wiring.Component):
