@@ -29,8 +29,8 @@ class ActivationUnit(wiring.Component):
     Of SELECT, MULTIPLY and LOAD_TABLE each row has an operand, which is read before the vectors of rows before it are written.
     Where it is one of these vectors the unit runs empty before it reads, as it does before the first row, and before each row of
     LOAD_TABLE. The first operand is read two cycles after the operation came, or the unit ran empty. SELECT writes its vector
-    three cycles later, and takes two cycles a row; MULTIPLY as much later as TABLE, n / `table_lanes` cycles a row, or three if
-    `table_lanes` is n.
+    three cycles later, and takes two cycles a row; MULTIPLY n / `table_lanes` + 9 cycles later, and takes n / `table_lanes`
+    cycles a row, or three if `table_lanes` is n.
 
     Parameters
     ----------
