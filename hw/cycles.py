@@ -1,6 +1,8 @@
 """Cycles of instructions, from the latencies of the units: for the datasheet and the compiler's timing model."""
 
 from .activation.function_table import FunctionTable
+from .activation.function_unit import product_cycles
+from .activation.row_walker import UNDER_WAY
 from .activation.softmax_unit import SoftmaxUnit
 from .array.transposer import Transposer
 from .spec.instruction import Unit
@@ -8,12 +10,10 @@ from .spec.isa import INSTRUCTIONS, Format, Function, Opcode, RingMode
 
 __all__ = ["row_cycles", "result_cycles", "ring_cycles", "cycle_texts"]
 
-#: A vector of MULTIPLY waits for the one before: cycles from there to its place in the table, and back to the buffer.
-_PRODUCT_WAIT = 6
-#: The same of a vector of LOAD_TABLE, which need not come out again.
-_ENTRIES_WAIT = 5
-#: The first operand of SELECT waits for all vectors before it, and its vector is a stage longer on the way than others.
-_SELECT_START = 4
+#: Vectors of LOAD_TABLE wait for the one before: cycles from there to its place in the table.
+_ENTRIES_WAIT = 4
+#: The first operand of SELECT and MULTIPLY waits for all vectors before it, and its row is a step longer on the way than others.
+_OPERAND_START = 4
 
 
 def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False):
@@ -37,7 +37,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
     if opcode is Opcode.SELECT:
         return 2  # its operand and its result, at the vector port
     if opcode is Opcode.MULTIPLY:
-        return config.n // config.table_lanes + FunctionTable.latency + _PRODUCT_WAIT
+        return product_cycles(config.n, config.table_lanes)
     if opcode is Opcode.LOAD_TABLE:
         return config.n // 2 + _ENTRIES_WAIT
     vector = config.n // config.table_lanes if table else 1
@@ -46,7 +46,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
 
 def result_cycles(config, opcode, fields):
     """`(cycles, vectors)` of an instruction of the activation unit: how long it takes if nothing is in its way, and how many
-    vectors it writes, with the operands of SELECT.
+    vectors it writes, with the operands of SELECT and MULTIPLY.
 
     Parameters
     ----------
@@ -57,7 +57,10 @@ def result_cycles(config, opcode, fields):
     height, table = fields.get("format", Format.BFLOAT16).height, fields.get("function") is Function.TABLE
     if opcode is Opcode.SELECT:
         cycles = fields["rows0"] * fields["rows1"] * row_cycles(config, opcode)
-        return cycles + _SELECT_START, cycles
+        return cycles + _OPERAND_START, cycles
+    if opcode is Opcode.MULTIPLY:
+        cycles = fields["rows"] * row_cycles(config, opcode)
+        return cycles + FunctionTable.latency + 1 + _OPERAND_START, 2 * fields["rows"]
     if opcode is Opcode.SOFTMAX:
         rows, tiles = fields["rows"], fields["tiles"]
         values = (tiles - 1) * config.n + fields["lanes"]
@@ -119,7 +122,13 @@ def cycle_texts(config):
             f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, and what [Softmax](#softmax) says",
             f"{SoftmaxUnit.end_latency} cycles later",
         ),
-        Opcode.MULTIPLY: (f"n / `table_lanes` + {FunctionTable.latency + _PRODUCT_WAIT} a vector", "with it"),
+        Opcode.MULTIPLY: (
+            (
+                f"n / `table_lanes` a row, or {product_cycles(1, 1)} if `table_lanes` is n; n / `table_lanes` + "
+                f"{FunctionTable.latency + 5} where its operand is the result of one of the {UNDER_WAY} rows before"
+            ),
+            f"{4 + FunctionTable.latency + 1} cycles later; behind other instructions of its unit 3 more",
+        ),
         Opcode.LOAD_TABLE: (f"n / 2 + {_ENTRIES_WAIT} a vector", "with it"),
         Opcode.RING: ("what [Ring](#ring) says", "with it"),
         Opcode.SELECT: (

@@ -1,8 +1,5 @@
 """The activation unit: accumulators -> maximum of a window -> function -> rounding -> condition -> unified buffer."""
 
-from contextlib import nullcontext
-from dataclasses import dataclass
-
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,23 +10,12 @@ from ..lib.skid_buffer import SkidBuffer
 from ..spec.isa import Format, Function, Task
 from ..spec.unit_ports import unit_port
 from .activation_lane import ActivationLane
-from .function_unit import FunctionUnit
+from .function_unit import FunctionUnit, product_cycles
 from .index_lane import IndexLane
-from .row_walker import RowWalker, step_layout
+from .row_walker import RowWalker, has_operand, step_layout
 from .select_lane import SelectLane
 
 __all__ = ["ActivationUnit"]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What is asked of the unified buffer next, assigned in `domain` while the stages before advance, and what waits for it."""
-
-    write: Signal
-    read: Signal
-    end: Signal
-    vector: Signal
-    domain: str
 
 
 class ActivationUnit(wiring.Component):
@@ -38,12 +24,13 @@ class ActivationUnit(wiring.Component):
     A row of the accumulators is read each cycle, and a vector written each cycle, while `grant` takes them; a window of R rows
     takes R cycles, and one more as binary32. The first vector comes three cycles after the operation, or four after the last row
     of a window of several; the next operation follows without a gap. A vector of the function TABLE comes eight cycles later, and
-    one every n / `table_lanes` cycles; between such vectors and others the unit runs empty. It also does before each row of
-    MULTIPLY and LOAD_TABLE, and then reads the unified buffer.
+    one every n / `table_lanes` cycles; between such vectors and others the unit runs empty.
 
-    SELECT takes two cycles a row. The first operand is read two cycles after the operation came, or the unit ran empty; the
-    first vector is written three cycles later, and then reading and writing take turns: each operand is read before the vector of
-    the row before it is written. Where the one is the other's place the unit runs empty before it reads.
+    Of SELECT, MULTIPLY and LOAD_TABLE each row has an operand, which is read before the vectors of rows before it are written.
+    Where it is one of these vectors the unit runs empty before it reads, as it does before the first row, and before each row of
+    LOAD_TABLE. The first operand is read two cycles after the operation came, or the unit ran empty. SELECT writes its vector
+    three cycles later, and takes two cycles a row; MULTIPLY n / `table_lanes` + 9 cycles later, and takes n / `table_lanes`
+    cycles a row, or three if `table_lanes` is n.
 
     Parameters
     ----------
@@ -80,7 +67,7 @@ class ActivationUnit(wiring.Component):
         self.n = n
         self.table_lanes = table_lanes
         self._activate = activate
-        self._has_select = "select" in dict(activate)
+        self._has_select, self._has_operands = (name in dict(activate) for name in ("select", "operand"))
         super().__init__(
             {
                 "port": In(unit_port(activate)),
@@ -99,7 +86,7 @@ class ActivationUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        op, has_select = self.port.op, self._has_select
+        op, has_select, has_operands = self.port.op, self._has_select, self._has_operands
         n = self.n
         # The vector at the end waits for the unified buffer, and with it all before it; vectors may wait for others, too.
         advance, go_on = Signal(), Signal()
@@ -127,6 +114,8 @@ class ActivationUnit(wiring.Component):
             following, lanes = read, self._lanes(read)
             with m.If(go_on):
                 m.d.sync += [value.eq(read), sums.eq(self.sums)]
+                if has_operands:
+                    m.d.sync += value.valid.eq(read.valid & ~self._asks(read))
         with m.If(go_on):
             m.d.sync += [
                 # Of the format INDEX none, whose vector comes from elsewhere.
@@ -146,29 +135,38 @@ class ActivationUnit(wiring.Component):
         m.d.comb += [
             *(given[name].eq(value[name]) for name, _ in end),
             self.row.eq(written.row),
-            *([] if has_select else [advance.eq(~self.write | self.grant)]),
+            *([] if has_operands else [advance.eq(~self.write | self.grant)]),
         ]
-        asked = self._wait(m, advance, written) if has_select else _Asked(self.write, self.read, written, self.vector, "sync")
-        with nullcontext() if has_select else m.If(advance):
-            m.d[asked.domain] += [asked.write.eq(value.valid), asked.end.eq(given), asked.vector.eq(vector)]
+        if has_operands:
+            asked = self._wait(m, advance, written)
+            m.d.comb += [asked.write.eq(value.valid), asked.end.eq(given), asked.vector.eq(vector)]
+            asks, condition = self._ask(m, walker, go_on, read, asked)
+            taken, in_turn = Signal(), walker.in_turn
+        else:
+            with m.If(advance):
+                m.d.sync += [self.write.eq(value.valid), written.eq(given), self.vector.eq(vector)]
         if has_select:
-            m.d.comb += kept.eq(keep & self._select(m, platform, walker, go_on, read, following, asked))
+            m.d.comb += kept.eq(keep & self._select(m, platform, go_on, following, taken, **condition))
+        if has_operands:
+            m.d.sync += taken.eq(self.read & self.grant)
         m.d.sync += [self.port.done.eq(self.write & self.grant & written.last), self.port.done_slot.eq(written.slot)]
         m.d.comb += self.moves.eq((self.write & self.grant) | (go_on & read.valid & (len(stages) > 2 or self.table_lanes > 0)))
+        empty = ~(self.write | Cat(stage.valid for stage in stages).any())
         if self.table_lanes:
-            empty = self._apply_table(m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, asked)
+            functions = self._apply_table(m, advance, go_on, value, sums, keep, cut, vector, given, asked)
+            empty &= ~functions.busy
+            in_turn &= self._multiply(m, functions, walker, advance, read, asks, taken)
         else:
             m.d.comb += go_on.eq(advance)
-            empty = ~(self.write | Cat(stage.valid for stage in stages).any())
-        if has_select:
-            with m.If(walker.op.select & ~walker.in_turn & ~empty):
+        if has_operands:
+            with m.If(has_operand(walker.op, self.table_lanes) & ~in_turn & ~empty):
                 m.d.comb += walker.hold.eq(1)
         return m
 
     def _wait(self, m, advance, written):
-        """Stage `write` in cores with SELECT: of two places, so that the stages before it hear from a register, a cycle late, to
-        wait. What they give in that cycle, be it nothing, has the second place: all is written and read as if they
-        had waited at once."""
+        """Stage `write` in cores that read operands: of two places, so that the stages before it hear from a register, a cycle
+        late, to wait. What they give in that cycle, be it nothing, has the second place: all is written and read as if they
+        had waited at once. Returns what is asked of the unified buffer next, which they assign."""
         layout = data.StructLayout({"write": 1, "read": 1, "end": written.shape(), "vector": 16 * self.n})
         m.submodules.places = places = SkidBuffer(payload=layout)
         now = places.o.payload
@@ -181,8 +179,25 @@ class ActivationUnit(wiring.Component):
             written.eq(now.end),
             self.vector.eq(now.vector),
         ]
-        following = places.i.payload
-        return _Asked(following.write, following.read, following.end, following.vector, "comb")
+        return places.i.payload
+
+    def _asks(self, step):
+        """Whether a step asks for an operand, and gives nothing."""
+        return has_operand(step, self.table_lanes) & ~step.half
+
+    def _ask(self, m, walker, go_on, read, asked):
+        """Asks for the operand of a row: its first step leaves stage `read` for the port, while its second step follows, so that
+        the operand comes in the cycle in which that one has left stage `read`. Returns whether one is asked for, and what SELECT
+        is to know of it."""
+        asks = Signal()
+        names = ["equal", "number", *(["select"] if self.table_lanes else [])] if self._has_select else []
+        condition = {name: Signal(len(walker.op[name]), name=name) for name in names}
+        m.d.comb += [asks.eq(go_on & read.valid & has_operand(read, self.table_lanes) & ~read.half), asked.read.eq(asks)]
+        with m.If(asks):
+            m.d.comb += asked.end.row.eq(read.row)
+            # The walker is at the second step.
+            m.d.sync += [register.eq(walker.op[name]) for name, register in condition.items()]
+        return asks, condition
 
     def _lanes(self, step):
         """Which lanes a step keeps: a bit for each."""
@@ -244,20 +259,10 @@ class ActivationUnit(wiring.Component):
             m.d.comb += gathered.word_select(c, 16).eq(word & there.replicate(16))
         return rounded | gathered
 
-    def _select(self, m, platform, walker, go_on, read, following, asked):
-        """Reads the operands of SELECT, and returns the lanes that stay.
-
-        The first step of a row leaves stage `read` for the port, while its second step follows, so that the operand comes when
-        that one is in stage `passing`, and lanes are known when it is in stage `value`.
-        """
-        equal, number = Signal(), Signal(8)
-        asks, taken, selected = Signal(), Signal(), Signal(self.n)
-        m.d.comb += [asks.eq(go_on & read.valid & read.select & ~read.half), asked.read.eq(asks)]
-        with m.If(asks):
-            m.d.comb += asked.end.row.eq(read.row)
-            # The walker is at the second step.
-            m.d.sync += [equal.eq(walker.op.equal), number.eq(walker.op.number)]
-        m.d.sync += taken.eq(self.read & self.grant)
+    def _select(self, m, platform, go_on, following, taken, equal, number, select=None):
+        """The lanes that SELECT keeps: known when the second step of a row is in stage `value`, as the operand came while it was
+        in stage `passing`."""
+        selected = Signal(self.n)
         for c in range(self.n):
             instantiate(
                 m,
@@ -265,7 +270,7 @@ class ActivationUnit(wiring.Component):
                 SelectLane,
                 name=f"select_{c}",
                 module="tpu_select_lane",
-                take=taken,
+                take=taken if select is None else taken & select,
                 operand=self.operand.word_select(c, 16),
                 equal=equal,
                 number=number,
@@ -283,10 +288,14 @@ class ActivationUnit(wiring.Component):
         may_overtake, overtakes = Signal(), Signal()
         chosen, larger = Signal(value.shape()), Signal(self.n)
         alone, passes = walker.o.first & walker.o.complete, read.valid
+        if self._has_operands:
+            # A step that asks for an operand ends here.
+            passes = read.valid & ~self._asks(read)
+        if self.table_lanes:
+            alone &= ~self._asks(walker.o)
         if self._has_select:
-            # A step that asks for an operand ends here; the others of SELECT, and those of INDEX, pass.
+            # The others of SELECT, and those of INDEX, pass.
             alone &= ~walker.o.select & (walker.o.format != Format.INDEX)
-            passes = read.valid & ~(read.select & ~read.half)
         m.d.comb += [overtakes.eq(may_overtake & read.valid & ~passing.valid), chosen.eq(Mux(overtakes, read, passing))]
         with m.If(go_on):
             m.d.sync += [
@@ -351,7 +360,7 @@ class ActivationUnit(wiring.Component):
         rounds = value.format == Format.BFLOAT16
         return Cat(Mux(rounds, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c] for c in range(n))
 
-    def _apply_table(self, m, walker, stages, advance, go_on, value, sums, keep, cut, vector, given, asked):
+    def _apply_table(self, m, advance, go_on, value, sums, keep, cut, vector, given, asked):
         """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
@@ -368,42 +377,32 @@ class ActivationUnit(wiring.Component):
             functions.i_keep.eq(Mux(value.format == Format.BFLOAT16, keep, Cat(Cat(Const(0, 1), bit) for bit in halves))),
             functions.i_task.eq(value.task),
             functions.i_tag.eq(given),
+            asked.write.eq((value.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last)),
         ]
-        with nullcontext() if self._has_select else m.If(advance):
-            m.d[asked.domain] += asked.write.eq(
-                (value.valid & ~to_functions & ~functions.busy) | (functions.valid & functions.last)
-            )
-            with m.If(functions.valid):
-                m.d[asked.domain] += [
-                    asked.vector.eq(Cat(self.vector[16 * lanes :], functions.group)),
-                    asked.end.eq(functions.tag),
-                ]
+        with m.If(functions.valid):
+            m.d.comb += asked.vector.eq(Cat(self.vector[16 * lanes :], functions.group))
+        with m.If(functions.valid & functions.last):
+            m.d.comb += asked.end.eq(functions.tag)
         with m.If(functions.loaded & functions.loaded_tag.last):
             m.d.sync += [self.port.done.eq(1), self.port.done_slot.eq(functions.loaded_tag.slot)]
+        return functions
 
-        # MULTIPLY and LOAD_TABLE read a vector before each of their rows, when all before it has been written.
-        op, empty = walker.op, Signal()
+    def _multiply(self, m, functions, walker, advance, read, asks, taken):
+        """Operands of MULTIPLY and LOAD_TABLE. Their rows do not pass the stage `passing`, so that an operand comes while the
+        second step of its row is in stage `value`, and goes into the function unit with it. That one has not to wait there: rows
+        follow one another as the function unit takes them. Returns whether it is time for the next row."""
+        cycles = product_cycles(self.n, self.table_lanes)
+        pause = Signal(range(cycles - 1))
+        with m.If(asks & (read.task == Task.MULTIPLY)):
+            m.d.sync += pause.eq(cycles - 2)
+        with m.Elif(advance & pause.any()):
+            m.d.sync += pause.eq(pause - 1)
+        op = walker.op
         m.d.comb += [
-            empty.eq(~(self.write | functions.busy | Cat(stage.valid for stage in stages).any())),
-            walker.hold.eq(op.task != Task.RESULTS),
             functions.operand.eq(self.operand),
-            functions.load.eq(op.task == Task.LOAD_TABLE),
+            functions.take.eq(taken),
+            functions.load.eq(asks & (read.task == Task.LOAD_TABLE)),
             functions.word.eq(walker.word),
             *(getattr(functions, name).eq(op[name]) for name in ("first", "linear_low", "linear_high")),
         ]
-        with m.FSM(name="operand"):
-            with m.State("WAIT"):
-                with m.If(walker.there & (op.task != Task.RESULTS) & empty):
-                    m.d[asked.domain] += [asked.end.row.eq(walker.operand), asked.read.eq(1)]
-                    m.next = "READ"
-            with m.State("READ"):
-                if not self._has_select:  # what is asked for stays by itself, and ends with `grant`
-                    m.d.sync += asked.end.row.eq(asked.end.row)
-                with m.If(self.grant):
-                    if not self._has_select:
-                        m.d.sync += asked.read.eq(0)
-                    m.next = "TAKE"
-            with m.State("TAKE"):
-                m.d.comb += [functions.take.eq(1), walker.hold.eq(0)]
-                m.next = "WAIT"
-        return empty
+        return walker.in_turn & ~pause.any()

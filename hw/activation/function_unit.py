@@ -1,5 +1,7 @@
 """Vectors through the function table, a few lanes at a time; and the table's words on their way into it."""
 
+from itertools import count
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -8,7 +10,15 @@ from amaranth.utils import exact_log2
 from ..spec.isa import TABLE_WORDS, Task
 from .function_table import FunctionTable
 
-__all__ = ["FunctionUnit"]
+__all__ = ["FunctionUnit", "product_cycles"]
+
+
+def product_cycles(n, lanes):
+    """Cycles from one row of MULTIPLY to the next: as many as its vector takes, but at least two, in which an operand is read and
+    a product written, and so that no operand is asked for when a product is."""
+    groups = n // lanes
+    until_product = 2 + FunctionTable.latency + groups  # from the cycle in which its operand is asked for
+    return next(cycles for cycles in count(max(groups, 2)) if until_product % cycles)
 
 
 class FunctionUnit(wiring.Component):
@@ -49,9 +59,10 @@ class FunctionUnit(wiring.Component):
     tag : tag, out
         The vector's.
     take : 1, in
-        Takes `operand` and, with `load`, the settings, while `busy` is 0.
-    load : 1, in
+        Takes `operand`, which is that of the vector that is taken in the same cycle.
     operand : 16 n, in
+    load : 1, in
+        Takes the settings, while `busy` is 0.
     first : 8, in
     linear_low, linear_high : 2, in
     word : place in the function table, in
@@ -82,8 +93,8 @@ class FunctionUnit(wiring.Component):
                 "group": Out(16 * lanes),
                 "tag": Out(tag),
                 "take": In(1),
-                "load": In(1),
                 "operand": In(16 * n),
+                "load": In(1),
                 "loaded": Out(1),
                 "loaded_tag": Out(tag),
                 **{name: In(width) for name, width in self._settings.items()},
@@ -98,7 +109,7 @@ class FunctionUnit(wiring.Component):
         operand = Signal(16 * self.n, reset_less=True)
         # Like the table, they are not reset.
         settings = {name: Signal(width, name=f"set_{name}", reset_less=True) for name, width in self._settings.items()}
-        with m.If(self.take & self.load):
+        with m.If(self.load):
             m.d.sync += [register.eq(getattr(self, name)) for name, register in settings.items()]
 
         # The vector that is there, its present group lowest; of a LOAD_TABLE, `pair` is the one of the group. Where a group

@@ -6,10 +6,14 @@ from operator import or_
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from ..spec.isa import Format, Function, Task
 
-__all__ = ["RowWalker", "step_layout"]
+__all__ = ["UNDER_WAY", "RowWalker", "has_operand", "step_layout"]
+
+#: So many rows of MULTIPLY are under way at most, from an operand that is read to the vector that is written; a power of two.
+UNDER_WAY = 8
 
 
 def step_layout(activate):
@@ -17,7 +21,7 @@ def step_layout(activate):
     comes of it; and of this vector the `row` of the unified buffer, whether it is the upper `half` of a binary32 row, and the
     `last` of its operation.
 
-    A row of SELECT is read twice, too: the first step asks for its operand, which is at `row`, the second one (`half`) gives its
+    A row that has an operand is read twice, too: the first step asks for it, at `row`, the second one (`half`) gives the
     vector."""
     return data.StructLayout(
         {
@@ -35,6 +39,13 @@ def step_layout(activate):
             **({"select": 1} if "select" in dict(activate) else {}),
         }
     )
+
+
+def has_operand(row, tasks):
+    """Whether the rows of an operation, or the row of a step, have an operand: those of SELECT, and in cores with `tasks` of
+    MULTIPLY and LOAD_TABLE."""
+    selects = [row.select] if "select" in dict(row.shape()) else []
+    return reduce(or_, [*selects, row.task != Task.RESULTS] if tasks else selects)
 
 
 def _way(again, across, down, left0, left1):
@@ -63,7 +74,7 @@ class RowWalker(wiring.Component):
     first row in the cycle in which the operation comes, the next operation without a gap.
 
     A window is a single row unless the layout has larger ones. The last row of a window is read twice for a result of two
-    vectors, once for each, and a row of SELECT once for its operand and once for its result.
+    vectors, once for each, and a row that has an operand once for that and once for its result.
 
     Parameters
     ----------
@@ -88,7 +99,8 @@ class RowWalker(wiring.Component):
     operand : row of the unified buffer, out
         With tasks or SELECT: the row that the step reads.
     in_turn : 1, out
-        With SELECT: the step before was this operation's, and what it gives goes elsewhere than to `operand`.
+        With tasks or SELECT: the step before was this operation's, and what this one reads is none of the vectors that are still
+        to be written; 0 before each row of LOAD_TABLE.
     word : place in the function table, out
         With tasks: where it goes, counted in vectors.
     """
@@ -96,6 +108,7 @@ class RowWalker(wiring.Component):
     def __init__(self, *, activate):
         fields = dict(activate)
         self._has_windows, self._has_tasks, self._has_select = (name in fields for name in ("single", "task", "select"))
+        self._has_operands = "operand" in fields
         super().__init__(
             {
                 "i": In(stream.Signature(activate)),
@@ -105,8 +118,7 @@ class RowWalker(wiring.Component):
                 "acc": Out(activate["acc"].shape),
                 "advance": In(1),
                 "hold": In(1),
-                **({"operand": Out(activate["operand"].shape)} if "operand" in fields else {}),
-                **({"in_turn": Out(1)} if self._has_select else {}),
+                **({"operand": Out(activate["operand"].shape), "in_turn": Out(1)} if self._has_operands else {}),
                 **({"word": Out(activate["word"].shape)} if self._has_tasks else {}),
             }
         )
@@ -134,7 +146,7 @@ class RowWalker(wiring.Component):
             self.there.eq(running | self.i.valid),
             moves.eq(self.advance & ~self.hold),
             self.i.ready.eq(moves & ~running),
-            *([] if self._has_select else [last_half.eq(now.half | ~op.format)]),
+            *([] if self._has_select else [last_half.eq(now.half | ~self._is_twice(op))]),
             self.acc.eq(now.acc),
             self.o.valid.eq(self.there & ~self.hold),
             self.o.half.eq(now.half),
@@ -149,28 +161,36 @@ class RowWalker(wiring.Component):
         with m.If(moves):
             m.d.sync += [running.eq(self.there & ~last), idle.eq(~self.there | last), register.eq(following)]
             m.d.sync += register.half.eq(self.there & following.half)
-        # What these count has no windows, and each row one vector, but for the operands of SELECT.
-        counters = [name for name in ("operand", "word") if name in start]
-        m.d.comb += [
-            *(getattr(self, name).eq(now[name]) for name in counters),
-            *(following[name].eq(now[name] + 1) for name in counters),
-        ]
+        if self._has_operands:
+            m.d.comb += [self.operand.eq(now.operand), following.operand.eq(now.operand + 1)]
+        if self._has_tasks:
+            m.d.comb += [self.word.eq(now.word), following.word.eq(now.word + now.half)]
         if not self._has_select:
             (self._walk_windows if self._has_windows else self._walk_rows)(m, now, following, last_half, last)
         else:
             self._choose_way(m, now, following)
             m.d.comb += [self.o.select.eq(op.select), self.o.complete.eq(now.complete), last.eq(now.last)]
+        if self._has_operands:
             self._walk_operands(m, now, following)
             with m.If(moves):
-                m.d.sync += self.in_turn.eq(self.there & ~last & (~now.half | (now.row != now.operand)))
+                m.d.sync += self.in_turn.eq(self.there & ~last & (~now.half | self._goes_elsewhere(op, now)))
         return m
+
+    def _is_twice(self, op):
+        """Whether the last row of a window is read twice, without SELECT."""
+        return op.format | has_operand(op, True) if self._has_tasks else op.format
+
+    def _asks(self, op, now):
+        """Whether a step asks for an operand."""
+        return has_operand(op, self._has_tasks) & ~now.half
 
     def _row(self, op, now):
         """Row of the unified buffer that a step reads or writes."""
-        if not self._has_select:
-            return now.row
-        to_second = Mux(op.format == Format.PLANES, op.rows, 1)
-        return Mux(op.select & ~now.half, now.operand, now.row + Mux(now.half & ~op.select, to_second, 0))
+        result = now.row
+        if self._has_select:
+            to_second = Mux(op.format == Format.PLANES, op.rows, 1)
+            result = now.row + Mux(now.half & ~has_operand(op, self._has_tasks), to_second, 0)
+        return Mux(self._asks(op, now), now.operand, result) if self._has_operands else result
 
     def _start(self):
         """Every variable of the walk, and what it begins with."""
@@ -201,7 +221,7 @@ class RowWalker(wiring.Component):
             self.o.complete.eq(1),
             last.eq(last_half & (now.left0 == 1)),
             following.half.eq(~last_half),
-            following.row.eq(now.row + 1),
+            following.row.eq(now.row + (~self._asks(self.op, now) if self._has_tasks else 1)),
         ]
         with m.If(last_half):
             m.d.comb += [following.left0.eq(now.left0 - 1), following.acc.eq(now.acc + 1)]
@@ -212,8 +232,10 @@ class RowWalker(wiring.Component):
 
         `outer`, `window` and `window_row` are where the present outer row, window, and row of the window begin."""
         op = self.op
-        # With SELECT `row` stays at a result's first vector.
-        second, to_next = (now.row, op.buffer_step) if self._has_select else (now.row + 1, 1)
+        # With SELECT `row` stays at a result's first vector, and with an operand there is no other.
+        second, to_next = now.row + (~self._asks(op, now) if self._has_tasks else 1), 1
+        if self._has_select:
+            second, to_next = now.row, op.buffer_step
 
         def count(name):
             return {name: now[name] - 1, f"last_{name}": now[name] == 2}
@@ -269,7 +291,7 @@ class RowWalker(wiring.Component):
             ends = (way.get(name, now[name]) for name in ("last_across", "last_down", "last_left0", "last_left1"))
             way |= _way(self.op.twice & ~way.get("half", now.half), *ends)
         m.d.comb += self.o.first.eq(now.first)
-        for name in ways[0].keys() | stays:
+        for name in ways[0] | stays:
             choices = {}  # a value, and on which ways
             for number, way in enumerate(ways):
                 value = way.get(name, stays.get(name))
@@ -283,5 +305,16 @@ class RowWalker(wiring.Component):
         `outer_operand` is where the operands of the present outer row begin."""
         with m.If(now.half):
             m.d.comb += following.operand.eq(now.operand)
-        with m.Elif(now.last_left0):
-            m.d.comb += [following[name].eq(now.outer_operand + self.op.operand_stride) for name in ("operand", "outer_operand")]
+        if self._has_select:
+            with m.Elif(now.last_left0):
+                stride = self.op.operand_stride
+                m.d.comb += [following[name].eq(now.outer_operand + stride) for name in ("operand", "outer_operand")]
+
+    def _goes_elsewhere(self, op, now):
+        """Whether what is under way at the second step of a row goes elsewhere than to the next row's operand: with SELECT this
+        row's vector, with MULTIPLY the vectors of some rows. Those of rows before are as many rows before this one."""
+        elsewhere = now.row != now.operand
+        if self._has_tasks:
+            product = (op.task == Task.MULTIPLY) & (now.row - now.operand)[exact_log2(UNDER_WAY) :].any()
+            elsewhere = Mux(op.select, elsewhere, product) if self._has_select else product
+        return elsewhere

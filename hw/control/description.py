@@ -8,7 +8,7 @@ from amaranth.lib import data
 from amaranth.utils import exact_log2
 
 from ..spec.instruction import Unit
-from ..spec.isa import Condition, Format, Function, Opcode, Region
+from ..spec.isa import Condition, Format, Function, Opcode, Region, Task
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
@@ -212,6 +212,9 @@ def _describe_select(m, operation, word):
         operation.operand_stride.eq(select.operand_stride),
         operation.buffer_step.eq(Mux(operation.format == Format.BINARY32, 2, 1)),
     ]
+    if word.config.table_lanes:
+        with m.If(operation.task != Task.RESULTS):
+            m.d.comb += operation.twice.eq(1)
     with m.If(word.one_of(Opcode.POOL, Opcode.SELECT) & select.buffer_step.any()):
         m.d.comb += operation.buffer_step.eq(select.buffer_step)
     with m.If(word.one_of(Opcode.SELECT)):

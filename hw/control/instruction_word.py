@@ -44,7 +44,7 @@ def match_word(config, bits):
 @cache
 def _results(config):
     """Opcodes of the instructions that read results."""
-    return {code for code, record in records(config).items() if any(span.use == "r" for span in record.spans_of("acc"))}
+    return tuple(code for code, record in records(config).items() if any(span.use == "r" for span in record.spans_of("acc")))
 
 
 class InstructionWord:
@@ -84,7 +84,7 @@ class InstructionWord:
 
     def one_of(self, *opcodes):
         """Whether the word's opcode is one of these, of which the core need not have all."""
-        if self.config.training and {*opcodes} == _results(self.config):
+        if self.config.training and {*opcodes} == {*_results(self.config)}:
             return self._match.results
         return Cat(self._match[opcode.name.lower()] for opcode in opcodes if opcode in self.records).any()
 

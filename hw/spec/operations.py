@@ -106,7 +106,7 @@ def activate_layout(config):
     `single` says which of the counts `rows`, `rows1`, `window0` and `window1` are 1. `operand` is the first row of the unified
     buffer that MULTIPLY, LOAD_TABLE and SELECT read; `word` counts vectors. `buffer_step` is never 0; of what has no such field
     it is the vectors of a result, but for PLANES, whose two are `rows` apart: 1. SELECT has the function NONE, the format
-    BFLOAT16, n lanes and windows of one row. `twice` says that the last row of a window is read twice: for SELECT, and for
+    BFLOAT16, n lanes and windows of one row. `twice` says that the last row of a window is read twice: for an operand, and for
     results of two vectors.
     """
     row, acc = bits_for(config.unified_buffer_depth - 1), bits_for(config.accumulator_depth - 1)

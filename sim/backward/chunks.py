@@ -85,6 +85,8 @@ class ChunkCode:
     operands, others, spare : Ring
         Places in the unified buffer: for what is read from host memory by the first stage, and by all that follows; and for what
         is transposed on its way to SCRATCH.
+    prepare : callable
+        Is called once, before what reads the first sums.
 
     Members
     -------
@@ -92,13 +94,13 @@ class ChunkCode:
         Cycles so far for which the array could only work on something else: results that the next stage reads.
     """
 
-    def __init__(self, emitter, memory, turned, operands, others, spare):
+    def __init__(self, emitter, memory, turned, operands, others, spare, prepare):
         self.emitter, self.memory, self.turned, self.n = emitter, memory, turned, emitter.n
         self.operands, self.others, self.spare = operands, others, spare
         self.training, self.flat = memory.training, memory.lowered.flat
         self.stages = self.training.graph.stages
         self.terms = {number: flat_terms(memory.lowered, memory, emitter.constants, number) for number in self.flat}
-        self.begun, self.waited = False, 0
+        self.begun, self.waited, self.prepare = False, 0, prepare
         self.share(emitter.config.accumulator_depth)
 
     def share(self, rows):
@@ -189,6 +191,9 @@ class ChunkCode:
             for place in term.passes
         ]
         yield from self._add(chunk, found, count, acc, row)
+        if self.prepare:
+            self.prepare()
+            self.prepare = None
 
     def _add(self, chunk, found, count, acc, row=None):
         """Passes: (tensor, tile of it, tile of weights for each column or None). Those of zeros alone are left out."""

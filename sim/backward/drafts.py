@@ -21,7 +21,7 @@ from .sharing import GATHERED_TOGETHER, Gatherer, bucket_rows
 from .step_emitter import Constants, StepEmitter
 from .terms import FixedTiles, ParameterTiles
 from .turned import Turned
-from .updates import BUCKET_PARTS, IN_FLIGHT, rows_in_flight, rows_of_factors, update_all
+from .updates import BUCKET_PARTS, IN_FLIGHT, places_of_sums, rows_in_flight, rows_of_factors, update_all
 
 __all__ = ["Draft"]
 
@@ -200,11 +200,11 @@ class Draft:
     def _forward_and_back(self):
         """All chunks: the first stage of one while the one before goes through the others and back."""
         emitter, depth = self.emitter, self.config.accumulator_depth
-        self.code = code = ChunkCode(emitter, self.memory, self.turned, self.operands, self.others, self.spare)
+        self.code = code = ChunkCode(emitter, self.memory, self.turned, self.operands, self.others, self.spare, self._load_table)
         before = None
         for chunk in [*self.chunks, None]:
             if before is self.chunks[0]:
-                self._load_constants()
+                self._load_rows()
             least = max(self.memory.logits.tiles * before.rows, depth // 4) if before else 0
             needed = code.least(chunk) if chunk else 0
             if least + needed > depth:
@@ -215,10 +215,13 @@ class Draft:
             self._take_turns(works, code)
             before = chunk
 
-    def _load_constants(self):
-        """What is needed when the first chunk has gone through its first stage: rows that are operands, the function table."""
+    def _load_rows(self):
+        """Operands that are needed when the first chunk has gone through its first stage."""
         for place, (name, count) in enumerate((("identity", self.n), ("ones", 1))):
             self.emitter.load_rows(name, place * self.n, count)
+
+    def _load_table(self):
+        """The function table, while the activation unit has nothing else to do: until the first chunk's first sums are there."""
         if isinstance(self.optimizer, Adam):
             self.emitter.put_table(inverse_root_table(), self.emitter.constants.table, self.operands)
 
@@ -244,7 +247,7 @@ class Draft:
         """Gradients of parameters of flat stages, and their updates, beside the gradients that are transposed already."""
         streamed = max((one.rows * one.blocks for one in self.turned.values() if one.place is None), default=0)
         space = self.config.unified_buffer_depth - self.base
-        self._update(self.base, min(streamed, space // 2), "flat_parts")
+        self._update(self.base, min(streamed, space // 2), "flat_parts", places_of_sums(self.optimizer))
 
     def _spatial_gradients(self):
         """Of the other stages."""
@@ -256,8 +259,9 @@ class Draft:
         space = self.config.unified_buffer_depth - self.constant_rows
         self._update(self.constant_rows, min(3 * each, max(2 * rows, space // 2)), "spatial_parts")
 
-    def _update(self, first, transposed, parts):
-        """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed."""
+    def _update(self, first, transposed, parts, places=1):
+        """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed, and so many places
+        in the accumulators for sums of updates."""
         emitter, depth = self.emitter, self.config.accumulator_depth
         rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
         each = rows_in_flight(self.optimizer, self.memory.planes, self.cores)
@@ -265,7 +269,8 @@ class Draft:
         if most < self.n:
             needed = first + transposed + each * self.n
             raise NothingFits("unified_buffer_depth", needed, self.training.graph.stages[0].name)
-        acc, sums = Ring(0, self.spare_rows), Ring(self.spare_rows, depth - self.spare_rows)
+        spare = places * self.spare_rows
+        acc, sums = Ring(0, spare), Ring(spare, depth - spare)
         ring = Ring(first, transposed)
         code = GradientCode(emitter, self.memory, self.code.terms, self.turned, sums, acc, ring, most)
         update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc, self.staging, BUCKET_PARTS * most, most // 2)

@@ -14,7 +14,7 @@ from .parameters import MASTER
 from .sharing import SharedRule, bucket_rows
 from .step_emitter import FROM_ZERO, from_rows
 
-__all__ = ["update_all", "rows_in_flight", "rows_of_factors", "IN_FLIGHT", "BUCKET_PARTS"]
+__all__ = ["update_all", "rows_in_flight", "rows_of_factors", "places_of_sums", "IN_FLIGHT", "BUCKET_PARTS"]
 
 IN_FLIGHT = 3  # parts at a time, at most
 BUCKET_PARTS = 2  # parts that go round the ring together
@@ -33,6 +33,12 @@ def rows_in_flight(optimizer, planes=(), cores=1):
 def rows_of_factors(optimizer):
     """Names of the factors that updates have as operands, beside the identity."""
     return {Sgd: ("momentum", "decay"), Adam: ("first", "decay")}[type(optimizer)]
+
+
+def places_of_sums(optimizer):
+    """Places in the accumulators for the sums of updates. Adam has several for a part, one after the other: those of one part are
+    made while those of another are read."""
+    return {Sgd: 1, Adam: 2}[type(optimizer)]
 
 
 def update_all(emitter, optimizer, parts, ring, acc, staging=(), rows=0, most=0):

@@ -60,7 +60,8 @@ def idle(config):
 
 def payload(config, op):
     """An operation's bits."""
-    found = {"twice": int(op.get("select", 0) or op["format"].height == 2)} if config.training else {}
+    has_operand = op.get("select") or op.get("task", Task.RESULTS) is not Task.RESULTS
+    found = {"twice": int(has_operand or op["format"].height == 2)} if config.training else {}
     return pack(activate_layout(config), **op | found)
 
 
@@ -97,11 +98,12 @@ def _task(rng, config, *, load):
     if load:
         op = {"task": Task.LOAD_TABLE, "word": rng.randrange(TABLE_WORDS // config.n - rows + 1), **table_settings(rng)}
     else:
+        rows = rng.choice((rows, rng.randrange(1, min(25, config.accumulator_depth))))
         acc = rng.randrange(config.accumulator_depth - rows + 1)
         op = {"task": Task.MULTIPLY, "acc": acc, "row": rng.randrange(depth - rows + 1)}
     op |= {"rows": rows, "operand": rng.randrange(depth - rows + 1)}
-    if not load and rng.random() < 0.3:  # a row depends on the one before
-        op["operand"] = max(0, min(depth - rows, op["row"] - rng.randrange(3)))
+    if not load and rng.random() < 0.6:  # in its operand's place, or near it, so that a row depends on one before
+        op["operand"] = max(0, min(depth - rows, op["row"] - rng.choice((0, rng.randrange(-3, 12)))))
     return op | ({"single": ones(rows)} if config.pooling else {})
 
 

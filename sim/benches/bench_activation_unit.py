@@ -6,7 +6,7 @@ import cocotb
 from amaranth_tpu.hw.activation.activation_unit import ActivationUnit
 from amaranth_tpu.hw.activation.result_units import ResultUnits
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Function
+from amaranth_tpu.hw.spec.isa import Function, Task
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..rtl.bench_side import arguments, report
@@ -21,20 +21,25 @@ def unit(config):
 
 
 def events_of(model, op):
-    """`(read, row, lanes, select, end)` of an operation, where `end` is None but for the last: its slot."""
+    """`(read, row, lanes, overtakes, end)` of an operation, where `overtakes` is how many vectors of rows before may still be to
+    be written when an operand is read, and `end` is None but for the last: its slot."""
     events = list(model.events(op))
     ends = [None] * (len(events) - 1) + [op["tag"]["slot"]]
-    return [(*event, bool(op.get("select")), end) for event, end in zip(events, ends)]
+    overtakes = 1 if op.get("select") else 8 if op.get("task") == Task.MULTIPLY else 0
+    return [(*event, overtakes, end) for event, end in zip(events, ends)]
 
 
 def next_event(ports, due):
-    """Place in `due` of what is asked for. SELECT reads before it writes the vector of the row before, unless that is what it
-    reads."""
-    if ports.get("read") and not due[0][0]:
-        assert len(due) > 1 and due[0][3] and due[1][0] and due[1][3], f"cycle {ports.cycle}: reads before all is written"
-        assert due[0][1] != due[1][1], f"cycle {ports.cycle}: reads row {due[0][1]} before it is written"
-        return 1
-    return 0
+    """Place in `due` of what is asked for. SELECT and MULTIPLY read before vectors of rows before are written, unless they are
+    what is read."""
+    if not ports.get("read"):
+        return 0
+    place = next((place for place, (is_read, *_) in enumerate(due) if is_read), None)
+    assert place is not None and place <= due[place][3], f"cycle {ports.cycle}: reads before all is written"
+    for _, row, _, _, end in due[:place]:
+        assert end is None, f"cycle {ports.cycle}: reads before the operation before has ended"
+        assert row != due[place][1], f"cycle {ports.cycle}: reads row {row} before it is written"
+    return place
 
 
 def check_done(ports, loads, ended):
@@ -73,7 +78,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
     """
     n = config.n
     buffer = [list(lanes) for lanes in model.buffer]  # the model's is always ahead of it
-    due = []  # (read, row, lanes, whether it is of SELECT, slot if it is the operation's last)
+    due = []  # as of events_of
     offered = read = start = asked = None
     held, written, waited, last, quiet = False, 0, 0, 0, 0
     ended = None  # the slot whose last vector was written a cycle ago

@@ -9,7 +9,8 @@ import pytest
 
 from amaranth_tpu.hw.activation.activation_lane import ActivationLane
 from amaranth_tpu.hw.config import PLAIN, Config
-from amaranth_tpu.hw.spec.isa import Format, Function
+from amaranth_tpu.hw.spec.isa import Format, Function, Task
+from amaranth_tpu.hw.spec.operations import activate_layout
 from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
 from amaranth_tpu.sim.benches.activation_operations import ones
@@ -146,6 +147,46 @@ def test_pace_of_select(table_lanes, grants):
         ([results(20), select(20)], 20 + 3 + 5 + 19 * 2),
     ]
     programs = [program for program, _ in cases]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
+    assert found == [cycles for _, cycles in cases]
+
+
+PACES = [(1, 1), (1, 0.6), (2, 1), (4, 1), (4, 0.3), (8, 0.6)]
+
+
+def multiply(rows, **changes):
+    """A MULTIPLY whose operands are behind one another from row 100 on."""
+    return {"task": Task.MULTIPLY, "rows": rows, "operand": 100, "single": ones(rows), **changes}
+
+
+@pytest.mark.parametrize(
+    "features, table_lanes, grants",
+    [
+        ({}, 8, 1),
+        (TRAINING, 4, 0.6),
+        *slow(*((features, lanes, grants) for features in ({}, {"pooling": True}, TRAINING) for lanes, grants in PACES)),
+    ],
+    ids=str,
+)
+def test_pace_of_multiply(features, table_lanes, grants):
+    """n / table_lanes cycles a row, or three if it is one; the first vector as much later than that as of the function TABLE, and
+    four more from one operation to the next. Where an operand is the result of one of eight rows before, each row waits."""
+    config = sizes(8) | {**features, "table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
+    vector = 8 // table_lanes
+    pace, first = max(vector, 2) if table_lanes < 8 else 3, 11 + vector
+    fields = set(dict(activate_layout(Config(**config))))
+    alone = first + 1
+    cases = [
+        ([multiply(20)], first + 19 * pace),
+        ([multiply(20, row=100)], first + 19 * pace),  # in its operands' place
+        ([multiply(20, row=99)], first + 19 * pace),
+        *(([multiply(20, row=100 + ahead)], first + 19 * alone) for ahead in (1, 2, 5, 8)),
+        ([multiply(20, row=109)], first + 19 * pace),
+        ([multiply(1), multiply(20, row=100)], first + alone + 19 * pace),
+        ([multiply(20), results(20)], first + 19 * pace + 20),
+        ([results(20), multiply(20)], 20 + 3 + first + 19 * pace),
+    ]
+    programs = [[{name: op[name] for name in op if name in fields} for op in program] for program, _ in cases]
     found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
     assert found == [cycles for _, cycles in cases]
 

@@ -127,7 +127,7 @@ _ROWS += [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_cycles(rng, lanes):
     """Eight rows more take eight times what the table says of a row, on the core."""
     config = Config(n=4, table_lanes=lanes, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)

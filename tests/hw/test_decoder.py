@@ -206,6 +206,8 @@ def operation(opcode, fields, config, pc):
             found |= {name: fields.get(name, 1) for name, count in strides.items() if count > 1}
         if config.training:
             found |= {"select": int(opcode is Opcode.SELECT)}
+            operands = opcode in (Opcode.SELECT, Opcode.MULTIPLY, Opcode.LOAD_TABLE)
+            found |= {"twice": int(operands or fields.get("format") in (Format.BINARY32, Format.PLANES))}
             if rows > 1 or not fields.get("buffer_step"):
                 found["buffer_step"] = fields.get("buffer_step") or 1 + (fields.get("format") is Format.BINARY32)
         if opcode is Opcode.SELECT:

@@ -22,7 +22,7 @@ from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from core_runs import FEW_SIZES, MIXED, TINY
 from suites import slow
 
-EVERYTHING = {"n": 4, "table_lanes": 2}
+EVERYTHING = {"n": 4, "table_lanes": 2, "training": True, "ring": True, "transpose": True}
 
 
 @pytest.fixture(scope="module")
