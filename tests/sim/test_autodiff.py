@@ -103,7 +103,7 @@ def _network(rng, **changes):
         ({"stride": (2, 1)}, "strides [2, 1]"),
         ({"dilation": (1, 2)}, "dilations [1, 2]"),
         ({"groups": 2}, "2 groups"),
-        ({"function": Function("sigmoid")}, "function sigmoid"),
+        ({"function": Function("reciprocal")}, "function reciprocal"),
         ({"pool": Pool((2, 2), (3, 3))}, "overlap"),
         ({"pool": Pool((1, 1), (2, 2), (2, 2))}, "gaps"),
         ({"pool": Pool((2, 2), (2, 2), (2, 2), padding=(1, 0))}, "padding"),

@@ -10,6 +10,7 @@ from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from suites import slow
+from trainable_graphs import random_trainable_graph
 from training_steps import chain, run_steps
 
 
@@ -60,6 +61,9 @@ def test_refusals(rng):
     training = differentiate(chain(rng, (9, 11, 5)))
     with pytest.raises(CompileError, match="needs a core with training"):
         compile_step(training, Sgd(), Config(n=4), 6)
+    training = differentiate(random_trainable_graph(rng, kinds=(), tables=1))
+    with pytest.raises(CompileError, match="^stage dense0: its function [^\n]*$"):
+        compile_step(training, Sgd(), Config(n=4, training=True), 6)
 
 
 def test_weights_are_read_before_they_change(rng):
