@@ -48,7 +48,7 @@ def flat_name(source):
 
 def back_name(source):
     """Of the gradient of a tensor that was flattened, put back."""
-    return f"gradient of {source}"
+    return f"gradient of results {source}"
 
 
 def _index_name(tensor):

@@ -1,5 +1,7 @@
 """Training steps of networks with convolutions, pooling, averages and residual sums: instruction-level model = golden step."""
 
+from dataclasses import replace
+
 import pytest
 
 from amaranth_tpu.hw.config import Config
@@ -7,7 +9,9 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.cropping import cropped
 from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.ir.graph import Stage, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from graphs import random_values
 from trainable_graphs import random_trainable_graph
 from training_steps import convolutions, run_steps
 
@@ -25,6 +29,17 @@ def check(graph, rng, config=CONFIG, batch=3, steps=2):
 def test_each_kind_of_stage(rng, kind):
     graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind))
     check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
+
+
+def test_results_named_as_their_stage(rng):
+    """As in files whose nodes have the names of what they make: scales that a dense layer reads."""
+    graph = random_trainable_graph(rng, stages=2, kinds=("plain",))
+    first, second, dense, *rest = graph.stages
+    weights = random_values(rng, (1, 1, 1, second.channels))
+    scale = Stage("scale", "scale", (Term("t1", weights, groups=second.channels, fixed=True),), second.size)
+    dense = replace(dense, terms=(replace(dense.terms[0], source="scale"),))
+    tensors = graph.tensors | {"scale": replace(graph.tensors["t1"], name="scale")}
+    check(replace(graph, stages=(first, second, scale, dense, *rest), tensors=tensors), rng)
 
 
 @pytest.mark.slow
