@@ -88,8 +88,11 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 
 def _check_functions(graph, config):
     for stage in graph.stages:
-        if stage.function.is_table:
-            raise CompileError(f"stage {stage.name}: its function {stage.function.name} is not trained on the core yet")
+        if stage.function.is_table and not config.table_lanes:
+            raise CompileError(
+                f"stage {stage.name}: its function {stage.function.name} needs a core with table_lanes; set it in its "
+                "configuration (--table-lanes)"
+            )
 
 
 def chunk_starts(config, batch):

@@ -14,7 +14,7 @@ class InverseRoot:
     """f(s) = sqrt(T / s) for s >= 0 from 2^-14 T to T, f(-s) = sqrt(T / (2^14 s)); as at the nearer end beyond. T is
     `TABLE_MIDDLE`. What :func:`sim.golden.function_tables.table_of` asks of a function."""
 
-    key = "inverse root", TABLE_BINADES, TABLE_MIDDLE.hex()
+    is_table, key = True, ("inverse root", TABLE_BINADES, TABLE_MIDDLE.hex())
 
     def __str__(self):
         return "Adam's inverse root"

@@ -7,7 +7,9 @@ the derivative above 0, -0 that below.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -62,7 +64,7 @@ def _mish(x):
 
 
 #: {name of a function: its derivative of float64 numbers, and the function's parameters}
-DERIVATIVES = {
+DERIVATIVES: dict[str, Callable] = {
     "leaky_relu": lambda x, alpha: np.where(x > 0, 1, alpha),
     "clip": _between,
     "sigmoid": lambda x: _sigmoid(x) * _sigmoid(-x),
@@ -95,6 +97,7 @@ class Derivative:
     """
 
     function: Function
+    is_table: ClassVar = True
 
     def __str__(self):
         return f"the derivative of {self.function}"

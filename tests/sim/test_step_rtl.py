@@ -1,5 +1,7 @@
 """Training steps on the RTL, several in one simulation: the golden step's bits in every parameter, slot and logit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import step
 from amaranth_tpu.sim.host.batches import run_batches
 from amaranth_tpu.sim.host.inference import core_simulation
+from amaranth_tpu.sim.ir.functions import Function
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, differences, started_state
@@ -51,6 +54,10 @@ def run_on_rtl(program, training, optimizer, rng, simulator, *, steps=3, rate=0.
     return raw["batches"]
 
 
+def _with_function(stage, function):
+    return replace(stage, function=function)
+
+
 SIMULATORS = pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 
 
@@ -85,6 +92,17 @@ def test_random_graphs(rng, number):
 @SIMULATORS
 def test_adam_and_dropout(rng, simulator):
     check(chain(rng, (9, 7, 6, 5)), rng, simulator, Adam(weight_decay=0.01), dropout=Dropout(0.5), steps=2)
+
+
+@pytest.mark.slow
+@SIMULATORS
+def test_functions_by_table(rng, seed, simulator):
+    """In convolutions, behind pooling, and in a dense layer with dropout; Adam's table comes in between."""
+    graph = convolutions(rng, (3, 5), 12, 3, 6)
+    functions = map(Function, ("tanh", "gelu", "sigmoid"))
+    graph = replace(graph, stages=(*map(_with_function, graph.stages, functions), graph.stages[-1]))
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    check(graph, rng, simulator, Adam(), batch=3, dropout=Dropout(0.5), steps=2, memory=memory)
 
 
 @pytest.mark.slow

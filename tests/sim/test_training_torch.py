@@ -1,7 +1,5 @@
 """The golden trainer against PyTorch in binary32, from the same start, on the same digits in the same order."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -17,6 +15,7 @@ from amaranth_tpu.sim.ir.functions import NONE, RELU, Function
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from suites import slow
+from training_steps import with_function
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -88,15 +87,9 @@ class _Twin:
         return values.flatten(1)
 
 
-def _with(network, function):
-    """The network with this function in place of relu."""
-    stages = (replace(stage, function=function) if stage.function == RELU else stage for stage in network.stages)
-    return replace(network, stages=tuple(stages))
-
-
 def _run(name, optimizer, twins_optimizer, rate, steps, batch=64, rounds=False, function=RELU):
     """(golden results, PyTorch's losses, its gradients of the first step) of `steps` steps."""
-    network = _with(load_network(SHIPPED[name]), function)
+    network = with_function(load_network(SHIPPED[name]), function)
     graph = differentiate(network)
     state = initial_state(graph, optimizer, initialize(graph, 1))
     pixels, labels = load_digits()
