@@ -132,6 +132,8 @@ class StepEmitter(Emitter):
         Bias rows from 0 on that are zeros, so that sums of so many column tiles start from +0.
     table_ring : Ring or None
         Places in the unified buffer by way of which function tables are loaded.
+    in_table : tuple or None
+        The `key` of the function that is in the function table.
     """
 
     def __init__(self, config, scratch, constants, table_ring=None):

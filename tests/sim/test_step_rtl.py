@@ -17,7 +17,7 @@ from amaranth_tpu.sim.host.inference import core_simulation
 from amaranth_tpu.sim.ir.functions import Function
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from trainable_graphs import random_trainable_graph
-from training_steps import batch_of, chain, convolutions, differences, started_state
+from training_steps import batch_of, chain, convolutions, differences, started_state, with_function
 
 _PAGE = 4096
 
@@ -85,7 +85,7 @@ def test_convolutions(rng, seed, simulator):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_random_graphs(rng, number):
-    check(random_trainable_graph(rng, stages=3), rng, "verilator", steps=2)
+    check(random_trainable_graph(rng, stages=3, tables=0.3), rng, "verilator", steps=2)
 
 
 @pytest.mark.slow
@@ -107,7 +107,9 @@ def test_functions_by_table(rng, seed, simulator):
 
 @pytest.mark.slow
 def test_the_timing_model_is_near(rng):
-    """Cycles of steps, against those that the compiler predicts."""
-    for graph, batch in ((chain(rng, (100, 40, 10)), 16), (convolutions(rng, (8, 16), 14, 10, 16), 4)):
+    """Cycles of steps, against those that the compiler predicts; half of those of the dense one with tanh load its tables."""
+    dense, others, tanh = chain(rng, (100, 40, 10)), convolutions(rng, (8, 16), 14, 10, 16), Function("tanh")
+    tables = (with_function(dense, tanh), 16, 0.1), (with_function(others, tanh), 4, 0.06)
+    for graph, batch, most in ((dense, 16, 0.06), (others, 4, 0.06), *tables):
         program, counters = check(graph, rng, "verilator", n=8, batch=batch, steps=1)
-        assert abs(counters[0]["cycles"] - program.predicted_cycles) < 0.06 * program.predicted_cycles
+        assert abs(counters[0]["cycles"] - program.predicted_cycles) < most * program.predicted_cycles
