@@ -1,7 +1,8 @@
 """What can't be trained, in the words of its refusal."""
 
+from ..ir.derivatives import DERIVATIVES
 from ..ir.errors import ModelError
-from ..ir.functions import NONE, RELU
+from ..ir.functions import NONE
 from ..ir.training import NOWHERE
 
 __all__ = ["check_trainable"]
@@ -24,8 +25,8 @@ def check_trainable(graph):
             raise _refusal(stage, "multiplies two results, which can't be trained")
         if stage.softmax:
             raise _refusal(stage, "Softmax can only be trained at the end of a model, over its classes")
-        if stage.function not in (NONE, RELU):
-            raise _refusal(stage, f"its function {stage.function.name} can't be trained, only relu; replace it by Relu")
+        if stage.function.is_table and stage.function.name not in DERIVATIVES:
+            raise _refusal(stage, f"its function {stage.function.name} can't be trained, as it stands for a division")
         _check_pool(stage)
         for term in stage.terms:
             _check_term(stage, term)

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from amaranth_tpu.hw.cycles import result_cycles
-from amaranth_tpu.hw.spec.isa import Condition, Format, Function, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
 from ..compiler.instructions import Ring
-from ..compiler.results import write_rows
+from ..compiler.results import function_code, write_rows
 from ..compiler.timing import turnaround
+from ..ir.derivatives import Derivative
+from ..ir.functions import NONE
 from ..ir.tiles import tiles_of
 from .flat_terms import flat_terms
-from .lowering import back_name, flat_name
+from .lowering import back_name, flat_name, slope_name
 from .parameters import MASTER
 from .step_emitter import FROM_ZERO
 from .tensors import NOTHING, Tile
@@ -70,7 +72,9 @@ class Chunk:
 def kept_vectors(memory, rows):
     """Vectors of the unified buffer that a chunk of so many rows takes."""
     stages = memory.training.graph.stages
-    hidden = sum(memory.flat[stages[number].output].tiles for number in memory.lowered.flat[:-1])
+    hidden = sum(
+        memory.flat[stages[number].output].tiles * (1 + stages[number].function.is_table) for number in memory.lowered.flat[:-1]
+    )
     return (hidden + 5 * memory.logits.tiles) * rows
 
 
@@ -144,11 +148,14 @@ class ChunkCode:
     def _hidden(self, chunk, number, stage, ring):
         tensor = self.memory.flat[stage.output]
         place = chunk.take(stage.output, tensor.tiles * chunk.rows)
-        function = Function[stage.function.name.upper()]
+        made = [(stage.function, place)]
+        if stage.function.is_table:
+            made.append((Derivative(stage.function), chunk.take(slope_name(stage.output), tensor.tiles * chunk.rows)))
         for column, count in self._groups(tensor.tiles, chunk.rows, ring):
             acc = ring.take(count * chunk.rows)
             yield from self._sums(chunk, number, column, count, acc)
-            self._write(chunk, tensor, column, count, acc, (place, tensor.tiles, column), function)
+            for function, at in sorted(made, key=lambda one: self.emitter.lacks(one[0])):
+                self._write(chunk, tensor, column, count, acc, (at, tensor.tiles, column), function)
             if stage.output in self.memory.masks:
                 self._drop(chunk, tensor, stage.output, column, count, acc, place)
             self._wait(count * chunk.rows)
@@ -248,7 +255,7 @@ class ChunkCode:
         emitter.add_scaled("identity", chunk.places["P"], count, acc, FROM_ZERO)
         emitter.add_scaled("minus", place, count, acc)
         result = chunk.take(one.name, count)
-        self._write(chunk, tensor, 0, tensor.tiles, acc, (result, tensor.tiles, 0), Function.NONE)
+        self._write(chunk, tensor, 0, tensor.tiles, acc, (result, tensor.tiles, 0), NONE)
         self._store(chunk, tensor, result)
         self._wait(count)
         yield
@@ -275,6 +282,11 @@ class ChunkCode:
     def _keep(self, chunk, tensor, stage, column, count, acc, place):
         """What is left of the sums of column tiles of a gradient, to its place or to SCRATCH."""
         masked = flat_name(stage.output) if place is None else stage.output
+        if place is not None and stage.function.is_table:
+            if masked in self.memory.masks:
+                self._scale_kept(chunk, masked, column, count, acc)
+            self._multiply(chunk, tensor, column, count, acc, chunk.places[slope_name(stage.output)], place)
+            return
         if masked in self.memory.masks:
             self._scale(count * chunk.rows, acc)
         result, kept = (place, tensor.tiles, column), None
@@ -287,9 +299,20 @@ class ChunkCode:
         if kept:
             self._select(chunk, count, acc, kept, result)
         else:
-            self._write(chunk, tensor, column, count, acc, result, Function.NONE)
+            self._write(chunk, tensor, column, count, acc, result, NONE)
         if place is None:
             self._store(chunk, tensor, result[0], range(column, column + count))
+
+    def _multiply(self, chunk, tensor, column, count, acc, slopes, place):
+        """Sums of column tiles, rounded, times the slopes that lie by blocks like the results at `place`."""
+        runs = 1 if tensor.tiles == 1 else chunk.blocks
+        rows = chunk.rows // runs
+        for tile in range(column, column + count):
+            for run in range(runs):
+                at = run * tensor.tiles * self.n + tile * self.n
+                fields = {"rows": rows, "lanes": self._lanes(tensor.channels, tile), "acc": acc + run * rows}
+                self.emitter.emit(Opcode.MULTIPLY, {**fields, "operand": slopes + at, "buffer": place + at})
+            acc += chunk.rows
 
     def _transposed(self, chunk, one):
         """A gradient's blocks, for the gradients of weights."""
@@ -338,6 +361,13 @@ class ChunkCode:
         self.emitter.activate(acc, place, rows)
         self.emitter.add_scaled("keep", place, rows, acc, FROM_ZERO)
 
+    def _scale_kept(self, chunk, name, column, count, acc):
+        """Sums, rounded, times the mask."""
+        mask, place = self._mask(chunk, name, column, count), self.others.take(count * chunk.rows)
+        for first in range(0, count * chunk.rows, chunk.rows):
+            self._select(chunk, 1, acc + first, (mask, count, first // chunk.rows), (place + first, 1, 0))
+        self.emitter.add_scaled("keep", place, count * chunk.rows, acc, FROM_ZERO)
+
     def _mask(self, chunk, name, column, count):
         """Place of tiles of a mask, by blocks."""
         mask, ring = self.memory.masks[name], self.others if chunk.begun else self.operands
@@ -368,10 +398,11 @@ class ChunkCode:
         return min(self.n, channels - tile * self.n)
 
     def _write(self, chunk, tensor, column, count, acc, result, function):
-        """Sums of column tiles of a tensor -> their places by blocks, `(place, tiles, first tile)`."""
-        place, tiles, first = result
+        """A function of sums of column tiles of a tensor -> their places by blocks, `(place, tiles, first tile)`."""
+        (place, tiles, first), code = result, function_code(function)
+        self.emitter.load_table(function)
         for c in range(count):
-            fields = {"function": function, "format": Format.BFLOAT16, "lanes": self._lanes(tensor.channels, column + c)}
+            fields = {"function": code, "format": Format.BFLOAT16, "lanes": self._lanes(tensor.channels, column + c)}
             at = place + (first + c) * self.n
             write_rows(self.emitter, fields, acc + c * chunk.rows, chunk.blocks, self.n, tiles * self.n, at)
 

@@ -55,6 +55,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         raise CompileError("a training step needs a core with training; set it in its configuration (--training)")
     if isinstance(optimizer, Adam) and not config.table_lanes:
         raise CompileError("Adam needs a core with table_lanes; set it in its configuration (--table-lanes)")
+    _check_functions(training.graph, config)
     if cores > 1 and not config.ring:
         raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
     made, best, fault, simulated = lowered(cropped(training), config.n, cores), None, None, 0
@@ -83,6 +84,15 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         raise CompileError(fault.reason(config) if fault else stuck)
     draft, order, timeline = best
     return make_step(draft.training, optimizer, config, draft.memory, draft.emitter.constants, order, timeline)
+
+
+def _check_functions(graph, config):
+    for stage in graph.stages:
+        if stage.function.is_table and not config.table_lanes:
+            raise CompileError(
+                f"stage {stage.name}: its function {stage.function.name} needs a core with table_lanes; set it in its "
+                "configuration (--table-lanes)"
+            )
 
 
 def chunk_starts(config, batch):

@@ -9,7 +9,8 @@ from ..compiler.instructions import Ring
 from ..compiler.overlap import take_turns
 from ..compiler.search import overlapping_runs
 from ..compiler.tiling import NothingFits
-from ..golden.inverse_root import inverse_root_table
+from ..golden.inverse_root import InverseRoot
+from ..ir.derivatives import Derivative
 from ..ir.optimizers import Adam
 from ..ir.tiles import tiles_of
 from .chunks import Chunk, ChunkCode, kept_vectors
@@ -24,6 +25,8 @@ from .turned import Turned
 from .updates import BUCKET_PARTS, IN_FLIGHT, places_of_sums, rows_in_flight, rows_of_factors, update_all
 
 __all__ = ["Draft"]
+
+_TABLE_ROWS = 128  # vectors of function tables on their way, where stages have functions by table
 
 
 class Draft:
@@ -57,7 +60,10 @@ class Draft:
         self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, dropout, sharded)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
         self.gathered = Ring(4 * self.n, GATHERED_TOGETHER * self._gathered)
-        self.constant_rows = 4 * self.n + self.gathered.size
+        functions = self._functions()
+        table_rows = min(_TABLE_ROWS, config.unified_buffer_depth // 8) if functions else 0
+        self.tables = Ring(4 * self.n + self.gathered.size, table_rows)
+        self.constant_rows = self.tables.base + self.tables.size
         self.spare_rows = config.accumulator_depth // 4
         self._place()
         memory.keep(config.accumulator_depth - self.spare_rows)
@@ -68,9 +74,10 @@ class Draft:
         values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch * lowered.cores, 1))}
         if memory.masked:
             values["keep"] = dropout.factor
-        table = inverse_root_table().words if isinstance(optimizer, Adam) else ()
-        constants = Constants(self.n, values, 2 * config.bias_depth // 8, table)
-        self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants)
+        if isinstance(optimizer, Adam):
+            functions += (InverseRoot(),)
+        constants = Constants(self.n, values, 2 * config.bias_depth // 8, functions)
+        self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants, self.tables)
         self.emitter.cores = lowered.cores
         self._enter_stages()
         if memory.sharded:
@@ -87,6 +94,11 @@ class Draft:
         self._spatial(True)
         self._spatial_gradients()
 
+    def _functions(self):
+        """The functions by table of all stages, and their derivatives."""
+        used = dict.fromkeys(stage.function for stage in self.training.graph.stages if stage.function.is_table)
+        return (*used, *map(Derivative, used))
+
     def _enter_stages(self):
         """What the emitter has to know of stages that are not flat."""
         emitter, memory = self.emitter, self.memory
@@ -95,7 +107,7 @@ class Draft:
         for index, (stage, number, backward) in enumerate(self.lowered.stages):
             terms = []
             for place, term in enumerate(stage.terms):
-                part = readers[number].terms[place] if backward and stage.output not in self._returned else None
+                part = readers[number].terms[place] if backward and not term.fixed else None
                 planes = (
                     memory.planes_of(*((part.stage, part.term) if part else (number, place))) if part or not backward else None
                 )
@@ -108,12 +120,6 @@ class Draft:
             bias = None if backward else memory.planes_of(number, None)
             if bias:
                 emitter.biases[index] = bias
-
-    @property
-    def _returned(self):
-        """Gradients whose only term is what was put back."""
-        stages = self.training.graph.stages
-        return {one.name for one in self.training.gradients if stages[one.stage].output in self.lowered.returned}
 
     def _spatial(self, backward):
         """The stages that are not flat, forward or back."""
@@ -221,9 +227,9 @@ class Draft:
             self.emitter.load_rows(name, place * self.n, count)
 
     def _load_table(self):
-        """The function table, while the activation unit has nothing else to do: until the first chunk's first sums are there."""
-        if isinstance(self.optimizer, Adam):
-            self.emitter.put_table(inverse_root_table(), self.emitter.constants.table, self.operands)
+        """Adam's table, while the activation unit has nothing else to do: until the first chunk's first sums are there."""
+        if isinstance(self.optimizer, Adam) and not self.tables.size:
+            self.emitter.load_table(InverseRoot(), self.operands)
 
     def _take_turns(self, works, code):
         """Runs generators side by side, the one next that has made the fewest cycles of work for the array or waits for it."""
@@ -239,7 +245,9 @@ class Draft:
         take_turns([measured(index, work) for index, work in enumerate(works)], lambda index: done[index])
 
     def _load_factors(self):
-        """Factors of updates as operands."""
+        """Factors of updates as operands, and the function table where other functions had it until now."""
+        if isinstance(self.optimizer, Adam) and self.tables.size:
+            self.emitter.load_table(InverseRoot())
         for place, name in enumerate(rows_of_factors(self.optimizer)):
             self.emitter.load_rows(name, (2 + place) * self.n)
 

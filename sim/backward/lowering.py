@@ -2,7 +2,8 @@
 
 A stage of one position, a dense layer, is *flat*: its samples lie side by side. What it reads of a tensor of several positions is
 *flattened* first, to channels of one position, and its gradient is put back afterwards. The other stages run sample by sample:
-those of the network, and those that make the gradients of their sums.
+those of the network, and those that make the gradients of their sums. Where a function is by table, the sums are made once more
+for its derivative, behind all results: a function table that changed with every few rows would cost more.
 """
 
 from dataclasses import dataclass, replace
@@ -13,9 +14,20 @@ from ..compiler.batching import Batched
 from ..compiler.im2col import fold
 from ..compiler.program import CompileError
 from ..golden.arithmetic import bfloat16
+from ..ir.derivatives import Derivative
 from ..ir.graph import Extra, Select, Stage, Tensor, Term
 
-__all__ = ["Lowered", "lowered", "is_flat_gather", "is_stacked", "check_masks", "flat_name", "back_name", "apart_name"]
+__all__ = [
+    "Lowered",
+    "lowered",
+    "is_flat_gather",
+    "is_stacked",
+    "check_masks",
+    "flat_name",
+    "back_name",
+    "apart_name",
+    "slope_name",
+]
 
 
 def check_masks(lowered, numbers):
@@ -48,11 +60,21 @@ def flat_name(source):
 
 def back_name(source):
     """Of the gradient of a tensor that was flattened, put back."""
-    return f"gradient of {source}"
+    return f"gradient of results {source}"
 
 
 def _index_name(tensor):
     return f"{tensor}, indices"
+
+
+def slope_name(tensor):
+    """Of the derivative of a stage's function at its sums."""
+    return f"{tensor}, slopes"
+
+
+def _scaled_name(gradient):
+    """Of a gradient times that, before anything else is done with it."""
+    return f"{gradient}, scaled"
 
 
 def apart_name(gradient, stretch):
@@ -122,7 +144,7 @@ def lowered(training, n, cores=1):
     flat = [number for number, stage in enumerate(graph.stages) if _is_flat(stage)]
     folded, gathers = fold(graph, n, flat)
     results = {graph.stages[number].output for number in flat}
-    forward, tensors = [], {gather.tensor.name: gather.tensor for gather in gathers}
+    forward, slopes, tensors = [], [], {gather.tensor.name: gather.tensor for gather in gathers}
     differentiated = {one.stage: one for one in training.gradients}
     for number, stage in enumerate(folded):
         if number in flat:
@@ -135,12 +157,17 @@ def lowered(training, n, cores=1):
             tensors[index] = replace(tensors[stage.output], name=index)
             stage = replace(stage, extras=(Extra(index, index=True),))
         forward.append((stage, number, False))
+        if stage.function.is_table and number in differentiated:
+            name = slope_name(stage.output)
+            tensors[name] = replace(tensors[stage.output], name=name)
+            made = replace(stage, name=name, output=name, function=Derivative(stage.function), extras=())
+            slopes.append((made, number, False))
     terms = [stage.terms for stage in folded]
     beside = results | {gather.tensor.name for gather in gathers if is_flat_gather(gather)}
     read = dict.fromkeys(term.source for number in flat for term in terms[number])
     flattened = tuple(name for name in read if name not in beside)
     backward, returned = _gradients(training, terms, flat, flattened, tensors)
-    return Lowered(training, terms, gathers, flat, forward + backward, tensors, flattened, returned, cores)
+    return Lowered(training, terms, gathers, flat, forward + slopes + backward, tensors, flattened, returned, cores)
 
 
 def _gradients(training, lowered_terms, flat, flattened, tensors):
@@ -163,8 +190,7 @@ def _gradients(training, lowered_terms, flat, flattened, tensors):
             returned.append(stage.output)
             name = back_name(stage.output)
             tensors[name] = replace(graph.tensors[stage.output], name=name)
-            ones = np.ones((1, 1, 1, stage.channels), bfloat16)
-            terms = (Term(name, ones, groups=stage.channels, fixed=True),)
+            terms = (_identity(name, stage),)
         else:
             terms = tuple(_turned(training, part) for part in one.terms)
         select = Select(stage.output) if stage.function.name == "relu" else None
@@ -176,8 +202,26 @@ def _gradients(training, lowered_terms, flat, flattened, tensors):
             tensors[apart] = Tensor(apart, stage.channels, *(size * by for size, by in zip(stage.sums_size, stretch)))
             extras.append(Extra(apart, stretch))
         made = Stage(one.name, one.name, terms, stage.result_size, select=select, extras=tuple(extras))
-        found.append((made, one.stage, True))
+        found += [(part, one.stage, True) for part in _scaled(made, stage, tensors)]
     return found, tuple(returned)
+
+
+def _identity(source, stage):
+    """The term that is a tensor of a stage's channels itself."""
+    return Term(source, np.ones((1, 1, 1, stage.channels), bfloat16), groups=stage.channels, fixed=True)
+
+
+def _scaled(made, stage, tensors):
+    """The stages that make a gradient: that of sums whose function is by table is multiplied, first of all."""
+    if not stage.function.is_table:
+        return [made]
+    times = slope_name(stage.output)
+    if not (made.select or made.extras):
+        return [replace(made, times=times)]
+    name = _scaled_name(made.name)
+    tensors[name] = replace(tensors[times], name=name)
+    product = replace(made, name=name, output=name, times=times, select=None, extras=())
+    return [product, replace(made, terms=(_identity(name, stage),))]
 
 
 def _turned(training, part):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Format, Function, Half, Opcode, Region
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Half, Opcode, Region
 
 from ..compiler.emitter import Emitter
 from ..compiler.instructions import Ring
@@ -10,6 +10,7 @@ from ..compiler.layout import ZEROS
 from ..compiler.matmuls import Group
 from ..compiler.scheduling import STARTING
 from ..golden.arithmetic import bfloat16
+from ..golden.function_tables import table_of
 from .parameters import MASTER
 from .step_results import StepResults
 from .tensors import NOTHING, Tile
@@ -37,21 +38,24 @@ class Constants:
         By name, the factors of the identity that the tiles are; None: as the optimizer says; `ones` are ones everywhere.
     zeros : int
         Vectors, at least.
-    words : sequence of int
-        Of a function table, 16 bits each.
+    functions : sequence of Function, Derivative or InverseRoot
+        By table.
 
     Members
     -------
-    table : int
-        First vector of the function table.
+    tables : dict
+        Of a function's `key`: its :class:`sim.golden.table_lookup.Table`, and the first vector of that.
     fixed : dict of bytes to int
         Tiles of fixed weights, and the first vector of each.
     """
 
-    def __init__(self, n, values, zeros, words=()):
-        self.n, self.names, self.values, self.words, self.fixed = n, tuple(values), values, words, {}
+    def __init__(self, n, values, zeros, functions=()):
+        self.n, self.names, self.values, self.tables, self.fixed = n, tuple(values), values, {}, {}
         self.zeros = -(-max(zeros, ZEROS) // n) * n
-        self.table = self.zeros + len(self.names) * n
+        self.first_fixed = self.zeros + len(self.names) * n
+        for function in functions:
+            self.tables[function.key] = table_of(function), self.first_fixed
+            self.first_fixed += TABLE_WORDS // n
 
     def vector(self, name):
         """First vector of a tile that has a name."""
@@ -59,12 +63,13 @@ class Constants:
 
     def add(self, tile):
         """First vector of a tile of fixed weights, of these bytes."""
-        return self.fixed.setdefault(tile, self.table + len(self.words) // self.n + len(self.fixed) * self.n)
+        return self.fixed.setdefault(tile, self.first_fixed + len(self.fixed) * self.n)
 
     def pack(self):
         """Bytes of all, the optimizer's factors 0."""
         parts = [bytes(2 * self.n * self.zeros), *(self.tile(name, value or 0) for name, value in self.values.items())]
-        return b"".join([*parts, np.asarray(self.words, "<u2").tobytes(), *self.fixed])
+        parts += [table.words.astype("<u2").tobytes() for table, _ in self.tables.values()]
+        return b"".join([*parts, *self.fixed])
 
     def tile(self, name, value):
         """Bytes of a tile that has a name, for a factor."""
@@ -125,13 +130,18 @@ class StepEmitter(Emitter):
         What the numbers of flat stages are counted from, in `stage`.
     zero_rows : int
         Bias rows from 0 on that are zeros, so that sums of so many column tiles start from +0.
+    table_ring : Ring or None
+        Places in the unified buffer by way of which function tables are loaded.
+    in_table : tuple or None
+        The `key` of the function that is in the function table.
     """
 
     #: By contract, a sum that underflows to -0 may lose its sign in training.
     skips_margins = True
 
-    def __init__(self, config, scratch, constants):
+    def __init__(self, config, scratch, constants, table_ring=None):
         super().__init__(config, scratch)
+        self.table_ring, self.in_table = table_ring, None
         self.constants = constants
         self.zero_rows = min(16, config.bias_depth // 8, config.weight_fifo_depth)
         self.bias_ring = Ring(self.zero_rows, config.bias_depth - self.zero_rows)
@@ -199,6 +209,17 @@ class StepEmitter(Emitter):
         super().transfer(opcode, region, vector, rows, **fields)
         if opcode is Opcode.STORE:
             self.bringing = None
+
+    def lacks(self, function):
+        """Whether another function table has to be loaded for a function."""
+        return function.is_table and function.key != self.in_table
+
+    def load_table(self, function, operands=None):
+        """Puts a function into the function table, if it is one by table and not there, by way of a ring in the unified buffer,
+        or `table_ring`."""
+        if self.lacks(function):
+            self.in_table = function.key
+            self.put_table(*self.constants.tables[function.key], operands or self.table_ring)
 
     def group(self, tiles, count, acc, rows, bias=None):
         """:class:`sim.compiler.matmuls.Group` of `count` column tiles of `rows` sums each, that takes these tiles in the order of

@@ -3,6 +3,7 @@
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode
 
 from ..compiler.results import Results
+from ..ir.functions import NONE
 
 __all__ = ["StepResults"]
 
@@ -11,7 +12,7 @@ class StepResults(Results):
     """Of stages that are not flat, forward and of gradients."""
 
     def activate(self, rectangle, column, acc, result, factor):
-        """As of Results, and what else is written."""
+        """As of Results, and what else is written. An index knows no functions by table."""
         made = [(result, (1, 1), False)]
         made += [(placed, extra.spread, extra.index) for placed, extra in zip(result.extras, self.stage.extras)]
         for placed, spread, index in made:
@@ -19,7 +20,8 @@ class StepResults(Results):
                 self._spread(rectangle, column, acc, placed, spread, factor)
                 continue
             self.format = Format.INDEX if index else Format.BFLOAT16
-            super().activate(rectangle, column, acc, placed, None)
+            self.function = NONE if index and self.stage.function.is_table else self.stage.function
+            super().activate(rectangle, column, acc, placed, factor)
 
     def store(self, result):
         super().store(result)

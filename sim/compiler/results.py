@@ -8,10 +8,11 @@ from ..ir.tiles import tiles_of
 from .areas import Placed
 from .tiling import runs_of_windows
 
-__all__ = ["Results", "write_rows"]
+__all__ = ["Results", "write_rows", "function_code"]
 
 
-def _code(function):
+def function_code(function):
+    """How instructions name a :class:`sim.ir.functions.Function` or :class:`sim.ir.derivatives.Derivative`."""
     return Function.TABLE if function.is_table else Function[function.name.upper()]
 
 
@@ -29,7 +30,7 @@ class Results:
     def __init__(self, emitter, stage, wide):
         self.emitter, self.stage, self.n = emitter, stage, emitter.n
         self.size = 2 if wide else 1  # vectors of a position
-        self.format = Format.BINARY32 if wide else Format.BFLOAT16
+        self.format, self.function = Format.BINARY32 if wide else Format.BFLOAT16, stage.function
 
     def activate(self, rectangle, column, acc, result, factor):
         """Sums of a column tile at `acc` -> its positions of the area `result`. `factor` is the area that products are made
@@ -84,7 +85,7 @@ class Results:
 
     def fields(self, column):
         """What results of a column tile are made by."""
-        return {"function": _code(self.stage.function), "format": self.format, "lanes": self._lanes(column)}
+        return {"function": function_code(self.function), "format": self.format, "lanes": self._lanes(column)}
 
     def softmax(self, rectangle, acc, sums, result):
         """Sums of all column tiles, `sums` rows each: a row of positions at a time, unless one tile holds all channels."""

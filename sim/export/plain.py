@@ -1,10 +1,10 @@
-"""A graph of stages as a plain ONNX model: Conv, Add, MaxPool, Relu and Flatten, whatever it was read from."""
+"""A graph of stages as a plain ONNX model: Conv, Add, MaxPool, Flatten and functions, whatever it was read from."""
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, defs, helper, numpy_helper
 
 from ..ir.errors import ModelError
-from ..ir.functions import NONE, RELU
+from ..ir.functions import NONE
 from ..ir.graph import span
 
 __all__ = ["plain_model"]
@@ -13,7 +13,7 @@ _IR, _OPSET = 8, 13  # what files of 2021 have: every reader knows them
 
 
 def plain_model(graph):
-    """The onnx.ModelProto of a graph whose stages are sums, maxima over windows and ReLU.
+    """The onnx.ModelProto of a graph whose stages are sums, maxima over windows and functions that are operators.
 
     Weights are float32 with bfloat16 values. The input has the shape that the graph's model had, if its values stood in the order
     (channel, y, x), else (height, width, channels).
@@ -87,8 +87,8 @@ class _Writer:
 
     def _stage(self, stage, name):
         whole = self.graph.tensors[stage.output]
-        if stage.function not in (NONE, RELU) or stage.times or stage.softmax or stage.result_size != (whole.height, whole.width):
-            raise ModelError(f"'{stage.name}': can't be written as sums, MaxPool and Relu")
+        if stage.times or stage.softmax or stage.result_size != (whole.height, whole.width):
+            raise ModelError(f"'{stage.name}': can't be written as sums, MaxPool and a function")
         bias = None if stage.bias is None else self._constant(stage.bias, f"{name}.bias")
         value = None
         for number, term in enumerate(stage.terms):
@@ -96,7 +96,19 @@ class _Writer:
             value = part if value is None else self._node("Add", [value, part], f"{name}.sum{number}")
         if stage.pool:
             value = self._pool(stage, value, f"{name}.pool")
-        return self._node("Relu", [value], f"{name}.relu") if stage.function == RELU else value
+        return value if stage.function == NONE else self._function(stage, value, name)
+
+    def _function(self, stage, value, name):
+        function, definition = stage.function, stage.function.definition
+        if function.name == "clip":
+            sides = zip(("low", "high"), function.parameters)
+            limits = [self._constant(np.float32(limit), f"{name}.{side}") if np.isfinite(limit) else "" for side, limit in sides]
+            return self._node("Clip", [value, *limits], f"{name}.clip")
+        operator = definition.operator
+        if not operator or not defs.has(operator, _OPSET, ""):
+            raise ModelError(f"'{stage.name}': its function {function.name} is no operator of opset {_OPSET}")
+        attributes = dict(zip(definition.attributes, function.parameters))
+        return self._node(operator, [value], f"{name}.{operator.lower()}", **attributes)
 
     def _term(self, stage, term, bias, name):
         source = self.graph.tensors[term.source]

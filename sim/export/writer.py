@@ -45,7 +45,7 @@ class ModelWriter:
         model = plain_model(graph)
         again, samples = read_model(model, self._path), random_samples(graph, _SAMPLES, seed=1).rows
         if not _same_bits(run_network(again, samples.reshape(_SAMPLES, *again.input_shape)), run_network(graph, samples)):
-            raise ModelError(f"{graph.name}: can't be written as an ONNX model of Conv, MaxPool and Relu that has the same bits")
+            raise ModelError(f"{graph.name}: can't be written as an ONNX model of Conv and MaxPool that has the same bits")
         return model, False
 
     def _own_model(self, graph):

@@ -265,18 +265,21 @@ def added(one, two, out, first, last):
 
 
 @_compiled
-def looked_up(sums, start, words, binades, out, first, last):
-    """:func:`sim.golden.table_lookup.lookup` of binary32 bits, flattened, in a table from `start` on that is flat at its ends."""
+def looked_up(sums, start, linear_low, linear_high, words, binades, never, out, first, last):
+    """:func:`sim.golden.table_lookup.lookup` of binary32 bits, flattened, in a table from `start` on."""
     for i in range(first, last):
         sign, exponent = np.int64(sums[i] >> 31), np.int64(sums[i] >> 23 & 255)
         fraction, between = np.int64(sums[i] >> 16 & 127), np.int64(sums[i] >> 4 & 4095)
         within = min(max(exponent, start), start + binades - 1)
+        ends = linear_low if exponent < within else linear_high if exponent > within else 0
+        linear = ends >> sign & 1
+        shift = 0 if linear == 0 else never if exponent == 0 else exponent - within
         place = sign << 11 | within - start << 7 | fraction
         value, slope = np.int64(words[2 * place]), np.int64(words[2 * place + 1])
-        gain = ((slope & 4095 ^ 2048) - 2048) * (between if within == exponent else 0) >> 9
+        gain = ((slope & 4095 ^ 2048) - 2048) * (between if linear or within == exponent else 0) >> 9
         significand = ((value & 127 | 128) << 6) + (((slope >> 12 ^ 8) - 8) << 2) + gain
         up = (1 if significand >= 0x4000 else 0) - (1 if significand < 0x2000 else 0) - (1 if significand < 0x1000 else 0)
-        pattern = ((value >> 7 & 255) + up << 7) + ((significand << 1 - up) + 0x40 >> 7) - 0x80
+        pattern = ((value >> 7 & 255) + shift + up << 7) + ((significand << 1 - up) + 0x40 >> 7) - 0x80
         zero = value & 0x7F80 == 0 or significand < 0x800 or pattern < 0x80
         pattern = value & 0x8000 | (0 if zero else min(pattern, 0x7F80))
         out[i] = np.uint16(0x7FC0 if exponent == 255 and fraction != 0 else pattern)

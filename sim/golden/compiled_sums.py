@@ -11,9 +11,8 @@ from ..ir.graph import Term
 from ..ir.training import NOWHERE
 from .arithmetic import bfloat16
 from .gradients import Sums
-from .inverse_root import inverse_root_table
 from .network import patches
-from .table_lookup import BINADES
+from .table_lookup import BINADES, NEVER
 
 __all__ = ["fastest_sums"]
 
@@ -192,9 +191,8 @@ class _CompiledSums(Sums):
         self._shared(lambda *part: self._kernels.added(*arguments, *part), out.size, out.size)
         return out
 
-    def inverse_root(self, values):
+    def looked_up(self, values, table):
         bits, out = np.ascontiguousarray(values).view(np.uint32).reshape(-1), np.empty(values.shape, np.uint16)
-        start, _, _, words = inverse_root_table()
-        arguments = bits, start, words, BINADES, out.reshape(-1)
+        arguments = bits, *table, BINADES, NEVER, out.reshape(-1)
         self._shared(lambda *part: self._kernels.looked_up(*arguments, *part), out.size, out.size)
         return out.view(bfloat16)

@@ -10,7 +10,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 
-from ..ir import functions
+from ..ir import derivatives, functions
 from . import table_cache, table_lookup
 from .arithmetic import activate
 from .table_lookup import BINADES, NEVER, Table, lookup, moved, rounded_entry
@@ -19,7 +19,7 @@ __all__ = ["table_of", "apply", "errors", "is_steady"]
 
 _LARGEST = 2.0**128 - 2.0**119  # from here on a number rounds to infinity
 _LEAST = 2.0**-126  # below, a result is 0
-_MODULES = (__name__, table_lookup.__name__, functions.__name__)  # whose text says what a table is
+_MODULES = (__name__, table_lookup.__name__, functions.__name__, derivatives.__name__)  # whose text says what a table is
 
 
 def apply(function, sums):

@@ -10,9 +10,10 @@ import numpy as np
 
 from ..ir.training import NOWHERE
 from .arithmetic import add, bfloat16, matmul, multiply, ordered, relu, round_bfloat16
-from .inverse_root import inverse_root
+from .inverse_root import inverse_root_table
 from .network import add_term, patches
 from .softmax import softmax
+from .table_lookup import lookup
 
 __all__ = ["Sums", "last_gradient", "data_gradient", "stage_gradient", "upper_half", "scaled"]
 
@@ -112,9 +113,13 @@ class Sums:
         start = np.full(one.shape, -0.0, np.float32)  # to which a product of either sign can be added without a change
         return self.rounded(self.scaled(start, one, two))
 
+    def looked_up(self, values, table):
+        """bfloat16 of float32 values, by a :class:`sim.golden.table_lookup.Table`."""
+        return lookup(np.ascontiguousarray(values).view(np.uint32), table).view(bfloat16)
+
     def inverse_root(self, values):
-        """:func:`sim.golden.inverse_root.inverse_root`."""
-        return inverse_root(values)
+        """1 / sqrt of float32 values, bfloat16, by the table of :mod:`sim.golden.inverse_root`."""
+        return self.looked_up(values, inverse_root_table())
 
 
 def last_gradient(logits, targets):
@@ -153,19 +158,20 @@ def data_gradient(graph, one, gradients, weights, sums):
     return sums.rounded(total)
 
 
-def stage_gradient(stage, gradient, result, index, mask, sums):
-    """D of a stage's sums from the gradient of its result: times the dropout mask, kept where the result is above 0 (relu) or at
-    the largest place of each window (pooling).
+def stage_gradient(stage, gradient, result, index, mask, sums, slope=None):
+    """D of a stage's sums from the gradient of its result: times the dropout mask, times the slope (functions by table), kept
+    where the result is above 0 (relu) or at the largest place of each window (pooling).
 
     Parameters
     ----------
     gradient, result : bfloat16 (batch, height, width, channels)
     index : uint8 (batch, height, width, channels) or None
         Of a stage with pooling.
-    mask : bfloat16 (batch, height, width, channels) or None
+    mask, slope : bfloat16 (batch, height, width, channels) or None
     """
-    if mask is not None:
-        gradient = sums.product(gradient, mask)
+    for factor in (mask, slope):
+        if factor is not None:
+            gradient = sums.product(gradient, factor)
     if stage.pool:
         return sums.spread(gradient, index, stage.pool, stage.sums_size)
     if stage.function.name == "relu":

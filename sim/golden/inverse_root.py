@@ -5,18 +5,16 @@ import functools
 import numpy as np
 
 from ..ir.optimizers import TABLE_BINADES, TABLE_MIDDLE
-from .arithmetic import bfloat16
 from .function_tables import table_of
-from .table_lookup import lookup
 
-__all__ = ["InverseRoot", "inverse_root_table", "inverse_root"]
+__all__ = ["InverseRoot", "inverse_root_table"]
 
 
 class InverseRoot:
     """f(s) = sqrt(T / s) for s >= 0 from 2^-14 T to T, f(-s) = sqrt(T / (2^14 s)); as at the nearer end beyond. T is
     `TABLE_MIDDLE`. What :func:`sim.golden.function_tables.table_of` asks of a function."""
 
-    key = "inverse root", TABLE_BINADES, TABLE_MIDDLE.hex()
+    is_table, key = True, ("inverse root", TABLE_BINADES, TABLE_MIDDLE.hex())
 
     def __str__(self):
         return "Adam's inverse root"
@@ -30,9 +28,3 @@ class InverseRoot:
 def inverse_root_table():
     """The :class:`sim.golden.table_lookup.Table`."""
     return table_of(InverseRoot())
-
-
-def inverse_root(sums):
-    """bfloat16 of float32 sums, by the table."""
-    bits = np.ascontiguousarray(sums, np.float32).view(np.uint32)
-    return lookup(bits, inverse_root_table()).astype(np.uint16).view(bfloat16)

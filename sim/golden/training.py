@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..ir.derivatives import Derivative
 from ..ir.graph import Graph
 from .arithmetic import bfloat16, round_bfloat16
+from .function_tables import table_of
 from .gradients import Sums, data_gradient, last_gradient, stage_gradient, upper_half
 from .network import first_sums
 from .shards import shards_of, summed
@@ -53,6 +55,8 @@ class StepResult:
         By name: the input, the results of stages, and D of the sums of stages (`SumsGradient.name`).
     indices : dict of int to uint8 array
         Of stages with pooling, by number: where the largest of each window was.
+    slopes : dict of int to bfloat16 (batch, height, width, channels)
+        Of stages with a function by table, by number: its derivative at the sums, pooled ones where there is pooling.
     """
 
     state: TrainingState
@@ -61,6 +65,7 @@ class StepResult:
     gradients: list
     tensors: dict = field(repr=False)
     indices: dict = field(repr=False)
+    slopes: dict = field(repr=False)
 
 
 def initial_state(graph, optimizer, masters=None):
@@ -105,9 +110,9 @@ def cross_entropy(logits, targets):
 
 
 def forward(graph, x, masks, sums):
-    """`(tensors, indices, logits)` of a network without Softmax: bfloat16 by name, uint8 by number of stage, float32 (batch, 1,
-    1, classes). Masks are bfloat16, by number of stage."""
-    tensors, indices = {graph.input: graph.arrange_input(x)}, {}
+    """`(tensors, indices, slopes, logits)` of a network without Softmax: bfloat16 by name, uint8 and bfloat16 by number of stage,
+    float32 (batch, 1, 1, classes). Masks are bfloat16, by number of stage."""
+    tensors, indices, slopes = {graph.input: graph.arrange_input(x)}, {}, {}
     for number, stage in enumerate(graph.stages):
         values = first_sums(stage, len(x))
         for term in stage.terms:
@@ -116,8 +121,12 @@ def forward(graph, x, masks, sums):
         if stage.pool:
             values, indices[number] = sums.pool(values, stage.pool, rectified)
         if number == len(graph.stages) - 1:
-            return tensors, indices, values
-        result = sums.rounded(values, rectified)
+            return tensors, indices, slopes, values
+        if stage.function.is_table:
+            result = sums.looked_up(values, table_of(stage.function))
+            slopes[number] = sums.looked_up(values, table_of(Derivative(stage.function)))
+        else:
+            result = sums.rounded(values, rectified)
         if number in masks:
             result = sums.product(result, masks[number])
         tensors[stage.output] = result
@@ -156,12 +165,13 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     sums, masks, shards = sums or Sums(), masks or {}, shards_of(len(x), cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
     bound = bound_graph(graph, state)
-    tensors, indices, logits = forward(bound, x, masks, sums)
+    tensors, indices, slopes, logits = forward(bound, x, masks, sums)
     classes = logits.shape[3]
     of_last = np.array(np.asarray(targets, bfloat16))
     if bound.output_order is not None:
         of_last[:, bound.output_order] = targets
-    tensors |= _stage_gradients(graph, bound, tensors, indices, last_gradient(logits.reshape(-1, classes), of_last), masks, sums)
+    last = last_gradient(logits.reshape(-1, classes), of_last)
+    tensors |= _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums)
     gradients = [_parameter_gradient(graph, one, tensors, sums, shards) for one in graph.parameters]
     factors = optimizer.factors(rate, len(x), state.steps + 1)
     updated = [
@@ -170,10 +180,10 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     ]
     after = TrainingState([master for master, _ in updated], [slots for _, slots in updated], state.steps + 1)
     logits = bound.arrange_output(logits)
-    return StepResult(after, logits, cross_entropy(logits, targets), gradients, tensors, indices)
+    return StepResult(after, logits, cross_entropy(logits, targets), gradients, tensors, indices, slopes)
 
 
-def _stage_gradients(graph, bound, tensors, indices, last, masks, sums):
+def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):
     """D of the sums of all stages, by name."""
     gradients = {}
     for one in graph.gradients:
@@ -181,9 +191,9 @@ def _stage_gradients(graph, bound, tensors, indices, last, masks, sums):
             gradients[one.name] = last.reshape(len(last), 1, 1, -1)
             continue
         whole = data_gradient(graph, one, gradients, lambda part: bound.stages[part.stage].terms[part.term].weights, sums)
-        stage = bound.stages[one.stage]
+        number, stage = one.stage, bound.stages[one.stage]
         gradients[one.name] = stage_gradient(
-            stage, whole, tensors[stage.output], indices.get(one.stage), masks.get(one.stage), sums
+            stage, whole, tensors[stage.output], indices.get(number), masks.get(number), sums, slopes.get(number)
         )
     return gradients
 

@@ -4,8 +4,8 @@ A step goes forward through the graph, takes the softmax P of the logits and the
 
 - the gradient of the last stage's sums is `D = bf16(P - T)`;
 - that of any other stage's sums is the sum, over all who read its result, of their own gradients times their weights (kernels
-  turned, channels swapped), kept where the stage's function let the sums pass: where its result is above 0 (ReLU), at the first
-  largest place of each window (pooling);
+  turned, channels swapped), times the derivative of the stage's function at its sums, or kept where that let the sums pass: where
+  its result is above 0 (ReLU), at the first largest place of each window (pooling);
 - that of weights is the sum of source times D over (sample, y, x), that of a bias the sum of D.
 """
 

@@ -250,7 +250,7 @@ class Training:
 
     def _score(self, graph, samples):
         logits = [
-            forward(graph, samples.rows[first : first + _MEASURED], {}, self.sums)[2]
+            forward(graph, samples.rows[first : first + _MEASURED], {}, self.sums)[-1]
             for first in range(0, len(samples), _MEASURED)
         ]
         return Score.of(graph.arrange_output(np.concatenate(logits)), samples.labels)

@@ -9,12 +9,13 @@ from amaranth_tpu.sim.golden import compiled_sums
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.gradients import Sums
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import Pool, Term
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graphs import random_values
-from trainable_graphs import random_trainable_graph
+from trainable_graphs import TABLES, random_trainable_graph
 
 pytest.importorskip("numba")
 
@@ -112,6 +113,8 @@ def test_elements(rng, compiled, kind):
         _same(compiled.kept(values, result), Sums().kept(values, result))
         _same(compiled.inverse_root(np.abs(start)), Sums().inverse_root(np.abs(start)))
         _same(compiled.inverse_root(-start), Sums().inverse_root(-start))
+        for table in map(table_of, TABLES):
+            _same(compiled.looked_up(start, table), Sums().looked_up(start, table))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,7 +136,7 @@ def test_pooling(rng, compiled, kind):
 @pytest.mark.parametrize("optimizer", [Sgd(0.9, 0.01), Adam()], ids=["sgd", "adam"])
 def test_steps(rng, compiled, optimizer):
     for _ in range(3):
-        graph = differentiate(random_trainable_graph(rng))
+        graph = differentiate(random_trainable_graph(rng, tables=0.5))
         one = two = initial_state(graph, optimizer, initialize(graph, 3))
         classes = graph.graph.stages[-1].channels
         for number in range(3):

@@ -21,6 +21,7 @@ from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from onnx_models import Builder, reference, weights
 from trainable_graphs import random_trainable_graph
+from training_steps import with_function
 
 
 def learnt(network, rng):
@@ -178,13 +179,25 @@ def test_random_networks_as_plain_models(rng, tmp_path, number):
     check(tmp_path / "plain.onnx", graph, rng)
 
 
+@pytest.mark.parametrize(
+    "name, parameters", [("tanh", ()), ("leaky_relu", (0.25,)), ("clip", (-1, 2)), ("clip", (-2,)), ("hard_sigmoid", (0.25, 0.5))]
+)
+def test_functions_of_plain_models(rng, tmp_path, name, parameters):
+    function, (inner, outer) = Function(name, parameters), (round_bfloat16(weights(rng, *shape)) for shape in ((4, 5), (5, 3)))
+    graph = dense_chain("net", [("one", inner, weights(rng, 5), "relu"), ("two", outer, None, "none")])
+    graph = learnt(differentiate(with_function(graph, function)), rng)
+    (tmp_path / "plain.onnx").write_bytes(plain_model(graph).SerializeToString())
+    assert load_network(tmp_path / "plain.onnx").stages[0].function == function
+    check(tmp_path / "plain.onnx", graph, rng)
+
+
 def test_what_can_not_be_written(rng):
     layers = [("dense", round_bfloat16(weights(rng, 4, 3)), None, "none")]
     graph = dense_chain("net", layers)
     wrong = {
         "input's values": replace(graph, input_order=np.array([1, 0, 2, 3])),
         "results are not": replace(graph, output_order=np.array([1, 0, 2])),
-        "'dense'": replace(graph, stages=(replace(graph.stages[0], function=Function("tanh")),)),
+        "'dense'": replace(graph, stages=(replace(graph.stages[0], function=Function("gelu")),)),
     }
     for said, changed in wrong.items():
         with pytest.raises(ModelError, match=said) as caught:

@@ -7,10 +7,18 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.backward.drafts import Draft
+from amaranth_tpu.sim.backward.lowering import lowered
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.functions import Function
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from suites import slow
-from training_steps import chain, run_steps
+from trainable_graphs import random_trainable_graph
+from training_steps import chain, run_steps, with_function
+
+#: Array, batch, optimizer, dropout.
+FUNCTIONS = [(4, 9, Adam(), 0.5), *slow((8, 30, Sgd(0.75, 0.01), 0.0), (2, 5, Adam(), 0.0), (16, 40, Adam(), 0.5))]
 
 
 @pytest.mark.smoke
@@ -30,6 +38,24 @@ def test_weight_decay(rng):
 def test_without_biases(rng):
     training, optimizer = differentiate(chain(rng, (9, 11, 5), biased=False)), Sgd()
     run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
+
+
+@pytest.mark.parametrize("n, batch, optimizer, share", FUNCTIONS)
+def test_functions_by_table(rng, n, batch, optimizer, share):
+    """Chunks of several blocks, tables that take turns, Adam's behind them; with dropout, the mask before the slope."""
+    graph = random_trainable_graph(rng, kinds=(), channels=3 * n, tables=0.8)
+    training, dropout = differentiate(graph), Dropout(share)
+    program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
+    run_steps(program, training, optimizer, rng, dropout=dropout)
+
+
+def test_tables_take_turns(rng):
+    """From chunk to chunk the function that is in the table comes first."""
+    training = differentiate(with_function(chain(rng, (40, 9, 5)), Function("tanh")))
+    for starts in ((0, 16), (0, 8, 16), (0, 4, 8, 12, 16)):
+        draft = Draft(lowered(training, 4), Sgd(), Config(n=4, training=True), 16, starts)
+        loads = [op for op in draft.emitter.ops if op.opcode is Opcode.LOAD_TABLE and op.fields["word"] == 0]
+        assert len(loads) == len(starts)
 
 
 @pytest.mark.slow
@@ -60,6 +86,9 @@ def test_refusals(rng):
     training = differentiate(chain(rng, (9, 11, 5)))
     with pytest.raises(CompileError, match="needs a core with training"):
         compile_step(training, Sgd(), Config(n=4), 6)
+    training = differentiate(random_trainable_graph(rng, kinds=(), tables=1))
+    with pytest.raises(CompileError, match="^stage dense0: its function [a-z_]* needs a core with table_lanes; [^\n]*$"):
+        compile_step(training, Sgd(), Config(n=4, training=True, table_lanes=0), 6)
 
 
 def test_weights_are_read_before_they_change(rng):

@@ -1,18 +1,23 @@
 """Training steps of networks with convolutions, pooling, averages and residual sums: instruction-level model = golden step."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.cropping import cropped
 from amaranth_tpu.sim.compiler.program import CompileError
-from amaranth_tpu.sim.ir.functions import RELU
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.ir.functions import RELU, Function
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from graphs import random_values
 from trainable_graphs import random_trainable_graph
-from training_steps import convolutions, run_steps
+from training_steps import convolutions, run_steps, with_function
 
 CONFIG = Config(n=4, training=True, unified_buffer_depth=2048)
 
@@ -30,10 +35,48 @@ def test_each_kind_of_stage(rng, kind):
     check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 7)))
 
 
+def test_results_named_as_their_stage(rng):
+    """As in files whose nodes have the names of what they make: scales that a dense layer reads."""
+    graph = random_trainable_graph(rng, stages=2, kinds=("plain",))
+    first, second, dense, *rest = graph.stages
+    weights = random_values(rng, (1, 1, 1, second.channels))
+    scale = Stage("scale", "scale", (Term("t1", weights, groups=second.channels, fixed=True),), second.size)
+    dense = replace(dense, terms=(replace(dense.terms[0], source="scale"),))
+    tensors = graph.tensors | {"scale": replace(graph.tensors["t1"], name="scale")}
+    check(replace(graph, stages=(first, second, scale, dense, *rest), tensors=tensors), rng)
+
+
+@pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
+def test_functions_by_table(rng, kind):
+    """Behind each kind of stage; a gradient that is multiplied goes on to windows, and between zeros."""
+    graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind), tables=1)
+    check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
+
+
+def test_a_function_of_averages(rng):
+    """The gradient is multiplied first, then put between zeros, as the averages are of stride 2."""
+    weights, outer = random_values(rng, (3, 3, 2, 5), 0.3), random_values(rng, (2, 2, 5, 3), 0.3)
+    share = np.full((2, 2, 1, 5), 0.25, bfloat16)
+    stages = (
+        Stage("conv", "c", (Term("x", weights),), (4, 4)),
+        Stage("mean", "m", (Term("c", share, (2, 2), groups=5, fixed=True),), (2, 2), function=Function("tanh")),
+        Stage("dense", "y", (Term("m", outer),)),
+    )
+    tensors = Tensor("x", 2, 6, 6), Tensor("c", 5, 4, 4), Tensor("m", 5, 2, 2), Tensor("y", 3)
+    check(Graph("g", {one.name: one for one in tensors}, "x", "y", stages), rng)
+
+
+def test_a_table_is_loaded_twice(rng):
+    """For all stages of convolutions with the same function: once for that, once for its derivative."""
+    program = check(with_function(convolutions(rng, (5, 9), 12, 3, 1), Function("tanh")), rng, steps=1)
+    opcodes = [(op.opcode, op.fields.get("word")) for op in program.ops]
+    assert opcodes.count((Opcode.LOAD_TABLE, 0)) == 2 + 1  # the dense layer begins with its derivative, which is there
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(40))
 def test_random_graphs(rng, number):
-    graph = random_trainable_graph(rng, stages=int(rng.integers(1, 5)))
+    graph = random_trainable_graph(rng, stages=int(rng.integers(1, 5)), tables=0.3)
     check(
         graph, rng, Config(n=int(rng.choice([2, 4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 12))
     )

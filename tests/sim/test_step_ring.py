@@ -63,7 +63,7 @@ def test_two_convolutions(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(16))
 def test_random_graphs(rng, number):
-    graph = random_trainable_graph(rng, stages=int(rng.integers(0, 4)))
+    graph = random_trainable_graph(rng, stages=int(rng.integers(0, 4)), tables=0.3)
     cores, n = int(rng.integers(2, 9)), int(rng.choice([2, 4, 8]))
     check(graph, rng, cores, n=n, batch=int(rng.integers(1, 6)), ring_depth=int(rng.choice([4, 16, 64])), steps=1)
 

@@ -9,8 +9,8 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.gradients import Sums, last_gradient, stage_gradient
 from amaranth_tpu.sim.golden.training import bound_graph, cross_entropy, forward, initial_state, one_hot, step
-from amaranth_tpu.sim.ir.functions import NONE, RELU
-from amaranth_tpu.sim.ir.graph import Pool, Stage, Term
+from amaranth_tpu.sim.ir.functions import NONE, RELU, Function
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.ir.training import NOWHERE
 from graphs import random_values
@@ -25,13 +25,13 @@ def _off(found, exact):
     return np.linalg.norm(found - exact) / max(np.linalg.norm(exact), 1e-3)
 
 
-@pytest.mark.parametrize("kinds", SOME, ids="-".join)
-def test_finite_differences(rng, kinds):
+@pytest.mark.parametrize("kinds, tables", [*((kinds, 0) for kinds in SOME), (KINDS, 1), ((), 1)], ids=str)
+def test_finite_differences(rng, kinds, tables):
     """Loss in binary64 at the same weights. Rounding to bfloat16 moves activations by 2^-9, and now and then a largest number or
     a sign; so most of the gradients have to be near, of each kind of parameter."""
     errors = {}
     for _ in range(6):
-        graph = differentiate(random_trainable_graph(rng, kinds=kinds, channels=6, size=6))
+        graph = differentiate(random_trainable_graph(rng, kinds=kinds, channels=6, size=6, tables=tables))
         state = initial_state(graph, Sgd())
         classes = graph.graph.stages[-1].channels
         x, targets = random_values(rng, (8, graph.graph.input_size)), one_hot(rng.integers(0, classes, 8), classes, 0.1)
@@ -65,11 +65,11 @@ def test_targets_in_the_models_order(rng):
 def test_forward_is_that_of_inference(rng):
     from amaranth_tpu.sim.golden.network import run_graph
 
-    graph = differentiate(random_trainable_graph(rng))
+    graph = differentiate(random_trainable_graph(rng, tables=0.5))
     x = random_values(rng, (3, graph.graph.input_size))
     state = initial_state(graph, Sgd(), [rng.normal(size=one.initial.shape) for one in graph.parameters])
     bound = bound_graph(graph, state)
-    tensors, _, logits = forward(bound, x, {}, Sums())
+    tensors, *_, logits = forward(bound, x, {}, Sums())
     results, kept = run_graph(bound, x, keep=True)
     assert np.array_equal(logits.reshape(3, -1), results)
     for name, values in tensors.items():
@@ -111,6 +111,30 @@ def test_relu_keeps_what_is_above_0(rng):
     assert np.array_equal(found[..., 2:4], gradient[..., 2:4])
     without = stage_gradient(replace(stage, function=NONE), gradient, result, None, None, Sums())
     assert np.array_equal(without, gradient)
+
+
+def test_times_the_slope(rng):
+    """By hand: the mask first, then the slope, each product rounded; behind pooling, at the largest place of each window."""
+    stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 1))),), (1, 2), pool=Pool((1, 2), (1, 1), (1, 2)))
+    third, mask, slope = (np.full((1, 1, 1, 1), value, bfloat16) for value in (1 / 3, 4 / 3, 0.59375))
+    plain = replace(stage, size=(1, 1), pool=None)
+    wanted = bfloat16(np.float32(bfloat16(np.float32(third) * np.float32(mask))) * np.float32(slope))
+    other = bfloat16(np.float32(bfloat16(np.float32(third) * np.float32(slope))) * np.float32(mask))
+    assert wanted != other and stage_gradient(plain, third, third, None, mask, Sums(), slope) == wanted
+    found = stage_gradient(stage, third, third, np.ones((1, 1, 1, 1), np.uint8), mask, Sums(), slope)
+    assert found.reshape(-1).tolist() == [0, wanted]
+
+
+def test_the_slope_is_that_of_the_sums(rng):
+    """Not that of rounded sums: tanh between bfloat16."""
+    first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
+    inner = Stage("one", "a", (Term("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
+    tensors = {"x": Tensor("x", 1), "a": Tensor("a", 1), "y": Tensor("y", 2)}
+    x = round_bfloat16(rng.uniform(1, 1.2, (20, 1)).astype(np.float32))
+    _, _, slopes, _ = forward(Graph("g", tensors, "x", "y", (inner, Stage("two", "y", (Term("a", second),)))), x, {}, Sums())
+    found, rounded = slopes[0].reshape(-1, 1).astype(float), x.astype(float)
+    assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() < 2.0**-9
+    assert np.abs(found - 1 / np.cosh(rounded) ** 2).max() > 2.0**-9
 
 
 def test_the_first_largest_of_a_window(rng):

@@ -50,7 +50,7 @@ def test_a_dense_layer_number_by_number(rng, cores):
 
 def test_of_any_network_the_shards_are_those_of_smaller_batches(rng):
     """Convolutions, pooling and residual sums: each shard is what a step of its samples alone gives."""
-    training, cores = differentiate(random_trainable_graph(rng)), int(rng.integers(2, 5))
+    training, cores = differentiate(random_trainable_graph(rng, tables=0.3)), int(rng.integers(2, 5))
     state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 3 * cores, rng)
     found = step(training, state, Sgd(), x, targets, 0.1, cores=cores)
     alone = [step(training, state, Sgd(), x[core : core + 3], targets[core : core + 3], 0.1) for core in range(0, 3 * cores, 3)]

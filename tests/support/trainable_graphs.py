@@ -3,11 +3,14 @@
 import numpy as np
 
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.ir.functions import NONE, RELU
+from amaranth_tpu.sim.ir.functions import NONE, RELU, Function
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 from graphs import random_values
 
-__all__ = ["random_trainable_graph", "KINDS"]
+__all__ = ["random_trainable_graph", "KINDS", "TABLES"]
+
+#: Functions by table: with tails, kinks, a jump, and not monotone.
+TABLES = [*map(Function, ("tanh", "sigmoid", "leaky_relu", "gelu", "hard_swish", "softplus")), Function("clip", (-1, 2))]
 
 
 def _convolution(random, source, channels, kernel, padding, stride=(1, 1), dilation=(1, 1)):
@@ -49,7 +52,7 @@ def _same(random, source):
 KINDS = ("plain", "pool", "average", "residual", "shortcut")
 
 
-def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None, kinds=KINDS):
+def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None, kinds=KINDS, tables=0.0):
     """A network for classification: a chain of convolutions of any stride and dilation, with pooling, averages and residual sums
     among them, and dense layers at its end.
 
@@ -66,6 +69,8 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         To choose from for each stage: `"plain"` a convolution, `"pool"` one with pooling, `"average"` an average over windows,
         whose weights are fixed, `"residual"` a convolution and what it reads in one sum, maybe scaled, `"shortcut"` a convolution
         and, where it fits, one of one position over the same in one sum. () for dense layers alone.
+    tables : float
+        Share of the stages with a function that have one of :data:`TABLES` in place of relu.
     """
     draw = random.integers
     source = Tensor("x", int(draw(1, channels)), *(int(draw(2, size)) if kinds else 1 for _ in range(2)))
@@ -76,9 +81,12 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         tensors[stage.output] = Tensor(stage.output, stage.channels, *stage.result_size)
         return tensors[stage.output]
 
+    def rectifier():
+        return TABLES[int(draw(len(TABLES)))] if tables and random.random() < tables else RELU
+
     for number in range(stages if kinds else 0):
         kind = str(random.choice(kinds))
-        name, function = f"t{number}", RELU if random.random() < 0.7 else NONE
+        name, function = f"t{number}", rectifier() if random.random() < 0.7 else NONE
         if kind == "average":
             window = tuple(int(draw(1, min(3, have) + 1)) for have in (source.height, source.width))
             source = add(_average(f"average{number}", source, name, window)[0])
@@ -105,5 +113,6 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         term = _convolution(random, source, width, (source.height, source.width), (0, 0))
         bias = random.normal(size=width).astype(np.float32) * np.float32(0.3) if random.random() < 0.8 else None
         last = number == len(widths) - 1
-        source = add(Stage(f"dense{number}", "y" if last else f"d{number}", (term,), bias=bias, function=NONE if last else RELU))
+        function = NONE if last else rectifier()
+        source = add(Stage(f"dense{number}", "y" if last else f"d{number}", (term,), bias=bias, function=function))
     return Graph("random", tensors, "x", "y", tuple(made), softmax=True)

@@ -34,8 +34,8 @@ def loss(graph, parameters, x, targets, choices, masks):
     graph : sim.ir.training.TrainingGraph
     parameters : list of float64 array
     choices : dict
-        Filled at the first call, obeyed at later ones: which places are the largest of windows, which results are above 0. So all
-        functions stay the straight lines that they are at the first call's parameters.
+        Filled at the first call, obeyed at later ones: which places are the largest of windows, which results are above 0. So
+        maxima and relu stay the straight lines that they are at the first call's parameters.
     masks : dict of int to array
         Of dropout, by number of stage.
     """
@@ -60,6 +60,8 @@ def loss(graph, parameters, x, targets, choices, masks):
             result = np.take_along_axis(windows, largest[:, :, :, None], 3)[:, :, :, 0]
         if stage.function.name == "relu":
             result = result * choices.setdefault((number, "above"), result > 0)
+        elif stage.function.is_table:
+            result = stage.function.exact(result)
         if number in masks:
             result = result * masks[number].astype(float)
         tensors[stage.output] = result

@@ -1,5 +1,7 @@
 """Training steps on the instruction-level model, compared with the golden step."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
@@ -9,7 +11,7 @@ from amaranth_tpu.sim.golden.training import images, initial_state, one_hot, ste
 from amaranth_tpu.sim.ir.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 
-__all__ = ["chain", "convolutions", "started_state", "batch_of", "differences", "run_steps"]
+__all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps"]
 
 
 def chain(rng, sizes, biased=True):
@@ -43,6 +45,12 @@ def convolutions(rng, channels, size=28, classes=10, hidden=128):
     stages.append(Stage("dense1", "y", (Term("d", weights(1, 1, hidden, classes)),), bias=bias(classes)))
     tensors |= {"d": Tensor("d", hidden), "y": Tensor("y", classes)}
     return Graph("a", tensors, "x", "y", tuple(stages), softmax=True)
+
+
+def with_function(graph, function):
+    """The network with another function in place of relu."""
+    stages = (replace(stage, function=function) if stage.function == RELU else stage for stage in graph.stages)
+    return replace(graph, stages=tuple(stages))
 
 
 def started_state(training, optimizer, rng):
