@@ -26,7 +26,7 @@ def check_trainable(graph):
         if stage.softmax:
             raise _refusal(stage, "Softmax can only be trained at the end of a model, over its classes")
         if stage.function.is_table and stage.function.name not in DERIVATIVES:
-            raise _refusal(stage, f"its function {stage.function.name} can't be trained, as it stands for a division")
+            raise _refusal(stage, f"its function {stage.function.name} can't be trained; replace it by Relu or the like")
         _check_pool(stage)
         for term in stage.terms:
             _check_term(stage, term)

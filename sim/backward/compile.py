@@ -13,10 +13,12 @@ from ..compiler.scheduling import ordered
 from ..compiler.tiling import NothingFits
 from ..compiler.timing import simulate
 from ..golden.progress import Progress, touched
+from ..golden.training import slope_table
 from ..ir.optimizers import Adam
 from .cropping import cropped
 from .drafts import Draft
 from .lowering import check_masks, lowered
+from .memory import Masked
 from .step_program import make_step
 
 __all__ = ["compile_step"]
@@ -59,10 +61,12 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     if cores > 1 and not config.ring:
         raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
     made, best, fault, simulated = lowered(cropped(training), config.n, cores), None, None, 0
-    check_masks(made, dropout.stages(made.training) if dropout else ())
+    # Of the network as it is: where it is cropped, more of its stages are dense.
+    masked = Masked(dropout.factor, dropout.stages(training)) if dropout else None
+    check_masks(made, masked.stages if masked else ())
     for starts in chunk_starts(config, batch):
         try:
-            draft = Draft(made, optimizer, config, batch, starts, dropout, sharded)
+            draft = Draft(made, optimizer, config, batch, starts, masked, sharded)
         except NothingFits as error:
             fault = error
             continue
@@ -87,12 +91,15 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
 
 
 def _check_functions(graph, config):
+    """Raises CompileError or ModelError for a function by table that the core can't have, or whose derivative it can't."""
     for stage in graph.stages:
         if stage.function.is_table and not config.table_lanes:
             raise CompileError(
                 f"stage {stage.name}: its function {stage.function.name} needs a core with table_lanes; set it in its "
                 "configuration (--table-lanes)"
             )
+        if stage.function.is_table:
+            slope_table(stage)
 
 
 def chunk_starts(config, batch):

@@ -39,7 +39,7 @@ class Draft:
     batch : int
     starts : tuple of int
         First samples of the chunks, and the end.
-    dropout : Dropout or None
+    masked : Masked or None
     sharded : bool
         As of StepMemory.
 
@@ -54,10 +54,10 @@ class Draft:
     NothingFits
     """
 
-    def __init__(self, lowered, optimizer, config, batch, starts, dropout=None, sharded=True):
+    def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True):
         self.lowered, self.training, self.optimizer = lowered, lowered.training, optimizer
         self.config, self.n, self.batch, self.cores = config, config.n, batch, lowered.cores
-        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, dropout, sharded)
+        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, masked, sharded)
         self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
         self.gathered = Ring(4 * self.n, GATHERED_TOGETHER * self._gathered)
         functions = self._functions()
@@ -73,7 +73,7 @@ class Draft:
             self.staging = [memory.take(Region.SCRATCH, 2 * rows) for _ in range(IN_FLIGHT)]
         values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch * lowered.cores, 1))}
         if memory.masked:
-            values["keep"] = dropout.factor
+            values["keep"] = masked.factor
         if isinstance(optimizer, Adam):
             functions += (InverseRoot(),)
         constants = Constants(self.n, values, 2 * config.bias_depth // 8, functions)

@@ -57,5 +57,5 @@ def flat_terms(lowered, memory, constants, number):
         found.append(FlatTerm(flat_name(term.source) if flattened else term.source, passes, tiles))
     if not any(term.passes for term in found):
         stage = lowered.training.graph.stages[number]
-        raise CompileError(f"stage {stage.name}: reads nothing but padding, which a training step can't do")
+        raise CompileError(f"stage {stage.name}: reads nothing but padding, which can't be trained; leave it out of the model")
     return found

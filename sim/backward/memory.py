@@ -1,6 +1,7 @@
 """Host memory of a training step: what is where in the regions, and how arrays get there and back."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,14 @@ from .parameters import MASTER, Planes, Stacked, StackedBias
 from .sharded_planes import ShardedPlanes
 from .tensors import Flat
 
-__all__ = ["StepMemory", "blocks_of", "trained_terms"]
+__all__ = ["Masked", "StepMemory", "blocks_of", "trained_terms"]
+
+
+class Masked(NamedTuple):
+    """Of dropout: the factor of what is kept, and the numbers of the stages whose results have a mask."""
+
+    factor: bfloat16
+    stages: tuple[int, ...]
 
 
 class StepMemory:
@@ -27,7 +35,7 @@ class StepMemory:
     n, batch : int
     starts : tuple of int
         First samples of the chunks that go through the flat stages together, and the end of the last one.
-    dropout : Dropout or None
+    dropout : Masked or None
     sharded : bool
         Whether cores of a ring share masters and slots of weights, see :mod:`sim.backward.sharded_planes`.
 
@@ -127,7 +135,7 @@ class StepMemory:
     def masked(self):
         """{number of a stage whose results have a mask: name of the flat tensor}."""
         stages, flattened = self.training.graph.stages, self.lowered.flattened
-        names = {number: stages[number].output for number in (self.dropout.stages(self.training) if self.dropout else ())}
+        names = {number: stages[number].output for number in (self.dropout.stages if self.dropout else ())}
         return {number: flat_name(name) if name in flattened else name for number, name in names.items()}
 
     def _placed(self, tensor, region):

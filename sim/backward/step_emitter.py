@@ -136,7 +136,7 @@ class StepEmitter(Emitter):
         The `key` of the function that is in the function table.
     """
 
-    #: By contract, a sum that underflows to -0 may lose its sign in training.
+    #: By contract, training is defined for finite numbers, and a sum that underflows to -0 may lose its sign.
     skips_margins = True
 
     def __init__(self, config, scratch, constants, table_ring=None):

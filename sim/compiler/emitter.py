@@ -42,7 +42,8 @@ class Emitter:
     """
 
     cores = 1
-    #: Whether passes leave out rows of sums for which they would only read zeros around a tensor. Zeros change -0 to +0 alone.
+    #: Whether passes leave out rows of sums for which they would only read zeros around a tensor. Times finite weights, zeros
+    #: change -0 to +0 alone.
     skips_margins = False
 
     def __init__(self, config, scratch):

@@ -70,6 +70,7 @@ class Group:
     def _add(self, places, rows, first):
         whole = max(0, self.whole - self.done)
         ahead = places[:whole]
+        assert not first or ahead == places, "what is made in parts has all rows"
         if self.done == 0 and ahead:
             self._emit((ahead[0], 1, 0, 1, 0), rows, first, start=1)
             ahead = ahead[1:]

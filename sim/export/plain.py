@@ -106,7 +106,10 @@ class _Writer:
             return self._node("Clip", [value, *limits], f"{name}.clip")
         operator = definition.operator
         if not operator or not defs.has(operator, _OPSET, ""):
-            raise ModelError(f"'{stage.name}': its function {function.name} is no operator of opset {_OPSET}")
+            raise ModelError(
+                f"'{stage.name}': its function {function.name} is no operator of opset {_OPSET}, which a plain ONNX model has; "
+                "replace it by another, or train a file whose weights are the stages' own"
+            )
         attributes = dict(zip(definition.attributes, function.parameters))
         return self._node(operator, [value], f"{name}.{operator.lower()}", **attributes)
 

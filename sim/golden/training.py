@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..ir.derivatives import Derivative
+from ..ir.errors import ModelError
 from ..ir.graph import Graph
 from .arithmetic import bfloat16, round_bfloat16
 from .function_tables import table_of
@@ -17,7 +18,18 @@ from .network import first_sums
 from .shards import shards_of, summed
 from .updates import new_slots, update
 
-__all__ = ["TrainingState", "StepResult", "initial_state", "images", "bound_graph", "one_hot", "cross_entropy", "forward", "step"]
+__all__ = [
+    "TrainingState",
+    "StepResult",
+    "initial_state",
+    "images",
+    "bound_graph",
+    "one_hot",
+    "cross_entropy",
+    "forward",
+    "slope_table",
+    "step",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +136,7 @@ def forward(graph, x, masks, sums):
             return tensors, indices, slopes, values
         if stage.function.is_table:
             result = sums.looked_up(values, table_of(stage.function))
-            slopes[number] = sums.looked_up(values, table_of(Derivative(stage.function)))
+            slopes[number] = sums.looked_up(values, slope_table(stage))
         else:
             result = sums.rounded(values, rectified)
         if number in masks:
@@ -181,6 +193,20 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     after = TrainingState([master for master, _ in updated], [slots for _, slots in updated], state.steps + 1)
     logits = bound.arrange_output(logits)
     return StepResult(after, logits, cross_entropy(logits, targets), gradients, tensors, indices, slopes)
+
+
+def slope_table(stage):
+    """The :class:`sim.golden.table_lookup.Table` of the derivative of a stage's function.
+
+    Raises
+    ------
+    sim.ir.errors.ModelError
+        If no table holds it; one line.
+    """
+    try:
+        return table_of(Derivative(stage.function))
+    except ValueError as error:
+        raise ModelError(f"{stage.title or f'stage {stage.name!r}'}: {error}; replace the function by another") from None
 
 
 def _stage_gradients(graph, bound, tensors, indices, slopes, last, masks, sums):

@@ -8,8 +8,11 @@ import pytest
 from activation_functions import TABLES
 from amaranth_tpu.sim.golden.function_tables import errors, table_of
 from amaranth_tpu.sim.golden.table_lookup import lookup
+from amaranth_tpu.sim.golden.training import slope_table
 from amaranth_tpu.sim.ir.derivatives import DERIVATIVES, Derivative
+from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.functions import DEFINITIONS, Function
+from amaranth_tpu.sim.ir.graph import Stage
 from suites import all_but
 
 #: All bfloat16 as binary32 bits, as the cells make them: without subnormals.
@@ -118,3 +121,11 @@ def test_derivatives_have_tables_of_their_own():
     assert table_of(function) is not table_of(Derivative(function))
     assert table_of(Derivative(function)) is table_of(Derivative(Function("tanh")))
     assert Derivative(function).key != function.key
+
+
+def test_a_derivative_that_no_table_holds():
+    """Its kinks are 5e-5 and -5, and a table has 16 binades; the function itself has one."""
+    function = Function("hard_sigmoid", (0.2, 0.99999))
+    table_of(function)
+    with pytest.raises(ModelError, match=r"^operator Gemm, node 'g': the derivative of [^\n]* replace the function by another$"):
+        slope_table(Stage("s", "s", (), function=function, title="operator Gemm, node 'g'"))

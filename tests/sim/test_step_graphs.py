@@ -12,6 +12,7 @@ from amaranth_tpu.sim.backward.compile import compile_step
 from amaranth_tpu.sim.backward.cropping import cropped
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.functions import RELU, Function
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
 from amaranth_tpu.sim.ir.optimizers import Sgd
@@ -97,6 +98,21 @@ def test_terms_of_a_dense_stage_read_the_same(rng, side):
     stages = first, Stage("sum", "s", terms, function=RELU), Stage("dense", "y", (Term("s", random_values(rng, (1, 1, 7, 4))),))
     tensors = {"x": Tensor("x", 3, side + 1, side + 1), "a": Tensor("a", 5, side, side), "s": Tensor("s", 7), "y": Tensor("y", 4)}
     check(Graph("corner", tensors, "x", "y", stages, softmax=True), rng)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_masks_are_those_of_the_whole_network(rng, dense):
+    """Of 2 x 2 results only the first position is read; that makes no dense layer of their stage. Without another one, the masks
+    are on what the last stage reads."""
+    first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (2, 2), function=RELU)
+    middle = Stage("dense", "b", (Term("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
+    last = Stage("last", "y", (Term("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
+    stages = (first, middle, last) if dense else (first, last)
+    tensors = {"x": Tensor("x", 3, 3, 3), "a": Tensor("a", 5, 2, 2), "b": Tensor("b", 4), "y": Tensor("y", 3)}
+    training, dropout = differentiate(Graph("masks", tensors, "x", "y", stages, softmax=True)), Dropout(0.5)
+    assert dropout.stages(training) == ((1,) if dense else (0,)) and len(dropout.stages(cropped(training))) == 1 + dense
+    program = compile_step(training, Sgd(0.75), CONFIG, 3, dropout)
+    run_steps(program, training, Sgd(0.75), rng, dropout=dropout)
 
 
 @pytest.mark.slow
