@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,11 @@ def expected_core(name, row):
 
         [found] = largest_cores([row["part"]], Path(), implement=implement)
         return seen[found["n"] or 2]
-    return PRESETS["training"] if name == "training" else Config(n=int(row.get("n", 16)))
+    if name == "training":
+        said = re.findall(r"--([a-z-]+)(?: (\d+))?", row["options"])
+        values = {word.replace("-", "_"): int(number or 1) for word, number in said}
+        return replace(PRESETS["training"], **{one.name: values[one.name] for one in fields(Config) if one.name in values})
+    return Config(n=int(row.get("n", 16)))
 
 
 @pytest.mark.parametrize("name", TABLES)
