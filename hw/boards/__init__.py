@@ -68,6 +68,6 @@ BOARDS = {
         Board("ulx3s-12f", "ecp5-12", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
         Board("ulx3s-25f", "ecp5-25", "ulx3s-25f", clock_mhz=80, memory=1 << 15),
         Board("ulx3s-45f", "ecp5-45", "ulx3s-45f", clock_mhz=95, memory=1 << 17),
-        Board("ulx3s-85f", "ecp5-85", "ulx3s-85f", clock_mhz=95, memory=1 << 18),
+        Board("ulx3s-85f", "ecp5-85", "ulx3s-85f", clock_mhz=90, memory=1 << 18),
     )
 }
