@@ -1,4 +1,4 @@
-"""The command `tpu train`: a network learns from data by the golden model; its first steps, on the core, have the same bits."""
+"""The command `tpu train`: a network learns from data by the golden model; steps on the core have the same bits."""
 
 import inspect
 import json
@@ -31,7 +31,7 @@ Examples:
 
 
 def train(**options):
-    """Train a network by softmax cross-entropy: all steps by the golden model, the first ones on the core too.
+    """Train a network by softmax cross-entropy: all steps by the golden model, and --rtl-steps of them on the core too.
 
     Exit status 0 says that it was trained to the end, that what it wrote is whole, and that in the steps on the core every bit of
     parameters, optimizer and logits was the golden model's.
@@ -44,10 +44,11 @@ def train(**options):
 
     with spinner(console, "reading the model and the samples"):
         job = make_job(options)
+    _go_on(job, options)
     if options.steps_to_compare != 0:
         with spinner(console, "compiling a step for the core"):
             job.compare()
-    _go_on(job, options)
+    job.open_log()
     with TrainingBar(console) as bar:
         _listen(job, bar, options)
         job.run()
@@ -79,10 +80,13 @@ def _go_on(job, options):
         raise typer.BadParameter(f"{printable(folder.path)} is there already: --resume goes on from it; or name another folder")
     if options.resume:
         there = job.resume()
+        if job.training.done and options.steps_to_compare != 0:
+            raise typer.BadParameter(
+                "training is over, which leaves no step for --rtl-steps; give more --epochs, or leave it out"
+            )
         where = f"going on after step {job.training.step_number:,}" if there else "not there yet: starting at the first step"
         if not options.as_json:
             show_line(f"{printable(folder.path)}: {where}")
-    job.open_log()
 
 
 def _listen(job, bar, options):
@@ -103,7 +107,7 @@ def _listen(job, bar, options):
 
 
 def _results(job, options, failure):
-    """Writes the model and the picture, if nothing failed; what was written where."""
+    """Writes the picture, and if nothing failed the model; what was written where."""
     output = options.output and not failure
     own = job.write_model(options.output) if output else None
     curve = options.curve if job.training.position.history else None

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import typer
@@ -37,6 +38,7 @@ __all__ = ["TrainJob", "make_job"]
 
 _RATES = {OptimizerKind.SGD: (0.1, 0.05), OptimizerKind.ADAM: (0.001, 0.001)}  # of dense networks, with convolutions
 _MOMENTUM = 0.9
+_LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # what is less counts as 0
 
 
 @dataclass(kw_only=True)
@@ -55,6 +57,8 @@ class TrainJob:
     writer : ModelWriter or None
     program : sim.backward.step_program.StepProgram or None
         What steps on the core run.
+    resumed_at : int or None
+        Steps that the checkpoint had behind it.
     """
 
     options: TrainOptions
@@ -81,10 +85,10 @@ class TrainJob:
     def open_log(self):
         """Begins the event file, at the step that comes next. Raises DataError."""
         if self.options.log:
-            self.run.log = EventLog(self.options.log, self.training.step_number)
+            self.run.log = EventLog(self.options.log, self.training.step_number + 1)
 
     def compare(self):
-        """Has the first steps from here run on the core too. Raises CompileError."""
+        """Has the next steps run on the core too. Raises CompileError."""
         options, training = self.options, self.training
         plan = training.plan
         batch = plan.batch // plan.cores
@@ -158,7 +162,7 @@ class TrainJob:
 
 
 def make_job(options):
-    """The :class:`TrainJob` of what was asked for; all that can be refused is refused here.
+    """The :class:`TrainJob` of what was asked for.
 
     Raises
     ------
@@ -202,17 +206,22 @@ def _refuse_training_info(graph):
 
 
 def _plan(graph, options):
-    if options.optimizer is OptimizerKind.SGD:
-        momentum = _MOMENTUM if options.momentum is None else options.momentum
-        optimizer = Sgd(momentum=momentum, weight_decay=options.weight_decay)
-    else:
-        optimizer = Adam(weight_decay=options.weight_decay)
+    try:
+        if options.optimizer is OptimizerKind.SGD:
+            momentum = _MOMENTUM if options.momentum is None else options.momentum
+            optimizer = Sgd(momentum=momentum, weight_decay=options.weight_decay)
+        else:
+            optimizer = Adam(weight_decay=options.weight_decay)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     rate = _RATES[options.optimizer][graph.is_convolutional] if options.rate is None else options.rate
     if not 0 < rate < float("inf"):
         raise typer.BadParameter(f"--rate must be a number above 0, not {rate:g}")
     with np.errstate(over="ignore"):
         factors = {name: float(factor) for name, factor in optimizer.factors(rate, options.batch, 1).items()}
-    if not all(map(np.isfinite, factors.values())) or not factors["rate"]:
+    asked = {"rate": rate, "decay": options.weight_decay}
+    vanish = any(number and abs(factors[name]) < _LEAST for name, number in asked.items())
+    if vanish or not all(map(np.isfinite, factors.values())):
         raise typer.BadParameter(
             f"--rate {rate:g} or --weight-decay {options.weight_decay:g} is no number that bfloat16 has, at batches of "
             f"{options.batch}; give another one"

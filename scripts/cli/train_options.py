@@ -106,7 +106,8 @@ class TrainOptions:
         int, typer.Option(min=1, max=100_000, rich_help_panel=_STEPS, help="How often all samples are gone through.")
     ] = 5
     batch: Annotated[
-        int, typer.Option(min=1, rich_help_panel=_STEPS, help="Samples of a step; what does not fill one is left out.")
+        int,
+        typer.Option(min=1, max=1 << 20, rich_help_panel=_STEPS, help="Samples of a step; what does not fill one is left out."),
     ] = 64
     cores: Annotated[
         int,
@@ -131,7 +132,7 @@ class TrainOptions:
         float | None,
         typer.Option(
             min=0,
-            max=0.999,
+            max=0.998,
             rich_help_panel=_STEPS,
             help="Of sgd: share of the last step's direction that is kept. Without it: 0.9.",
         ),
@@ -166,7 +167,9 @@ class TrainOptions:
     rtl_steps: Annotated[
         str,
         typer.Option(
-            rich_help_panel=_WHERE, help="How many of the first steps, or `all`, run on the core too, with every bit compared."
+            rich_help_panel=_WHERE,
+            help="How many steps, or `all`, from the first (with --resume: the next) one on, run on the core too, with every bit "
+            "compared.",
         ),
     ] = "0"
     simulator: Annotated[

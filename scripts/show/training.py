@@ -71,8 +71,9 @@ def show_training(console, figures):
     shared = f" on {figures['cores']} cores" if figures["cores"] > 1 else ""
     table.add_row("steps", f"{figures['steps']:,} of {figures['batch']} samples{shared}, from {start}")
     table.add_row("optimizer", f"{figures['optimizer']}, rate {figures['rate']:g}, {plain(figures['schedule'])}")
-    if figures["stopped_early"]:
-        table.add_row("stopped early", f"the parameters are those after epoch {figures['best_epoch']}")
+    if figures["best_epoch"]:
+        early = "stopped early" if figures["stopped_early"] else "early stopping"
+        table.add_row(early, f"the parameters are those after epoch {figures['best_epoch']}")
     if figures["accuracy"] is not None:
         table.add_row(f"{figures['accuracy_of']} accuracy", f"[bold]{figures['accuracy']:.2%}[/]")
     if figures.get("rtl_steps"):

@@ -308,7 +308,7 @@ def main(
     if name not in NETWORKS:
         raise typer.BadParameter(f"must be one of {', '.join(NETWORKS)}, not {name!r}")
     recipe, output = NETWORKS[name], output or SHIPPED[name]
-    (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output)
+    (images, labels), (tests, test_labels), (default, default_labels) = digits_for(data, output, _HELD_OUT + BATCH)
     (images, labels), (held, held_labels) = _split(images, labels, seed)
     network = fold_batch_norm(nn.Sequential(*recipe.layers()))
     typer.echo(

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from amaranth_tpu.sim.data.digits import DataError, load_digits
+from amaranth_tpu.sim.data.whole_files import write_file
 
 __all__ = [
     "BATCH",
@@ -40,18 +41,23 @@ def without(images, labels, left_out):
     return images[keep], labels[keep]
 
 
-def digits_for(data, output):
-    """`(images, labels)` to train on, to test with, and of the default data set, which are not among the first. What is wrong
-    with the folder `data`, or with that of `output`, ends the command with one line."""
+def digits_for(data, output, least=BATCH):
+    """`(images, labels)` to train on, to test with, and of the default data set, which are not among the first, `least` of
+    them at least. What is wrong with the folder `data`, or with `output`, ends the command with one line."""
     if not output.parent.is_dir():
-        typer.echo(f"error: {output.parent}: no such folder; make it, or name another with -o", err=True)
-        raise typer.Exit(1)
+        raise _failed(f"{output.parent}: no such folder; make it, or name another with -o")
+    if output.is_dir():
+        raise _failed(f"{output}: is a folder; name a file with -o")
     try:
         train, test, default = load_digits(data, split="train"), load_digits(data, split="test"), load_digits()
     except DataError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    return without(*train, default[0]), test, default
+        raise _failed(error) from None
+    if (highest := max(train[1].max(), test[1].max())) > 9:
+        raise _failed(f"{data}: has the label {highest}; there are classes 0 to 9")
+    images, labels = without(*train, default[0])
+    if len(images) < least:
+        raise _failed(f"{data}: has {len(images)} digits to train on; there must be {least}")
+    return (images, labels), test, default
 
 
 def rate_at(step, steps, highest):
@@ -102,8 +108,13 @@ def write_model(output, model):
     """Writes a model, and returns its bytes; what is wrong with the file ends the command with one line."""
     content = model.SerializeToString(deterministic=True)
     try:
-        output.write_bytes(content)
-    except OSError as error:
-        typer.echo(f"error: {output}: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
+        write_file(output, content)
+    except DataError as error:
+        raise _failed(error) from None
     return content
+
+
+def _failed(error):
+    """What ends the command, after this one line."""
+    typer.echo(f"error: {error}", err=True)
+    return typer.Exit(1)

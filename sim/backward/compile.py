@@ -87,7 +87,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
         stuck = f"{training.graph.name}: no order of its instructions comes to its end"
         raise CompileError(fault.reason(config) if fault else stuck)
     draft, order, timeline = best
-    return make_step(draft.training, optimizer, config, draft.memory, draft.emitter.constants, order, timeline)
+    return make_step(draft.training, optimizer, config, draft.memory, draft.emitter.constants, order, timeline.cycles)
 
 
 def _check_functions(graph, config):

@@ -65,6 +65,7 @@ class Draft:
         self.tables = Ring(4 * self.n + self.gathered.size, table_rows)
         self.constant_rows = self.tables.base + self.tables.size
         self.spare_rows = config.accumulator_depth // 4
+        self._check_rows(accumulator_depth=(self.spare_rows, 4 * self.n))
         self._place()
         memory.keep(config.accumulator_depth - self.spare_rows)
         self.staging = []
@@ -79,6 +80,7 @@ class Draft:
         constants = Constants(self.n, values, 2 * config.bias_depth // 8, functions)
         self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants, self.tables)
         self.emitter.cores = lowered.cores
+        self._check_rows(bias_depth=(self.emitter.bias_ring.size // 3, 4 * self.n))
         self._enter_stages()
         if memory.sharded:
             self.emitter.images = Gatherer(self.emitter, self._shared, self.gathered)
@@ -93,6 +95,13 @@ class Draft:
             mover.put_back(name)
         self._spatial(True)
         self._spatial_gradients()
+
+    def _check_rows(self, **found):
+        """Raises NothingFits for a parameter of the configuration that leaves an update less than n rows: {name: (rows, what it
+        takes)}."""
+        for name, (rows, needed) in found.items():
+            if rows < self.n:
+                raise NothingFits(name, needed, self.training.graph.stages[0].name)
 
     def _functions(self):
         """The functions by table of all stages, and their derivatives."""
@@ -274,9 +283,7 @@ class Draft:
         rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
         each = rows_in_flight(self.optimizer, self.memory.planes, self.cores)
         most = min(self.spare_rows, emitter.bias_ring.size // 3, rest.size // each)
-        if most < self.n:
-            needed = first + transposed + each * self.n
-            raise NothingFits("unified_buffer_depth", needed, self.training.graph.stages[0].name)
+        self._check_rows(unified_buffer_depth=(most, first + transposed + each * self.n))
         spare = places * self.spare_rows
         acc, sums = Ring(0, spare), Ring(spare, depth - spare)
         ring = Ring(first, transposed)

@@ -31,10 +31,8 @@ class StepProgram:
         Of the ring. All of them run this program, each with a host memory of its own.
     useful_macs : int
         Multiplications that the step needs on a core: forward, gradients of weights, and data gradients but for the input's.
-    predicted_cycles : int or None
+    predicted_cycles : int
         Cycles of the step with the default memory latency, by :mod:`sim.compiler.timing`.
-    busy_cycles : int or None
-        Those of them in which the array takes rows.
     ops : tuple of Op
         The instructions, HALT left out.
     """
@@ -44,8 +42,7 @@ class StepProgram:
     batch: int
     cores: int
     useful_macs: int
-    predicted_cycles: int | None
-    busy_cycles: int | None
+    predicted_cycles: int
     config: Config = field(repr=False)
     optimizer: Any = field(repr=False)
     memory: StepMemory = field(repr=False)
@@ -98,8 +95,8 @@ class StepProgram:
         return self.memory.unpack_logits(data)
 
 
-def make_step(training, optimizer, config, memory, constants, ops, timeline):
-    """:class:`StepProgram` of instructions in their final order."""
+def make_step(training, optimizer, config, memory, constants, ops, cycles):
+    """:class:`StepProgram` of instructions in their final order, which takes so many cycles."""
     words = encoded(ops, config, (len(ops) + 1) * config.instruction_bytes)
     model = b"".join([*words, constants.pack()])
     made = StepProgram(
@@ -108,8 +105,7 @@ def make_step(training, optimizer, config, memory, constants, ops, timeline):
         batch=memory.batch,
         cores=memory.cores,
         useful_macs=memory.batch * useful_macs(training),
-        predicted_cycles=timeline and timeline.cycles,
-        busy_cycles=timeline and timeline.busy,
+        predicted_cycles=cycles,
         config=config,
         optimizer=optimizer,
         memory=memory,

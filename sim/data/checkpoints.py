@@ -1,8 +1,8 @@
 """Checkpoints: what has been done of a long work, in one file that is whole or not there.
 
 The file is in the format safetensors: tensors by name, and a header of JSON. In it are the facts that decide the work's results,
-which must be those of the work that goes on, and a digest of the tensors. Training has one file, which is replaced; a run and a
-sweep have one for each part that is done.
+which must be those of the work that goes on, and a digest of all that is in it. Training has one file, which is replaced; a run
+and a sweep have one for each part that is done.
 """
 
 import hashlib
@@ -20,8 +20,14 @@ from .whole_files import remove_partial, write_file
 
 __all__ = ["Checkpoint", "CheckpointError"]
 
-_FORMAT = "1"
+_FORMAT = "2"
 _ANEW = "name another folder, or delete the file to begin anew"
+_OTHERS = {
+    "network": "is of another network; name the one that it was made with",
+    "source": "is of another version of amaranth-tpu; name the one that it was made with",
+    "data": "is of other samples; give the same ones, with the same options for them",
+    "measured": "measured its epochs with other samples; give the same ones to test with",
+}
 _TYPES = {"F32": np.float32, "F64": np.float64, "BF16": bfloat16, "I64": np.int64}
 
 
@@ -71,7 +77,7 @@ class Checkpoint:
         remove_partial(self.path)
         tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
         described = {"format": _FORMAT, "facts": json.dumps(facts), "progress": json.dumps(progress, allow_nan=False)}
-        write_file(self.path, save(tensors, described | {"sha256": _digest(tensors)}))
+        write_file(self.path, save(tensors, described | {"sha256": _digest(described, tensors)}))
 
     def read(self, facts, shapes, finite=True):
         """`(progress, tensors)` of the checkpoint.
@@ -102,8 +108,8 @@ class Checkpoint:
         wrong = [name for name, kind in shapes.items() if name not in tensors or _kind(tensors[name]) != kind]
         if wrong:
             raise self.error(f"has no {printable(wrong[0], 80)} of the network's shape; it is of another network")
-        if _digest(tensors) != digest:
-            raise self.error(f"is damaged: its numbers are not those that were written; {_ANEW}")
+        if _digest(described, tensors) != digest:
+            raise self.error(f"is damaged: it does not hold what was written; {_ANEW}")
         if finite and (bad := [name for name, array in tensors.items() if not np.isfinite(array.astype(np.float64)).all()]):
             raise self.error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower --rate")
         return progress, tensors
@@ -138,8 +144,8 @@ def _kind(array):
     return array.shape, array.dtype
 
 
-def _digest(tensors):
-    digest = hashlib.sha256()
+def _digest(described, tensors):
+    digest = hashlib.sha256(json.dumps([described[name] for name in ("format", "facts", "progress")]).encode())
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -148,9 +154,8 @@ def _digest(tensors):
 
 
 def _difference(name, there, here):
-    what = {"network": "network", "data": "data set", "source": "version of amaranth-tpu"}.get(name)
-    if what:
-        return f"is of another {what}; name the one that it was made with, or another folder"
+    if name in _OTHERS:
+        return f"{_OTHERS[name]}, or name another folder"
     return (
         f"was made with {name} {printable(there, 60)}, not {printable(here, 60)}; give the same options, or name another folder"
     )

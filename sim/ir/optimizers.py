@@ -26,6 +26,11 @@ def _check_share(name, value):
         raise ValueError(f"{name} must be at least 0 and less than 1, not {value:g}")
 
 
+def _check_factor(name, value):
+    if not 0 <= float(_rounded(value)) < 1:
+        raise ValueError(f"{name}, rounded to bfloat16, must be at least 0 and less than 1, which {value:g} is not")
+
+
 def _check_decay(value):
     if not (value >= 0 and math.isfinite(value)):
         raise ValueError(f"weight decay must be at least 0 and finite, not {value:g}")
@@ -43,7 +48,7 @@ class Sgd:
     Raises
     ------
     ValueError
-        If the momentum is not in [0, 1), or the weight decay is negative.
+        If the momentum, rounded to bfloat16, is not in [0, 1), or the weight decay is negative.
     """
 
     momentum: float = 0.9
@@ -53,7 +58,7 @@ class Sgd:
     slots: ClassVar = {"momentum": bfloat16}
 
     def __post_init__(self):
-        _check_share("momentum", self.momentum)
+        _check_factor("momentum", self.momentum)
         _check_decay(self.weight_decay)
 
     def factors(self, rate, batch, step):
@@ -109,7 +114,7 @@ class Adam:
     Raises
     ------
     ValueError
-        If a share is not in [0, 1), or the weight decay is negative.
+        If a share is not in [0, 1), the first one rounded to bfloat16, or the weight decay is negative.
     """
 
     first: float = 0.9
@@ -119,7 +124,7 @@ class Adam:
     slots: ClassVar = {"first": bfloat16, "second": np.float32}
 
     def __post_init__(self):
-        _check_share("Adam's share of the first moment", self.first)
+        _check_factor("Adam's share of the first moment", self.first)
         _check_share("Adam's share of the second moment", self.second)
         _check_decay(self.weight_decay)
 

@@ -7,7 +7,9 @@
 //   * Writes: 16 bursts outstanding, one beat a cycle; B is valid `write_latency` cycles after the handshake of WLAST.
 //     A write reaches the memory with its B, not before: whoever reads earlier gets the old contents.
 //   * A beat outside the memory is answered DECERR, one in the error range SLVERR; neither changes the memory.
-//   * Every violation of a rule by the master is printed (the first ten) and counted in `errors`.
+//   * Every violation of a rule by the master is printed (the first ten) and counted in `errors`. Data that is unknown where
+//     its strobe is set is one.
+//   * What was neither in `memory=FILE` nor written since is 0.
 //
 // Plusargs (decimal, `*_address` hexadecimal)
 //   memory=FILE          initial contents for $readmemh, one bus beat a word
@@ -91,7 +93,7 @@ module axi_memory #(
     reg [63:0] latency, write_latency, hang_after, hang_cycles, error_address, error_last;
     reg [63:0] random;
     reg [8:0] pause_threshold;
-    integer percent, seed;
+    integer percent, seed, place;
 
     initial begin
         s_axi_awready = 0; s_axi_wready = 0; s_axi_bvalid = 0; s_axi_arready = 0; s_axi_rvalid = 0;
@@ -109,6 +111,9 @@ module axi_memory #(
         random = {32'h9E37_79B9, seed};
         if (!$value$plusargs("dump=%s", dump_file)) dump_file = "memory.hex";
         if (NUMBER >= 0) dump_file = $sformatf("%s.%0d", dump_file, NUMBER);
+`ifndef VERILATOR  // which begins with zeros
+        for (place = 0; place < WORDS; place = place + 1) memory[place] = 0;
+`endif
         if ($value$plusargs("memory=%s", memory_file)) begin
             if (NUMBER >= 0) memory_file = $sformatf("%s.%0d", memory_file, NUMBER);
             $readmemh(memory_file, memory);
@@ -140,6 +145,7 @@ module axi_memory #(
     reg [ADDRESS_WIDTH-1:0] address;
     reg [31:0] word;
     reg [1:0] response, answer;
+    reg unknown;
     reg pause_ar, pause_r, pause_aw, pause_w, pause_b;
     reg [8:0] beat;
     integer lane;
@@ -243,6 +249,11 @@ module axi_memory #(
             if (s_axi_wvalid && s_axi_wready) begin
                 write_data[{write_fill, write_beat}] = s_axi_wdata;
                 write_strobe[{write_fill, write_beat}] = s_axi_wstrb;
+                unknown = 0;
+                if ((^s_axi_wdata) === 1'bx)
+                    for (lane = 0; lane < BEAT; lane = lane + 1)
+                        if (s_axi_wstrb[lane] !== 1'b0 && (^s_axi_wdata[8*lane +: 8]) === 1'bx) unknown = 1;
+                if (unknown) violation("WDATA is unknown");
                 if (s_axi_wlast !== (write_beat == write_length[write_fill])) violation("WLAST at the wrong beat");
                 if (write_beat == write_length[write_fill]) begin
                     write_due[write_fill] = cycle + write_latency - 1 + (write_hung[write_fill] ? hang_cycles : 0);

@@ -22,7 +22,7 @@ def write_image(path, image, beat_bytes):
 
 
 def read_dump(path, beat_bytes):
-    """The bytes that `$writememh` wrote. A digit that was never written (x) reads as 0."""
+    """The bytes that `$writememh` wrote. Of a digit that is unknown (x), which `axi_memory` counts as a violation, comes 0."""
     import numpy
 
     text = "".join(line for line in Path(path).read_text().split("\n") if not line.startswith(("//", "@")))

@@ -18,7 +18,7 @@ class CoreSteps:
     Parameters
     ----------
     states : list of sim.golden.training.TrainingState
-        After the last of them, as each core has it.
+        After the last of them, as each core has it: the same arrays where the cores have one together, each a part of it.
     images : list of list of bfloat16 array, or None
         What each core has read of parameters in the last of them, where it has that still.
     logits : list of float32 (batch, classes)
@@ -38,6 +38,11 @@ class CoreSteps:
     counters: list = field(default_factory=list)
     protocol_errors: int | None = None
     fault: dict | None = None
+
+
+def _arrays_of(state, number):
+    """{name: array} of a parameter's master and what the optimizer keeps of it."""
+    return {"value": state.masters[number], **state.slots[number]}
 
 
 def differing_bits(one, two):
@@ -127,12 +132,14 @@ class Comparison:
         for number, (here, there) in enumerate(zip(found.logits, self._logits, strict=True)):
             self._count(f"the logits of step {self.steps + number + 1}", here, there)
         read = images(self._network, self._last)
-        for core, (state, kept) in enumerate(zip(found.states, found.images, strict=True)):
-            where = f" of core {core}" if len(found.states) > 1 else ""
-            for number, one in enumerate(self._network.parameters):
-                here, there = ({"value": each.masters[number], **each.slots[number]} for each in (state, self._after))
-                for name in there:
-                    self._count(f"{name} of {one.name}{where}", here[name], there[name])
+        for number, one in enumerate(self._network.parameters):
+            wanted, seen = _arrays_of(self._after, number), []
+            for core, (state, kept) in enumerate(zip(found.states, found.images, strict=True)):
+                where = f" of core {core}" if len(found.states) > 1 else ""
+                for name, here in _arrays_of(state, number).items():
+                    if not any(here is other for other in seen):
+                        self._count(f"{name} of {one.name}{where}", here, wanted[name])
+                        seen.append(here)
                 if kept[number] is not None:
                     self._count(f"what was read of {one.name}{where}", kept[number], read[number])
 

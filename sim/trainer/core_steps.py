@@ -116,7 +116,7 @@ class StepRunner:
     @property
     def together(self):
         """Steps of one simulation."""
-        return max(1, min(_MOST, _CYCLES // (self.program.predicted_cycles or _CYCLES)))
+        return max(1, min(_MOST, _CYCLES // self.program.predicted_cycles))
 
     def __call__(self, state, batches, progress=None):
         """:class:`CoreSteps` of steps from a state on; `progress` is told how many are done, of how many."""
@@ -135,7 +135,7 @@ class StepRunner:
             timeout=self.timeout,
             progress=progress,
             memory={"latency": HOST_LATENCY, **self.memory},
-            cycle_limit=64 * (self.program.predicted_cycles or 0) + 1_000_000,
+            cycle_limit=64 * self.program.predicted_cycles + 1_000_000,
         )
         counters = [] if raw["fault"] else raw["batches"]
         if cores > 1:

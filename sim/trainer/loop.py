@@ -26,7 +26,7 @@ class Run:
     checkpoints : Checkpoint or None
         Gets a checkpoint after each epoch, and every half minute; and when the run is interrupted.
     comparison : Comparison or None
-        Gets the first steps, until it has enough.
+        Gets the steps from where the run goes on, until it has enough.
     log : EventLog or None
         Gets loss, accuracy and rate of each step, and each epoch's figures.
     on_step : function of a Batch, or None
@@ -60,6 +60,8 @@ class Run:
             while not (self.training.done or self.failure):
                 ended = self._step()
                 if self.checkpoints and (ended or time.monotonic() - written > _SECONDS):
+                    if self.log:
+                        self.log.flush()  # a run that goes on from here does not log these steps again
                     save(self.training, self.checkpoints)
                     written = time.monotonic()
             if self.comparison:

@@ -8,14 +8,11 @@ import numpy as np
 
 from ..data.checkpoints import Checkpoint
 from ..golden.training import TrainingState
-from .errors import TrainingError
-from .training import Best, EpochFigures
+from .training import Best, EpochFigures, check_finite
 
 __all__ = ["FILE", "checkpoint_in", "facts_of", "save", "restore"]
 
 FILE = "checkpoint.safetensors"
-
-_FIGURES = tuple(one.name for one in fields(EpochFigures))
 
 
 def checkpoint_in(folder):
@@ -24,18 +21,19 @@ def checkpoint_in(folder):
 
 
 def facts_of(training):
-    """{name: text or number} of what decides a run's bits."""
+    """{name: text or number} of what decides a run's bits and figures."""
     plan = training.plan
     over = f" over {plan.epochs} epochs" if plan.schedule.depends_on_epochs else ""
     return {
         "network": _digest(training.network),
-        "data": training.samples.digest,
         "optimizer": repr(plan.optimizer),
         "batch": plan.batch if plan.cores == 1 else f"{plan.batch} on {plan.cores} cores",
         "rate": plan.rate,
         "seed": plan.seed,
         "dropout": plan.dropout.share,
         "schedule": plan.schedule.text + over,
+        "data": training.samples.digest,
+        "measured": training.measured and training.measured.digest,
     }
 
 
@@ -76,19 +74,15 @@ def save(training, checkpoints):
 
     Raises
     ------
-    TrainingError
+    sim.trainer.errors.TrainingError
         If a number of it is not finite: what was written before stays.
     sim.data.digits.DataError
         If the file can't be written.
     """
     position = training.position
-    tensors = _tensors_of(training.network, position.state)
-    if any(not np.isfinite(array.astype(np.float32)).all() for array in tensors.values()):
-        raise TrainingError(
-            f"a parameter is no longer finite after {training.step_number} steps; give a lower --rate; "
-            "the checkpoint before this one is kept"
-        )
     done = training.step_number
+    check_finite(position.state, done)
+    tensors = _tensors_of(training.network, position.state)
     tensors |= {"losses": training.losses.ravel()[:done], "right": training.right.ravel()[:done]}
     progress = {
         "epoch": position.epoch,
@@ -104,7 +98,7 @@ def save(training, checkpoints):
 
 
 def restore(training, checkpoints):
-    """Puts a run where a checkpoint was written.
+    """Puts a run where a checkpoint was written. The best epoch is taken up by a run with `patience` alone.
 
     Raises
     ------
@@ -134,5 +128,10 @@ def restore(training, checkpoints):
         raise checkpoints.error(f"is after {progress['epoch']} epochs already; give more --epochs")
     training.losses.ravel()[:done], training.right.ravel()[:done] = losses, right
     training.position = replace(
-        position, state=state, epoch=progress["epoch"], number=progress["number"], history=history, best=best
+        position,
+        state=state,
+        epoch=progress["epoch"],
+        number=progress["number"],
+        history=history,
+        best=None if training.plan.patience is None else best,
     )

@@ -20,7 +20,7 @@ from .schedules import Schedule
 
 _MEASURED = 500  # samples of a forward pass
 
-__all__ = ["Plan", "Batch", "EpochFigures", "Position", "Training"]
+__all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "check_finite"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +205,7 @@ class Training:
         Raises
         ------
         TrainingError
-            If the loss is not finite.
+            If the loss is not finite, or after an epoch's last step a parameter.
         """
         position, at = self.position, (batch.epoch, batch.number)
         plan, given = self.plan, (batch.x, batch.targets, batch.rate, batch.masks)
@@ -220,6 +220,7 @@ class Training:
 
     def _next_epoch(self, position, batch):
         """The position behind an epoch's last step."""
+        check_finite(position.state, (batch.epoch + 1) * self.steps)
         score = self._score(bound_graph(self.network, position.state), self.measured) if self.measured else None
         if score and not np.isfinite(score.loss):
             raise self._diverged(batch)
@@ -245,8 +246,11 @@ class Training:
         return Score(float(losses.mean()), int(right.sum()), steps * self.plan.batch)
 
     def score(self, samples):
-        """The :class:`Score` of what has been learnt, by the golden model."""
-        return self._score(self.learnt, samples)
+        """The :class:`Score` of what has been learnt, by the golden model. Raises TrainingError if its loss is not finite."""
+        score = self._score(self.learnt, samples)
+        if not np.isfinite(score.loss):
+            raise TrainingError(f"the loss is no longer finite after {self.step_number} steps; give a lower --rate")
+        return score
 
     def _score(self, graph, samples):
         logits = [
@@ -266,3 +270,10 @@ class Training:
             f"the loss is no longer finite in epoch {batch.epoch + 1}, step {batch.number + 1} of {self.steps}, at rate "
             f"{batch.rate:g}; give a lower --rate"
         )
+
+
+def check_finite(state, steps):
+    """Raises TrainingError if a parameter, or what an optimizer keeps of it, is not finite after so many steps."""
+    arrays = [*state.masters, *(array for slots in state.slots for array in slots.values())]
+    if any(not np.isfinite(array.astype(np.float32)).all() for array in arrays):
+        raise TrainingError(f"a parameter is no longer finite after {steps} steps; give a lower --rate")

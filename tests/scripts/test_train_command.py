@@ -200,6 +200,7 @@ def test_logs(command, model, data, tests, tmp_path):
     assert "tfevents" in path.name
     events = [event_pb2.Event.FromString(payload) for payload in records(path)]
     assert events[0].file_version == "brain.Event:2" and events[1].session_log.status == event_pb2.SessionLog.START
+    assert events[1].step == 1  # TensorBoard leaves out what older files have from this step on
     found = {}
     for event in events[2:]:
         for value in event.summary.value:
@@ -232,7 +233,7 @@ def test_curve(command, model, data, tmp_path, kind, head):
 
 def test_options_that_do_not_go_together(command, model, data, tmp_path):
     (tmp_path / "file").touch()
-    for given, said in (
+    for given, *said in (
         ((*data, "--data", tmp_path), "--data is of digits"),
         (("--labels", data[3]), "--labels goes with --input"),
         ((*data, "--test-labels", data[3]), "--test-labels goes with --test-input"),
@@ -249,7 +250,12 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--rate", "nan"), "--rate must be a number above 0"),
         ((*data, "--rate", 1e300), "no number that bfloat16 has"),
         ((*data, "--rate", 1e-60), "no number that bfloat16 has"),
+        ((*data, "--rate", 1e-37), "no number that bfloat16 has"),
         ((*data, "--weight-decay", 1e60), "no number that bfloat16 has"),
+        ((*data, "--weight-decay", 1e-41), "no number that bfloat16 has"),
+        ((*data, "--weight-decay", "inf"), "weight decay must be at least 0 and finite"),
+        ((*data, "--momentum", 0.999), "--momentum", "less than or equal to 0.998"),
+        ((*data, "--batch", 10**170, "--optimizer", "adam"), "--batch"),
         ((*data, "--batch", 301), "do not fill a batch of 301"),
         ((*data, "--cores", 3), "a batch of 64 samples can't be cut into 3 equal shards"),
         ((*data, "--cores", 9), "less than or equal to 8"),
@@ -262,7 +268,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--curve", tmp_path / "curve.txt"), "a curve is a picture"),
         ((), "28 x 28"),
     ):
-        refused(command("train", "--model", model, *given), said)
+        refused(command("train", "--model", model, *given), *said)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "model.onnx", "train-labels.npy", "train.npy"]
 
 
@@ -296,6 +302,14 @@ def test_a_package_that_is_not_there(command, model, data, tmp_path, monkeypatch
 
 
 # What goes wrong on the way
+
+
+def test_a_last_step_that_goes_too_far(command, model, data, tmp_path):
+    """No loss shows it, as each is of the parameters before its step."""
+    given = ("--model", model, *data, "-o", tmp_path / "new.onnx", "--epochs", 1, "--batch", 300, "--schedule", "constant")
+    for rate, what in ((8e40, "a parameter"), (1e38, "the loss")):
+        refused(command("train", "--json", *given, "--rate", rate), f"{what} is no longer finite", "give a lower --rate")
+    assert not (tmp_path / "new.onnx").exists()
 
 
 def test_a_rate_that_is_too_high(command, model, data, tmp_path):
@@ -350,6 +364,26 @@ def test_a_full_disk(command, model, data, tmp_path, option, name):
 
 
 # On the core
+
+
+def test_no_step_is_left_to_compare(command, model, data, tmp_path):
+    """Nothing compared is no success."""
+    given = ("--model", model, *data, "--checkpoint", tmp_path / "c", "--epochs", 1)
+    run(command, *given)
+    core = ("--rtl-steps", 2, "--simulator", "model", "--n", 4)
+    refused(command("train", *given, "--resume", *core), "no step for --rtl-steps", "give more --epochs")
+
+
+@pytest.mark.parametrize("option, depths", [("bias", (4, 16, 32)), ("accumulator", (16, 32)), ("unified-buffer", (32, 128))])
+def test_cores_that_are_too_small(command, model, data, option, depths):
+    """The message names the parameter that is; what it says is enough."""
+    given = ("--model", model, *data, "--epochs", 1, "--rtl-steps", 1, "--simulator", "model", "--n", 16)
+    for depth in depths:
+        done = command("train", *given, f"--{option}-depth", depth)
+        refused(done, f"{option.replace('-', '_')}_depth = {depth}: its smallest tile takes ", f"a larger --{option}-depth")
+    needed = int(done.stderr.partition("takes ")[2].partition(";")[0])
+    done = command("train", *given, f"--{option}-depth", 1 << (needed - 1).bit_length())
+    assert done.returncode == 0, done.stderr
 
 
 def test_steps_on_the_core_model(command, model, data):

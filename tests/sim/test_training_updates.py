@@ -95,7 +95,17 @@ def test_a_number_without_gradient_stays():
 
 
 @pytest.mark.parametrize(
-    "make, arguments", [(Sgd, (1.0,)), (Sgd, (-0.1,)), (Sgd, (0.9, -1.0)), (Adam, (1.0,)), (Adam, (0.9, 1.0)), (Dropout, (1.0,))]
+    "make, arguments",
+    [
+        (Sgd, (1.0,)),
+        (Sgd, (0.9981,)),  # which bfloat16 rounds to 1
+        (Sgd, (-0.1,)),
+        (Sgd, (0.9, -1.0)),
+        (Adam, (1.0,)),
+        (Adam, (0.9981,)),
+        (Adam, (0.9, 1.0)),
+        (Dropout, (1.0,)),
+    ],
 )
 def test_options_out_of_range(make, arguments):
     with pytest.raises(ValueError, match="must be at least 0"):
