@@ -14,7 +14,7 @@ from amaranth_tpu.sim.data.whole_files import write_file
 
 from ..show.sweep import check_front, draw_front, show_sweep
 from ..show.terminal import progress_bar
-from .command_line import Json, console, show_line, usable_file, usable_folder
+from .command_line import Json, RunFailed, console, show_line, usable_file, usable_folder
 from .core_options import CoreChoice, cores_of
 from .spread_options import Scheduler, Workers, check_spread, spread_of
 
@@ -94,7 +94,10 @@ def sweep(
         tpu.load(name)  # a model that can't be read is refused before the work
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
     with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
-        found = run_sweep(points, simulator=rtl, target=synth, folder=checkpoint, spread=spread, progress=advance)
+        try:
+            found = run_sweep(points, simulator=rtl, target=synth, folder=checkpoint, spread=spread, progress=advance)
+        except tpu.RunError as error:
+            raise RunFailed(str(error)) from None
     best = front(found, area)
     rows = [point.row | {"front": point in best} for point in found]
     if csv_file:

@@ -103,11 +103,12 @@ def run_in_parts(network, program, samples, *, simulator, folder, memory=None, s
         for number, result in spread(Part.run, parts):
             index = rest[number]
             results[index] = result
-            if result.fault:
+            if not result.fault:
+                _write(files[index], facts, result)
+                show(results)
+            if any(one.fault for one in _without_gap(results)):
                 break
-            _write(files[index], facts, result)
-            show(results)
-    return _joined(program, [results[index] for index in _without_gap(results)])
+    return _joined(program, [*_without_gap(results)])
 
 
 def _facts(program, rows, simulator, memory):
@@ -157,10 +158,10 @@ def _result(program, logits, expected, batches, **rest):
 
 
 def _without_gap(results):
-    """The indices from 0 on; a part that stopped with a fault may have left others undone."""
+    """The results from the first part on, up to one that stopped with a fault or is not there yet."""
     index = 0
     while index in results:
-        yield index
+        yield results[index]
         if results[index].fault:
             return
         index += 1

@@ -90,8 +90,13 @@ def test_in_any_order_with_counters(small, tmp_path, monkeypatch):
             assert getattr(other, name) == getattr(first, name)
 
 
-def test_a_fault_ends_it(small, tmp_path, monkeypatch):
-    """A part with a fault is not kept, and the parts behind it do not count."""
+def backwards(function, items):
+    return ((index, function(item)) for index, item in reversed([*enumerate(items)]))
+
+
+@pytest.mark.parametrize("spread, kept", [(in_turn, ["0000000"]), (backwards, ["0000000", "0000008"])])
+def test_a_fault_ends_it(small, tmp_path, monkeypatch, spread, kept):
+    """A part with a fault is not kept, and the parts behind it do not count, in whatever order they come."""
     true = parts.run_samples
 
     def faulty(network, config, rows, **rest):
@@ -102,9 +107,9 @@ def test_a_fault_ends_it(small, tmp_path, monkeypatch):
 
     monkeypatch.setattr(parts, "run_samples", faulty)
     for _ in range(2):
-        done = run(small, tmp_path / "c")
+        done = run(small, tmp_path / "c", spread)
         assert done.result.fault["batch"] == 3 and len(done.result.logits) == 8 and "ADDRESS" in done.failure
-        assert [path.name for path in (tmp_path / "c").glob("*.safetensors")] == ["samples-0000000.safetensors"]
+        assert sorted(path.stem.partition("-")[2] for path in (tmp_path / "c").glob("*.safetensors")) == kept
 
 
 def test_of_another_run(small, tmp_path, monkeypatch):

@@ -189,3 +189,13 @@ def test_a_worker_is_killed():
         parts = tpu.load("m.onnx").predict(x, place, core="tiny", batch=2)
     assert (parts == tpu.load("m.onnx").predict(x)).all()
     assert killed and figures(found) == figures(run_sweep(points))
+
+
+def test_a_core_with_other_bits(command, model, monkeypatch):
+    """One line, and an exit status that says so."""
+
+    def wrong(self):
+        raise tpu.RunError("12 bits differ from the golden model")
+
+    monkeypatch.setattr(jobs.CyclesJob, "run", wrong)
+    refused(command("sweep", "--model", "m.onnx", "--simulator", "icarus"), "12 bits differ")
