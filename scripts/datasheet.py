@@ -25,7 +25,7 @@ from amaranth_tpu.sim.ir.functions import Function as Activation
 from .publish.core_tables import instruction_cycles, memories, ports
 from .publish.register_files import c_header, svd
 from .publish.worked_example import worked_example
-from .show.documents import DATASHEET
+from .show.documents import DATASHEET, write_copies
 from .show.markdown import markdown_table, replace_section
 
 __all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "FILES", "SECTIONS", "main"]
@@ -249,12 +249,13 @@ FILES = {DATASHEET.parent / "driver" / "tpu_regs.h": c_header, DATASHEET.parent 
 
 
 def main():
-    """Writes all sections and files; options there are none but `--help`, which writes nothing."""
+    """Writes all sections and files, and the recipes and tables that guides copy. `--help` is the only option."""
     argparse.ArgumentParser(prog="python -m amaranth_tpu.scripts.datasheet", description=__doc__).parse_args()
     for name, (path, make) in SECTIONS.items():
         replace_section(path, name, make())
     for path, make in FILES.items():
         path.write_text(make())
+    write_copies()
 
 
 if __name__ == "__main__":

@@ -9,19 +9,18 @@ import re
 import shutil
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 from amaranth_tpu.hw.tools.process import ToolError, build_directory, execute, lock, tail
 
 from ..cli.command_line import RunFailed
-from ..show.documents import ROOT, table
+from ..show.documents import GUIDES as FOLDER
+from ..show.documents import ROOT
 from .command_reference import command_reference
 from .links import Links, heading_id, outside_code
 from .python_reference import python_reference
 
 __all__ = ["FOLDER", "GUIDES", "NAMES", "ROOT", "build", "pages"]
 
-FOLDER = Path(__file__).resolve().parent
 _TIMEOUT = 300  # seconds
 
 #: The guides, in the order of their tabs.
@@ -130,7 +129,7 @@ def _texts():
     for title, names in GUIDES.items():
         for name in names:
             place = f"{_folder(title)}/{name}.md"
-            texts[place] = f"scripts/docs/{place}", _included((FOLDER / place).read_text())
+            texts[place] = f"scripts/docs/{place}", (FOLDER / place).read_text()
     places = {(file, ""): place for place, (file, _) in texts.items()}
     for heading, text in _split((ROOT / _DATASHEET).read_text()):
         place = f"{_DATASHEET_PAGES}{heading_id(heading) if heading else 'index'}.md"
@@ -165,24 +164,3 @@ def _split(text):
         heading, _, body = one.partition("\n")
         body = outside_code(body, lambda part: re.sub(r"^##(#+ )", r"#\1", part, flags=re.MULTILINE))
         yield heading, f"# {heading}\n{body}"
-
-
-_INCLUDE = re.compile(r"^<!-- (table|recipe) (.*?) -->$", re.MULTILINE)
-
-
-def _included(text):
-    """A guide with tables of figures and CONTRIBUTING's recipes in their places. Raises ToolError."""
-
-    def include(match):
-        kind, name = match.groups()
-        if kind == "table":
-            found = table(name)
-        else:
-            recipes = (ROOT / "CONTRIBUTING.md").read_text().partition("## Recipes")[2]
-            parts = re.split(r"^\*\*(.*?)\*\*", recipes, flags=re.MULTILINE)
-            found = dict(zip(parts[1::2], parts[2::2])).get(name, "").lstrip(", ")
-        if not found:
-            raise ToolError(f"the guides include the {kind} {name!r}, which is not there")
-        return found[0].upper() + found[1:].rstrip()
-
-    return _INCLUDE.sub(include, text)

@@ -1,14 +1,32 @@
-"""Which document of the repository has which table of measurements. Nothing else says it."""
+"""Which document of the repository has which table of measurements, and the copies of tables and recipes in guides."""
 
+import re
 from pathlib import Path
 
 from .markdown import replace_section, section
 
-__all__ = ["DATASHEET", "DOCUMENTS", "README", "RESULTS", "ROOT", "put_table", "table", "table_rows"]
+__all__ = [
+    "CONTRIBUTING",
+    "DATASHEET",
+    "DOCUMENTS",
+    "GUIDES",
+    "README",
+    "RESULTS",
+    "ROOT",
+    "copies",
+    "put_table",
+    "recipe",
+    "table",
+    "table_rows",
+    "write_copies",
+]
 
 #: Of the sources.
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+#: The folder of the guides.
+GUIDES = ROOT / "scripts" / "docs"
 RESULTS = ROOT / "scripts" / "benchmark" / "README.md"
 DATASHEET = ROOT / "hw" / "README.md"
 
@@ -41,5 +59,38 @@ def table_rows(name):
 
 
 def put_table(name, text):
-    """Puts a table into its document. Raises ValueError if its marks are not there."""
+    """Puts a table into its document and into the guides that copy it. Raises ValueError if its marks are missing."""
     replace_section(DOCUMENTS[name], name, text)
+    write_copies()
+
+
+def recipe(name):
+    """Returns the text of a recipe in CONTRIBUTING.md; empty if there is no such recipe."""
+    recipes = CONTRIBUTING.read_text().partition("\n## Recipes\n")[2]
+    parts = re.split(r"^\*\*(.*?)\*\*", recipes, flags=re.MULTILINE)
+    text = dict(zip(parts[1::2], parts[2::2])).get(name, "").lstrip(", ").rstrip()
+    return text[:1].upper() + text[1:]
+
+
+def copies():
+    """Yields `(path, mark, text)` for each section of a guide that copies a table or a recipe, with the text of now.
+
+    The mark of such a section is `table NAME` or `recipe NAME`.
+
+    Raises
+    ------
+    ValueError
+        For a table or recipe that does not exist.
+    """
+    for path in sorted(GUIDES.rglob("*.md")):
+        for mark, kind, name in re.findall(r"^<!-- begin ((table|recipe) (.*)) -->$", path.read_text(), re.MULTILINE):
+            text = {"table": table, "recipe": recipe}[kind](name)
+            if not text:
+                raise ValueError(f"{path} copies the {mark!r}, which does not exist")
+            yield path, mark, text
+
+
+def write_copies():
+    """Writes every copy of a table or recipe into its guide. Raises ValueError as :func:`copies`."""
+    for path, mark, text in copies():
+        replace_section(path, mark, text)

@@ -11,6 +11,8 @@ from amaranth_tpu.scripts.cli.command_line import RunFailed
 from amaranth_tpu.scripts.docs import links, site
 from amaranth_tpu.scripts.docs.command_reference import command_reference
 from amaranth_tpu.scripts.docs.python_reference import python_reference
+from amaranth_tpu.scripts.show import documents
+from amaranth_tpu.scripts.show.markdown import section
 from amaranth_tpu.sim import tpu
 
 GUIDES = [f"{site._folder(title)}/{name}.md" for title, names in site.GUIDES.items() for name in names]
@@ -34,6 +36,32 @@ def blocks(name):
 def test_all_guides_are_there():
     found = {str(path.relative_to(site.FOLDER)) for path in site.FOLDER.rglob("*.md")}
     assert found == {*GUIDES}
+
+
+def test_guides_are_whole_in_the_repository():
+    """Copies of tables and recipes are in the files themselves, which forges and the wheel show."""
+    stale = [f"{path}: {mark}" for path, mark, text in documents.copies() if section(path, mark) != text]
+    assert not stale, "run: python -m amaranth_tpu.scripts.datasheet"
+    copied = {(path.stem, mark) for path, mark, _ in documents.copies()}
+    assert copied >= {("fpga", "table devices"), ("operator", "recipe An ONNX operator"), ("ring", "table cores")}
+    for name in GUIDES:
+        comments = re.findall(r"<!-- (.*?) -->", (site.FOLDER / name).read_text())
+        marks = [mark for path, mark, _ in documents.copies() if path == site.FOLDER / name]
+        assert comments == [f"{edge} {mark}" for mark in marks for edge in ("begin", "end")], "nothing else to be filled in"
+
+
+def test_a_new_table_goes_to_its_copies_too(monkeypatch, tmp_path):
+    results, guide = tmp_path / "results.md", tmp_path / "docs" / "guide.md"
+    guide.parent.mkdir()
+    results.write_text("<!-- begin cores -->\nold\n<!-- end cores -->\n")
+    guide.write_text("before\n<!-- begin table cores -->\n<!-- end table cores -->\nafter\n")
+    monkeypatch.setattr(documents, "DOCUMENTS", {"cores": results})
+    monkeypatch.setattr(documents, "GUIDES", guide.parent)
+    documents.put_table("cores", "| new |")
+    assert guide.read_text() == "before\n<!-- begin table cores -->\n| new |\n<!-- end table cores -->\nafter\n"
+    guide.write_text("<!-- begin recipe A cake -->\n<!-- end recipe A cake -->\n")
+    with pytest.raises(ValueError, match="guide.md copies the 'recipe A cake', which does not exist"):
+        documents.write_copies()
 
 
 @pytest.mark.parametrize("name", GUIDES)
