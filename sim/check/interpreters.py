@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..frontend.messages import inline
 from ..frontend.messages import title as node_title
+from ..frontend.order import sort_nodes
 
 __all__ = [
     "InterpreterError",
@@ -61,8 +62,8 @@ def _as_refusal(title):
 
 
 def _model(path, names):
-    """The model in a file, with these of its values as outputs."""
-    model = onnx.load(path)
+    """The model in a file, with these of its values as outputs, and its nodes in an order in which they can run."""
+    model = sort_nodes(onnx.load(path))
     outputs = {entry.name: entry for entry in model.graph.output}
     del model.graph.output[:]
     model.graph.output.extend(outputs.get(name) or onnx.ValueInfoProto(name=name) for name in names)

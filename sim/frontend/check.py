@@ -1,8 +1,7 @@
 """Holds a model against ONNX' own definition, before anything of it is evaluated: the file as a whole.
 
-Names are given once, nodes come after those that they need, and operators are there at the version of the operator set that the
-model names. What a node is checked for is in :mod:`sim.frontend.check_nodes`; what depends on shapes and on the values of
-constants is checked when it is read (:mod:`sim.frontend.check_ranges`).
+Names are given once, and operators exist in the operator set that the model names. :mod:`sim.frontend.order` sorts the nodes,
+:mod:`sim.frontend.check_nodes` checks each, and :mod:`sim.frontend.check_ranges` checks values and shapes when nodes are read.
 """
 
 from collections import Counter
@@ -64,8 +63,7 @@ def check_header(model):
 
 
 def check_names(graph, opsets, ir_version):
-    """Refuses names that are given twice or missing, nodes that come before those that they need, and operators that ONNX does
-    not have in these `opsets`."""
+    """Refuses names that are given twice or missing, and operators that ONNX does not have in these `opsets`."""
     makers = _constants(graph, ir_version)
     outputs = Counter(entry.name for entry in graph.output)
     twice = next((name for name, count in outputs.items() if count > 1), None)
@@ -83,7 +81,6 @@ def check_names(graph, opsets, ir_version):
             makers[name] = node
     for node in graph.node:
         rules_of(node, opsets)
-    _check_order(graph, makers)
 
 
 def _constants(graph, ir_version):
@@ -105,45 +102,3 @@ def _constants(graph, ir_version):
                     f"4; this is {ir_version}"
                 )
     return {**dict.fromkeys(inputs, "an input"), **dict.fromkeys(constants, "an initialiser")}
-
-
-def _check_order(graph, makers):
-    """That each node comes after those that it needs."""
-    made = {name for name, maker in makers.items() if isinstance(maker, str)}
-    late = None
-    for node in graph.node:
-        late = late or next(((node, name) for name in node.input if name in makers and name not in made), None)
-        made.update(node.output)
-    if late:
-        node, name = late
-        cycle = _cycle(graph, makers)
-        if cycle:
-            raise ModelError(f"{title(cycle)}: the graph is cyclic: {quoted(cycle.output[0])} depends on itself")
-        raise ModelError(
-            f"{title(node)}: comes before {title(makers[name])}, which makes its input {quoted(name)}; the nodes "
-            "of a model must be in an order in which they can run"
-        )
-
-
-def _cycle(graph, makers):
-    """A node that depends on itself, or None."""
-    waiting = {
-        id(node): {id(makers[name]) for name in node.input if not isinstance(makers.get(name, ""), str)} for node in graph.node
-    }
-    users = {}
-    for node in graph.node:
-        for needed in waiting[id(node)]:
-            users.setdefault(needed, []).append(node)
-    ready = [node for node in graph.node if not waiting[id(node)]]
-    while ready:
-        done = ready.pop()
-        for user in users.get(id(done), ()):
-            waiting[id(user)].discard(id(done))
-            if not waiting[id(user)]:
-                ready.append(user)
-    node, seen = next((node for node in graph.node if waiting[id(node)]), None), set()
-    nodes = {id(node): node for node in graph.node}
-    while node is not None and id(node) not in seen:  # from any that waits, back to one that is met again
-        seen.add(id(node))
-        node = nodes[next(iter(waiting[id(node)]))]
-    return node

@@ -4,7 +4,7 @@ from ..data.printable import printable, quoted
 from ..ir.errors import ModelError
 from .registry import ONNX
 
-__all__ = ["inline", "title", "unsupported"]
+__all__ = ["first_output", "inline", "title", "unsupported"]
 
 
 def inline(text, limit=300):
@@ -13,10 +13,16 @@ def inline(text, limit=300):
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def first_output(node):
+    """Returns the name of the first output that is not left out, or "" if all are."""
+    return next(filter(None, node.output), "")
+
+
 def title(node):
     """How a message names a node."""
     operator = node.op_type if node.domain in ONNX else f"{node.domain}.{node.op_type}"
-    name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(node.output[0])})" if node.output else "(unnamed)"
+    made = first_output(node)
+    name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(made)})" if made else "(unnamed)"
     return f"operator {printable(operator, 80)}, node {name}"
 
 

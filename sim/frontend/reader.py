@@ -30,6 +30,7 @@ from .constants import fold_constants, read_constant
 from .local_functions import without_functions
 from .messages import inline, title, unsupported
 from .operators import apply
+from .order import sort_nodes
 from .registry import LINEAR, ONNX, OPERATORS, operators_of
 from .shapes import together
 from .values import FLOATS, INTEGERS, LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, show, whole
@@ -64,6 +65,7 @@ def read_model(model, path, keep_softmax=False):
         if model.functions:
             model = without_functions(model)
         check_names(model.graph, opsets, model.ir_version)
+        model = sort_nodes(model)
         _check_operators(model.graph)
         check_nodes(model.graph, opsets)
         with np.errstate(all="ignore"):
@@ -182,6 +184,7 @@ class _Reader:
         self.users = Counter(name for node in self.graph.node for name in set(node.input))  # that have not run yet
         self.users.update(entry.name for entry in self.graph.output)
         self.ended = set()  # names whose values nobody needs any more
+        self.done = set()  # nodes that have run, by id
 
     @property
     def order(self):
@@ -300,7 +303,7 @@ class _Reader:
     def _multiplied(self, node):
         """Whether what a node makes goes, value by value, into a matrix product, so that ONNX takes one size only."""
         names = {node.output[0]}
-        for user in self.graph.node:  # each after those that it needs, or the model is not valid
+        for user in self.graph.node:  # each after those that it needs
             if user.input and user.input[0] in names:
                 if user.op_type in ("Gemm", "MatMul", "FusedGemm"):
                     return True
@@ -324,6 +327,8 @@ class _Reader:
             node = self.producers.get(name)
             if node is None:
                 raise ModelError(self._missing(name))
+            if id(node) in self.done:
+                raise ModelError(f"{title(node)}: its output {quoted(name)} is not supported; leave it out")
             wanted = [n for n in node.input if n and n not in self.values]
             if node.domain == "ai.onnx.ml":  # the names of the classes may be strings
                 wanted = [n for n in wanted if n not in self.initializers]
@@ -331,8 +336,7 @@ class _Reader:
                 stack += wanted
                 continue
             self._run(node)
-            if name not in self.values:
-                raise ModelError(f"{title(node)}: its output {quoted(name)} is not supported")
+            self.done.add(id(node))
         return self.values[name]
 
     def _missing(self, name):

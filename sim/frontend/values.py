@@ -9,7 +9,7 @@ from onnx import NodeProto, TensorProto
 from ..data.printable import printable
 from ..fusion.nodes import Node
 from ..ir.errors import ModelError
-from .messages import title
+from .messages import first_output, title
 
 __all__ = [
     "SymbolicTensor",
@@ -144,8 +144,8 @@ class Step:
 
     @property
     def name(self):
-        """What reports call the node."""
-        return printable(self.node.name or self.node.output[0], 80)
+        """The node's name in reports, never empty: its own, or that of the first output that is not left out."""
+        return printable(self.node.name or first_output(self.node) or self.operator, 80)
 
     @property
     def title(self):

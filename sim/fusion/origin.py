@@ -173,7 +173,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, left_out, places, node, o
         batch = 0
     elif kind.shape.dim[0].dim_value > 0:
         batch = kind.shape.dim[0].dim_value
-    producers = {name: made for made in graph.node for name in made.output}
+    producers = {name: made for made in graph.node for name in made.output if name}
     outputs = []
     for entry in graph.output:
         (dims, label), place = shapes[entry.name], places[entry.name]

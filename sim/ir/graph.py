@@ -38,6 +38,10 @@ class Tensor:
     void: int = 0
     block: tuple[int, int] | None = None
 
+    def __post_init__(self):
+        if not self.name:  # which stands for no tensor
+            raise ValueError("a tensor must have a name")
+
     @property
     def shape(self):
         """(height, width, channels)."""
