@@ -24,7 +24,10 @@ def matrices(step, tensor):
     return linear(step, tensor)
 
 
-@operator("Gemm", group=LINEAR, counts_from_end=True)
+_GEMM = ("alpha", "beta", "transA", "transB")
+
+
+@operator("Gemm", group=LINEAR, counts_from_end=True, attributes=_GEMM)
 def linear(step, tensor):
     """Gemm, and MatMul, of values and constant weights."""
     gemm = step.operator in ("Gemm", "FusedGemm")
@@ -132,7 +135,14 @@ def _at_each(step, seen, weights):
     return tap(step, seen, weights[None, None], size), size
 
 
-@operator("FusedGemm", group=LINEAR, domain=MICROSOFT, on_constants=False, counts_from_end=True)
+@operator(
+    "FusedGemm",
+    group=LINEAR,
+    domain=MICROSOFT,
+    on_constants=False,
+    counts_from_end=True,
+    attributes=(*_GEMM, "activation", "activation_alpha", "activation_beta", "activation_gamma"),
+)
 def fused(step, tensor):
     """onnxruntime's optimiser: Gemm and what comes after it in one."""
     function = step.attributes.get("activation", b"").decode("utf-8", "replace")
@@ -148,7 +158,7 @@ def fused(step, tensor):
     return apply_operator(replace(step, attributes=own), result, function)
 
 
-@operator("Einsum", group=LINEAR)
+@operator("Einsum", group=LINEAR, attributes=("equation",))
 def einsum(step, tensor):
     """A matrix product in Einstein's notation, such as bk,kn->bn; either operand may come first."""
     left, arrow, result = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "").partition("->")

@@ -7,12 +7,12 @@ import numpy as np
 from ..fusion.fuse import bounds
 from ..fusion.nodes import Affine, Joint, Linear, Part, identity, per_channel
 from ..ir.errors import ModelError
-from ..ir.functions import DEFINITIONS, NONE, RELU, Function, of_operator
+from ..ir.functions import DEFINITIONS, NONE, RELU, Function, attributes_of, of_operator
 from ..ir.graph import Pool
 from .blocks import block_select
 from .narrow import narrowed
 from .phases import phases_of
-from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator
+from .registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator, register
 from .shapes import concat
 from .values import SymbolicTensor, common, limited, show, whole
 from .views import arranged, arrangement, copied, everything, select, slide, view
@@ -28,8 +28,13 @@ _LEAST = 2.0**-126  # normal number
 
 @operator("Add", "Sub", "Mul", "Sum", "Mean", group=ELEMENTWISE, joins=True, counts_from_end=True)
 @operator("Neg", group=ELEMENTWISE, counts_from_end=True)
-@operator("BatchNormalization", group=ELEMENTWISE, on_constants=False)
-@operator("Scaler", group=ELEMENTWISE, domain=ML, on_constants=False)
+@operator(
+    "BatchNormalization",
+    group=ELEMENTWISE,
+    on_constants=False,
+    attributes=("epsilon", "spatial", "training_mode", "momentum"),  # the last is of training alone
+)
+@operator("Scaler", group=ELEMENTWISE, domain=ML, on_constants=False, attributes=("offset", "scale"))
 def elementwise(step, tensor):
     """Add, Sub, Mul, Neg, Sum, Mean, BatchNormalization, Scaler."""
     operator = step.operator
@@ -119,7 +124,8 @@ def affine(step, tensor, scale=None, shift=None):
 # Functions
 
 
-@operator(*(one.operator for one in DEFINITIONS.values() if one.operator), "PRelu", "Clip", group=FUNCTIONS, counts_from_end=True)
+@operator("PRelu", group=FUNCTIONS, counts_from_end=True)
+@operator("Clip", group=FUNCTIONS, counts_from_end=True, attributes=("min", "max"))
 @operator("Max", "Min", group=ELEMENTWISE, joins=True, counts_from_end=True)
 def function(step, tensor):
     """Operators that are one function, and Clip, Max and Min."""
@@ -136,6 +142,9 @@ def function(step, tensor):
         return _sloped(step, tensor)
     return apply_operator(step, tensor, operator)
 
+
+for _name in dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator):
+    register((_name,), function, FUNCTIONS, counts_from_end=True, attributes=attributes_of(_name))
 
 _STEEPEST = 1  # slope up to which two terms may have something in common that cancels out: none of them overflows alone
 
@@ -230,7 +239,7 @@ def _bounded(step, tensor):
 # Softmax
 
 
-@operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True)
+@operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis",))
 def softmax(step, tensor, kind=None):
     """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` is "softmax" or "log", if it is not the
     operator's. Over several positions at once nothing can make it, so it may only be left out."""

@@ -24,7 +24,13 @@ __all__ = []
 _LEAST = 2.0**-126
 
 
-@operator("LayerNormalization", group=POOLS, on_constants=False, counts_from_end=True)
+@operator(
+    "LayerNormalization",
+    group=POOLS,
+    on_constants=False,
+    counts_from_end=True,
+    attributes=("axis", "epsilon", "stash_type"),  # the last is of rounding alone
+)
 def normalization(step, tensor):
     """LayerNormalization over the last axes."""
     parameters = step.arguments[1:]

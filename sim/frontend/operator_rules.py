@@ -3,14 +3,14 @@
 import functools
 from dataclasses import dataclass
 
-from onnx import defs
+from onnx import defs, helper
 
 from ..data.printable import quoted
 from ..ir.errors import ModelError
 from .messages import title
 from .registry import ONNX
 
-__all__ = ["ML", "OPTIONAL", "rules_of"]
+__all__ = ["ML", "OPTIONAL", "default_of", "rules_of"]
 
 OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 #: The domain of ONNX' operators for machine learning of other kinds.
@@ -47,6 +47,15 @@ class _Rules:
 @functools.cache
 def _defined(operator, domain, version):
     return _Rules.of(defs.get_schema(operator, version, domain))
+
+
+@functools.cache
+def default_of(operator, domain, opset, attribute):
+    """Returns the value that an attribute of ONNX' own operators has by default, or None."""
+    if domain or not defs.has(operator, opset):
+        return None
+    known = defs.get_schema(operator, opset).attributes.get(attribute)
+    return helper.get_attribute_value(known.default_value) if known is not None and known.default_value.name else None
 
 
 @functools.cache

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from ..data.printable import printable
 from ..fusion.nodes import Unknown
 from ..ir.errors import ModelError
 from . import dense, normalization, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - registers their operators
 from .expressions import recognise, unknown
 from .messages import unsupported
+from .operator_rules import default_of
 from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators
 from .tensor_formulas import ELEMENTS, formulas_of
 from .values import LOWEST, SymbolicTensor, show
@@ -15,7 +17,9 @@ __all__ = ["apply", "supported_operators"]
 
 # What has a formula, but no handler.
 for _name in ELEMENTS:
-    register((_name,), None, PARTS, counts_from_end=not _name.startswith("Reduce"))
+    _reduces = _name.startswith("Reduce")
+    _attributes = ("axes", "keepdims", "noop_with_empty_axes") if _reduces else ()
+    register((_name,), None, PARTS, counts_from_end=not _reduces, attributes=_attributes)
 
 
 def apply(step):
@@ -43,9 +47,18 @@ def _check_bare(step):
         )
 
 
+def _check_attributes(step, known):
+    """Refuses attributes that the operator's handler does not read, unless they have ONNX' default."""
+    for name, value in step.attributes.items():
+        if name not in known.attributes and value != default_of(step.operator, known.domain, step.opset, name):
+            shown = printable(value.decode("utf-8", "replace") if isinstance(value, bytes) else value, 60)
+            raise ModelError(f"{step.title}: its attribute {name} of {shown} is not supported; leave it out")
+
+
 def _apply(step):
     tensor = next(value for value in step.arguments if isinstance(value, SymbolicTensor))
     known = OPERATORS[step.operator]
+    _check_attributes(step, known)
     if known.handler is _label:
         return [_label(step, tensor)]
     if tensor.label:
@@ -96,8 +109,9 @@ def _element(step, tensor, known):
     return replace(result, woven=woven)
 
 
-@operator("ArgMax", group=FINAL, on_constants=False, counts_from_end=True)
-@operator("ZipMap", "ArrayFeatureExtractor", group=FINAL, domain=ML, on_constants=False)
+@operator("ArgMax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis", "keepdims", "select_last_index"))
+@operator("ZipMap", group=FINAL, domain=ML, on_constants=False, attributes=("classlabels_int64s", "classlabels_strings"))
+@operator("ArrayFeatureExtractor", group=FINAL, domain=ML, on_constants=False)
 def _label(step, tensor):
     axis = step.attributes.get("axis", 0)
     if step.operator == "ArgMax":

@@ -103,7 +103,11 @@ class _Layer:
         return _times(step, o, apply_function(step, cell, Function("tanh"))), cell
 
 
-@operator("GRU", "LSTM", group=LINEAR, on_constants=False, joins=True)
+_OF_BOTH = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "layout")
+
+
+@operator("GRU", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "linear_before_reset"))
+@operator("LSTM", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "input_forget"))
 def recurrent(step, tensor):
     """`[Y, Y_h]` of a GRU, `[Y, Y_h, Y_c]` of an LSTM."""
     x, weights, again = (step.argument(place) for place in range(3))

@@ -58,6 +58,9 @@ class Operator:
         Whether it does the same to a tensor without its first axis, if that has a size of 1.
     keeps_labels : bool
         Whether it may come after ArgMax.
+    attributes : tuple of str
+        The attributes that the handler reads, or that change nothing which the reader accepts. The reader refuses any other
+        attribute that is set to something else than ONNX' default.
     """
 
     handler: Callable | None
@@ -68,6 +71,7 @@ class Operator:
     shaped_by_constants: bool = False
     counts_from_end: bool = False
     keeps_labels: bool = False
+    attributes: tuple[str, ...] = ()
 
 
 #: {name: Operator}

@@ -18,7 +18,8 @@ from .values import BatchFixed, SymbolicTensor, common, show
 __all__ = ["pairs"]
 
 
-@operator("Shape", "Size", group=SHAPES)
+@operator("Shape", group=SHAPES, attributes=("start", "end"))
+@operator("Size", group=SHAPES)
 def shape_of(step, tensor):
     """Shape and Size: numbers, or of an open batch what stands for them."""
     sizes = _sizes(tensor)
@@ -36,8 +37,9 @@ def _sizes(tensor):
     return [(size, int(tensor.is_open and axis == tensor.batch)) for axis, size in enumerate(tensor.shape(tensor.samples or 1))]
 
 
-@operator("Reshape", group=SHAPES, shaped_by_constants=True, counts_from_end=True, keeps_labels=True)
-@operator("Flatten", "Squeeze", "Unsqueeze", group=SHAPES, shaped_by_constants=True, keeps_labels=True)
+@operator("Reshape", group=SHAPES, shaped_by_constants=True, counts_from_end=True, keeps_labels=True, attributes=("allowzero",))
+@operator("Flatten", group=SHAPES, shaped_by_constants=True, keeps_labels=True, attributes=("axis",))
+@operator("Squeeze", "Unsqueeze", group=SHAPES, shaped_by_constants=True, keeps_labels=True, attributes=("axes",))
 def reshape(step, tensor):
     """Flatten, Reshape, Squeeze, Unsqueeze."""
     sizes, operator = _sizes(tensor), step.operator

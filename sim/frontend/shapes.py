@@ -19,8 +19,13 @@ __all__ = ["cast_like", "together"]
 _NO_END = (1 << 31) - 1
 
 
-@operator("Identity", "Dropout", "Cast", group=SHAPES, counts_from_end=True, keeps_labels=True)
-@operator("CastLike", group=SHAPES, joins=True, counts_from_end=True, keeps_labels=True)
+_SMALL_FLOATS = ("saturate", "round_mode")  # attributes of casts to types that are refused
+
+
+@operator("Identity", group=SHAPES, counts_from_end=True, keeps_labels=True)
+@operator("Dropout", group=SHAPES, counts_from_end=True, keeps_labels=True, attributes=("ratio", "seed"))  # of training alone
+@operator("Cast", group=SHAPES, counts_from_end=True, keeps_labels=True, attributes=("to", *_SMALL_FLOATS))
+@operator("CastLike", group=SHAPES, joins=True, counts_from_end=True, keeps_labels=True, attributes=_SMALL_FLOATS)
 def keep(step, tensor):
     """Identity, Dropout, Cast, CastLike."""
     if step.operator in ("Identity", "Dropout"):
@@ -55,13 +60,13 @@ def cast_like(step, like):
     return constant if constant.dtype.kind == "f" else constant.astype(np.float32)
 
 
-@operator("Transpose", group=SHAPES, shaped_by_constants=True, keeps_labels=True)
+@operator("Transpose", group=SHAPES, shaped_by_constants=True, keeps_labels=True, attributes=("perm",))
 def transpose(step, tensor):
     axes = list(step.attributes.get("perm", range(len(tensor.dims))[::-1]))
     return tensor.turned(tensor.sample.transpose(axes), None if tensor.batch is None else axes.index(tensor.batch))
 
 
-@operator("DepthToSpace", "SpaceToDepth", group=SHAPES)
+@operator("DepthToSpace", "SpaceToDepth", group=SHAPES, attributes=("blocksize", "mode"))
 def blocks(step, tensor):
     """Channels as squares of pixels, and back: the same values in another order."""
     size = step.attributes.get("blocksize", 0)
@@ -71,16 +76,17 @@ def blocks(step, tensor):
             f"blocksize {size} is not positive"
         )
     batch, channels, height, width = tensor.dims
+    mode = step.attributes.get("mode", b"DCR")
+    if mode not in (b"DCR", b"CRD"):
+        raise ModelError(f"{step.title}: its mode must be DCR or CRD")
     if step.operator == "SpaceToDepth":
         if height % size or width % size:
             raise ModelError(f"{step.title}: height and width of {show(tensor)} are no multiples of its blocksize {size}")
         split = tensor.sample.reshape(batch, channels, height // size, size, width // size, size)
-        return tensor.turned(split.transpose(0, 3, 5, 1, 2, 4).reshape(batch, -1, height // size, width // size))
+        axes = (0, 1, 3, 5, 2, 4) if mode == b"CRD" else (0, 3, 5, 1, 2, 4)
+        return tensor.turned(split.transpose(axes).reshape(batch, -1, height // size, width // size))
     if channels % size**2:
         raise ModelError(f"{step.title}: channels of {show(tensor)} are no multiple of its blocksize {size} squared")
-    mode = step.attributes.get("mode", b"DCR")
-    if mode not in (b"DCR", b"CRD"):
-        raise ModelError(f"{step.title}: its mode must be DCR or CRD")
     if mode == b"CRD":
         split = tensor.sample.reshape(batch, -1, size, size, height, width).transpose(0, 1, 4, 2, 5, 3)
     else:
@@ -101,7 +107,20 @@ _BLOCKS = (
 )
 
 
-@operator("Resize", "Upsample", group=SHAPES, on_constants=False)
+_RESIZE = (
+    "mode",
+    "coordinate_transformation_mode",
+    "nearest_mode",
+    "antialias",
+    "keep_aspect_ratio_policy",
+    "axes",
+    "cubic_coeff_a",  # of the mode cubic alone
+    "extrapolation_value",  # of tf_crop_and_resize alone
+)
+
+
+@operator("Resize", group=SHAPES, on_constants=False, attributes=_RESIZE)
+@operator("Upsample", group=SHAPES, on_constants=False, attributes=("mode", "scales"))
 def resize(step, tensor):
     """Resize and Upsample to the nearest value by whole factors."""
     if step.arguments[0] is not tensor:
@@ -171,7 +190,7 @@ def _own(step, tensor, axis, what):
     return axis
 
 
-@operator("Slice", group=SHAPES, shaped_by_constants=True)
+@operator("Slice", group=SHAPES, shaped_by_constants=True, attributes=("starts", "ends", "axes"))
 def cut(step, tensor):
     """Slice."""
     rank = len(tensor.dims)
@@ -198,7 +217,7 @@ def _whole_batch(tensor, start, end, stride):
     return stride == 1 and end >= largest and (start == 0 or start <= -largest)
 
 
-@operator("Split", group=SHAPES, shaped_by_constants=True)
+@operator("Split", group=SHAPES, shaped_by_constants=True, attributes=("axis", "split", "num_outputs"))
 def split(step, tensor):
     axis = _own(step, tensor, step.attributes.get("axis", 0), "splits")
     size, parts = tensor.dims[axis], len(step.node.output)
@@ -211,7 +230,7 @@ def split(step, tensor):
     return [seen_through(tensor.turned(part)) for part in np.split(tensor.sample, np.cumsum(sizes)[:-1], axis=axis)]
 
 
-@operator("Gather", group=SHAPES)
+@operator("Gather", group=SHAPES, attributes=("axis",))
 def gather(step, tensor):
     if step.arguments[0] is not tensor or isinstance(step.arguments[1], SymbolicTensor):
         raise ModelError(f"{step.title}: is only supported with constant indices")
@@ -223,7 +242,7 @@ def gather(step, tensor):
     return seen_through(tensor.turned(tensor.sample.take(index, axis=axis), batch))
 
 
-@operator("Pad", group=SHAPES, shaped_by_constants=True)
+@operator("Pad", group=SHAPES, shaped_by_constants=True, attributes=("mode", "pads", "value"))
 def pad(step, tensor):
     mode = step.attributes.get("mode", b"constant").decode()
     pads = step.integers("pads", 1)
@@ -252,7 +271,7 @@ def pad(step, tensor):
     return tensor.turned(np.pad(sample, widths, mode=mode, **options))
 
 
-@operator("Concat", group=SHAPES, joins=True)
+@operator("Concat", group=SHAPES, joins=True, attributes=("axis",))
 def concat(step, tensor):
     tensors = list(step.arguments)
     inside = _own(step, tensor, step.attributes["axis"], "joins")

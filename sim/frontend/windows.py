@@ -104,8 +104,11 @@ def _result(tensor, node, axes, channels=None):
     return tensor.of(node, index.reshape(1, *(index.shape if axes == 2 else (index.shape[0], index.shape[2]))))
 
 
-@operator("Conv", group=LINEAR, on_constants=False)
-@operator("FusedConv", group=LINEAR, domain=MICROSOFT, on_constants=False)
+_CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+
+@operator("Conv", group=LINEAR, on_constants=False, attributes=_CONV)
+@operator("FusedConv", group=LINEAR, domain=MICROSOFT, on_constants=False, attributes=(*_CONV, "activation", "activation_params"))
 def convolution(step, tensor):
     if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in step.arguments[1:3]):
         raise ModelError(f"{step.title}: its weights must be constant")
@@ -139,7 +142,7 @@ def convolution(step, tensor):
     return apply_operator(step, result, function) if function else result
 
 
-@operator("ConvTranspose", group=LINEAR, on_constants=False)
+@operator("ConvTranspose", group=LINEAR, on_constants=False, attributes=(*_CONV, "output_padding", "output_shape"))
 def transposed(step, tensor):
     """ConvTranspose: a convolution for each of the pixels that a value of its input reaches, `strides` in each direction."""
     if step.arguments[0] is not tensor or any(isinstance(value, SymbolicTensor) for value in step.arguments[1:]):
@@ -250,7 +253,12 @@ def _channelwise(step, tensor, index):
     return node, np.arange(len(index))
 
 
-@operator("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", group=POOLS, on_constants=False)
+_POOL = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+
+
+@operator("AveragePool", group=POOLS, on_constants=False, attributes=(*_POOL, "count_include_pad"))
+@operator("MaxPool", group=POOLS, on_constants=False, attributes=(*_POOL, "storage_order"))  # the last is of Indices alone
+@operator("GlobalMaxPool", "GlobalAveragePool", group=POOLS, on_constants=False)
 def pool(step, tensor):
     """MaxPool, AveragePool and their global forms."""
     if len(step.node.output) > 1 and step.node.output[1]:
@@ -344,7 +352,7 @@ def _pieces(at, counts):
             )
 
 
-@operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS)
+@operator("ReduceMax", "ReduceMean", "ReduceSum", group=POOLS, attributes=("axes", "keepdims", "noop_with_empty_axes"))
 def reduce(step, tensor):
     """ReduceMean, ReduceSum and ReduceMax over axes of a sample."""
     if not step.integers("axes", 1) and step.attributes.get("noop_with_empty_axes", 0):

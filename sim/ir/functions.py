@@ -225,6 +225,12 @@ DEFINITIONS = {
 }
 
 
+def attributes_of(operator):
+    """Returns the names of the attributes that an ONNX operator's definitions read."""
+    fitting = (one for one in DEFINITIONS.values() if one.operator == operator)
+    return tuple(dict.fromkeys(name for one in fitting for name in (*one.attributes, *one.choice)))
+
+
 def of_operator(operator, attributes):
     """The Definition that an ONNX operator with these attributes is, or None."""
     fitting = [one for one in DEFINITIONS.values() if one.operator == operator and one.choice.items() <= attributes.items()]
