@@ -55,7 +55,9 @@ class Flat:
     def layouts(self):
         """A :class:`sim.compiler.layout.Layout` of each stretch."""
         widths = (end - first for first, end in zip(self.starts, self.starts[1:]))
-        return [Layout(Tensor("", self.channels, 1, width), self.n, 1, beside=-width % self.n, flat=True) for width in widths]
+        return [
+            Layout(Tensor("chunk", self.channels, 1, width), self.n, 1, beside=-width % self.n, flat=True) for width in widths
+        ]
 
     @cached_property
     def _firsts(self):
