@@ -19,6 +19,7 @@ from .registry import ONNX
 __all__ = ["check_text", "check_header", "check_names"]
 
 _OLDEST = 8  # operator set that the reader knows
+_OLDEST_IR = 3  # before, files could not say which operator set they use
 
 
 def check_text(message):
@@ -38,9 +39,9 @@ def check_text(message):
 
 def check_header(model):
     """Refuses versions that are unknown, and returns {domain: version of its operator set}, "" for ONNX' own domain."""
-    if not 1 <= model.ir_version <= onnx.IR_VERSION:
+    if not _OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
         raise ModelError(
-            f"IR version {model.ir_version} is not one of 1 to {onnx.IR_VERSION}, which the onnx package knows; "
+            f"IR version {model.ir_version} is not one of {_OLDEST_IR} to {onnx.IR_VERSION}, which the onnx package knows; "
             "export the model again, or install a newer onnx"
         )
     known = {"": defs.onnx_opset_version(), ML: max(row[3] for row in helper.VERSION_TABLE)}
@@ -62,9 +63,9 @@ def check_header(model):
     return opsets
 
 
-def check_names(graph, opsets, ir_version):
+def check_names(graph, opsets):
     """Refuses names that are given twice or missing, and operators that ONNX does not have in these `opsets`."""
-    makers = _constants(graph, ir_version)
+    makers = _constants(graph)
     outputs = Counter(entry.name for entry in graph.output)
     twice = next((name for name, count in outputs.items() if count > 1), None)
     if twice is not None:
@@ -83,8 +84,12 @@ def check_names(graph, opsets, ir_version):
         rules_of(node, opsets)
 
 
-def _constants(graph, ir_version):
-    """{name: what it is} of the inputs and the initialisers."""
+def _constants(graph):
+    """Returns {name: what it is} of the inputs and the initialisers.
+
+    Before IR version 4 an initialiser must be an input too. onnx.version_converter leaves that out where it makes an initialiser,
+    and onnxruntime does not ask for it: the initialiser is a constant then.
+    """
     inputs = Counter(entry.name for entry in graph.input)
     names = [*(tensor.name for tensor in graph.initializer), *(tensor.values.name for tensor in graph.sparse_initializer)]
     constants = Counter(names)
@@ -94,11 +99,4 @@ def _constants(graph, ir_version):
                 raise ModelError(f"an {what} has no name")
             if times > 1:
                 raise ModelError(f"there are {times} {what}s with the name {quoted(name)}")
-    if ir_version < 4:
-        for name in constants:
-            if name not in inputs:
-                raise ModelError(
-                    f"initialiser {quoted(name)} is not among the graph's inputs, as it must be before IR version "
-                    f"4; this is {ir_version}"
-                )
     return {**dict.fromkeys(inputs, "an input"), **dict.fromkeys(constants, "an initialiser")}

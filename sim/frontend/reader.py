@@ -64,7 +64,7 @@ def read_model(model, path, keep_softmax=False):
         opsets = check_header(model)
         if model.functions:
             model = without_functions(model)
-        check_names(model.graph, opsets, model.ir_version)
+        check_names(model.graph, opsets)
         model = sort_nodes(model)
         _check_operators(model.graph)
         check_nodes(model.graph, opsets)
