@@ -23,6 +23,7 @@ __all__ = [
     "logarithm",
     "product",
     "line",
+    "parts_of",
 ]
 
 #: Operations one behind the other that are followed; the longest known form of a function that exporters write has 10.
@@ -158,3 +159,14 @@ def product(one, two):
 
 def line(one, slope, shift):
     return formula("add", product(one, constant(slope)), constant(shift))
+
+
+def parts_of(whole):
+    """Returns the set of all formulas that a formula is made of, itself included."""
+    found, left = set(), [whole]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += one.arguments
+    return found

@@ -8,16 +8,20 @@ What agrees may differ by 2^-10 of the value, at most a quarter of bfloat16's la
 if the operations are computed one by one, as ONNX has it: 1 + erf(x) says little of gelu at -6. That must be little next to the
 function's values at 1 and -1: else ONNX' own result says nothing. Where such a computation overflows and
 yields infinity, as x * clip(x + 3, 0, 6) / 6 does from 5.7e37 on, the exact value counts. Where it yields no number, as
-x * exp(x) / (1 + exp(x)) does from 89 on, the exact value counts as far as binary64 has it, and from there on nothing. Subnormal
-numbers are not looked at: the core has none.
+x * exp(x) / (1 + exp(x)) does from 89 on, the exact value counts as far as binary64 has it, and from there on nothing. A NaN that
+no overflow explains, as log(x) has below 0, is a value, which none of the functions has: :mod:`sim.formula.domains` finds it.
+Subnormal numbers are not looked at: the core has none.
 """
 
 import numpy as np
 
-from .formulas import VARIABLE
+from .formulas import VARIABLE, parts_of
 from .ranges import LARGEST, evaluate
 
-__all__ = ["agrees", "proves", "jump"]
+__all__ = ["MOST_WORK", "agrees", "proof", "proves", "jump"]
+
+#: Work of one proof, in numbers times operations, about 2^20 a second. The longest form in the tests takes a third.
+MOST_WORK = 1 << 23
 
 _RELATIVE = 2.0**-10
 _SMALLEST = 2.0**-125  # what flushing costs
@@ -44,7 +48,8 @@ def _compared(found, function, exact, x):
         allowed = _RELATIVE * size + _SMALLEST
         sharp = (blur <= allowed + _BLUR * max(_size(function.exact(_USUAL)))) | np.isinf(x)
         same = _beyond(low, high, exact, exact) | np.isnan(low) & np.isnan(high)
-        return (error <= allowed) & sharp | same, np.where(same, 0, error), np.where(same, 0, blur)
+        right = ((error <= allowed) & sharp | same) & ~np.asarray(found.domain.undefined)
+        return right, np.where(same, 0, error), np.where(same, 0, blur)
 
 
 def _size(exact):
@@ -66,10 +71,12 @@ def _points(formula, function, x):
     """`(agreement, error, blur, exact value)` at numbers x, as of :func:`_compared`."""
     exact, parts = function.exact(x), {}
     found = evaluate(formula, x, x, overflow=True, known=parts)
-    facts = right, error, blur = _compared(found, function, exact, x)
+    undefined = np.broadcast_to(found.domain.undefined, x.shape).copy()
+    right, error, blur = _compared(found, function, exact, x)
     over = np.flatnonzero(np.isfinite(x) & _any(parts, lambda one: ~np.isfinite(one.low) | ~np.isfinite(one.high)))
     if over.size:
         wider = evaluate(formula, x[over], x[over])
+        undefined[over] = wider.domain.undefined
         again = _compared(wider, function, exact[over], x[over])
         # What overflow has made infinite, no number, or next to nothing.
         gone = np.isnan(found.low)
@@ -79,7 +86,7 @@ def _points(formula, function, x):
         error[over] = np.where(beyond, 0, np.where(lost, again[1], np.maximum(error[over], again[1])))
         blur[over] = np.where(beyond, 0, np.where(lost, again[2], blur[over]))
         right[over] = beyond | np.where(lost, again[0], right[over])
-    return *facts, exact
+    return right & ~undefined, error, blur, exact
 
 
 def _any(parts, condition):
@@ -101,30 +108,40 @@ def _closed(formula, other, x, error, blur, exact):
         bend = sum(each.slope[1] - each.slope[0] for each in (one, two))
         straight = np.maximum(error[:, :-1], error[:, 1:]) + (high - low) * bend / 4 <= allowed
         beyond = _beyond(one.low, one.high, two.low, two.high) | np.isnan(one.low) & np.isnan(one.high)
-        return (together | straight) & ~uneven | beyond
+        return ((together | straight) & ~uneven | beyond) & ~np.asarray(one.domain.undefined)
 
 
 def proves(formula, function):
-    """Whether an even formula is a :class:`sim.ir.functions.Function` for every number."""
+    """Returns True if an even formula is a :class:`sim.ir.functions.Function` for every number."""
+    return proof(formula, function)[0]
+
+
+def proof(formula, function):
+    """Returns :func:`proves`, and the work that it took: numbers tried, times operations. A proof of more work than
+    `MOST_WORK` is given up, as a failure."""
+    operations, work = len(parts_of(formula)), 0
     ends = np.array([0.0, np.inf, -np.inf])
     if not _points(formula, function, ends)[0].all():
-        return False
+        return False, work
     other = function.formula(VARIABLE)
     signs, starts = np.array([1.0, -1.0]), np.array([_FIRST, _FIRST])
     count, step = _COUNT, 1 << 16
     while True:
         patterns = starts[:, None] + step * np.arange(count + 1)
+        work += patterns.size * operations
+        if work > MOST_WORK:
+            return False, work
         x = signs[:, None] * _numbers(patterns)
         right, *facts = (each.reshape(x.shape) for each in _points(formula, function, x.ravel()))
         if not right.all():
-            return False
+            return False, work
         if step == 1:
-            return True
+            return True, work
         row, column = np.nonzero(~_closed(formula, other, x, *facts))
         if not row.size:
-            return True
+            return True, work
         if row.size > _MOST:
-            return False
+            return False, work
         signs, starts = signs[row], patterns[row, column]
         count, step = 16, step >> 4
 

@@ -8,10 +8,11 @@ A range of which both ends are NaN is no number for certain; what may be a numbe
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .domains import Domain, domain
 from .formulas import VARIABLE
 
 __all__ = ["Range", "evaluate", "LARGEST"]
@@ -32,11 +33,12 @@ _rest = np.vectorize(math.erfc, otypes=[float])
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """Bounds, float64 arrays: of the value, and of the slope or None."""
+    """Bounds, float64 arrays: of the value, and of the slope or None; and the :class:`sim.formula.domains.Domain`."""
 
     low: np.ndarray
     high: np.ndarray
     slope: tuple[np.ndarray, np.ndarray] | None = None
+    domain: Domain = Domain()
 
 
 def evaluate(formula, low, high, *, slopes=False, overflow=False, known=None):
@@ -55,7 +57,8 @@ def evaluate(formula, low, high, *, slopes=False, overflow=False, known=None):
     with np.errstate(all="ignore"):
         slope = (np.ones(np.shape(low)), np.ones(np.shape(low))) if slopes else None
         known = {} if known is None else known
-        known.setdefault(VARIABLE, Range(low, high, slope))
+        variable = Range(low, high, slope)
+        known.setdefault(VARIABLE, replace(variable, domain=domain(VARIABLE, variable, [])))
         return _value(formula, known, overflow)
 
 
@@ -66,7 +69,8 @@ def _value(formula, known, overflow):
         gone = np.any([np.isnan(one.low) & np.isnan(one.high) for one in arguments], axis=0) if arguments else False
         if formula.operation not in ("where", "greater", "at_least", "not") and np.any(gone):
             result = _nowhere(result, gone)
-        known[formula] = _widened(result, error, rest, overflow)
+        result = _widened(result, error, rest, overflow)
+        known[formula] = replace(result, domain=domain(formula, result, arguments))
     return known[formula]
 
 
@@ -304,7 +308,8 @@ def _compared(strictly):
     def apply(formula, variable, one, two):
         above, below = (one.low > two.high, one.high <= two.low) if strictly else (one.low >= two.high, one.high < two.low)
         gone = np.isnan(one.low) | np.isnan(two.low)
-        true, perhaps = above & ~gone, ~below & ~gone
+        unsure = one.domain.undefined | two.domain.undefined  # a comparison with NaN is false
+        true, perhaps = above & ~gone & ~np.asarray(unsure), ~below & ~gone
         return Range(true * 1.0, perhaps * 1.0, _sign_of_slope(one, true != perhaps)), 0
 
     return apply

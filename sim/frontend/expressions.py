@@ -5,6 +5,7 @@ numbers of all sizes choose the function that it may be, and :mod:`sim.formula.p
 structure.
 """
 
+import contextlib
 import functools
 from dataclasses import replace
 from math import prod
@@ -12,7 +13,7 @@ from math import prod
 import numpy as np
 
 from ..formula.probes import FEW, PROBES, special
-from ..formula.proof import agrees, jump, proves
+from ..formula.proof import agrees, jump, proof
 from ..formula.ranges import evaluate
 from ..fusion.fuse import bounds
 from ..fusion.nodes import Unknown
@@ -22,11 +23,32 @@ from .formula_softmax import shares
 from .tensor_formulas import TRUTHS, formulas_of, shape_of
 from .values import SymbolicTensor, common, limited, reduction
 
-__all__ = ["unknown", "recognise"]
+__all__ = ["MOST_PROOFS", "limited_proofs", "unknown", "recognise"]
+
+#: Work of all proofs for one model, as of :data:`sim.formula.proof.MOST_WORK`. After that, operators are computed one by one.
+MOST_PROOFS = 1 << 24
 
 _ALWAYS = 8  # up to here, a function must be a number
 _REMEMBERED = 1 << 13  # values of formulas at the probes
 _known = {}  # ranges of formulas at the probes
+
+
+class _Share:
+    """The work that is left of a model's share, and the formulas that it has paid for, made now or remembered."""
+
+    def __init__(self):
+        self.left, self.paid = MOST_PROOFS, set()
+
+
+_share = _Share()
+
+
+@contextlib.contextmanager
+def limited_proofs():
+    """Gives the model that is read inside its share of proofs."""
+    global _share
+    _share = _Share()
+    yield
 
 
 def unknown(step):
@@ -50,6 +72,8 @@ def unknown(step):
 
 def _why(formulas):
     """Why a tensor with these formulas is no function that the core has, if there is something to say."""
+    if _share.left <= 0:
+        return "the model has too many different expressions to look at each; export its functions as ONNX operators"
     for formula in sorted(formulas, key=lambda one: one.depth):
         place = jump(formula) if formula.even and not formula.truth else None
         if place is not None:
@@ -63,7 +87,7 @@ def recognise(step, tensor):
         if shape_of(root) != shape_of(tensor) or formula.truth:
             continue
         if formula.even:
-            function = _function(formula)
+            function = _affordable(formula)
             if function is not None:
                 return apply_function(step, root, function)
             continue
@@ -74,16 +98,30 @@ def recognise(step, tensor):
     return None
 
 
+def _affordable(formula):
+    """The Function that an even formula is; None if it is none, or if the model's share of proofs is used up."""
+    if _share.left <= 0:
+        return None
+    function, work = _function(formula)
+    if formula not in _share.paid:
+        _share.paid.add(formula)
+        _share.left -= work
+    return function
+
+
 @functools.lru_cache(maxsize=4096)
 def _function(formula):
-    """The Function that an even formula is, or None."""
-    found = _at_probes(formula)
+    """The Function that an even formula is, or None, and the work of the proofs."""
+    found, total = _at_probes(formula), 0
     if (np.isnan(found.low) & (np.abs(PROBES) <= _ALWAYS)).any():
-        return None
+        return None, total
     for function, exact in (*_plain(found), *_with_parameters(found)):
-        if agrees(found, function, exact, PROBES).all() and proves(formula, function):
-            return bounds(*function.parameters) if function.name == "clip" else function
-    return None
+        if agrees(found, function, exact, PROBES).all():
+            right, work = proof(formula, function)
+            total += work
+            if right:
+                return bounds(*function.parameters) if function.name == "clip" else function, total
+    return None, total
 
 
 def _at_probes(formula):

@@ -27,6 +27,7 @@ from .check import check_header, check_names, check_text
 from .check_nodes import check_nodes
 from .check_ranges import check_ranges
 from .constants import fold_constants, read_constant
+from .expressions import limited_proofs
 from .local_functions import without_functions
 from .messages import inline, title, unsupported
 from .operators import apply
@@ -127,7 +128,8 @@ def _read(model, folder, keep_softmax):
     while True:
         reader = _Reader(model, folder, layout, samples)
         try:
-            return reader, *reader.read(keep_softmax)
+            with limited_proofs():
+                return reader, *reader.read(keep_softmax)
         except Relayout as better:
             layout = better
         except ModelError as error:

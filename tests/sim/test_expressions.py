@@ -2,7 +2,6 @@
 operator by operator, or refused by name."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +12,11 @@ from amaranth_tpu.sim.formula.proof import proves
 from amaranth_tpu.sim.formula.ranges import evaluate
 from amaranth_tpu.sim.frontend import expressions as onnx_expressions
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.frontend.tensor_formulas import _made
 from amaranth_tpu.sim.fusion.fuse import _compose
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.functions import NONE, Function
-from expressions import FORMS, check, draw, show
+from expressions import FORMS, check, draw, formula_of, show
 from onnx_models import Builder, check_graph, close, reference, refused
 from seeds import seed
 from suites import all_but, slow
@@ -28,16 +26,6 @@ RELU = ("Relu", "x")
 
 def number(value):
     return np.array(value, np.float32)
-
-
-def formula_of(e):
-    """The formula of an expression, without a model around it."""
-    if not isinstance(e, tuple):
-        return VARIABLE if e == "x" else constant(np.float32(e))
-    names = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(e[0], ())
-    operands = e[1:2] if names else e[1:]
-    step = SimpleNamespace(operator=e[0], opset=18, attributes=dict(zip(names, e[2:])), arguments=[])
-    return _made(step, [formula_of(operand) for operand in operands], ())
 
 
 @pytest.mark.parametrize("name", all_but(["leaky_relu", "clip", "hard_swish", "gelu", "mish", "softplus"], FORMS))
