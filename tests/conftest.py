@@ -1,4 +1,4 @@
-"""What all tests share: the seed of random stimulus, and its repetition over many seeds."""
+"""What all tests share: a home of their own, the seed of random stimulus, and its repetition over many seeds."""
 
 import gc
 import subprocess
@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from _pytest.runner import runtestprotocol
 
+import own_home
 import seeds
 from command import write_idx
+
+own_home.enter()
 
 
 def pytest_addoption(parser):
@@ -19,6 +22,10 @@ def pytest_addoption(parser):
         metavar="N",
         help="run each test that draws random numbers with N seeds, from TPU_SEED on, until one fails",
     )
+
+
+def pytest_unconfigure():
+    own_home.leave()
 
 
 def pytest_collection_finish():
@@ -58,6 +65,12 @@ def pytest_runtest_makereport(item, call):
     if seeds.drawn() is not None:
         report.sections.append(("random stimulus", f"TPU_SEED={seeds.drawn()}"))
     return report
+
+
+@pytest.fixture(autouse=True)
+def _home():
+    """See :mod:`own_home`."""
+    own_home.next_home()
 
 
 @pytest.fixture

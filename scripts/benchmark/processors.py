@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.hw.config import PRESETS
+from amaranth_tpu.sim.check.onnxruntime_import import import_onnxruntime
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 
@@ -39,8 +40,7 @@ def this_processor():
 
 def onnxruntime_seconds(batch):
     """The shortest of many runs of one batch, one thread."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(MODEL, options, providers=["CPUExecutionProvider"])
@@ -73,8 +73,7 @@ def _on_riscv(macs):
 
 
 def _on_this_machine(network, macs, batches):
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     name, clock = this_processor()
     if clock is None:
         raise SystemExit("/proc/cpuinfo does not tell the clock of this machine's CPU")

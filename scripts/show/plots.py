@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 from pathlib import Path
 
 from amaranth_tpu.sim.data.digits import DataError
@@ -44,6 +45,7 @@ def check_plot(path, one, many, without=""):
     if _format(path) not in FORMATS:
         endings = f".{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}"
         raise DataError(f"{path}: {one} is a picture; name a file that ends in {endings}")
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of caches that it can do without
     try:
         import matplotlib  # noqa: F401, which is an option
     except ImportError as error:

@@ -3,7 +3,7 @@
     python -m amaranth_tpu.scripts.train.cnn c --data DIR
 
 One core needs about 10 minutes for a, 14 for b, 6 for c and 10 seconds for d. PyTorch and onnxruntime, which the product does not
-need: `pip install amaranth-tpu[train,data]`. AdamW on a cosine; digits shifted, turned, stretched and bent a little at random;
+need: `pip install amaranth-tpu[retrain,data]`. AdamW on a cosine; digits shifted, turned, stretched and bent a little at random;
 batch normalization, which is folded into the weights afterwards; the weights that are kept are a running average over the
 steps, rounded to bfloat16. The same seed on the same machine gives the same file.
 
@@ -23,19 +23,20 @@ import typer
 from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 
+from amaranth_tpu.sim.check.onnxruntime_import import import_onnxruntime
 from amaranth_tpu.sim.data.digits import preprocess
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from .recipe import BATCH, PREPROCESS, Data, Seed, digits_for, kept_at, model_of, rate_at, shown_training, write_model
 
 try:
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
     import torch
     from torch import nn
     from torch.nn import functional
     from torch.nn.utils import fusion
 except ImportError as error:
-    raise SystemExit(f"error: {error}; training needs: pip install 'amaranth-tpu[train,data]'") from None
+    raise SystemExit(f"error: {error}; training needs: pip install 'amaranth-tpu[retrain,data]'") from None
 
 __all__ = ["NETWORKS", "Recipe", "train", "fold_batch_norm", "accuracy", "multiply_accumulates", "export"]
 

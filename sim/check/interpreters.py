@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ..frontend.messages import inline
 from ..frontend.messages import title as node_title
 from ..frontend.order import sort_nodes
+from .onnxruntime_import import import_onnxruntime
 
 __all__ = [
     "InterpreterError",
@@ -82,8 +83,7 @@ def onnxruntime_of(path, names, providers=("CPUExecutionProvider",), optimized=F
     """
     title = "onnxruntime"
     with _as_refusal(title):
-        import onnxruntime
-
+        onnxruntime = import_onnxruntime()
         title = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4

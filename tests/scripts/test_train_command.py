@@ -1,8 +1,6 @@
 """`tpu train` on small networks: what it prints and writes, and that errors are one line and leave nothing half-written."""
 
-import contextlib
 import json
-import resource
 import struct
 import sys
 
@@ -14,7 +12,7 @@ from amaranth_tpu.scripts.cli import train_job
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.gradients import Sums
 from amaranth_tpu.sim.golden.network import run_network
-from command import refused, write_idx, write_model
+from command import refused, tpu_on_full_disk, write_idx, write_model
 from onnx_models import reference
 from training_runs import CLASSES, INPUTS, parameters, write_dense_model, write_samples
 
@@ -337,26 +335,13 @@ def test_nothing_to_resume_yet(command, model, data, tmp_path):
     assert done.returncode == 0 and "not there yet: starting at the first step" in done.stderr
 
 
-@contextlib.contextmanager
-def full_disk():
-    """Files may not become larger than 300 bytes: what is longer is refused by the system, as on a disk that is full. No longer
-    than the command runs, as pytest's own report may go to a file."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-
-
 @pytest.mark.parametrize("option, name", [("-o", "new.onnx"), ("--checkpoint", "c"), ("--log", "l"), ("--curve", "c.svg")])
-def test_a_full_disk(command, model, data, tmp_path, option, name):
+def test_a_full_disk(model, data, tmp_path, option, name):
     """One line, and nothing half-written; an older file stays."""
     target = tmp_path / name
     if target.suffix:
         target.write_text("old")
-    with full_disk():
-        done = command("train", "--model", model, *data, "--epochs", 3, "--json", option, target)
+    done = tpu_on_full_disk("train", "--model", model, *data, "--epochs", 3, "--json", option, target)
     refused(done, name, "File too large")
     if target.suffix:
         assert target.read_text() == "old"

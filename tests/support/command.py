@@ -25,6 +25,33 @@ def tpu(*arguments, cwd=None, environment=None, timeout=300):
     )
 
 
+#: Files may not become larger than 300 bytes: what is longer is refused by the system, as on a disk that is full.
+_FULL_DISK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
+from amaranth_tpu.scripts import tpu
+from amaranth_tpu.scripts.cli import train_job
+from amaranth_tpu.sim.golden.gradients import Sums
+train_job.fastest_sums = Sums  # numba would keep what it compiles
+tpu.main()
+"""
+
+
+def tpu_on_full_disk(*arguments):
+    """As :func:`tpu`, where no file can be written.
+
+    The limit holds for a process of its own, without bytecode: Python writes the file of a module that is imported for the
+    first time as far as it comes, and takes it for whole from then on.
+    """
+    return subprocess.run(
+        [sys.executable, "-c", _FULL_DISK, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+
 def refused(done, *said):
     """One line that names the cause, a status, no result."""
     assert done.returncode != 0 and not done.stdout, done.stdout

@@ -1,0 +1,43 @@
+"""A home for each test, and folders beside it for what Python and tools keep: tests write neither into the home nor into the
+environment that they run in."""
+
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+
+from amaranth_tpu.hw.tools.process import build_directory
+
+__all__ = ["enter", "leave", "next_home"]
+
+#: Each would lead past `HOME`.
+_ELSEWHERE = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR")
+#: The folder with homes. Processes that the tests start have theirs in it, so that the first process removes all.
+_FOLDER = "TPU_TEST_HOMES"
+_numbers = itertools.count()
+
+
+def enter():
+    """Changes the environment of this process, and of those that it starts."""
+    build = build_directory()  # before HOME changes, which it may be in
+    for name in _ELSEWHERE:
+        os.environ.pop(name, None)
+    # Bytecode too: what is cut short by a full disk would stay in the environment for good.
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(build / "pycache")
+    os.environ["NUMBA_CACHE_DIR"] = str(build / "numba")  # not beside the sources
+    os.environ.setdefault("YOWASP_CACHE_DIR", str(build / "yowasp"))  # compiled in minutes
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before a test imports onnxruntime by itself
+    os.environ[_FOLDER] = tempfile.mkdtemp(prefix="tpu-test-homes-", dir=os.environ.get(_FOLDER))
+    next_home()
+
+
+def next_home():
+    """Makes an empty home, and makes it this process's."""
+    os.environ["HOME"] = os.path.join(os.environ[_FOLDER], str(next(_numbers)))
+    os.mkdir(os.environ["HOME"])
+
+
+def leave():
+    """Removes all homes."""
+    shutil.rmtree(os.environ[_FOLDER], ignore_errors=True)
