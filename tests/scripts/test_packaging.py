@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,22 @@ def test_runs_from_an_empty_folder(installed, tmp_path):
     assert done.returncode == 0, done.stderr
     module, figures = done.stdout.splitlines()
     assert Path(module).is_relative_to(installed) and json.loads(figures)["images"] == 2
+
+
+def test_extras():
+    """Every one that is named somewhere exists; that for training needs no framework of gigabytes."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml")]
+    for folder in ("hw", "sim", "scripts"):
+        sources += [path for kind in ("*.py", "*.md", "*.sh") for path in (ROOT / folder).rglob(kind)]
+    named = [
+        (path.name, name)
+        for path in sources
+        for names in re.findall(r"(?:'\.|amaranth-tpu)\[([a-z,]+)\]", path.read_text())
+        for name in names.split(",")
+    ]
+    assert len(named) > 5 and not [one for one in named if one[1] not in extras], named
+    assert not [package for package in extras["train"] if re.match(r"torch|onnxruntime", package)]
 
 
 def test_every_file_is_installed(installed):
