@@ -130,7 +130,7 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
     run_tool(
         f"nextpnr-{kind}",
         [
-            *part.options,
+            *target.options,
             "--json",
             "netlist.json",
             *pin_options,

@@ -33,6 +33,8 @@ class Family:
         Yosys command that gives the top its pads, where nextpnr does not.
     place_and_route : str or None
         Which nextpnr; None where no open tool comes from PyPI.
+    effort : tuple of str
+        nextpnr's options for all parts.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Family:
     before: str = ""
     pads: str = ""
     place_and_route: str | None = None
+    effort: tuple = ()
 
 
 def _cells(resource, *names, count=1):
@@ -56,6 +59,7 @@ FAMILIES = {
             "ecp5",
             "synth_ecp5 -nowidelut",
             place_and_route="ecp5",
+            effort=("--placer-heap-timingweight", "30"),
             # A CCU2C is two LUTs; a 16 x 4 memory is four, and two for its write port.
             cells=_cells("lut", "LUT4")
             | _cells("lut", "CCU2C", count=2)
@@ -108,8 +112,8 @@ FAMILIES = {
 class Part:
     """An FPGA: its resources as its maker's data sheet (`source`) counts them.
 
-    `options` are nextpnr's, `synthesis` more of Yosys'; `clock_mhz` is what place and route aims at where no board says,
-    and `pins` places the pins of :mod:`hw.fpga.scan_chain` where nextpnr does not choose them.
+    `options` are nextpnr's for part, package and speed grade, `synthesis` more of Yosys'; `clock_mhz` is what place and route
+    aims at where no board says, and `pins` places the pins of :mod:`hw.fpga.scan_chain` where nextpnr does not choose them.
     """
 
     name: str
@@ -144,7 +148,7 @@ class Part:
         return list(filter(possible, (128, 64, 32, 16, 8, 4, 2)))
 
 
-_ECP5 = ("--package", "CABGA381", "--speed", "6", "--placer-heap-timingweight", "30")
+_ECP5 = ("--package", "CABGA381", "--speed", "6")
 _ECP5_SOURCE = "Lattice FPGA-DS-02012"
 _XILINX_SOURCE = "AMD DS180 and UG474"
 _ICE40_UP_SOURCE = "Lattice FPGA-DS-02008"
@@ -219,6 +223,11 @@ class Target:
     def clock_mhz(self):
         """The clock that place and route aims at."""
         return self.board.clock_mhz if self.board else self.part.clock_mhz
+
+    @property
+    def options(self):
+        """nextpnr's options: part, package, speed grade, effort."""
+        return (*(self.board.place_and_route_options if self.board else self.part.options), *self.family.effort)
 
 
 def _boards():

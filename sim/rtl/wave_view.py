@@ -21,6 +21,8 @@ _ANONYMOUS = re.compile(r"  (?:wire|reg) +(?:\[\d+:0\] +)?\\\$")
 
 _OPCODES = {opcode.value: opcode.name for opcode in Opcode}
 _HEX, _BINARY, _TEXT = "@22", "@28", "@820"
+#: Signals of a cell: operand, next weight, weight in use, partial sum in and out.
+_CELL = ("x_i", "shadow", "active", "sum_i", "sum_o")
 _MODULE = """`define TPU_TEXTS
 module texts (input wire clk);
 {body}endmodule
@@ -139,6 +141,7 @@ class WaveView:
     def groups(self):
         """What a viewer shows at first: title to `(format, signal)`."""
         states = [name for name in self.letters if name.endswith("_state") and name != "run_state"]
+        last = self._config.n - 1
         core = "testbench.core"
         channels = [f"{core}.m_axi_{name}{part}" for name in ("ar", "r", "aw", "w", "b") for part in ("valid", "ready")]
 
@@ -152,6 +155,8 @@ class WaveView:
         return {
             "run": [(_BINARY, "testbench.clk"), text("run_state"), shown("run.cycles"), shown("run.busy_cycles")],
             "array": [text("array"), shown("matmul.issuer.active"), shown("accumulators.write")],
+            "first cell": [shown(f"array.row_0.cell_0.{name}") for name in _CELL],
+            "last cell": [shown(f"array.row_{last}.cell_{last}.{name}") for name in _CELL],
             "instructions": [shown("decoder.pc"), text("dispatch"), *map(text, units_of(self._config))],
             "states": list(map(text, states)),
             "bus": [*((_BINARY, name) for name in channels), shown("reader.bus__araddr"), shown("writer.bus__awaddr")],

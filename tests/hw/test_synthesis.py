@@ -36,9 +36,7 @@ def test_boards_have_parts_and_presets():
     for name, board in BOARDS.items():
         target = find_target(name)
         assert target.board is board and target.clock_mhz == board.clock_mhz and board.preset in PRESETS
-        assert {f"--package={board.package}", f"--speed={board.speed}"} <= {
-            f"{option}={value}" for option, value in zip(target.part.options, target.part.options[1:])
-        }
+        assert target.options == find_target(board.part).options, "a ULX3S has the package and the speed grade of a bare part"
 
 
 def test_unknown_target():

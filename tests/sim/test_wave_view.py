@@ -83,6 +83,20 @@ def test_save_file(recorded):
     assert len(named) > 20 and set(named) <= set(signals)
 
 
+def test_save_file_shows_cells(recorded):
+    """The first cell and the last: operand, weights, and sums, all of which move in the run."""
+    _, _, trace = recorded
+    text = trace.read_text()
+    signals, lines = signals_of(text), trace.with_suffix(".gtkw").read_text().splitlines()
+    for title, place in (("first cell", "row_0.cell_0"), ("last cell", "row_1.cell_1")):
+        group = lines[lines.index(f"-{title}") + 1 : lines.index(f"-{title}", lines.index(f"-{title}") + 1)]
+        shown = [line for line in group if line.startswith("testbench.")]
+        names = ["x_i[15:0]", "shadow[15:0]", "active[15:0]", "sum_i[31:0]", "sum_o[31:0]"]
+        assert shown == [f"testbench.core.array.{place}.{name}" for name in names]
+        for name in shown:
+            assert len(set(re.findall(rf"^b([01]+) {re.escape(signals[name])}$", text, re.MULTILINE))) > 2, name
+
+
 def test_surfer_commands(recorded):
     """The same signals in the same order, without their ranges, each with a format."""
     _, _, trace = recorded

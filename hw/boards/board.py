@@ -1,0 +1,202 @@
+"""A board: the core on a serial line, behind the pins of an ECP5 that the package amaranth-boards describes."""
+
+from dataclasses import dataclass
+
+from ..config import ConfigError
+from ..verilog.export import component_to_verilog
+from .board_pins import request_pins
+from .ecp5_pll import pll_instance, pll_settings
+from .serial_system import SerialSystem
+from .uart import bit_step
+
+__all__ = ["LEDS", "Board"]
+
+#: Outputs of the system that LEDs show, in the order of a board's LEDs, and their meanings.
+LEDS = {
+    "ready": "the clock runs",
+    "busy": "a request is being received, executed or answered",
+    "failed": "the last request was answered with an error",
+    "irq": "a run has ended: the core's interrupt",
+}
+#: nextpnr's names of the packages.
+_PACKAGES = {"BG256": "CABGA256", "MG285": "CSFBGA285", "BG381": "CABGA381", "BG554": "CABGA554", "BG756": "CABGA756"}
+#: nextpnr's options for the series of the ECP5, before the size in thousands of LUTs.
+_SERIES = {"LFE5U": "--", "LFE5UM": "--um-", "LFE5UM5G": "--um5g-"}
+
+_TOP = """
+// The board: clock, reset and pins.
+module top (
+{ports}
+);
+  wire clk, feedback, locked;
+{pll}
+
+  // {reset}
+  reg [1:0] ready = 0;
+  reg [3:0] count = 0;
+  reg rst = 1;
+  always @(posedge clk) begin
+    ready <= {{ready[0], {released}}};
+    count <= !ready[1] ? 4'd0 : &count ? count : count + 4'd1;
+    rst <= ~&count;
+  end
+{assigned}
+  serial_system system (
+    .clk(clk), .rst(rst), .rx({rx}), .tx({tx}), .busy({busy}), .failed({failed}), .irq({irq})
+  );
+endmodule
+"""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board with an ECP5, its resources, and the top around the core.
+
+    Resources are those of the platform by name and number, as `led#0`, with a signal where there are several, as `rgb_led#0.r`.
+    Active-low pins are inverted in the top. The clock is the platform's default clock.
+
+    Parameters
+    ----------
+    name : str
+        As in ``tpu synth --target``.
+    platform : type
+        Of the package amaranth-boards: pins, part, package and speed grade.
+    preset : str
+        The configuration, of :data:`hw.config.PRESETS`, that is meant for it.
+    clock_mhz : float
+        The core's clock, made by a PLL.
+    memory : int
+        Bytes of block RAM that serve as the host's memory, a power of two.
+    button : str or None
+        The resource that resets the core. None: only the PLL does.
+    leds : tuple of str
+        At most four, in the order of :data:`LEDS`.
+    uart : str
+        A resource with signals `rx` and `tx`.
+    resources : tuple of amaranth.build.Resource
+        Added to the platform's, as a serial line on the pins of a connector.
+    baud : int
+        Bits a second on the serial line.
+    silence : float
+        Seconds without a byte after which the board gives up a frame.
+    """
+
+    name: str
+    platform: type
+    preset: str
+    clock_mhz: float
+    memory: int
+    button: str | None = None
+    leds: tuple = ()
+    uart: str = "uart#0"
+    resources: tuple = ()
+    baud: int = 3_000_000
+    silence: float = 0.02
+
+    @property
+    def part(self):
+        """The FPGA's resources, of :data:`hw.fpga.targets.PARTS`."""
+        return f"ecp5-{self._device()[1]}"
+
+    @property
+    def place_and_route_options(self):
+        """nextpnr's options for part, package and speed grade."""
+        series, size = self._device()
+        package, speed = _PACKAGES[self.platform.package], str(self.platform.speed)
+        return f"{_SERIES[series]}{size}k", "--package", package, "--speed", speed
+
+    def _device(self):
+        series, size = self.platform.device.split("-")
+        return series, size.removesuffix("F")
+
+    def pins(self):
+        """Returns {port of `top`: pin}.
+
+        Raises
+        ------
+        ConfigError
+            For a resource that the platform does not have.
+        """
+        platform = self.platform()
+        platform.add_resources(self.resources)
+        wanted = {
+            self._clock: f"{platform.default_clk}#0",
+            **({"button": self.button} if self.button else {}),
+            "uart_rx": f"{self.uart}.rx",
+            "uart_tx": f"{self.uart}.tx",
+            **{f"led_{index}": led for index, (_, led) in enumerate(zip(LEDS, self.leds))},
+        }
+        try:
+            return request_pins(platform, wanted)
+        except ConfigError as error:
+            raise ConfigError(f"board {self.name}: {error}") from None
+
+    @property
+    def _input_mhz(self):
+        return self.platform().default_clk_frequency / 1e6
+
+    @property
+    def _clock(self):
+        return f"clk{round(self._input_mhz)}"
+
+    def to_verilog(self, config):
+        """Returns Verilog of the board: module `top`, whose ports are pins, and all modules below it.
+
+        Raises
+        ------
+        ConfigError
+            For a clock that the PLL can't make, a line that is too fast for it, and a resource that does not exist.
+        """
+        settings, pins = pll_settings(self._input_mhz, self.clock_mhz), self.pins()
+        clock = round(settings.output_mhz * 1e6)
+        try:
+            step = bit_step(clock, self.baud)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        system = SerialSystem(config, memory=self.memory, clock=clock, step=step, silence=round(self.silence * clock))
+        pll = pll_instance(settings, clock_in=self._clock, clock_out="clk", locked="locked")
+        return component_to_verilog(system, name="serial_system") + self._top(pins, pll)
+
+    def _top(self, pins, pll):
+        """Verilog of the module `top`."""
+        comments = {"button": "reset"} | {f"led_{index}": text for index, text in enumerate(LEDS.values())}
+        ports = []
+        for port in pins:
+            direction = "output" if port == "uart_tx" or port.startswith("led_") else "input "
+            comma = "," if port != [*pins][-1] else ""
+            ports.append(f"  {direction} wire {port}{comma}".ljust(25) + (f"// {comments[port]}" if port in comments else ""))
+
+        outputs = dict(zip(("tx", *LEDS), ("uart_tx", *(f"led_{index}" for index in range(len(LEDS))))))
+        nets, assigned = {}, []
+        for signal, port in outputs.items():
+            pin = pins.get(port)
+            if signal == "ready":
+                assigned += [f"  assign {port} = {'' if pin.inverted else '~'}rst;\n"] if pin else []
+            elif pin and pin.inverted:
+                nets[signal] = signal
+                assigned += [f"  wire {signal};\n  assign {port} = ~{signal};\n"]
+            else:
+                nets[signal] = port if pin else ""
+        button = pins.get("button")
+        released = f"locked & {button.port if button.inverted else f'~{button.port}'}" if button else "locked"
+        pressed = " or the button is pressed" if button else ""
+        return _TOP.format(
+            ports="\n".join(line.rstrip() for line in ports),
+            pll=pll,
+            reset=f"Reset for as long as the clock is not right{pressed}, and 15 cycles more.",
+            released=released,
+            assigned="".join(assigned),
+            rx=pins["uart_rx"].read(),
+            **nets,
+        )
+
+    def constraints(self):
+        """Returns Lattice's preferences (LPF) for `top`: sites and electrical standards of its pins, frequency of its clock."""
+        lines = []
+        for pin in self.pins().values():
+            lines.append(f'LOCATE COMP "{pin.port}" SITE "{pin.site}";')
+            if pin.attributes:
+                attributes = " ".join(f"{key}={value}" for key, value in pin.attributes.items())
+                lines.append(f'IOBUF PORT "{pin.port}" {attributes};')
+        lines.append(f'FREQUENCY PORT "{self._clock}" {self._input_mhz:g} MHZ;')
+        return "\n".join(lines) + "\n"

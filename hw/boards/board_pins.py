@@ -1,0 +1,78 @@
+"""The pins of a board, from its platform in the package amaranth-boards."""
+
+import re
+from dataclasses import dataclass
+
+from amaranth.build import ResourceError
+from amaranth.lib.io import DifferentialPort, SingleEndedPort
+
+from ..config import ConfigError
+
+__all__ = ["Pin", "request_pins"]
+
+_RESOURCE = re.compile(r"(\w+)#(\d+)(?:\.(\w+))?")
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A pin of the FPGA behind a port of `top`.
+
+    Parameters
+    ----------
+    port : str
+    site : str
+        Its ball on the package; of a differential pair, the positive one.
+    attributes : dict of str to str
+        Its electrical standard, as `IO_TYPE`.
+    inverted : bool
+        True if it is active low.
+    """
+
+    port: str
+    site: str
+    attributes: dict
+    inverted: bool
+
+    def read(self):
+        """Returns the Verilog expression of an input's value, active high."""
+        return f"~{self.port}" if self.inverted else self.port
+
+
+def request_pins(platform, resources):
+    """Returns {port: :class:`Pin`} of resources of a platform.
+
+    Parameters
+    ----------
+    platform : amaranth.build.Platform
+    resources : dict of str to str
+        Port to resource, as `led#0`, with a signal where the resource has several, as `uart#0.rx`.
+
+    Raises
+    ------
+    ConfigError
+        For a resource that the platform does not have, one of several pins, and two that share a pin.
+    """
+    requested, pins = {}, {}
+    for port, resource in resources.items():
+        match = _RESOURCE.fullmatch(resource)
+        if not match:
+            raise ConfigError(f"{port}: {resource!r} is not the name of a resource; write it as led#0 or uart#0.rx")
+        name, number, signal = match[1], int(match[2]), match[3]
+        if (name, number) not in platform.resources:
+            has = ", ".join(f"{name}#{number}" for name, number in sorted(platform.resources))
+            raise ConfigError(f"{port}: {type(platform).__name__} has no {name}#{number}; it has {has}")
+        try:
+            if (name, number) not in requested:
+                requested[name, number] = platform.request(name, number, dir="-")
+        except ResourceError as error:
+            raise ConfigError(f"{port}: {error}") from None
+        found = requested[name, number]
+        found = getattr(found, signal, None) if signal else found
+        if not isinstance(found, (SingleEndedPort, DifferentialPort)):
+            signals = ", ".join(getattr(one, "name", "no signals") for one in platform.resources[name, number].ios)
+            raise ConfigError(f"{port}: {resource!r} is not a pin; {name}#{number} has {signals}")
+        if len(found) != 1:
+            raise ConfigError(f"{port}: {resource!r} has {len(found)} pins; name a resource of one pin")
+        [pin] = (found.p if isinstance(found, DifferentialPort) else found.io).metadata
+        pins[port] = Pin(port, pin.name, dict(pin.attrs), any(found.invert))
+    return pins
