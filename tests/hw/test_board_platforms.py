@@ -29,10 +29,15 @@ from amaranth_tpu.hw.fpga.targets import PARTS, Target
 SYSTEM = """
 module serial_system (input wire clk, input wire rst, input wire rx,
                       output wire tx, output wire busy, output wire failed, output wire irq);
-  reg [2:0] count = 0;
-  always @(posedge clk) count <= rst ? 3'd0 : count + 3'd1;
-  assign {irq, failed, busy} = count;
+  tpu core (.clk(clk), .rst(rst), .count({irq, failed, busy}));
   assign tx = rx;
+endmodule
+module tpu (
+  input  wire clk,
+  input  wire rst,
+  output reg [2:0] count
+);
+  always @(posedge clk) count <= rst ? 3'd0 : count + 3'd1;
 endmodule
 """
 
