@@ -136,16 +136,43 @@ def _macs(network):
     return sum(map(network.macs, network.stages))
 
 
+class _OtherShape(Exception):
+    """An output has another shape than the reader takes it to have; one line."""
+
+
+def _check_shapes(title, origin, outputs, count, values):
+    """Holds the shapes of an interpreter's values for `count` samples against those of the outputs, None for none of them."""
+    for output, value in zip(outputs, values):
+        if output is not None:
+            wanted = output.shape_of(count)[1 if origin.batch == 0 else 0 :]
+            if np.shape(value) != wanted:
+                raise _OtherShape(
+                    f"output {quoted(output.name)}: {title} gives the shape {np.shape(value)} for {count} samples, the compiler "
+                    f"understood {wanted}: the model was read wrongly"
+                )
+
+
 def _asked(make, network, samples, results, output):
     """The comparison of one output with one interpreter. Raises InterpreterError."""
     origin = network.origin
-    interpreter = make(origin.path, [output.value])
+    labels = [one for one in origin.outputs if one.label and one.shapes is not None]
+    interpreter = make(origin.path, [output.value, *(one.name for one in labels)])
     seconds = _macs(network) * max(1, origin.batch or 1) / interpreter.speed
     if seconds > _SECONDS_AT_LEAST:
         raise InterpreterError(f"{interpreter.title}: would take about {seconds:.0f} s for one sample")
     count = max(1, min(len(samples), int(_SECONDS / max(seconds, 1e-9))))
     samples, results = samples[:count], output.finish(results[:count])
-    (theirs,) = values_of(interpreter, origin, samples, [results.shape[1]])
+    checked = [output if output.value == output.name else None, *labels]
+    try:
+        (theirs,) = values_of(
+            interpreter,
+            origin,
+            samples,
+            [results.shape[1]],
+            check=lambda count, values: _check_shapes(interpreter.title, origin, checked, count, values),
+        )
+    except _OtherShape as error:
+        return Comparison(count, interpreter.title, output.value, error=str(error))
     found = _figures(interpreter.title, output.value, theirs, results)
     return _read_rightly(found, network, samples, theirs, make, output)
 

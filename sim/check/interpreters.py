@@ -107,9 +107,13 @@ def _evaluator(model, names, title):
     return Interpreter(title, lambda feeds: evaluator.run(list(names), feeds), speed=1e7)
 
 
+_SAME = (b"SAME_UPPER", b"SAME_LOWER")
+
+
 def onnx_reference(path, names):
-    """The interpreter of the package `onnx` with a model. Its windows are others than ONNX' where ceil_mode is set; before opset
-    14 it normalises by what goes in, weighted with `momentum`, as in training."""
+    """The interpreter of the package `onnx` with a model. Its windows are others than ONNX' where ceil_mode is set, and where a
+    ConvTranspose has output_shape alone; before opset 14 it normalises by what goes in, weighted with `momentum`, as in training.
+    """
     title = f"onnx {onnx.__version__}"
     with _as_refusal(title):
         model = _model(path, names)
@@ -121,6 +125,12 @@ def onnx_reference(path, names):
             kept = [one for one in node.attribute if one.name != "momentum"]
             del node.attribute[:]
             node.attribute.extend([*kept, helper.make_attribute("momentum", 1.0)])
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        if node.op_type == "ConvTranspose" and "output_shape" in attributes and attributes.get("auto_pad") not in _SAME:
+            raise InterpreterError(
+                f"{title}: does not follow ONNX in output_shape without auto_pad, which {node_title(node)} has; "
+                "install onnxruntime"
+            )
         if node.op_type in ("MaxPool", "AveragePool") and any(one.name == "ceil_mode" and one.i for one in node.attribute):
             raise InterpreterError(
                 f"{title}: does not follow ONNX in ceil_mode, which {node_title(node)} has; install onnxruntime"
@@ -171,7 +181,7 @@ def available():
     return [onnxruntime_of, onnx_reference] if importlib.util.find_spec("onnxruntime") else [onnx_reference]
 
 
-def values_of(interpreter, origin, samples, sizes, dtype=None):
+def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
     """What an interpreter makes of samples.
 
     Parameters
@@ -185,6 +195,8 @@ def values_of(interpreter, origin, samples, sizes, dtype=None):
         How many numbers each of the values has in a sample.
     dtype : dtype
         Of the input, if it is not the model's.
+    check : function or None
+        Gets what the interpreter gives as it is: the number of samples, and the list of values. It may raise.
 
     Returns
     -------
@@ -203,6 +215,9 @@ def values_of(interpreter, origin, samples, sizes, dtype=None):
         rows = np.resize(np.arange(len(samples)), -(-len(samples) // size) * size)
         parts = [samples[rows[first : first + size]] for first in range(0, len(rows), size)]
     found = [interpreter(origin.feeds(part, dtype)) for part in parts]
+    for part, values in zip(parts, found):
+        if check is not None:
+            check(len(part), values)
     values = []
     for index, size in enumerate(sizes):
         arrays = [_numbers(part[index]) for part in found]

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..data.printable import printable
 from ..fusion.nodes import Unknown
 from ..ir.errors import ModelError
@@ -63,7 +65,7 @@ def _apply(step):
         return [_label(step, tensor)]
     if tensor.label:
         if known.keeps_labels:
-            return [tensor]
+            return [_kept_label(step, tensor, known)]
         raise ModelError(f"{step.title}: nothing may come after ArgMax")
     if known.group == CONSTANTS:
         raise unsupported(step.node)
@@ -113,11 +115,23 @@ def _element(step, tensor, known):
 @operator("ZipMap", group=FINAL, domain=ML, on_constants=False, attributes=("classlabels_int64s", "classlabels_strings"))
 @operator("ArrayFeatureExtractor", group=FINAL, domain=ML, on_constants=False)
 def _label(step, tensor):
-    axis = step.attributes.get("axis", 0)
-    if step.operator == "ArgMax":
-        axis %= len(tensor.dims)
-        if tensor.dims[axis] != tensor.size or axis == tensor.batch:
-            raise ModelError(
-                f"{step.title}: must be over all {tensor.size} values of a sample; its shape is {show(tensor)}, its axis {axis}"
-            )
-    return replace(tensor, label=True)
+    if step.operator != "ArgMax":
+        return replace(tensor, label="name")
+    axis = step.attributes.get("axis", 0) % len(tensor.dims)
+    if tensor.dims[axis] != tensor.size or axis == tensor.batch:
+        raise ModelError(
+            f"{step.title}: must be over all {tensor.size} values of a sample; its shape is {show(tensor)}, its axis {axis}"
+        )
+    dims, batch, keep = tensor.dims, tensor.batch, step.attributes.get("keepdims", 1)
+    if not keep and batch is not None:
+        batch -= axis < batch
+    return replace(tensor, dims=(*dims[:axis], *(1,) * keep, *dims[axis + 1 :]), batch=batch, label="number")
+
+
+def _kept_label(step, tensor, known):
+    """The number of a class in another shape; a Cast leaves it as it is."""
+    if tensor.label == "name" or known.handler is shapes.keep:
+        return tensor
+    one = replace(tensor, index=np.zeros(1, int), label="")
+    moved = known.handler(replace(step, arguments=[one, *step.arguments[1:]]), one)
+    return replace(tensor, dims=moved.dims, batch=moved.batch, bare=moved.bare)

@@ -91,6 +91,7 @@ def _network(model, path, keep_softmax):
         inputs=reader.inputs,
         batch=reader.samples,
         shapes=reader.shapes,
+        labels=reader.labels,
         left_out=reader.left_out,
         places=reader.places,
         node=node,
@@ -177,7 +178,8 @@ class _Reader:
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.is_open = self.is_fixed = False  # the batch, as the input says
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
-        self.shapes, self.left_out = {}, {}  # output -> (shape, whether a label); output -> what of it is left to the host
+        self.shapes, self.labels = {}, {}  # output -> its shape (dims, batch, bare); output -> which kind of label it is, or ""
+        self.left_out = {}  # output -> what of it is left to the host
         self.places = {}  # output -> its part of the results
         self.producers = {}
         for node in self.graph.node:
@@ -204,7 +206,8 @@ class _Reader:
             if not isinstance(tensor, SymbolicTensor):
                 raise ModelError(f"output {quoted(entry.name)} does not depend on the input")
             results.append(_without_softmax(tensor, keep_softmax))
-            self.shapes[entry.name] = tensor.dims, tensor.label
+            self.shapes[entry.name] = tensor.dims, tensor.batch, tensor.bare
+            self.labels[entry.name] = tensor.label
             self.left_out[entry.name] = tensor.source.softmax.replace("all", "softmax") if results[-1][1] else ""
         distinct, end = [], 0  # logits, probabilities and labels of the same last layer are one result
         for (tensor, _), entry in zip(results, self.graph.output):

@@ -372,7 +372,7 @@ def _side_by_side(step, tensors, inside):
 
 def together(step, tensors):
     """Tensors one behind the other, as a vector of each sample: what several outputs are."""
-    flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label=False) for one in tensors]
+    flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label="") for one in tensors]
     if len({one.source for one in flat}) == 1:
         return flat[0].turned(np.concatenate([one.sample for one in flat], axis=1))
     if any(isinstance(one.source, Joint) for one in flat):

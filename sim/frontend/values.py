@@ -80,8 +80,8 @@ class SymbolicTensor:
     bare : bool
         Whether the batch's axis is not there if there is one sample, as a Squeeze without axes has removed it.
     integer : bool
-    label : bool
-        Not values any more, but the class.
+    label : str
+        Not values any more, but the class: its "number", in the shape `dims`, or its "name". "": values.
     formulas : dict of SymbolicTensor to sim.formula.formulas.Formula
         What it is of some of the tensors before it, if it may be a part of a larger function.
     woven : bool
@@ -95,7 +95,7 @@ class SymbolicTensor:
     samples: int | None = None
     bare: bool = False
     integer: bool = False
-    label: bool = False
+    label: str = ""
     formulas: dict = field(default_factory=dict, repr=False)
     woven: bool = False
 

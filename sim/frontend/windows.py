@@ -198,12 +198,12 @@ def _spread_windows(step, have, axes, kernel):
         before, after = (pads[axis], pads[axis + axes]) if mode == "NOTSET" else (0, 0)
         if wanted is not None:
             cut = reach - wanted[axis]
-            if cut < 0 or cut % 2:
+            if cut < 0:
                 raise ModelError(
                     f"{step.title}: {reach} values are to become {wanted[axis]}, which interpreters of ONNX read in different "
                     f"ways; write the pads out"
                 )
-            before = after = cut // 2
+            before, after = (cut // 2, cut - cut // 2) if mode == "SAME_UPPER" else (cut - cut // 2, cut // 2)
         if reach - before - after < 1:
             raise ModelError(f"{step.title}: pads {pads} leave nothing of {reach} values")
         begin, size = [*begin, before], [*size, reach - before - after]

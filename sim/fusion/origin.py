@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from .fuse import in_order
+from .result_shape import ResultShape
 
 __all__ = ["ModelInput", "Output", "Origin", "make_origin", "softmax"]
 
@@ -46,8 +47,8 @@ class Output:
     Parameters
     ----------
     name : str
-    shape : tuple of int
-        Of one sample.
+    shapes : ResultShape or None
+        Its shapes; None if it names classes: one name for each sample.
     last : str
         What the host does to the network's results: "" nothing, "softmax" or "log" (LogSoftmax), over all values of a sample.
     label : bool
@@ -59,11 +60,22 @@ class Output:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shapes: ResultShape | None
     last: str
     label: bool
     value: str
     place: slice
+
+    @property
+    def shape(self):
+        """Shape of one sample."""
+        if self.shapes is None:
+            return ()
+        return () if self.label and prod(self.shapes.sample) != 1 else self.shapes.sample
+
+    def shape_of(self, count):
+        """The shape that ONNX has for this number of samples; None: of an open batch, whose size is None."""
+        return (count,) if self.shapes is None else self.shapes.of(count)
 
     def finish(self, results):
         """Of the results of a network (count, size), its own in binary64, with what is left to the host."""
@@ -71,14 +83,13 @@ class Output:
         return softmax(values, self.last == "log") if self.last else values
 
     def of(self, results):
-        """What the model has at this output for the results of a network (count, size): float32 (count, *shape), or int64
-        numbers of classes."""
+        """Returns the output for the results of a network (count, size), in ONNX's shape: float32, or int64 classes."""
         return self.shaped(self.finish(results))
 
     def shaped(self, values):
         """The same of the model's value (count, size), with which nothing is left to do."""
         values = values.argmax(axis=1) if self.label else values.astype(np.float32)
-        return values.reshape(len(values), *self.shape)
+        return values.reshape(self.shape_of(len(values)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +160,7 @@ def softmax(values, logarithm=False):
         return values - np.log(total) if logarithm else np.exp(values) / total
 
 
-def make_origin(path, graph, *, inputs, batch, shapes, left_out, places, node, order, input_order):
+def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, input_order):
     """The origin of a network.
 
     Parameters
@@ -159,7 +170,9 @@ def make_origin(path, graph, *, inputs, batch, shapes, left_out, places, node, o
     batch : int or None
         As :class:`Origin` has it, where the shape of the input leaves it open.
     shapes : dict
-        Name of an output to its shape, as the reader knows it, and whether it is a label.
+        Name of an output to `(dims, batch, bare)`, as the reader's tensors have them.
+    labels : dict
+        Name of an output to "number" or "name", if it says which class it is, else to "".
     left_out : dict
         Name of an output to "", "softmax" or "log": what of it is left to the host.
     places : dict
@@ -174,33 +187,18 @@ def make_origin(path, graph, *, inputs, batch, shapes, left_out, places, node, o
     elif kind.shape.dim[0].dim_value > 0:
         batch = kind.shape.dim[0].dim_value
     producers = {name: made for made in graph.node for name in made.output if name}
-    outputs = []
-    for entry in graph.output:
-        (dims, label), place = shapes[entry.name], places[entry.name]
-        outputs.append(
-            Output(
-                entry.name,
-                _label_shape(entry, batch) if label else _sample_shape(dims, batch, place.stop - place.start),
-                left_out[entry.name],
-                label,
-                _numbers(entry.name, producers) if label else entry.name,
-                place,
-            )
+    outputs = [
+        Output(
+            name,
+            None if labels[name] == "name" else ResultShape(*shapes[name], has_batch=batch != 0),
+            left_out[name],
+            bool(labels[name]),
+            _numbers(name, producers) if labels[name] else name,
+            places[name],
         )
+        for name in (entry.name for entry in graph.output)
+    ]
     return Origin(path, inputs, batch, tuple(outputs), nodes, order, input_order)
-
-
-def _sample_shape(dims, batch, size):
-    """The shape of one sample's values."""
-    shape = tuple(dims if batch == 0 else dims[1:])
-    return shape if prod(shape) == size else (size,)
-
-
-def _label_shape(entry, batch):
-    """That of one sample's label, if the model says it."""
-    dims = [d.dim_value for d in entry.type.tensor_type.shape.dim]
-    shape = tuple(dims if batch == 0 else dims[1:])
-    return shape if prod(shape) == 1 else ()
 
 
 def _numbers(name, producers):

@@ -159,8 +159,8 @@ class Model:
         )
 
     def predict(self, x, on="golden", *, core=None, batch=None):
-        """What the model gives: the array of its output, or a dict of arrays by name if it has several; float32 (count, *shape),
-        or int64 numbers of classes where an output says which class it is.
+        """What the model gives: the array of its output, or a dict of arrays by name if it has several; float32 in the shape that
+        ONNX has for this number of samples, or int64 numbers of classes where an output says which class it is.
 
         Raises RunError if a run on the RTL, on a model of it or on a board does not give the golden model's bits.
 

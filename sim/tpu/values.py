@@ -18,7 +18,8 @@ class Value:
     ----------
     name : str
     shape : tuple
-        As the model has it; None is the axis of the samples, of which there may be any number.
+        As the model has it; None is the axis of the samples, of which there may be any number. Of an output, its size may be a
+        multiple of that number.
     dtype : dtype
         Arrays of other types of numbers are taken too; results are float32, or int64 if they are numbers of classes.
     """
@@ -43,7 +44,11 @@ def outputs_of(network):
     """The outputs, a tuple of :class:`Value`."""
     origin = network.origin
     return tuple(
-        Value(output.name, _shape(origin, output.shape), np.dtype(np.int64 if output.label else np.float32))
+        Value(
+            output.name,
+            output.shape if origin.batch == 0 else output.shape_of(None),
+            np.dtype(np.int64 if output.label else np.float32),
+        )
         for output in origin.outputs
     )
 
