@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.hw.config import PRESETS, ConfigError
-from amaranth_tpu.hw.spec.registers import MOST_CORES
-from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
+from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.hw.verilog.header import package_version, source
 
 from .cli import compile_command, run_command, sweep_command, train_command
@@ -77,6 +76,8 @@ def generate(
     as_json: Json = False,
 ):
     """Write the Verilog of a core, or of several in a ring: one file, module `tpu`, or `tpu_pod` above it."""
+    from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
+
     if cores > 1:
         core.changes.setdefault("ring", True)
     elif link_latency:
@@ -181,6 +182,11 @@ def synth(
 def main():
     """Runs the command; an expected error is one line and exit status 1."""
     gc.set_threshold(100_000, 20, 100)  # else a third of what `generate` takes goes into looks through the netlist
+    run_app(app, _expected)
+
+
+def _expected():
+    """The errors that are one line; imported when there is one."""
     from amaranth_tpu.hw.fpga.synthesis import SynthesisError
     from amaranth_tpu.hw.fpga.targets import TargetError
     from amaranth_tpu.hw.tools.process import ToolError
@@ -192,23 +198,20 @@ def main():
     from amaranth_tpu.sim.rtl.runner import SimulationError
     from amaranth_tpu.sim.trainer.errors import TrainingError
 
-    run_app(
-        app,
-        (
-            ConfigError,
-            ModelError,
-            DataError,
-            CompileError,
-            ToolError,
-            SimulationError,
-            TrainingError,
-            TargetError,
-            SynthesisError,
-            LinkError,
-            BoardError,
-            RunFailed,
-            OSError,
-        ),
+    return (
+        ConfigError,
+        ModelError,
+        DataError,
+        CompileError,
+        ToolError,
+        SimulationError,
+        TrainingError,
+        TargetError,
+        SynthesisError,
+        LinkError,
+        BoardError,
+        RunFailed,
+        OSError,
     )
 
 

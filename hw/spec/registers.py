@@ -5,6 +5,7 @@ from functools import reduce
 from operator import or_
 
 from .isa import Fault, Region
+from .ring_size import MOST_CORES
 
 __all__ = [
     "Register",
@@ -25,8 +26,6 @@ ADDRESS_WIDTH = 9
 IDENTIFIER = 0x41545055
 #: Major and minor version of what hosts and programs see, 16 bits each: what it promises is in the datasheet.
 VERSION = 0x00010000
-#: Cores of a ring.
-MOST_CORES = 8
 
 #: Why the array did not take a row in a cycle of the run, in the order of the counters. With `busy` they add up to `cycles`.
 STALLS = {

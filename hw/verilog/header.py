@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..config import Config
-from ..spec.registers import VERSION
 from ..tools.run_tool import YOSYS
 
 __all__ = ["with_header", "source", "package_version", "command"]
@@ -81,6 +80,8 @@ def command(config, cores=1, link_latency=0):
 
 def with_header(verilog, config, *, source="", cores=1, link_latency=0):
     """The Verilog of a core, or of cores in a ring, with its header; what lint is told holds up to the end of the text."""
+    from ..spec.registers import VERSION  # with Amaranth, which who asks for a version need not wait for
+
     major, minor = VERSION >> 16, VERSION & 0xFFFF
     lines = [
         "SPDX-License-Identifier: Apache-2.0",

@@ -155,10 +155,9 @@ class _OnConsole(logging.Handler):
 
 def _interrupt(number, frame):
     """The first Ctrl-C ends the work; another one must not stop the tidying up. What is half made is not worth a warning."""
-    from amaranth.hdl import UnusedElaboratable
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.simplefilter("ignore", UnusedElaboratable)
+    if "amaranth.hdl" in sys.modules:
+        warnings.simplefilter("ignore", sys.modules["amaranth.hdl"].UnusedElaboratable)
     raise KeyboardInterrupt
 
 
@@ -202,7 +201,7 @@ def _flush_or_drop():
 
 
 def run_app(app, expected):
-    """Runs a command and ends the process.
+    """Runs a command and ends the process. `expected` is a tuple, or a function that returns it.
 
     Status 0: done. 1: one of the exceptions `expected`, shown as one line. 2: a wrong command line. 130: interrupted.
     """
@@ -216,12 +215,14 @@ def run_app(app, expected):
         if status != 130:  # typer's answer to KeyboardInterrupt
             sys.exit(status)
         message = None
-    except expected as error:
-        message, status, advice = str(error), 1, getattr(error, "advice", [])
     except typer.BadParameter.__base__ as error:  # what typer raises for a wrong command line
         message, status = error.format_message().replace(" Value error, ", " ", 1), 2  # pydantic
     except (typer.Abort, KeyboardInterrupt):
         message, status = None, 130
+    except Exception as error:
+        if not isinstance(error, expected() if callable(expected) else expected):
+            raise
+        message, status, advice = str(error), 1, getattr(error, "advice", [])
     show_line("interrupted") if message is None else show_error(message)
     for line in advice:
         show_line(line)

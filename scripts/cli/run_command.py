@@ -9,12 +9,10 @@ from rich.console import Console
 
 from amaranth_tpu.sim.data.printable import printable
 
-from ..show.chrome_trace import write_trace
 from ..show.layers import plan_of, show_layers, show_plan
 from ..show.terminal import progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
 from .command_line import RunFailed, console, usable_file, usable_folder
-from .run_data import choose_data, images_asked
 from .run_options import RunOptions, Simulator
 from .spread_options import spread_of
 
@@ -43,6 +41,8 @@ def run(**options):
     Exit status 0 says that every bit is the golden model's, that nothing broke a rule of the bus, and that the difference to an
     ONNX interpreter on a few of the samples is what rounding explains.
     """
+    from .run_data import choose_data
+
     options = RunOptions(**options)
     if options.operators:
         return _print_operators(options.as_json)
@@ -102,6 +102,8 @@ def _print_operators(as_json):
 
 
 def _explain(model, options):
+    from .run_data import images_asked
+
     with spinner(console, "compiling"):
         plan = plan_of(model.compile(options.core.config(), options.batch or model.batch_size(images_asked(options.images))))
     print(json.dumps(plan)) if options.as_json else show_plan(Console(), plan)
@@ -115,6 +117,8 @@ def _run_here(model, samples, options):
     from amaranth_tpu.sim.host.timeline import timeline
     from amaranth_tpu.sim.rtl.core_probes import core_probes
     from amaranth_tpu.sim.rtl.wave_view import move_waves
+
+    from ..show.chrome_trace import write_trace
 
     simulator, config = options.simulator, options.core.config()
     batch = min(options.batch or model.batch_size(), len(samples))

@@ -1,21 +1,15 @@
 """The samples of `tpu run`: from a file, digits, or random ones, and which of them."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 import typer
 
-__all__ = ["Preprocess", "RunData", "choose_data", "images_asked"]
+from .run_options import Preprocess
+
+__all__ = ["RunData", "choose_data", "images_asked"]
 
 _MOST_VALUES = 1 << 28  # of random samples
-
-
-class Preprocess(StrEnum):
-    RAW = "raw"
-    UNIT = "unit"
-    SYMMETRIC = "symmetric"
-    STANDARD = "standard"
 
 
 @dataclass(frozen=True)

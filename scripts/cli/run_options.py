@@ -7,16 +7,22 @@ from typing import Annotated
 
 import typer
 
-from amaranth_tpu.sim.compiler.timing import HOST_LATENCY
+from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 
 from .command_line import Json
 from .core_options import CoreChoice
-from .run_data import Preprocess
 from .spread_options import Scheduler, Workers, check_spread
 
-__all__ = ["RunOptions", "Simulator"]
+__all__ = ["Preprocess", "RunOptions", "Simulator"]
 
 _DATA, _WHERE, _RESULTS = "Model and data", "What it runs on", "Results"
+
+
+class Preprocess(StrEnum):
+    RAW = "raw"
+    UNIT = "unit"
+    SYMMETRIC = "symmetric"
+    STANDARD = "standard"
 
 
 class Simulator(StrEnum):

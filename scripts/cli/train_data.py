@@ -11,7 +11,7 @@ from amaranth_tpu.sim.data.samples import as_samples, takes_digits, takes_intege
 from amaranth_tpu.sim.trainer.order import held_out
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 
-from .run_data import Preprocess
+from .run_options import Preprocess
 
 __all__ = ["TrainData", "choose_train_data"]
 

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from amaranth_tpu.hw.spec.registers import MOST_CORES
-from amaranth_tpu.sim.compiler.timing import HOST_LATENCY
-from amaranth_tpu.sim.golden.shards import shards_of
+from amaranth_tpu.hw.spec.ring_size import MOST_CORES
+from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 from amaranth_tpu.sim.trainer.schedules import DEFAULT, FORMS, parse_schedule
 
 from .command_line import Json
 from .core_options import CoreChoice
-from .run_data import Preprocess
+from .run_options import Preprocess
 
 __all__ = ["OptimizerKind", "StepSimulator", "TrainOptions"]
 
@@ -232,6 +231,8 @@ class TrainOptions:
             refuse("--early-stopping needs samples that are held out: --validation 0.1")
         if self.resume and not self.checkpoint:
             refuse("--resume needs the folder of the checkpoint: --checkpoint DIR")
+        from amaranth_tpu.sim.golden.shards import shards_of
+
         try:
             shards_of(self.batch, self.cores)
         except ValueError as error:

@@ -1,7 +1,5 @@
 """Loss and accuracy of a training run as a picture, drawn by matplotlib."""
 
-import numpy as np
-
 from .plots import check_plot, colour, plot
 
 __all__ = ["check_curve", "draw_curve"]
@@ -33,7 +31,7 @@ def draw_curve(path, epochs, losses, measured):
     """
     group = max(1, losses.size // _POINTS)  # steps of a point
     points = losses.ravel()[: losses.size // group * group].reshape(-1, group).mean(axis=1)
-    places = (np.arange(len(points)) + 0.5) * group / losses.shape[1]
+    places = [(index + 0.5) * group / losses.shape[1] for index in range(len(points))]
     numbers = [one.epoch for one in epochs]
     accuracies = [100 * (one.accuracy if measured else one.training_accuracy) for one in epochs]
     loss, accuracy = colour("blue"), colour("red")

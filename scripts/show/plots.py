@@ -5,7 +5,7 @@ import io
 import logging
 from pathlib import Path
 
-from amaranth_tpu.sim.data.digits import DataError
+from amaranth_tpu.sim.data.errors import DataError
 from amaranth_tpu.sim.data.whole_files import write_file
 
 from .look import COLOURS, dark_rules

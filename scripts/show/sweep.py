@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amaranth_tpu.sim.data.digits import DataError
+from amaranth_tpu.sim.data.errors import DataError
 from amaranth_tpu.sim.data.printable import printable
 
 from .plots import check_plot, colour, plot

@@ -7,7 +7,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from amaranth_tpu.hw.fpga.targets import RESOURCES
-from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.sim.data.printable import printable
 
 from .terminal_tables import figure_table, print_table
@@ -125,6 +124,8 @@ def _show_comparison(table, found):
 
 def show_cycles(console, figures):
     """Where cycles went, from `busy`, `stalls` and their sum `cycles`."""
+    from amaranth_tpu.hw.spec.registers import STALLS
+
     cycles = figure_table("Where the cycles went", ("", "word"), ("cycles", "figure"), ("share", "figure"), ("meaning", "word"))
     rows = [
         ("busy", figures["busy"], "the array took a row"),

@@ -17,6 +17,7 @@ from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
+from .host_latency import HOST_LATENCY
 from .ring_timing import ring_cycles
 from .vector_port import VectorPort
 
@@ -42,9 +43,6 @@ UNITS = len(_UNITS)
 LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE, RING = range(UNITS)
 #: Opcode to the number of its unit; those of no unit have the number behind the last.
 UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in INSTRUCTIONS.items()}
-
-#: Cycles that host memory takes to answer, where nothing else is said: of estimates and of runs.
-HOST_LATENCY = 32
 
 _DISPATCH = 6  # cycles an instruction, and one more for each in flight
 _START, _END = 12, 8  # cycles around a run: start to fetch and decode, last completion to interrupt

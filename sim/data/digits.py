@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .errors import DataError
+
 __all__ = ["DataError", "load_digits", "has_digits", "read_idx", "preprocess", "PREPROCESSING"]
 
 _IMAGES, _LABELS = 0x803, 0x801
@@ -17,10 +19,6 @@ _MAGIC = {_IMAGES: "images", _LABELS: "labels"}
 _SPLITS = {"test": ("t10k", "test"), "train": ("train",)}
 _SHUFFLE_SEED = 20170404
 _MEAN, _DEVIATION = 0.1307, 0.3081  # of MNIST's training pixels / 255
-
-
-class DataError(ValueError):
-    """Data that can't be read, or do not fit the model; one line that names the file, the cause and the fix."""
 
 
 def read_idx(path, kind):

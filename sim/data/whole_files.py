@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from .digits import DataError
+from .errors import DataError
 from .printable import printable
 
 __all__ = ["write_file", "remove_partial"]

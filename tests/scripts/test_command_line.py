@@ -48,6 +48,33 @@ def test_version(monkeypatch):
     assert re.fullmatch(r"amaranth-tpu \d+\.\d+\.\d+\n", command("--version").output)
 
 
+#: Runs `tpu`, and names the modules that were imported, behind what it printed.
+_IMPORTED = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from amaranth_tpu.scripts.tpu import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words, completed, found",
+    [(["--version"], None, "amaranth-tpu "), ([], "tpu run --simulator i", "icarus"), (["train", "--help"], None, "--rtl-steps")],
+)
+def test_answers_without_the_slow_imports(words, completed, found):
+    """A version, a completion and help need neither hardware nor arithmetic."""
+    environment = {"_TPU_COMPLETE": "complete_bash", "COMP_WORDS": completed, "COMP_CWORD": "3"} if completed else {}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.argv = {['tpu', *words]}\n{_IMPORTED}"],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=60,
+    )
+    assert found in done.stdout, done.stderr
+    assert "typer" in done.stderr.split() and not {"amaranth", "numpy", "onnx", "ml_dtypes"} & {*done.stderr.split()}
+
+
 @pytest.mark.parametrize("words, found", [("generate --preset pl", "plain"), *slow(("synth --target gw", "gw2a-18"))])
 def test_completion(words, found):
     environment = os.environ | {
@@ -75,7 +102,7 @@ def no_work(monkeypatch):
     def begun(*_, **__):
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr(tpu, "to_verilog", begun)
+    monkeypatch.setattr("amaranth_tpu.hw.verilog.export.to_verilog", begun)
     monkeypatch.setattr("amaranth_tpu.hw.fpga.implement.implement", begun)
 
 
