@@ -7,6 +7,7 @@ from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.sim.data.digits import DataError
 from amaranth_tpu.sim.data.printable import printable
 
+from .labels import place_labels
 from .plots import colour, plot
 
 __all__ = ["draw_roofline", "draw_stalls", "read_figures", "roofline_points"]
@@ -70,10 +71,12 @@ def draw_roofline(path, figures):
     above = "".join(name for name, x, y, _ in points if y > min(x, peak))
     xs, ys = [x for _, x, _, _ in points] + [peak], [y for _, _, y, _ in points]
     low, high = min(xs) / 2, max(xs) * 2.5
-    with plot(path, height=5) as (_, axes):
+    with plot(path, height=5.4) as (figure, axes):
         axes.plot([low, peak, high], [low, peak, peak], color=colour("ink"), linewidth=1.5)
-        axes.annotate(f"array: {peak:,} MACs a cycle", (high, peak), (-4, 5), textcoords="offset points", ha="right")
-        axes.annotate("bus: a word a cycle", (low * 1.05, peak * 0.75), va="center")
+        roof = [
+            axes.annotate(f"array: {peak:,} MACs a cycle", (high, peak), (-4, 5), textcoords="offset points", ha="right"),
+            axes.annotate("bus: a word a cycle", (0.01, peak * 0.75), xycoords=("axes fraction", "data"), va="center"),
+        ]
         for bound, (name, mark) in _BOUNDS.items():
             mine = [point for point in points if point[3] == bound]
             if mine:
@@ -81,9 +84,6 @@ def draw_roofline(path, figures):
                 label = "most cycles waiting" if bound == "waiting" else f"bound by the {bound}"
                 axes.plot(*places, mark, color=colour(name), markersize=8, linestyle="none", label=label)
         axes.plot(*whole[1:3], "D", color=colour("ink"), markersize=7, linestyle="none", label="the whole run")
-        for number, (name, x, y, _) in enumerate([*points, whole]):
-            below = -14 if number % 2 else 7
-            axes.annotate(f"{printable(name)}: {y:.3g}", (x, y), (6, below), textcoords="offset points", fontsize=9)
         axes.set(
             xscale="log",
             yscale="log",
@@ -97,7 +97,8 @@ def draw_roofline(path, figures):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter("{x:,g}")
             axis.set_minor_formatter(NullFormatter())
-        axes.legend(loc="lower right")
+        figure.legend(loc="outside lower center", ncols=4, fontsize=9)
+        place_labels(figure, axes, [(f"{printable(name)}: {y:.3g}", x, y) for name, x, y, _ in [*points, whole]], roof)
 
 
 def draw_stalls(path, figures):

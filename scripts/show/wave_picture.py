@@ -101,8 +101,8 @@ def _frame_of(cycle, frames):
     return min(max(frames[whole] + cycle - whole, 0), frames[-1] + 1)
 
 
-def _moving(token, frames, count):
-    """A token as SVG that repeats for ever, `count` cycles a round."""
+def _moving(token, frames, count, start):
+    """Returns a token as SVG that repeats every `count` cycles. It begins at cycle `start`, and stays there without animation."""
     cycles = [_frame_of(cycle, frames) for cycle, *_ in token.points]
     places = [_place(token.kind, row, column) for _, row, column in token.points]
     end, body = _frame_of(token.end, frames), ""
@@ -111,14 +111,17 @@ def _moving(token, frames, count):
         values, times = ("0;1;0", (0, first, behind)) if first > 0 else ("1;0", (0, behind))
         if behind >= count:
             values, times = values[:-2], times[:-1]
-        body += f"<text>{escape(text)}{_animate('opacity', values, times, count, discrete=True)}</text>"
+        shown = int(first <= start < behind)
+        body += f'<text opacity="{shown}">{escape(text)}{_animate("opacity", values, times, count, start, discrete=True)}</text>'
     if len(places) == 1:
         return f'<g class="t {token.kind}" transform="translate({places[0][0]:g} {places[0][1]:g})">{body}</g>'
     steps = [(0, places[0]), *((cycle, place) for cycle, place in zip(cycles, places) if 0 < cycle < count), (count, places[-1])]
     kept = [step for before, step, after in zip([None, *steps], steps, [*steps[1:], None]) if not _between(before, step, after)]
     values = ";".join(f"{x:g} {y:g}" for _, (x, y) in kept)
-    motion = _animate("transform", values, [cycle for cycle, _ in kept], count)
-    return f'<g class="t {token.kind}">{motion}{body}</g>'
+    motion = _animate("transform", values, [cycle for cycle, _ in kept], count, start)
+    (before, here), (after, there) = next(two for two in zip(steps, steps[1:]) if two[0][0] <= start < two[1][0])
+    x, y = (round(a + (start - before) / (after - before) * (b - a)) for a, b in zip(here, there))
+    return f'<g class="t {token.kind}" transform="translate({x} {y})">{motion}{body}</g>'
 
 
 def _between(before, step, after):
@@ -129,11 +132,12 @@ def _between(before, step, after):
     return all(abs(a + share * (b - a) - at) < 1e-6 for a, at, b in zip(before[1], step[1], after[1]))
 
 
-def _animate(what, values, times, count, discrete=False):
+def _animate(what, values, times, count, start, discrete=False):
     times = ";".join(f"{time / count:.3f}".rstrip("0").rstrip(".") for time in times)
     kind = f'{"animateTransform" if what == "transform" else "animate"} attributeName="{what}"'
     mode = ' calcMode="discrete"' if discrete else ""
-    return f'<{kind} values="{values}" keyTimes="{times}"{mode} dur="{count * _SECONDS:g}s" repeatCount="indefinite"/>'
+    clock = f'begin="-{start * _SECONDS:g}s" dur="{count * _SECONDS:g}s" repeatCount="indefinite"'
+    return f'<{kind} values="{values}" keyTimes="{times}"{mode} {clock}/>'
 
 
 def _still(token, cycle):
@@ -152,7 +156,7 @@ def _still(token, cycle):
 
 def _style():
     rules = [
-        "text{font:15px system-ui,sans-serif;text-anchor:middle} .t text{opacity:0;font:inherit}",
+        "text{font:15px system-ui,sans-serif;text-anchor:middle} .t text{font:inherit}",
         ".t{font:15px system-ui,sans-serif}",
         f".ground{{fill:{COLOURS['ground'][0]}}}",
         f".cell{{fill:{COLOURS['panel'][0]};stroke:{COLOURS['line'][0]}}}",
@@ -190,8 +194,19 @@ def _stage():
     return "".join(parts)
 
 
-def _step(number, shown, change=""):
-    return f'<text class="cycle" x="{_WIDTH - 130}" y="34">step {number} of {len(shown)}{change}</text>'
+def _busiest(tokens, shown):
+    """The number of the cycle in which most sums are inside of the array: the first that is shown."""
+    sums = [token for token in tokens if token.kind == "sum"]
+
+    def inside(cycle):
+        return sum(any(at == cycle and row < _N for at, row, _ in token.points) for token in sums)
+
+    return max(range(len(shown)), key=lambda number: inside(shown[number]))
+
+
+def _step(number, shown, change="", opacity=1):
+    place = f'x="{_WIDTH - 130}" y="34" opacity="{opacity}"'
+    return f'<text class="cycle" {place}>step {number} of {len(shown)}{change}</text>'
 
 
 def wave_picture(wave, still=None):
@@ -214,13 +229,14 @@ def wave_picture(wave, still=None):
         raise ValueError(f"the wave has steps 1 to {len(shown)}, not {still}")
     if still is None:
         frames = [sum(cycle < at for cycle in shown) for at in range(len(wave.out) + 1)]
-        body = "".join(_moving(token, frames, len(shown)) for token in tokens)
+        start = _busiest(tokens, shown) + 0.25
+        body = "".join(_moving(token, frames, len(shown), start) for token in tokens)
         for number in range(len(shown)):
             values, times = ("0;1;0", (0, number, number + 1)) if number else ("1;0", (0, 1))
             if number + 1 == len(shown):
                 values, times = values[:-2], times[:-1]
-            change = _animate("opacity", values, times, len(shown), discrete=True)
-            body += f'<g class="t">{_step(number + 1, shown, change)}</g>'
+            change = _animate("opacity", values, times, len(shown), start, discrete=True)
+            body += f'<g class="t">{_step(number + 1, shown, change, int(number == int(start)))}</g>'
     else:
         body = "".join(_still(token, shown[still - 1]) for token in tokens) + _step(still, shown)
     return (

@@ -63,6 +63,32 @@ def test_roofline(draw, run, tmp_path):
     assert axis == [f"Roofline, n = {figures['n']}, batch of {figures['batch']}"]
 
 
+def test_labels_do_not_collide():
+    """Of twelve layers, five of them at nearly the same point, and one at each edge: each label is inside, and over no other."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from amaranth_tpu.scripts.show.labels import _text_box, place_labels
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(0, 10), ylim=(0, 10))
+    near = [(f"a layer with a long name, {number}", 5 + 0.02 * number, 5) for number in range(5)]
+    edges = [
+        ("left edge", 0.05, 5),
+        ("right edge", 9.95, 5),
+        ("top edge", 5, 9.95),
+        ("bottom edge", 5, 0.05),
+        ("corner", 9.9, 9.9),
+    ]
+    boxes = [_text_box(label, FigureCanvasAgg(figure).get_renderer()) for label in place_labels(figure, axes, [*near, *edges])]
+    frame = axes.get_window_extent()
+    for index, box in enumerate(boxes):
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1, index
+        assert not any(box.overlaps(other) for other in boxes[:index]), index
+
+
 def test_stalls(draw, run, tmp_path):
     pytest.importorskip("matplotlib")
     file, figures = run

@@ -55,7 +55,7 @@ def numbers(svg, kind):
     """Of every group of this kind the numbers that it shows, in order."""
     groups = re.findall(rf'<g class="t {kind}"[^>]*>(.*?)</g>', svg)
     return sorted(
-        [float(text.replace("\N{MINUS SIGN}", "-")) for text in re.findall(r"<text>([^<]+)<", group)] for group in groups
+        [float(text.replace("\N{MINUS SIGN}", "-")) for text in re.findall(r"<text[^>]*>([^<]+)<", group)] for group in groups
     )
 
 
@@ -65,6 +65,22 @@ def test_picture(wave):
     assert numbers(svg, "x") == sorted([float(value)] for value in wave.x.ravel())
     assert numbers(svg, "running") == sorted([float(value)] for value in wave.weights.ravel())
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_first_frame_shows_work(wave):
+    """Where nothing moves, as in previews, and when the motion begins: the cycle with most sums inside of the array."""
+    svg = wave_picture(wave)
+    [step] = re.findall(r'opacity="1">step (\d+) of', svg)
+    still = re.sub(r"<animate[^>]*/>", "", svg)
+    shown = re.findall(
+        r'<g class="t sum" transform="translate\((\d+) (\d+)\)">(?:<text opacity="0">[^<]*</text>)*<text opacity="1">', still
+    )
+    assert len(shown) >= N and len({place for place in shown}) == len(shown)
+    cycle = moving_cycles(wave)[int(step) - 1]
+    inside = [(m, c) for m, entered in enumerate(wave.entered) for c in range(N) if 0 <= cycle - entered - c < N]
+    assert len(inside) >= 3 * N and len(shown) >= len(inside)
+    [(begin, duration)] = set(re.findall(r'begin="-([\d.]+)s" dur="([\d.]+)s"', svg))
+    assert int(float(begin) / float(duration) * len(moving_cycles(wave))) == int(step) - 1
 
 
 def test_still(wave):
