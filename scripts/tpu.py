@@ -12,9 +12,10 @@ from rich.console import Console
 from amaranth_tpu.hw.config import PRESETS, ConfigError
 from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.hw.verilog.header import package_version, source
+from amaranth_tpu.sim.data.whole_files import write_file
 
 from .cli import compile_command, run_command, sweep_command, train_command
-from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder, write_whole
+from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder
 from .cli.core_options import CoreChoice, takes_core
 from .show.terminal import show_synthesis, spinner
 
@@ -90,7 +91,7 @@ def generate(
             text = pod_to_verilog(config, cores=cores, link_latency=link_latency, source=source())
         else:
             text = to_verilog(config, source=source())
-    write_whole(output, text)
+    write_file(output, text.encode())
     result = {
         "file": str(output),
         "n": config.n,

@@ -1,6 +1,6 @@
 """What all commands share: the console, checks of paths before the work, errors as one line and a status, and Ctrl-C."""
 
-import contextlib
+import glob
 import io
 import logging
 import os
@@ -26,7 +26,6 @@ __all__ = [
     "usable_file",
     "usable_folder",
     "write_folder",
-    "write_whole",
 ]
 
 #: For people; results and `--json` go to the standard output.
@@ -81,22 +80,6 @@ def usable_folder(path, option="-o"):
     raise typer.BadParameter(problem, param_hint=option)
 
 
-def write_whole(path, text):
-    """Writes a file that is either whole or not there; a link stays one, and a device is written as it is."""
-    target = Path(os.path.realpath(path))
-    partial = target.with_name(target.name + ".partial")
-    try:
-        if path.exists() and not path.is_file():
-            path.write_text(text)
-            return
-        partial.write_text(text)
-        partial.replace(target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise RunFailed(f"{path}: {error.strerror or error}") from None
-
-
 def replaceable_folder(path, names, option="-o"):
     """Raises typer.BadParameter if :func:`write_folder` could not make that folder, or would lose files of other names."""
     usable_folder(path.absolute().parent, option)
@@ -112,24 +95,35 @@ def replaceable_folder(path, names, option="-o"):
 
 
 def write_folder(path, files):
-    """Makes a folder of files, names to bytes, that is either whole or not there, and takes the place of an older one."""
+    """Makes a folder of files, names to bytes, that is either whole or not there, and takes the place of an older one. If it is
+    interrupted, the older one stays; if the process is killed between two renames, the next call finds it."""
     target = Path(os.path.realpath(path))
     partial, old = (target.with_name(f".{target.name}.{what}-{os.getpid()}") for what in ("partial", "old"))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _restore(target)
         partial.mkdir()
         for name, data in files.items():
             (partial / name).write_bytes(data)
         if target.exists():
             target.rename(old)
         partial.rename(target)
-    except OSError as error:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        raise RunFailed(f"{path}: {error.strerror or error}") from None
+    except BaseException as error:
+        _restore(target)
+        if isinstance(error, OSError):
+            raise RunFailed(f"{path}: {error.strerror or error}") from None
+        raise
     finally:
-        for left in (partial, old):
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _restore(target):
+    """Puts back a folder that :func:`write_folder` moved away and did not replace."""
+    for old in target.parent.glob(f".{glob.escape(target.name)}.old-*"):
+        if not target.exists():
+            old.rename(target)
 
 
 # --- Lines for people --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ Examples:
 `tpu compile --model a --preset tiny --batch 8 --name digits --input x.npy -o digits`: test vectors from own samples
 """
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NAME = re.compile(r"[a-z][a-z0-9_]{,39}")
 _ODD = re.compile(r"[^\w.+-]", re.ASCII)  # what might end a comment, or a word of the command in it
 
 
@@ -56,9 +56,16 @@ def compile_model(
     difference to an ONNX interpreter is what rounding explains.
     """
     from amaranth_tpu.sim.bundle.bundle import FILES
+    from amaranth_tpu.sim.bundle.c_words import is_taken
+    from amaranth_tpu.sim.compiler.compile import check_batch
 
     if not _NAME.fullmatch(name) or name.startswith("tpu"):
-        raise typer.BadParameter(f"--name must be lower-case letters, digits and _, a letter first, and not tpu, not {name!r}")
+        raise typer.BadParameter(
+            f"--name must be up to 40 lower-case letters, digits and _, a letter first, and not begin with tpu, not {name!r}"
+        )
+    if is_taken(name):
+        raise typer.BadParameter(f"--name {name}: C has this word already; choose another one, such as {name}_model")
+    check_batch(batch)
     config = core.config()
     replaceable_folder(output, FILES)
     network, samples, origin = _load(model, input, batch, seed, probabilities)

@@ -45,7 +45,7 @@ def show_sweep(console, rows, area):
     names += [(name.replace("_", " "), "figure") for name in figures] + [("", "word")]
     table = figure_table(f"{len(rows)} points; * {_AREAS[area]} and cycles a sample that no other of the model beats", *names)
     for row in rows:
-        note = plain(row["error"]) if row["error"] else "*" if row["front"] else ""
+        note = plain(row["error"] or "") or ("does not fit" if row.get("fits") is False else "*" if row["front"] else "")
         point = [plain(Path(row["model"]).name), str(row["core_n"]), str(row["batch"])]
         table.add_row(*point, *(_shown(name, row.get(name)) for name in (*sizes, *figures)), note)
     print_table(console, table)

@@ -34,10 +34,16 @@ from .turning import turn
 __all__ = ["CompileError", "Program", "check_batch", "compile_network", "disassemble"]
 
 
+#: Samples of a run. A program has instructions for each chunk of a batch, and gains nothing beyond some hundred samples.
+_MOST_SAMPLES = 1 << 16
+
+
 def check_batch(batch):
-    """Raises CompileError for what is no number of samples."""
+    """Raises CompileError if `batch` is not a number of samples that a run can have."""
     if not isinstance(batch, (int, np.integer)) or batch < 1:
         raise CompileError(f"batch must be an integer of at least 1, not {batch!r}")
+    if batch > _MOST_SAMPLES:
+        raise CompileError(f"batch of {batch}: a run has at most {_MOST_SAMPLES} samples; do several runs")
 
 
 def compile_network(graph, config, batch):

@@ -1,6 +1,7 @@
 """A serial port of this machine, for :class:`sim.host.serial_link.SerialLink`."""
 
 import contextlib
+import termios
 import time
 
 from amaranth_tpu.hw.tools.process import ToolError
@@ -8,6 +9,8 @@ from amaranth_tpu.hw.tools.process import ToolError
 from .serial_link import LinkError
 
 __all__ = ["SerialPort"]
+
+_LOOK = 0.0005  # seconds between looks at what has left
 
 
 class SerialPort:
@@ -37,8 +40,9 @@ class SerialPort:
 
         try:
             yield
-        except (OSError, ValueError) as error:  # SerialException is an OSError
-            reason = str(error).partition(self._name)[2].lstrip(":' ") or str(error)
+        except (OSError, ValueError, termios.error) as error:  # SerialException is an OSError
+            text = str(error.args[-1] if isinstance(error, termios.error) else error)
+            reason = text.partition(self._name)[2].lstrip(":' ") or text
             if isinstance(error, serial.SerialTimeoutException):
                 reason = f"it took nothing for {self.write_timeout} s"
             raise LinkError(f"serial port {self._name} {what}: {' '.join(reason.split())}") from None
@@ -50,10 +54,17 @@ class SerialPort:
         self._port.close()
 
     async def send(self, data):
-        """Sends bytes."""
+        """Sends bytes, and returns when they have left this machine."""
+        import serial
+
+        end = time.monotonic() + self.write_timeout
         with self._failures("failed"):
             self._port.write(data)
-            self._port.flush()
+            # The port's own `flush` waits for ever where nothing takes the bytes. Ports over a network do not know.
+            while getattr(self._port, "out_waiting", 0):
+                if time.monotonic() > end:
+                    raise serial.SerialTimeoutException
+                time.sleep(_LOOK)
 
     async def receive(self, count, seconds):
         """At most `count` bytes, and what came within that time."""

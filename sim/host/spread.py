@@ -4,9 +4,11 @@ What a part gives is handed on as soon as it is there, in whatever order; who ke
 work, is ended. Between machines it is Dask's own protocol, for clusters that are trusted.
 """
 
+import concurrent.futures
 import contextlib
 import functools
 import hashlib
+import logging
 import time
 from pathlib import Path
 
@@ -64,8 +66,9 @@ class Cluster:
             raise ToolError(
                 f"work is spread by the package distributed, which can't be imported ({error}): pip install distributed"
             ) from None
-        name = printable(self.scheduler or "local workers")
+        name = self._name
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_quiet(logging.getLogger("distributed.client")))
             try:
                 place = self.scheduler or stack.enter_context(_local(distributed, self.workers))
                 self._client = stack.enter_context(distributed.Client(place, timeout=_CONNECT, set_as_default=False))
@@ -86,8 +89,18 @@ class Cluster:
     def __exit__(self, *error):
         return self._stack.__exit__(*error)
 
+    @property
+    def _name(self):
+        return printable(self.scheduler or "local workers")
+
     def __call__(self, function, items):
-        """Yields `(index, function(item))`, the first that is ready first. Of a worker that is killed, others do the item."""
+        """Yields `(index, function(item))`, the first that is ready first. Of a worker that is killed, others do the item.
+
+        Raises
+        ------
+        ToolError
+            If there are no workers any more, or no scheduler.
+        """
         import distributed
 
         futures = {self._client.submit(function, item, pure=False): index for index, item in enumerate(items)}
@@ -114,6 +127,19 @@ class Cluster:
             return future.result(timeout=_CONNECT)
         except distributed.scheduler.KilledWorker as error:
             raise ToolError(f"several workers died of the same part ({printable(error, 200)}); see their logs") from None
+        except concurrent.futures.CancelledError:
+            raise ToolError(f"{self._name}: the scheduler is lost; start it, and call again: what is done is kept") from None
+
+
+@contextlib.contextmanager
+def _quiet(logger):
+    """Silences what Dask's client logs of a lost connection: a ToolError says it."""
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _local(distributed, workers):

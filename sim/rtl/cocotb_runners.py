@@ -1,26 +1,61 @@
 """cocotb's runners of the simulators, with a limit of time."""
 
+import contextlib
 import functools
+import os
+import re
+import threading
 
 from amaranth_tpu.hw.tools.process import execute
 
-__all__ = ["cocotb_runners"]
+__all__ = ["cocotb_runners", "own_environment"]
+
+#: Variables that would change a run: those of cocotb and its runner, which also lets the environment override what a run sets.
+_READ_BY_COCOTB = re.compile(
+    r"(COCOTB|GPI|PYGPI)_\w+|WAVES|GUI|SIM_CMD_(PREFIX|SUFFIX)|LIBPYTHON_LOC|TOPLEVEL\w*|PYTEST_CURRENT_TEST|TPU_RUN"
+)
+_ONE_AT_A_TIME = threading.Lock()
+#: The module that has Icarus write waves.
+_DUMP = """module cocotb_iverilog_dump();
+string path;
+initial begin
+    if ($value$plusargs("dumpfile_path=%s", path)) $dumpfile(path);
+{calls}end
+endmodule
+"""
+
+
+@contextlib.contextmanager
+def own_environment():
+    """Hides the user's variables that cocotb reads; inside, a runner makes its commands and their environment."""
+    with _ONE_AT_A_TIME:
+        hidden = {name: os.environ.pop(name) for name in [*os.environ] if _READ_BY_COCOTB.fullmatch(name)}
+        try:
+            yield
+        finally:
+            os.environ.update(hidden)
 
 
 @functools.cache
 def cocotb_runners():
-    """cocotb's runners, with every command bounded in time and Verilator's models kept private."""
+    """Returns cocotb's runners by simulator: `build` and `test` prepare commands, which `perform` then runs, each with a limit
+    of time. Verilator's models stay private."""
     from cocotb_tools import runner
 
     class Bounded:
         time_limit, log_path, watch = 600, None, None
 
         def _execute_cmds(self, commands, cwd, stdout=None):
+            self.prepared = commands, cwd
+
+        def perform(self):
+            """Returns the exit status of the commands; those after a failed one are not run. Raises TimeoutError."""
+            commands, cwd = self.prepared
             with open(self.log_path, "a") as log:
                 for command in commands:
-                    self.status = execute(command, cwd=cwd, env=self.env, log=log, timeout=self.time_limit, watch=self.watch)
-                    if self.status:
-                        return
+                    if status := execute(command, cwd=cwd, env=self.env, log=log, timeout=self.time_limit, watch=self.watch):
+                        return status
+            return 0
 
     class Icarus(Bounded, runner.Icarus):
         dumped = ()
@@ -29,13 +64,12 @@ def cocotb_runners():
             return None
 
         def _create_iverilog_dump_file(self):
-            super()._create_iverilog_dump_file()
-            if self.dumped:  # of the core these alone; of what is around it all
-                text = self.iverilog_dump_file.read_text()
-                around = f"$dumpvars(1, {self.hdl_toplevel}, {self.hdl_toplevel}.texts);"
-                parts = [f"$dumpvars(0, {name});" for name in self.dumped]
-                everything = f"$dumpvars(0, {self.hdl_toplevel});"
-                self.iverilog_dump_file.write_text(text.replace(everything, "\n    ".join([around, *parts])))
+            """Writes what to dump: of the core `dumped` alone, of its surroundings all. cocotb's own text has the folder's name,
+            which must be ASCII."""
+            top = self.hdl_toplevel
+            parts = [(1, top), (1, f"{top}.texts"), *((0, name) for name in self.dumped)] if self.dumped else [(0, top)]
+            calls = "".join(f"    $dumpvars({depth}, {name});\n" for depth, name in parts)
+            self.iverilog_dump_file.write_text(_DUMP.format(calls=calls))
 
         def _test_command(self):
             [command] = super()._test_command()

@@ -5,6 +5,8 @@
 
 from dataclasses import dataclass, field
 
+from amaranth_tpu.hw.tools.process import ToolError
+
 from .verilog_names import Net
 
 __all__ = ["Net", "Probe", "probe_module", "read_probes"]
@@ -17,8 +19,11 @@ module probes (input wire clk, input wire [63:0] cycle);
         file = 0;
         if ($value$plusargs("probes=%s", path)) file = $fopen(path, "w");
     end
-    final if (file != 0) $fclose(file);
-{probes}endmodule
+{probes}    final if (file != 0) begin
+        $fwrite(file, "end %0d\\n", {count});
+        $fclose(file);
+    end
+endmodule
 """
 
 _UNKNOWN = str.maketrans("xXzZ", "0000")
@@ -58,33 +63,58 @@ def probe_module(probes, names):
     ToolError
         If the core has no such signal.
     """
-    texts = []
+    texts = ["    reg [63:0] ", ", ".join(f"lines_{number} = 0" for number in range(len(probes))), ";\n"]
     for number, probe in enumerate(probes):
         values = [names.expression(net) for net in probe.fields.values()]
         parts = "".join(f", {text}" for text, _ in values)
         write = f'$fwrite(file, "{number} %0d{" %h" * len(values)}\\n", cycle{parts});'
+        count = f"lines_{number} = lines_{number} + 1;"
         if probe.when:
             condition = " && ".join(f"{names.expression(net)[0]}" for net in probe.when)
-            texts.append(f"    always @(posedge clk) if (file != 0 && {condition}) {write}\n")
+            texts.append(
+                f"    always @(posedge clk) if (file != 0 && {condition}) begin\n        {write}\n        {count}\n    end\n"
+            )
         else:
             width, now = sum(width for _, width in values), "{" + ", ".join(text for text, _ in values) + "}"
             texts.append(
                 f"    reg [{width - 1}:0] last_{number};\n"
                 f"    always @(posedge clk) if (file != 0 && {now} !== last_{number}) begin\n"
-                f"        last_{number} <= {now};\n        {write}\n    end\n"
+                f"        last_{number} <= {now};\n        {write}\n        {count}\n    end\n"
             )
-    return _MODULE.format(probes="".join(texts))
+    total = " + ".join(f"lines_{number}" for number in range(len(probes)))
+    return _MODULE.format(probes="".join(texts), count=total)
 
 
 def read_probes(path, probes):
-    """What the simulator wrote: for each probe's name a list of dicts, in the order of time, with `cycle` and the fields; digits
-    with unknown bits are 0."""
+    """Reads the file that the simulator wrote. Simulators do not say that a disk is full, so its last line has the count of
+    lines before it.
+
+    Returns
+    -------
+    dict of str to list of dict
+        By each probe's name, in the order of time: `cycle` and the fields; digits with unknown bits are 0.
+
+    Raises
+    ------
+    ToolError
+        If a line is missing or cut.
+    """
     found = {probe.name: [] for probe in probes}
     rows = [(found[probe.name], ("cycle", *probe.fields)) for probe in probes]
+    count, whole = 0, False
     with open(path) as lines:
-        for line in lines:
-            number, cycle, *values = line.split()
-            into, names = rows[int(number)]
-            numbers = (int(value.translate(_UNKNOWN), 16) for value in values)
-            into.append(dict(zip(names, (int(cycle), *numbers))))
+        try:
+            for line in lines:
+                number, cycle, *values = line.split()
+                if number == "end":
+                    whole = int(cycle) == count
+                    break
+                into, names = rows[int(number)]
+                numbers = (int(value.translate(_UNKNOWN), 16) for value in values)
+                into.append(dict(zip(names, (int(cycle), *numbers), strict=True)))
+                count += 1
+        except (ValueError, IndexError):
+            whole = False
+    if not whole:
+        raise ToolError(f"{path}: the simulator's record is cut behind line {count}; free space on that disk, or set TPU_BUILD")
     return found

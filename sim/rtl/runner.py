@@ -17,7 +17,7 @@ from pathlib import Path
 
 from amaranth_tpu.hw.tools.process import ToolError, build_directory, made_once, tail
 
-from .cocotb_runners import cocotb_runners
+from .cocotb_runners import cocotb_runners, own_environment
 from .probes import probe_module
 from .simulators import find_python_library, find_verilator, has_fst_headers, simulator_version
 from .verilog_names import VerilogNames
@@ -239,8 +239,7 @@ class Simulation:
             for path in self._library.glob("*.o"):
                 shutil.copyfile(path, place / path.name)
                 runner.make_arguments += ("-o", path.name)  # make: do not remake
-        runner.status = 0
-        try:
+        with own_environment():
             runner.build(
                 sources=sources,
                 hdl_toplevel=self.top,
@@ -251,9 +250,11 @@ class Simulation:
                 timescale=("1ns", "1ns"),
                 always=True,
             )
+        try:
+            status = runner.perform()
         except TimeoutError as error:
             raise ToolError(f"build with {self.simulator}: {error}; see {runner.log_path}") from None
-        if runner.status:
+        if status:
             failed = place.with_suffix(".failed.log")
             shutil.copy(runner.log_path, failed)
             reason = next(
@@ -298,7 +299,7 @@ class Simulation:
         arguments : dict
             What the bench gets from :func:`sim.rtl.bench_side.arguments`; JSON.
         plusargs : dict
-            Name to value.
+            Name to value; a path is made relative to the run's folder, as Icarus opens no name with a letter beyond ASCII.
         seed : int
             cocotb's random seed. Without one it is drawn; a failure names it.
         timeout, build_timeout : float
@@ -329,6 +330,7 @@ class Simulation:
             )
         result = json.loads((run / "report.json").read_text()) if (run / "report.json").exists() else {}
         if self.waves:
+            _check_space(trace)
             result["waves"] = str(trace)
             if self.view:
                 trace.with_suffix(".gtkw").write_text(gtkwave_save(self.view.groups, trace))
@@ -350,11 +352,11 @@ class Simulation:
         runner.watch = watch if progress else None
         runner.trace_name = f"waves.{self.trace_kind}" if self.waves else None
         trace = run / (runner.trace_name or "waves")
-        words = [f"+{name}={value}" for name, value in plusargs.items()]
+        words = [f"+{name}={_relative(value, run)}" for name, value in plusargs.items()]
         if self.waves and self.simulator == "icarus":
-            words.append(f"+dumpfile_path={trace}")
-        ended, results = "the simulator ended", run / "results.xml"
-        try:
+            words.append(f"+dumpfile_path={runner.trace_name}")
+        results, rewritten = run / "results.xml", os.environ.get(_REWRITTEN, "")
+        with own_environment():
             runner.test(
                 test_module=module,
                 hdl_toplevel=self.top,
@@ -365,14 +367,31 @@ class Simulation:
                 waves=bool(self.waves),
                 plusargs=words,
                 seed=seed,
-                extra_env={"TPU_RUN": str(run), _REWRITTEN: os.environ.get(_REWRITTEN, "")},
+                extra_env={"TPU_RUN": str(run), _REWRITTEN: rewritten},
                 results_xml=str(results),
             )
+        try:
+            status = runner.perform()
         except TimeoutError as error:
             raise SimulationError(f"{module}: {error} (log: {run / 'run.log'})") from None
-        except SystemExit:
-            ended = f"the simulator ended with status {runner.status}"
-        return _failures(results, ended), trace
+        ended = f"the simulator ended with status {status}"
+        return _failures(results, ended) or (ended if status else ""), trace
+
+
+def _relative(value, folder):
+    """Returns a path as seen from `folder`, and another value as it is."""
+    return os.path.relpath(value, folder) if isinstance(value, Path) else value
+
+
+def _check_space(trace):
+    """Raises SimulationError if the disk with a trace is full: simulators cut it and say nothing."""
+    space = trace.with_name("space")
+    try:
+        space.write_bytes(bytes(1 << 16))
+    except OSError as error:
+        raise SimulationError(f"{trace}: {error.strerror}; the waves may be cut, free space on that disk") from None
+    finally:
+        space.unlink(missing_ok=True)
 
 
 def _run_folder(module, directory):

@@ -13,10 +13,11 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.fpga.implement import implement
 from amaranth_tpu.hw.fpga.synthesis import SynthesisError
 from amaranth_tpu.hw.fpga.targets import RESOURCES, find_target
-from amaranth_tpu.hw.tools.process import build_directory
+from amaranth_tpu.hw.tools.process import ToolError, build_directory
 from amaranth_tpu.hw.verilog.header import command
 
 from ..compiler.program import CompileError
+from ..data.printable import printable
 from ..data.samples import random_samples
 from ..host.spread import source_digest
 from ..models.shipped import SHIPPED
@@ -26,7 +27,21 @@ from ..tpu.run import checked
 
 __all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
 
-_load = functools.lru_cache(maxsize=4)(load)
+
+@functools.lru_cache(maxsize=4)
+def _load(model, digest):
+    """Returns the network in a model's file.
+
+    Raises
+    ------
+    ToolError
+        If the file's content does not have this digest.
+    """
+    if digest_of(model) != digest:
+        raise ToolError(
+            f"{printable(model)}: a worker has another file than the sweep began with; give all the same, and call again"
+        )
+    return load(model)
 
 
 def memory_bits(core):
@@ -35,9 +50,8 @@ def memory_bits(core):
     return core.n * (16 * vectors + 32 * (core.accumulator_depth + core.bias_depth))
 
 
-@functools.lru_cache(maxsize=64)
 def digest_of(model):
-    """Of a model's file, by its path or the name of a shipped network."""
+    """Returns the digest of a model's file, by its path or the name of a shipped network."""
     return hashlib.sha256(Path(SHIPPED.get(model, model)).read_bytes()).hexdigest()[:32]
 
 
@@ -49,6 +63,8 @@ class CyclesJob:
     ----------
     model : str
         A path, which every worker has, or the name of a shipped network.
+    digest : str
+        Of the model, from :func:`digest_of`.
     core : Config
     batch : int
     simulator : str or None
@@ -56,6 +72,7 @@ class CyclesJob:
     """
 
     model: str
+    digest: str
     core: Config
     batch: int
     simulator: str | None = None
@@ -68,12 +85,12 @@ class CyclesJob:
             "core": command(self.core),
             "batch": self.batch,
             "simulator": self.simulator or "timing model",
-            "network": digest_of(self.model),
+            "network": self.digest,
         }
 
     def run(self):
         """`cycles`, `bound`, `macs`, `utilisation`, `read_words`, `write_words`; or `error`, one line."""
-        network = _load(self.model)
+        network = _load(self.model, self.digest)
         try:
             estimate = estimate_of(network.compile(self.core, self.batch))
         except CompileError as error:

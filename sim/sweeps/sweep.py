@@ -14,7 +14,7 @@ from amaranth_tpu.hw.tools.process import lock
 from ..data.checkpoints import Checkpoint
 from ..host.spread import in_turn
 from ..models.shipped import SHIPPED
-from .jobs import AreaJob, CyclesJob, memory_bits
+from .jobs import AreaJob, CyclesJob, digest_of, memory_bits
 
 __all__ = ["AREAS", "Point", "front", "grid", "run_sweep"]
 
@@ -74,7 +74,8 @@ def run_sweep(points, *, simulator=None, target=None, folder=None, spread=in_tur
     hw.tools.process.ToolError
         If another process is at it, or a tool fails.
     """
-    cycles = [CyclesJob(_place(point.model), point.core, point.batch, simulator) for point in points]
+    digests = {model: digest_of(model) for model in dict.fromkeys(point.model for point in points)}
+    cycles = [CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator) for point in points]
     areas = [AreaJob(core, target) for core in dict.fromkeys(point.core for point in points)] if target else []
     done = _do([*dict.fromkeys(cycles), *areas], folder, spread, progress or (lambda *_: None))
     found = []
@@ -121,12 +122,13 @@ def _file(folder, job):
 
 
 def front(points, area):
-    """Of points with figures, those of each model that no other one beats: in area, of `AREAS`, and in cycles a sample. The
-    smallest comes first."""
+    """Returns the points of each model that no other one beats: in area, of `AREAS`, and in cycles a sample. The smallest comes
+    first. Points without figures, and cores that do not fit the part, are left out."""
     found = []
     for model in dict.fromkeys(point.model for point in points):
         best = None
         able = [point for point in points if point.model == model and {area, "cycles_per_sample"} <= {*point.figures}]
+        able = [point for point in able if point.figures.get("fits", True)]
         for point in sorted(able, key=lambda one: (one.figures[area], one.figures["cycles_per_sample"])):
             if best is None or point.figures["cycles_per_sample"] < best:
                 best = point.figures["cycles_per_sample"]

@@ -18,6 +18,7 @@ from amaranth_tpu.hw.tools import process
 from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.scripts.show.terminal_tables import figure_table, print_table
+from amaranth_tpu.sim.data.whole_files import write_file
 from suites import slow
 
 ROOT = Path(__file__).parents[2]
@@ -132,7 +133,7 @@ def test_places_are_checked_first(tmp_path, no_work, read_only):
 
 
 def test_a_device_stays_one():
-    command_line.write_whole(Path("/dev/null"), "x")
+    write_file(Path("/dev/null"), b"x")
     assert not Path("/dev/null").is_file()
 
 
@@ -143,7 +144,7 @@ def test_links_are_written_through(tmp_path, monkeypatch):
     link.symlink_to("there/file")
     for text in ("new", "over it"):
         command_line.usable_file(link)
-        command_line.write_whole(link, text)
+        write_file(link, text.encode())
         assert link.is_symlink() and target.read_text() == text and not target.is_symlink()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "link", "there"]
     (tmp_path / "lost").symlink_to("nowhere/file")

@@ -1,6 +1,8 @@
 """`tpu compile`: its files, the same each time, whole or not there, and its refusals."""
 
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import typer
 
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.sim.bundle.bundle import FILES
+from amaranth_tpu.sim.bundle.c_words import is_taken
 from command import refused, tpu, write_model
 
 
@@ -37,12 +40,53 @@ def test_the_same_bytes_twice(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "x.npy", "one", "deep"}
 
 
-def test_refusals(tmp_path):
+def test_refusals(command, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    refused(tpu("compile", "--model", "d", "-o", tmp_path / "full"), "full", "mine")
-    refused(tpu("compile", "--model", "d", "-o", tmp_path / "x", "--name", "tpu_x"), "--name")
+    refused(command("compile", "--model", "d", "-o", tmp_path / "full"), "full", "mine")
+    for name, said in (
+        ("tpu_x", "--name"),
+        ("a" * 41, "up to 40"),
+        ("Int", "lower-case"),
+        ("int", "--name int: C has this word"),
+    ):
+        refused(command("compile", "--model", "d", "-o", tmp_path / "x", "--name", name), said)
+    refused(command("compile", "--model", "d", "-o", tmp_path / "x", "--batch", 10**9), "batch of 1000000000", "at most 65536")
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine"]
+
+
+def objections(names, language):
+    """The names that the C or C++ compiler of this machine does not take for an object."""
+    lines = [
+        "#include <stddef.h>",
+        "#include <stdint.h>",
+        *(f"static const struct {{ int x; }} {name} = {{ 1 }};" for name in names),
+    ]
+    words = ["gcc", "-x", language, "-fsyntax-only", "-fmax-errors=0", "-"]
+    said = subprocess.run(words, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=60).stderr
+    return {names[int(line) - 3] for line in re.findall(r"^<stdin>:(\d+):\d+: error:", said, re.M)}
+
+
+@pytest.mark.parametrize("language, program", [("c", "cc1"), ("c++", "cc1plus")])
+def test_names_that_a_compiler_refuses(language, program):
+    """All words in the compiler's own file, keywords among them, and all of its macros."""
+    for name in ("model", "digits", "integer", "interrupts", "x"):
+        assert not is_taken(name)
+    found = subprocess.run(["gcc", f"-print-prog-name={program}"], capture_output=True, text=True, timeout=60).stdout.strip()
+    if not Path(found).is_file():
+        pytest.skip(f"no {program}")
+    words = {word.decode() for word in re.findall(rb"(?<![!-~])[a-z][a-z0-9_]{1,19}(?=\0)", Path(found).read_bytes())}
+    words |= {
+        *re.findall(
+            r"define ([a-z]\w*) ",
+            subprocess.run(
+                ["gcc", "-x", language, "-dM", "-E", "-"], input="", capture_output=True, text=True, timeout=60
+            ).stdout,
+        )
+    }
+    refused = objections(sorted(words), language)
+    assert {"int", "while", "unix"} <= refused
+    assert not [word for word in sorted(refused) if not is_taken(word) and objections([word], language)]
 
 
 def test_folders_that_are_not_replaced(tmp_path, monkeypatch):
@@ -57,9 +101,10 @@ def test_folders_that_are_not_replaced(tmp_path, monkeypatch):
             command_line.replaceable_folder(place, ["a"])
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("at", ["write_bytes", "rename"])
-def test_whole_or_not_at_all(tmp_path, monkeypatch, at):
-    """A disk that is full, or a folder that cannot take its place: the old one stays."""
+def test_whole_or_not_at_all(tmp_path, monkeypatch, at, error):
+    """A disk that is full, a folder that cannot take its place, or Ctrl-C: the old one stays."""
     target = tmp_path / "x"
     command_line.write_folder(target, {"a": b"1", "b": b"2"})
     done, calls = getattr(command_line.Path, at), []
@@ -67,10 +112,23 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch, at):
     def fail(path, other):
         calls.append(path)
         if len(calls) == 2:
-            raise OSError(28, "No space left on device")
+            raise error
         return done(path, other)
 
     monkeypatch.setattr(command_line.Path, at, fail)
-    with pytest.raises(command_line.RunFailed, match="No space left"):
+    with pytest.raises((command_line.RunFailed, KeyboardInterrupt), match="No space left|^$"):
         command_line.write_folder(target, {"a": b"3", "b": b"4"})
     assert contents(target) == {"a": b"1", "b": b"2"} and list(tmp_path.iterdir()) == [target]
+
+
+def test_killed_between_two_renames(tmp_path):
+    """The next call takes the old one up, also if it fails itself."""
+    target = tmp_path / "x[1]"
+    command_line.write_folder(target, {"a": b"1"})
+    target.rename(tmp_path / ".x[1].old-123")
+    with pytest.raises(AttributeError):
+        command_line.write_folder(target, None)
+    assert contents(target) == {"a": b"1"}
+    target.rename(tmp_path / ".x[1].old-123")
+    command_line.write_folder(target, {"a": b"2"})
+    assert contents(target) == {"a": b"2"} and [*tmp_path.iterdir()] == [target]

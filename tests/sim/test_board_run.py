@@ -4,6 +4,7 @@ failure."""
 import asyncio
 import json
 import os
+import termios
 import tty
 from dataclasses import replace
 
@@ -116,6 +117,37 @@ def test_start_is_not_repeated():
         with pytest.raises(LinkError, match=r"^write of 4 bytes at 0x80000020: only a part of the answer came$"):
             asyncio.run(link.registers.write(0x20, 1))
         assert board.runs == 1
+
+
+class Stuck:
+    """A port whose bytes never leave, or that was pulled out."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    out_waiting = 1
+
+    def write(self, data):
+        if self.error:
+            raise self.error
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "stuck, said", [(Stuck(), "it took nothing for 0.1 s"), (Stuck(termios.error(5, "Input/output error")), "Input/output error")]
+)
+def test_port_that_takes_nothing(monkeypatch, stuck, said):
+    monkeypatch.setattr(SerialPort, "write_timeout", 0.1)
+    end, other = os.openpty()
+    with SerialPort(os.ttyname(other), 3_000_000) as port:
+        port._port.close()
+        port._port = stuck
+        with pytest.raises(LinkError, match=f"^serial port /dev/pts/[0-9]+ failed: {said}$"):
+            asyncio.run(port.send(b"x"))
+    os.close(end)
+    os.close(other)
 
 
 def test_nothing_there(command, digits, model, tmp_path):

@@ -1,5 +1,7 @@
 """Probes: their signals are in the Verilog of every kind of core, and what they write is read again."""
 
+import re
+
 import pytest
 
 from amaranth_tpu.hw.tools.process import ToolError
@@ -34,7 +36,7 @@ def test_names_and_bits():
 
 def test_what_is_written_is_read(tmp_path):
     probes = (Probe("one", {"a": Net("x"), "b": Net("y")}), Probe("two", when=(Net("z"),)))
-    (tmp_path / "probes").write_text("0 7 0f x1\n1 8\n0 9 X0 3\n")
+    (tmp_path / "probes").write_text("0 7 0f x1\n1 8\n0 9 X0 3\nend 3\n")
     assert read_probes(tmp_path / "probes", probes) == {
         "one": [{"cycle": 7, "a": 15, "b": 1}, {"cycle": 9, "a": 0, "b": 3}],
         "two": [{"cycle": 8}],
@@ -46,5 +48,16 @@ def test_when_and_changes():
         [Probe("busy", {"stall": Net("run.stall")}, when=(Net("run.busy"),)), Probe("active", {"active": Net("run.active")})],
         VerilogNames(verilog_of(SMALL)),
     )
-    assert '&& testbench.core.run.busy) $fwrite(file, "0 %0d %h\\n", cycle, testbench.core.run.stall);' in text
+    [written] = re.findall(r"&& testbench.core.run.busy\) begin\s+(.*)\s+lines_0 = lines_0 \+ 1;\s+end", text)
+    assert written == '$fwrite(file, "0 %0d %h\\n", cycle, testbench.core.run.stall);'
     assert "{testbench.core.run.active} !== last_1" in text
+
+
+def test_record_that_is_cut(tmp_path):
+    """A full disk: whatever is missing, is said; a simulator itself says nothing."""
+    probes = (Probe("one", {"a": Net("x"), "b": Net("y")}), Probe("two", when=(Net("z"),)))
+    text = "0 7 0f x1\n1 8\n0 9 X0 3\nend 3\n"
+    for cut in (text[:-2], text[:-6], text[:15], text[:4], "", text[:12] + text[16:], text[10:], text.replace("3\ne", "e")):
+        (tmp_path / "probes").write_text(cut)
+        with pytest.raises(ToolError, match="cut behind line .*set TPU_BUILD"):
+            read_probes(tmp_path / "probes", probes)

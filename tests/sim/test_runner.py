@@ -106,6 +106,15 @@ def test_waves(simulator):
     assert trace.suffix in (".fst", ".vcd") and trace.stat().st_size > 1000
 
 
+def test_waves_on_a_full_disk(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(runner.SimulationError, match="No space left on device; the waves may be cut"):
+        core("icarus", waves=True).run("bench_endless", testcase="short", directory=tmp_path, timeout=60)
+
+
 def test_kinds_of_waves(monkeypatch):
     """What was asked for; Verilator writes FST only with the headers of two libraries."""
     for there, asked, kind in ((True, True, "fst"), (True, "vcd", "vcd"), (False, True, "vcd"), (False, "vcd", "vcd")):
@@ -268,6 +277,43 @@ def test_no_such_test_or_module():
     for module, testcase in (("bench_endless", "nothing"), ("no_such_module", None)):
         with pytest.raises(runner.SimulationError, match="without results|no such test|nothing"):
             core("icarus").run(module, testcase=testcase, timeout=60)
+
+
+@pytest.mark.parametrize("simulator", ["icarus", *slow("verilator")])
+def test_status_of_the_simulator(simulator):
+    """A simulator that fails after its bench has passed."""
+    with pytest.raises(runner.SimulationError, match="the simulator ended with status 3"):
+        core(simulator).run("bench_exit", timeout=60)
+
+
+@pytest.mark.parametrize("simulator", ["icarus", *slow("verilator")])
+def test_environment_of_the_user(monkeypatch, tmp_path, simulator):
+    """Variables that cocotb's runner would obey, in a build and in a run."""
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    for name, value in (
+        ("WAVES", "1"),
+        ("GUI", "perhaps"),
+        ("SIM_CMD_PREFIX", "no-such-program"),
+        ("COCOTB_TEST_FILTER", "nothing"),
+        ("COCOTB_RANDOM_SEED", "x"),
+        ("COCOTB_RESULTS_FILE", str(tmp_path / "elsewhere.xml")),
+        ("TPU_RUN", str(tmp_path / "elsewhere")),
+    ):
+        monkeypatch.setenv(name, value)
+    result = whole_runs.run_batches(core(simulator), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100)
+    check(result, 1)
+    assert os.environ["GUI"] == "perhaps" and not [*tmp_path.rglob("*.fst"), *tmp_path.rglob("elsewhere*")]
+
+
+@pytest.mark.parametrize("simulator", ["icarus", *slow("verilator")])
+@pytest.mark.parametrize("waves", [*slow(False), True])
+def test_folder_with_any_letters(monkeypatch, tmp_path, simulator, waves):
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path / "müller 木"[: 6 if simulator == "verilator" else None]))
+    result = whole_runs.run_batches(
+        core(simulator, waves="vcd" if waves else False), IMAGE.tobytes(), copies(1), outputs=(SIZE, SIZE), timeout=100
+    )
+    check(result, 1)
+    assert not waves or Path(result["waves"]).read_text().startswith("$")
 
 
 def test_children_end_with_the_limit(tmp_path):

@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -70,8 +72,6 @@ def test_only_the_rest(tmp_path):
     assert figures(run_sweep(more, folder=tmp_path / "c", spread=counted(99)))[:4] == figures(whole)
     assert len(done) == len({*done}) == 6
     write_model(tmp_path / "m.onnx", outputs=4)
-    jobs.digest_of.cache_clear()
-    jobs._load.cache_clear()
     assert figures(run_sweep(FOUR, folder=tmp_path / "c", spread=counted(99))) != figures(whole) and len(done) == 10
 
 
@@ -148,6 +148,53 @@ def test_synthesis_is_done_once_a_core(monkeypatch, tmp_path):
         found = run_sweep(FOUR, target="ecp5-85", folder=tmp_path / "c")
         assert asked == [(2, "ecp5-85"), (4, "ecp5-85")]
         assert [one.figures["lut"] for one in found] == [200, 200, 400, 400] and found[0].figures["fits"]
+
+
+def test_a_worker_with_another_file():
+    """What was loaded is not used for a file that has changed, nor a file that changed after the sweep began."""
+    [before] = run_sweep(FOUR[:1])
+    job = jobs.CyclesJob("m.onnx", jobs.digest_of("m.onnx"), Config(n=2), 1)
+    write_model("m.onnx", outputs=40)
+    [after] = run_sweep(FOUR[:1])
+    assert after.figures["macs"] > before.figures["macs"]
+    jobs._load.cache_clear()
+    with pytest.raises(ToolError, match="another file"):
+        job.run()
+
+
+def test_cores_that_do_not_fit(command, monkeypatch):
+    """Yosys counts them, but they are no choice."""
+    monkeypatch.setattr(
+        jobs, "implement", lambda core, *_: {"lut": 100 * core.n, "ff": 1, "dsp": 2, "bram": 3, "fits": core.n > 2}
+    )
+    words = ["sweep", "--model", "m.onnx", "--n", "2,4", "--batch", 1, "--synth", "ecp5-85"]
+    assert [row["front"] for row in json.loads(command(*words, "--json").stdout)] == [False, True]
+    assert command(*words).stdout.count("does not fit") == 1
+
+
+@pytest.mark.slow
+def test_the_scheduler_is_lost():
+    pytest.importorskip("distributed")
+    with subprocess.Popen([sys.executable, "-c", SCHEDULER], stdout=subprocess.PIPE, text=True) as scheduler:
+        try:
+            with Cluster(scheduler.stdout.readline().strip()) as cluster:
+                found = cluster(time.sleep, [0, 100])
+                assert next(found) == (0, None)
+                scheduler.kill()
+                with pytest.raises(ToolError, match="^tcp://[^ ]+: the scheduler is lost; [^\n]*$"):
+                    next(found)
+        finally:
+            scheduler.kill()
+
+
+SCHEDULER = """
+import time
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        time.sleep(200)
+"""
 
 
 def test_nobody_answers(monkeypatch):

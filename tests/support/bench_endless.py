@@ -8,3 +8,8 @@ from cocotb.triggers import Timer
 async def endless(dut):
     while True:
         await Timer(1, "us")
+
+
+@cocotb.test()
+async def short(dut):
+    await Timer(1, "us")
