@@ -196,9 +196,13 @@ def matmuls(x, w, start):
     with _quiet():
         operands, weights = _flush(x.astype(np.float32)), _flush(w.astype(np.float32))
         sums = _flush(np.array(start))
+        flush = not _never_subnormal(operands, weights, sums)
+        columns = np.ascontiguousarray(operands.transpose(1, 3, 0, 2))[..., None]
         for position in range(weights.shape[0]):
             for k in range(weights.shape[1]):
-                product = _flush(operands[:, position, :, k, None] * weights[position, k])
-                sums = _flush(np.add(sums, product, out=sums))
+                product = columns[position, k] * weights[position, k]
+                np.add(sums, _flush(product) if flush else product, out=sums)
+                if flush:
+                    sums = _flush(sums)
     sums.view(np.uint32)[np.isnan(sums)] = NAN
     return sums

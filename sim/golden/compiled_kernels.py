@@ -14,6 +14,7 @@ import numpy as np
 
 __all__ = [
     "convolve",
+    "by_channels",
     "correlate",
     "widen",
     "range_of_bits",
@@ -138,6 +139,24 @@ def convolve(values, weights, sums, exact, first, last):
                         else:
                             _one_checked(sums[b, y, x], row[x * channels + k], weights[ky, k])
                     k += 1
+
+
+@_compiled
+def by_channels(values, weights, sums, first, last):
+    """Adds to float32 sums (positions, channels), from position `first` to `last`, the products of bfloat16 bits of values
+    (positions, kernel positions, channels) and weights (kernel positions, channels), in order of the kernel's positions."""
+    channels = sums.shape[1]
+    factors = np.empty(weights.shape, np.float32)
+    for k in range(weights.shape[0]):
+        for c in range(channels):
+            factors[k, c] = _flushed(_widened(weights[k, c]))
+    for row in range(first, last):
+        for c in range(channels):
+            sums[row, c] = _flushed(sums[row, c])
+        for k in range(weights.shape[0]):
+            for c in range(channels):
+                product = _flushed(_flushed(_widened(values[row, k, c])) * factors[k, c])
+                sums[row, c] = _flushed(sums[row, c] + product)
 
 
 @_fused

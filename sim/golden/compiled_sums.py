@@ -10,7 +10,7 @@ import numpy as np
 from ..ir.graph import Term
 from ..ir.training import NOWHERE
 from .arithmetic import bfloat16
-from .gradients import Sums
+from .gradients import Sums, is_broadcast
 from .network import patches
 from .table_lookup import BINADES, NEVER
 
@@ -115,7 +115,8 @@ class _CompiledSums(Sums):
                 return flat.reshape(sums.shape)
         found = self._operands(values, term, sums.shape[1:3])
         if found is None:
-            return super().add_term(sums, values, term)
+            by_channels = term.groups == values.shape[3] == sums.shape[3] and not is_broadcast(sums, values, term)
+            return (self._add_by_channels if by_channels else super().add_term)(sums, values, term)
         operands, down, across = found
         exact = self._exact(values, term.weights, sums)
         outputs = sums.shape[3]
@@ -128,6 +129,15 @@ class _CompiledSums(Sums):
         result = np.ascontiguousarray(result[..., :outputs])
         self._kernels.settle(result.reshape(-1))
         return result
+
+    def _add_by_channels(self, sums, values, term):
+        """As :meth:`add_term`, of a term each of whose results reads its own channel."""
+        positions, channels = term.kernel[0] * term.kernel[1], sums.shape[3]
+        seen = _bits(patches(values, term, sums.shape[1:3])).reshape(-1, positions, channels)
+        weights, result = _bits(term.weights).reshape(positions, channels), sums.reshape(-1, channels).copy()
+        self._shared(lambda *part: self._kernels.by_channels(seen, weights, result, *part), len(result), seen.size)
+        self._kernels.settle(result.reshape(-1))
+        return result.reshape(sums.shape)
 
     def weight_gradient(self, values, term, gradient):
         found = self._operands(values, term, gradient.shape[1:3])

@@ -15,7 +15,7 @@ from .network import add_term, patches
 from .softmax import softmax
 from .table_lookup import lookup
 
-__all__ = ["Sums", "last_gradient", "data_gradient", "stage_gradient", "upper_half", "scaled"]
+__all__ = ["Sums", "last_gradient", "data_gradient", "stage_gradient", "upper_half", "scaled", "is_broadcast"]
 
 _BLOCK = 1 << 23  # operands gathered at a time
 
@@ -37,11 +37,37 @@ def _blocks(samples, each):
     return [slice(first, first + step) for first in range(0, samples, step)]
 
 
+def is_broadcast(sums, values, term):
+    """Returns whether each sum has one product that is not of padding, as in the gradient of an average over all positions."""
+    if values.shape[1:3] != (1, 1) or term.kernel == (1, 1) or term.weights.shape[2] != 1 or term.dilation != (1, 1):
+        return False
+    if sums.shape[1:3] != term.kernel or term.padding != tuple(size - 1 for size in term.kernel):
+        return False
+    return bool(np.isfinite(term.weights.astype(np.float32)).all())
+
+
+def _broadcast(sums, values, term, scaled):
+    """Returns what :meth:`Sums.add_term` does where :func:`is_broadcast`: the one product, and of the products of padding, +0
+    or -0, that a sum of -0 becomes +0 where one of them is +0."""
+    weights = term.weights[:, :, 0]
+    positive = ~np.signbit(weights.astype(np.float32)).reshape(-1, weights.shape[2])
+    before = np.cumsum(positive, axis=0) - positive  # products of +0 before the kernel's position, and after it
+    after = positive.sum(axis=0) - before - positive
+    before, after = (count.reshape(weights.shape)[::-1, ::-1] > 0 for count in (before, after))
+    given = np.repeat(values, sums.shape[3] // term.groups, axis=3)
+    with np.errstate(invalid="ignore"):  # of NaN
+        start = np.where((np.abs(sums) < np.float32(2.0**-126)) & before, np.float32(0), sums)
+    result = scaled(start, np.broadcast_to(given, sums.shape), np.broadcast_to(weights[::-1, ::-1], sums.shape))
+    return np.where((result == 0) & after, np.float32(0), result)
+
+
 class Sums:
     """The sums of a step, as they are defined. Terms are :class:`sim.ir.graph.Term`."""
 
     def add_term(self, sums, values, term):
         """Sums, float32 (batch, height, width, channels), and those of one more term over these values."""
+        if is_broadcast(sums, values, term):
+            return _broadcast(sums, values, term, self.scaled)
         each = np.prod(sums.shape[1:3]) * term.weights[..., 0].size * term.groups
         return np.concatenate([add_term(sums[part], values[part], term) for part in _blocks(len(sums), each)])
 

@@ -15,9 +15,9 @@ _MODULE = """`define TPU_PROBES
 module probes (input wire clk, input wire [63:0] cycle);
     string path;
     integer file;
-    initial begin
+{counts}    initial begin
         file = 0;
-        if ($value$plusargs("probes=%s", path)) file = $fopen(path, "w");
+{zeros}        if ($value$plusargs("probes=%s", path)) file = $fopen(path, "w");
     end
 {probes}    final if (file != 0) begin
         $fwrite(file, "end %0d\\n", {count});
@@ -63,26 +63,31 @@ def probe_module(probes, names):
     ToolError
         If the core has no such signal.
     """
-    texts = ["    reg [63:0] ", ", ".join(f"lines_{number} = 0" for number in range(len(probes))), ";\n"]
+    texts = []
     for number, probe in enumerate(probes):
         values = [names.expression(net) for net in probe.fields.values()]
         parts = "".join(f", {text}" for text, _ in values)
         write = f'$fwrite(file, "{number} %0d{" %h" * len(values)}\\n", cycle{parts});'
-        count = f"lines_{number} = lines_{number} + 1;"
+        count = f"lines_{number} = lines_{number} + 1;"  # first: a simulator that is to end does so behind a write
         if probe.when:
             condition = " && ".join(f"{names.expression(net)[0]}" for net in probe.when)
             texts.append(
-                f"    always @(posedge clk) if (file != 0 && {condition}) begin\n        {write}\n        {count}\n    end\n"
+                f"    always @(posedge clk) if (file != 0 && {condition}) begin\n        {count}\n        {write}\n    end\n"
             )
         else:
             width, now = sum(width for _, width in values), "{" + ", ".join(text for text, _ in values) + "}"
             texts.append(
                 f"    reg [{width - 1}:0] last_{number};\n"
                 f"    always @(posedge clk) if (file != 0 && {now} !== last_{number}) begin\n"
-                f"        last_{number} <= {now};\n        {write}\n        {count}\n    end\n"
+                f"        last_{number} <= {now};\n        {count}\n        {write}\n    end\n"
             )
-    total = " + ".join(f"lines_{number}" for number in range(len(probes)))
-    return _MODULE.format(probes="".join(texts), count=total)
+    names = [f"lines_{number}" for number in range(len(probes))]
+    return _MODULE.format(
+        counts="".join(f"    reg [63:0] {name};\n" for name in names),
+        zeros="".join(f"        {name} = 0;\n" for name in names),
+        probes="".join(texts),
+        count=" + ".join(names),
+    )
 
 
 def read_probes(path, probes):

@@ -154,3 +154,17 @@ def test_steps(rng, compiled, optimizer):
 def test_without_numba(monkeypatch):
     monkeypatch.setattr(compiled_sums.importlib.util, "find_spec", lambda name: None)
     assert type(fastest_sums()) is Sums
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_channel_by_itself(rng, compiled, kind):
+    """Terms of averages: each result reads its own channel; and gradients of an average of all positions."""
+    channels, size, kernel = int(rng.integers(2, 9)), int(rng.integers(2, 9)), int(rng.integers(1, 4))
+    weights = _bfloat16(rng, (kernel, kernel, 1, channels), kind)
+    term = Term("x", weights, stride=(2, 1), padding=(1, 0), groups=channels)
+    values = _bfloat16(rng, (3, size, size, channels), kind)
+    start = _float32(rng, (3, 2, max(1, size - kernel + 1), channels), kind)
+    _same(compiled.add_term(start, values, term), Sums().add_term(start, values, term))
+    whole = Term("x", _bfloat16(rng, (size, size, 1, channels), "normal"), padding=(size - 1, size - 1), groups=channels)
+    given, start = _bfloat16(rng, (3, 1, 1, channels), kind), _float32(rng, (3, size, size, channels), kind)
+    _same(compiled.add_term(start, given, whole), Sums().add_term(start, given, whole))

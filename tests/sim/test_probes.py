@@ -48,7 +48,7 @@ def test_when_and_changes():
         [Probe("busy", {"stall": Net("run.stall")}, when=(Net("run.busy"),)), Probe("active", {"active": Net("run.active")})],
         VerilogNames(verilog_of(SMALL)),
     )
-    [written] = re.findall(r"&& testbench.core.run.busy\) begin\s+(.*)\s+lines_0 = lines_0 \+ 1;\s+end", text)
+    [written] = re.findall(r"&& testbench.core.run.busy\) begin\s+lines_0 = lines_0 \+ 1;\s+(.*)\s+end", text)
     assert written == '$fwrite(file, "0 %0d %h\\n", cycle, testbench.core.run.stall);'
     assert "{testbench.core.run.active} !== last_1" in text
 

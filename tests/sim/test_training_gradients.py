@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.golden import gradients
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.gradients import Sums, last_gradient, stage_gradient
 from amaranth_tpu.sim.golden.training import bound_graph, cross_entropy, forward, initial_state, one_hot, step
@@ -174,3 +175,45 @@ def test_weight_gradients_add_up_in_order(rng):
     for value in gradient.reshape(-1):
         total = np.float32(total + np.float32(value))
     assert Sums().bias_gradient(gradient)[0] == total
+
+
+@pytest.mark.parametrize("kind", ["normal", "tiny", "any"])
+def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
+    """The same bits as by the convolution over zeros, signs of zeros and NaN included."""
+    for _ in range(20):
+        channels, outputs, (height, width) = int(rng.integers(1, 5)), int(rng.integers(1, 3)), rng.integers(1, 6, 2).tolist()
+        height += height == width == 1
+
+        def drawn(*shape):
+            values = rng.integers(0, 1 << 16, shape, dtype=np.uint16).view(bfloat16)
+            if kind == "any":
+                return values
+            numbers = rng.normal(size=shape) * (1 if kind == "normal" else 2.0**-62) * (rng.random(shape) < 0.7)
+            return np.copysign(numbers, rng.normal(size=shape)).astype(bfloat16)
+
+        weights = drawn(height, width, 1, channels * outputs)
+        weights = np.where(np.isfinite(weights.astype(np.float32)), weights, bfloat16(1))
+        term = Term("x", weights, groups=channels, padding=(height - 1, width - 1))
+        values = drawn(3, 1, 1, channels)
+        start = drawn(3, height, width, channels * outputs).astype(np.float32)
+        start = start * np.float32(2.0**-62) if kind == "tiny" else start
+        found = Sums().add_term(start, values, term)
+        with monkeypatch.context() as patch:
+            patch.setattr(gradients, "_broadcast", None)
+            patch.setattr(gradients, "is_broadcast", lambda *_: False)
+            expected = Sums().add_term(start, values, term)
+        assert (found.view(np.uint32) == expected.view(np.uint32)).all()
+
+
+def test_average_pooling_in_a_step_takes_no_convolution(monkeypatch):
+    """GlobalAveragePool's gradient multiplies as many numbers as the tensor has, not their square."""
+    sizes = []
+    true = gradients.add_term
+    monkeypatch.setattr(
+        gradients,
+        "add_term",
+        lambda sums, values, term: sizes.append(sums.size * term.weights[..., 0].size) or true(sums, values, term),
+    )
+    term = Term("x", np.full((28, 28, 1, 8), 0.5, bfloat16), groups=8, padding=(27, 27))
+    Sums().add_term(np.zeros((2, 28, 28, 8), np.float32), np.ones((2, 1, 1, 8), bfloat16), term)
+    assert not sizes
