@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 
+from ..data.printable import printable
 from ..fusion.nodes import Joint, Linear, Part, Tap
 from ..ir.errors import ModelError
 from .elementwise import affine, apply_operator
@@ -161,13 +162,24 @@ def fused(step, tensor):
 @operator("Einsum", group=LINEAR, attributes=("equation",))
 def einsum(step, tensor):
     """A matrix product in Einstein's notation, such as bk,kn->bn; either operand may come first."""
-    left, arrow, result = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "").partition("->")
+    equation = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    if not arrow:  # the letters that occur once, in the order of the alphabet
+        result = "".join(sorted(letter for letter in {*left} - {",", "."} if left.count(letter) == 1))
     terms = dict(zip(map(id, step.arguments), left.split(",")))
     weights = next((value for value in step.arguments if value is not tensor), np.empty(0))
     values, matrix = terms[id(tensor)], terms.get(id(weights), "")
     inner, outer = values[-1:], result[-1:]
-    fits = arrow and left.count(",") == 1 and len(values) == len({*values}) == len(tensor.dims) and result == values[:-1] + outer
+    fits = (
+        "." not in left
+        and left.count(",") == 1
+        and len(values) == len({*values}) == len(tensor.dims)
+        and result == values[:-1] + outer
+    )
     if not fits or outer in values or matrix not in (inner + outer, outer + inner):
-        raise ModelError(f"{step.title}: {left}{arrow}{result} is not values x weights")
+        raise ModelError(
+            f"{step.title}: its equation {printable(equation, 60)} is not a product of a tensor's last axis with a constant "
+            "matrix, as in bk,kn->bn or btk,kn->btn; use Transpose and MatMul"
+        )
     weights = weights if matrix == inner + outer else weights.T
     return linear(replace(step, arguments=[tensor, weights]), tensor)

@@ -178,9 +178,12 @@ def _sloped(step, tensor):
 def apply_operator(step, tensor, operator):
     """The function of this ONNX operator; the attributes are the step's."""
     try:
-        return apply_function(step, tensor, _function_of(step, operator))
-    except ValueError as error:
+        function = _function_of(step, operator)
+    except ModelError:
+        raise
+    except ValueError as error:  # of a Function that there is not
         raise ModelError(f"{step.title}: {error}") from None
+    return apply_function(step, tensor, function)
 
 
 def _function_of(step, operator):

@@ -51,8 +51,9 @@ def limited_proofs():
     yield
 
 
-def unknown(step):
-    """The tensor of a node of which nothing is known but its shape: it may be part of something that is."""
+def unknown(step, why=""):
+    """The tensor of a node of which nothing is known but its shape: it may be part of something that is. `why` says why no stage
+    makes it by itself, where its formulas do not."""
     values = [value for value in step.arguments if value is not None]
     tensors = [value for value in values if isinstance(value, SymbolicTensor)]
     if step.operator.startswith("Reduce"):
@@ -66,19 +67,23 @@ def unknown(step):
     source = Unknown(**step.titles, shape=(1, 1, size), truth=step.operator in TRUTHS, fault=fault)
     tensor = SymbolicTensor(dims, source, np.arange(size), batch, tensors[0].samples)
     formulas = formulas_of(step, tensor)
-    source.why = functools.partial(_why, list(formulas.values()))
+    source.why = functools.partial(_why, list(formulas.values()), why)
     return replace(tensor, formulas=formulas)
 
 
-def _why(formulas):
+def _why(formulas, why):
     """Why a tensor with these formulas is no function that the core has, if there is something to say."""
     if _share.left <= 0:
         return "the model has too many different expressions to look at each; export its functions as ONNX operators"
     for formula in sorted(formulas, key=lambda one: one.depth):
+        if formula.even and not formula.truth:
+            wrong = PROBES[np.isnan(_at_probes(formula).low) & (np.abs(PROBES) <= _ALWAYS)]
+            if wrong.size:
+                return f"it is not a number at {wrong[np.abs(wrong + 1).argmin()]:.7g}; add a Clip before it"
         place = jump(formula) if formula.even and not formula.truth else None
         if place is not None:
             return f"it jumps at {place:.7g}, and the core's functions have no jumps"
-    return ""
+    return why
 
 
 def recognise(step, tensor):

@@ -37,15 +37,25 @@ def _pixels(step, tensor):
     return tensor.index.reshape(tensor.dims[1], 1 if rank == 3 else tensor.dims[2], tensor.dims[-1]), rank - 2
 
 
+def _numbers(step, name, default, least, axes):
+    """The list that an attribute has, or its default; each number is at least `least`."""
+    values = step.integers(name) or default
+    if len(values) != len(default):
+        raise ModelError(
+            f"{step.title}: {name} {values} has {len(values)} numbers, {len(default)} are needed for {axes} spatial axes"
+        )
+    if min(values) < least:
+        remedy = "; cut with a Slice before it" if name == "pads" else ""
+        raise ModelError(f"{step.title}: {name} {values} must not be below {least}{remedy}")
+    return values
+
+
 def _windows(step, have, axes, kernel, ceil=False):
     """The windows over `have` (height, width) that the attributes ask for: of a pool, if the kernel is not known from weights."""
     pooled = kernel is None
 
     def numbers(name, default):
-        values = step.integers(name) or default
-        if len(values) != len(default) or min(values) < 0:
-            raise ModelError(f"{step.title}: {name} {values} does not fit {axes} spatial axes")
-        return values
+        return _numbers(step, name, default, 0, axes)
 
     kernel = numbers("kernel_shape", kernel) if kernel is not None else step.integers("kernel_shape")
     stride, dilation = numbers("strides", [1] * axes), numbers("dilations", [1] * axes)
@@ -177,10 +187,7 @@ def _spread_windows(step, have, axes, kernel):
     """The windows of a ConvTranspose, `begin` and `end` being what is cut off, `size` that of the result."""
 
     def numbers(name, default, least):
-        values = step.integers(name) or default
-        if len(values) != len(default) or min(values) < least:
-            raise ModelError(f"{step.title}: {name} {values} does not fit {axes} spatial axes")
-        return values
+        return _numbers(step, name, default, least, axes)
 
     stride, dilation = numbers("strides", [1] * axes, 1), numbers("dilations", [1] * axes, 1)
     pads, more = numbers("pads", [0] * (2 * axes), 0), numbers("output_padding", [0] * axes, 0)
@@ -367,7 +374,7 @@ def reduce(step, tensor):
     at = _Windows(kernel, (1, 1), (1, 1), (0, 0), (0, 0), size)
     if step.operator == "ReduceMax":
         if gone[0] and seen.source.shape[2] > 1:
-            return unknown(step)
+            return unknown(step, "the largest of all channels is not supported, only that over height and width")
         node, channels = _largest(step, seen.source, at), seen.channels
     else:
         node, channels = _total(step, seen, at, gone[0])

@@ -1,0 +1,68 @@
+"""Refusals of the reader say which number or part is at fault, once."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+from onnx_models import Builder, refused, weights
+
+
+def image(opset=13):
+    return Builder(["n", 2, 6, 6], opset=opset)
+
+
+def vector(opset=13):
+    return Builder(["n", 4], opset=opset)
+
+
+@pytest.mark.parametrize(
+    "attributes, words",
+    [
+        ({"pads": [-1, 0, 0, 0]}, "pads [-1, 0, 0, 0] must not be below 0; cut with a Slice before it"),
+        ({"pads": [1, 1]}, "pads [1, 1] has 2 numbers, 4 are needed for 2 spatial axes"),
+        ({"strides": [1]}, "strides [1] has 1 numbers, 2 are needed for 2 spatial axes"),
+    ],
+)
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_lists_of_windows(tmp_path, operator, attributes, words):
+    b = image()
+    b(operator, np.ones((2, 2, 3, 3), np.float32), name="odd", **attributes)
+    refused(b.save(tmp_path), "node 'odd'", words)
+
+
+def test_largest_of_channels(tmp_path):
+    b = image()
+    b("Conv", np.ones((2, 2, 3, 3), np.float32))
+    b("ReduceMax", name="odd", axes=[1])
+    refused(b.save(tmp_path), "node 'odd'", "the largest of all channels is not supported, only that over height and width")
+
+
+def test_root_of_negative_numbers(rng, tmp_path):
+    b = vector()
+    b("MatMul", weights(rng, 4, 4))
+    b("Sqrt", name="odd")
+    refused(b.save(tmp_path), "node 'odd'", "it is not a number at -1; add a Clip before it")
+
+
+def test_one_title(rng, tmp_path):
+    """A refusal of what an operator asks for on the way does not name it twice."""
+    b = Builder([2, 2, 2, 2, 2, 2], opset=13)
+    b("Transpose", perm=[0, 2, 4, 1, 3, 5])
+    b("Slice", *map(np.array, ([0], [1], [2])))
+    b("Sigmoid", name="odd")
+    with pytest.raises(tpu.ModelError) as caught:
+        tpu.load(b.save(tmp_path))
+    assert str(caught.value).count("node 'odd'") == 1, caught.value
+
+
+def test_einsum(rng, tmp_path):
+    """Without an arrow, the result has the letters that occur once, in the order of the alphabet."""
+    b = vector()
+    b("Einsum", weights(rng, 4, 3), name="odd", equation="bi,io")
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    model = tpu.load(b.save(tmp_path))
+    assert model.predict(x).shape == (3, 3) and model.compare(x).error is None
+    for equation in ("zi,io", "bi,oi->ob", "bi,ii->b"):
+        b = vector()
+        b("Einsum", np.ones((4, 4), np.float32), name="odd", equation=equation)
+        refused(b.save(tmp_path), "node 'odd'", f"its equation {equation} is not a product of a tensor's last axis")
