@@ -1,1 +1,1 @@
-"""Numbers: how they are written, multiplied, added and compared."""
+"""Floating-point arithmetic: formats, multiplier, adder, comparator, exponential, reciprocal."""

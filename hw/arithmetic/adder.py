@@ -1,4 +1,4 @@
-"""The adder of a cell: binary32 plus binary32."""
+"""The binary32 adder of a cell."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -9,10 +9,10 @@ from .float_formats import EXPONENT_MAX, Binary32
 
 __all__ = ["Adder", "LATENCIES"]
 
-#: Registers that an adder can have.
+#: Supported latencies, in cycles.
 LATENCIES = range(1, 7)
 
-#: The steps that end in a register, by latency; the output has one always.
+#: Steps with a pipeline register behind them, by latency. The output always has a register.
 _REGISTERED = {
     1: (),
     2: ("count",),
@@ -22,26 +22,26 @@ _REGISTERED = {
     6: ("compare", "align_2", "add", "normalize_16", "normalize_1"),
 }
 
-#: The step of the alignment that leaves nothing of what is too small to matter.
+#: Alignment step that clears operands too small to affect the sum.
 _FAR = 4
 
 
 class Adder(wiring.Component):
-    """Adds two binary32.
+    """Adds two binary32 numbers: `o = ftz(rne(a + b))`.
 
-    `o` is `ftz(rne(a + b))`: subnormal operands and results count as zeros of the same sign, rounding is to nearest, ties
-    to even, overflow gives an infinity, an exact difference of 0 is +0, and every NaN is 0x7FC00000.
+    Subnormal operands and results are replaced by zeros of the same sign. Rounding is to nearest, ties to even. Overflow
+    gives an infinity, an exact difference of 0 is +0, and every NaN is 0x7FC00000.
 
-    One sum a cycle, `latency` cycles after its operands. There is no flow control and no reset: what comes out in the
-    first `latency` cycles means nothing.
+    Throughput: one sum a cycle. The sum appears `latency` cycles after its operands. There is no flow control and no reset:
+    the output is undefined in the first `latency` cycles.
 
     Parameters
     ----------
     latency : int
-        Registers, 1 to 6. The last one holds the output; the others split the work evenly.
+        Pipeline registers, 1 to 6. The last one holds the output; the others split the path evenly.
     canonical_b : bool
-        Promises that the only NaN that comes in at `b` is 0x7FC00000, as a :class:`.Multiplier` does; saves logic. (That
-        the low bits of a product's fraction are constant needs no promise: synthesis sees it.)
+        Assume that `b` is never a NaN other than 0x7FC00000, which holds for a :class:`.Multiplier`. Saves logic. Synthesis
+        finds the constant low bits of a product's fraction by itself.
 
     Members
     -------
@@ -60,26 +60,27 @@ class Adder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        # One path: compare exponents, align the smaller operand, add, normalise, round. Six things keep it small and fast.
+        # Single path: compare exponents, align the smaller operand, add, normalise, round. Six techniques keep it small
+        # and fast.
         #
-        # * Only exponents are compared. So a difference can come out negative, but only with equal exponents, where it is
-        #   exact. Its magnitude is its complement plus one unit in the last place; complemented, with ones shifted in
-        #   from below, it looks to the rounder like a number that has to be rounded up, which adds the unit for free.
-        # * The distance between exponents, when negative, is its complement plus one; the one is a shift of the operand
-        #   by a bit, which the exchange of operands does in passing.
-        # * What is too small to matter is 0: so the sum with a zero, an infinity or a NaN is the other, unchanged, and its
-        #   exponent is right without further ado.
-        # * Leading zeros of eight, sixteen and twenty-four places are counted side by side, before anything moves.
-        # * Rounding is decided before the normaliser, since what is moved by more than two places is exact.
-        # * The exponent is corrected by the carry chain that rounds.
+        # * Only exponents are compared, not fractions. A difference can therefore be negative, but only with equal
+        #   exponents, where it is exact. Its magnitude is its complement plus one unit in the last place. The complement,
+        #   with ones shifted in from below, always rounds up, so the rounder adds that unit for free.
+        # * A negative exponent distance is its complement plus one. The swap of the operands shifts by one bit, which
+        #   replaces the addition.
+        # * An operand too small to affect the sum is cleared. A sum with a zero, an infinity or a NaN is then the other
+        #   operand, with the right exponent.
+        # * Leading zeros of eight, sixteen and twenty-four places are counted in parallel, before the first shift.
+        # * Rounding is decided before normalisation: a sum shifted left by more than two places is exact.
+        # * One carry chain rounds and corrects the exponent.
 
         def step(name, **values):
-            """Names what a step of the work hands to the next, behind a register if the latency asks for one."""
+            """Names the signals between two steps; adds a pipeline register if `latency` has one here."""
             return pipeline_step(m, "sync" if name in _REGISTERED[self.latency] else "comb", name, values)
 
         one, zero = Const(1, 1), Const(0, 1)
 
-        # ---- compare exponents, and exchange the operands so that the first has the larger one
+        # ---- compare exponents, and swap the operands so that the first has the larger exponent
 
         a, b = self.a, self.b
         distance = Signal(9)
@@ -101,10 +102,10 @@ class Adder(wiring.Component):
             "compare",
             **flags,
             larger=Mux(swap, b.fraction, a.fraction),
-            # two more places below the significand: guard and round
+            # two more bits below the significand: guard and round
             smaller=Mux(swap, Cat(zero, a.fraction, one, zero), Cat(zero, zero, b.fraction, one)),
             shift=distance[:5] ^ swap.replicate(5),
-            # from 32 places on nothing is left
+            # a shift by 32 or more clears the operand
             far=(distance[5:8] ^ swap.replicate(3)).any() | Mux(swap, a_zero, b_zero) | a_max | b_max,
             sticky=zero,
         )
@@ -112,7 +113,7 @@ class Adder(wiring.Component):
         def flags_of(s):
             return {name: getattr(s, name) for name in flags}
 
-        # ---- align the smaller one, and complement it for a difference
+        # ---- align the smaller operand, and complement it for a subtraction
 
         for bit in reversed(range(5)):
             places = 1 << bit
@@ -132,24 +133,24 @@ class Adder(wiring.Component):
                 sticky=s.sticky | (shift & s.smaller[:places].any()),
             )
 
-        # ---- add or subtract; what is below the sticky bit borrows one from above it. A sum can carry into bit 26, the top of
-        # a difference is its sign.
+        # ---- add or subtract. In a subtraction, nonzero bits below the sticky bit borrow one. A sum can carry into bit 26;
+        # the top bit of a difference is its sign.
 
         total = Signal(28)
         m.d.comb += total.eq(Cat(one, zero, zero, s.larger, one, zero) + Cat(s.subtract & ~s.sticky, s.smaller, s.subtract))
         s = step("add", **flags_of(s), sticky=s.sticky, total=total[1:])
 
-        # ---- count leading zeros: of each eight places that they are empty, and of the upper four of them
+        # ---- count leading zeros: per group of eight bits and per upper half of a group
 
         t, complement = s.total, s.subtract & s.total[26]
 
         def equal(*bits):
-            """All alike: what is above the leading one of a difference repeats its sign."""
+            """Returns 1 if all bits are equal: the bits above the leading one of a difference repeat its sign."""
             bits = Cat(bits)
             return bits.all() | ~bits.any()
 
         top = s.subtract & equal(t[24], t[25], t[26])
-        # Where the last place of the result will be, by the leading one; if that is below bit 24, bit 0 is 0. A negative
+        # The leading one gives the last place of the result. If the leading one is below bit 24, bit 0 is 0. A negative
         # difference, whose sign is at bit 26, is always rounded up.
         round_up = Mux(
             t[26],
@@ -171,7 +172,7 @@ class Adder(wiring.Component):
             half_2=equal(*t[7:12]),
         )
 
-        # ---- normalise: the leading one moves to bit 26; what moves in from below is the complement of 0, if it is one
+        # ---- normalise: shift the leading one to bit 26; a complemented sum shifts in ones
 
         s16 = s.empty_0 & s.empty_1
         s8 = s.empty_0 & (~s.empty_1 | s.empty_2)
@@ -212,7 +213,7 @@ class Adder(wiring.Component):
         last = ~s.total[26]
         s = step("normalize_1", **carried(s), zeros=Cat(last, s.zeros), total=Mux(last, moved(s, 1), s.total))
 
-        # ---- round, in one addition with the correction of the exponent, 1 - zeros
+        # ---- round and correct the exponent by 1 - zeros, in one addition
 
         zeros = s.zeros
         correction = Cat(
@@ -237,8 +238,8 @@ class Adder(wiring.Component):
             whole=s.special | s.overflow,
         )
 
-        # ---- an infinity and the NaN have their exponent by now, what is not a normal number loses it. Of the small, only the
-        # complement of all ones comes out as a normal number, the least: with an exponent of 1, and a fraction of 0 anyway.
+        # ---- select: infinities and the NaN have their exponent already; zeros and subnormals get an exponent of 0. One small
+        # result is normal: the complement of all ones rounds to the least normal number, with exponent 1 and fraction 0.
 
         o = Signal(Binary32, reset_less=True)
         m.d.sync += [o.sign.eq(s.sign), o.exponent[0].eq(s.exponent[0] & ~(s.cancelled | s.small & s.exponent[7]))]

@@ -1,4 +1,4 @@
-"""Which of two binary32 is larger."""
+"""A comparator of two binary32 numbers."""
 
 from amaranth import Cat, Const, Module, Mux
 from amaranth.lib import wiring
@@ -8,10 +8,10 @@ __all__ = ["Comparator"]
 
 
 class Comparator(wiring.Component):
-    """Whether `a` is larger than `b`, both binary32, in the order of sign and magnitude; combinational.
+    """Compares two binary32 numbers: `o = a > b`. Combinational.
 
-    +0 is larger than -0, and the NaN 0x7FC00000, the only one that sums have, is larger than all others. `o` is undefined
-    where `a` equals `b`, and 0 if `strict`.
+    The order is by sign and magnitude: +0 is larger than -0, and the NaN 0x7FC00000 is larger than every number. Sums
+    contain no other NaN. For equal operands, `o` is 0 if `strict`, else undefined.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ class Comparator(wiring.Component):
         if self.strict:
             self._compare_strictly(m)
             return m
-        # As unsigned integers all negative numbers lie above the others, and in reverse.
+        # As unsigned integers, negative numbers are above positive ones, in reverse order.
         m.d.comb += self.o.eq((self.a > self.b) ^ (self.a[31] | self.b[31]))
         return m
 
     def _compare_strictly(self, m):
-        # One comparison of magnitudes: b < a, or b <= a if they are negative, of which the opposite is the answer then. As "less"
-        # it is a carry chain alone; for "greater" Yosys adds a test for 0.
+        # One comparison of magnitudes: b < a for positive operands, and the inverse of b <= a for negative ones. Yosys maps
+        # "less" to one carry chain; "greater" costs an extra test for 0.
         a, b, negative = self.a, self.b, self.a[31]
         below = Cat(Const(0, 1), b[:31]) < Cat(negative, a[:31])
         m.d.comb += self.o.eq(Mux(a[31] ^ b[31], b[31], below ^ negative))

@@ -1,4 +1,4 @@
-"""2**-t, and so exp(-d), of a fixed-point number, by three small tables and a multiplier."""
+"""The exponential exp(-d) of a fixed-point number, by three small tables and two multipliers."""
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -19,9 +19,10 @@ __all__ = ["Exponential"]
 
 
 class Exponential(wiring.Component):
-    """exp(-d) as `power * 2**-halvings`.
+    """Computes exp(-d) as `power * 2**-halvings`.
 
-    One number a cycle, `latency` cycles later; no flow control. With C = `LOG2_E`, all numbers unsigned integers:
+    Throughput: one number a cycle, without flow control. The result appears `latency` cycles after `d`. With C = `LOG2_E`
+    and unsigned integers:
 
     * `t = (d * C + 2**16) >> 17`, `halvings = t >> 12`, `f = t[11:8]`, `g = t[7:4]`, `h = t[3:0]`,
     * `power = POWERS[f] * (FINE_POWERS[g] - FINEST_LOSSES[h]) >> 16`.
@@ -31,7 +32,7 @@ class Exponential(wiring.Component):
     d : 19, in
         Distance, 12 fraction bits.
     beyond : 1, in
-        The distance is more than fits; there will be 128 halvings or more, whatever `d` is.
+        The distance does not fit `d`: the result has at least 128 halvings.
     power : 16, out
         0.5 to 1, 16 fraction bits; the top bit is always 1.
     halvings : 8, out
@@ -45,7 +46,7 @@ class Exponential(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        # The lowest bit of d stays out of the product, which then has 18 bits on either side; it joins in the rounding.
+        # The product leaves out the lowest bit of d, so that both factors have 18 bits; the rounding adds it.
         product, low, beyond = Signal(36, reset_less=True), Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += [product.eq(self.d[1:] * LOG2_E), low.eq(self.d[0]), beyond.eq(self.beyond)]
 

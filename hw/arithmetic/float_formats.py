@@ -4,11 +4,11 @@ from amaranth.lib import data
 
 __all__ = ["Bfloat16", "Binary32", "EXPONENT_BIAS", "EXPONENT_MAX", "QUIET_NAN"]
 
-#: Added to the exponent of either format.
+#: Exponent bias of both formats.
 EXPONENT_BIAS = 127
 #: The exponent field of infinities and NaNs, in either format.
 EXPONENT_MAX = 0xFF
-#: The one NaN that the core makes, as binary32.
+#: The only NaN that the core produces, as binary32.
 QUIET_NAN = 0x7FC00000
 
 

@@ -1,4 +1,4 @@
-"""The multiplier of a cell: bfloat16 times bfloat16, exact in binary32."""
+"""The bfloat16 multiplier of a cell, with an exact binary32 product."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -9,28 +9,27 @@ from .float_formats import EXPONENT_MAX, Bfloat16, Binary32
 
 __all__ = ["LEADS", "Multiplier"]
 
-#: Registers that a multiplier can have.
+#: Supported latencies, in cycles.
 LEADS = range(4)
 
-#: The steps that end in a register, by lead.
+#: Steps with a pipeline register behind them, by latency.
 _REGISTERED = {0: (), 1: ("product",), 2: ("product", "output"), 3: ("operand", "product", "output")}
 
 
 class Multiplier(wiring.Component):
-    """Multiplies two bfloat16 into a binary32.
+    """Multiplies two bfloat16 numbers into a binary32 product: `o = ftz(rne(x * w))`.
 
-    `o` is `ftz(rne(x * w))`: subnormal operands and results count as zeros of the same sign, overflow gives an
-    infinity, and every NaN is 0x7FC00000. There is nothing to round: a product has 16 significant bits, so the low
-    8 bits of its fraction are always 0.
+    Subnormal operands and results are replaced by zeros of the same sign. Overflow gives an infinity, and every NaN is
+    0x7FC00000. Rounding is not needed: a product has 16 significant bits, so the low 8 bits of its fraction are 0.
 
-    One product a cycle, `lead` cycles after its operands. There is no flow control and no reset: what comes out in the
-    first `lead` cycles means nothing.
+    Throughput: one product a cycle. The product appears `lead` cycles after its operands. There is no flow control and no
+    reset: the output is undefined in the first `lead` cycles.
 
     Parameters
     ----------
     lead : int
-        Registers, 0 to 3: first behind the significands' multiplier, then behind the whole, then in front of the former, so that
-        a hard multiplier has registers on both sides.
+        Pipeline registers, 0 to 3. The first is behind the multiplication of the significands, the second at the output, the
+        third at the operands. With three, a hard multiplier has registers on both sides.
 
     Members
     -------
@@ -49,20 +48,20 @@ class Multiplier(wiring.Component):
         m = Module()
 
         def step(name, **values):
-            """Names what a step of the work hands to the next, behind a register if there is one."""
+            """Names the signals between two steps; adds a pipeline register if `lead` has one here."""
             return pipeline_step(m, "sync" if name in _REGISTERED[self.lead] else "comb", name, values)
 
         s = step("operand", x=self.x, w=self.w)
         x, w = s.x, s.w
 
-        # A zero exponent field means zero, whatever the fraction says.
+        # An exponent field of 0 means zero, for any fraction.
         x_zero, w_zero = x.exponent == 0, w.exponent == 0
         x_max, w_max = x.exponent == EXPONENT_MAX, w.exponent == EXPONENT_MAX
         x_nan, w_nan = x_max & x.fraction.any(), w_max & w.fraction.any()
         special = x_max | w_max
 
-        # While the significands are multiplied, the exponent is worked out for both of their product's forms, 1.* and 1*.*. It
-        # is 128 less than `low`, or than `high`, so what is out of range shows in the upper two bits.
+        # In parallel with the multiplication, the exponent is computed for both forms of the product, 1.* and 1*.*. It is
+        # `low` or `high` minus 128, so the upper two bits show an overflow or underflow.
         one = Const(1, 1)
         exponents = Signal(10)
         low, high = exponents[1:], Signal(8)
@@ -85,7 +84,7 @@ class Multiplier(wiring.Component):
             nan=x_nan | w_nan | (x_max & w_zero) | (w_max & x_zero),
         )
 
-        # Everything but the fraction's top bit is 0 in zeros, infinities and the NaN alike.
+        # In zeros, infinities and the NaN, all fraction bits but the top one are 0.
         carry = s.significand[15]
         clear = s.zero | s.infinite | Mux(carry, s.over_high, s.under_low)
         fraction = Mux(carry, s.significand[:15], s.significand[:14] << 1)

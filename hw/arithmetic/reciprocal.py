@@ -1,4 +1,4 @@
-"""The reciprocal of a sum of exponentials, a bit a cycle."""
+"""A serial divider for the reciprocal of a sum of exponentials, one bit a cycle."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -8,18 +8,18 @@ __all__ = ["Reciprocal"]
 
 
 class Reciprocal(wiring.Component):
-    """`quotient * 2**-(15 + places)`, just below 1 / `total`: `places` counts the bits of `total`, the top bit of the
-    quotient is set.
+    """Computes 1 / `total`, rounded down, as `quotient * 2**-(15 + places)`.
 
-    Restoring division of 2**(15 + places) - 1 by `total`, which has at least 16 bits and must stay until the end. It begins in
-    the cycle after `start`, and takes `places` cycles; the quotient stays until the next start.
+    `places` is the number of bits of `total`; the top bit of the quotient is set. The unit divides 2**(15 + places) - 1 by
+    `total` with restoring division. `total` must have at least 16 significant bits and stay constant until `done`. The
+    division begins in the cycle after `start` and takes `places` cycles. The quotient is held until the next start.
 
     Parameters
     ----------
     width : int
         Bits of `total`.
     ahead : int
-        Cycles, up to 15, by which `soon` comes before `done`.
+        Cycles from `soon` to `done`, 0 to 15.
 
     Members
     -------
@@ -28,9 +28,9 @@ class Reciprocal(wiring.Component):
     quotient : 16, out
     places : 7, out
     done : 1, out
-        The quotient is right.
+        The quotient is valid.
     soon : 1, out
-        It is, or will be in `ahead` cycles.
+        The quotient is valid, or will be in `ahead` cycles.
     """
 
     def __init__(self, *, width, ahead):
@@ -47,7 +47,7 @@ class Reciprocal(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        # All bits of the dividend are ones, and the first 15 of them are less than any total.
+        # The dividend is all ones, and its first 15 bits are less than any total.
         remainder = Signal(self.width, reset_less=True)
         quotient, places = Signal(16, reset_less=True), Signal(7, reset_less=True)
         shifted = Cat(Const(1, 1), remainder)

@@ -1,4 +1,4 @@
-"""How far the numbers of a row are below its maximum: binary32 in, fixed point out."""
+"""Distances of the numbers of a row from its maximum: binary32 in, fixed point out."""
 
 from amaranth import Cat, Const, EnableInserter, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -9,34 +9,38 @@ from .float_formats import EXPONENT_BIAS, Binary32
 
 __all__ = ["RowDistance"]
 
-#: The exponent field of a number whose last place is that of a distance.
+#: Exponent field of the numbers whose last place equals the last place of a distance.
 _FIXED = EXPONENT_BIAS + 23 - DISTANCE_FRACTION
 
 
 class RowDistance(wiring.Component):
-    """`max(x) - x`, exact but for the rounding of x to a place that all numbers of a row share.
+    """Computes `max(x) - x` for the numbers of a row.
 
-    One number a cycle, `latency` cycles later; everything stands still in cycles without `advance`. First every number of a row
-    passes with `search`, the first of them with `first` as well; then `place` comes twice, the second time with x the maximum,
-    which stands at `maximum` a cycle after the last search; then the numbers pass, with `measure`, whose distances are wanted. A
-    new search may follow at once.
+    Throughput: one number a cycle. The distance appears `latency` cycles after its number. Without `advance` the pipeline
+    stalls. A row takes three phases:
 
-    The common last place is that of a distance, 2**-12, or half the maximum's if that is more; halves are rounded away from 0.
-    x is a sum: no subnormal, and only one NaN, which counts as larger than all.
+    1. Search: every number of the row with `search`, the first one also with `first`. `maximum` is valid one cycle after the
+       last search.
+    2. Place: two cycles with `place`; x must be the maximum in the second one.
+    3. Measure: the numbers with `measure`. The next search may follow in the next cycle.
+
+    All numbers of a row are rounded to a common last place, halves away from 0; the subtraction is then exact. The common last
+    place is 2**-12, or half the last place of the maximum if that is larger. x is a sum of the array: never subnormal, and its
+    only NaN counts as larger than every number.
 
     Members
     -------
     x : Binary32, in
     search, first, place, measure : 1, in
     advance : 1, in
-        Must be 0 while `busy` is 1, which happens at distances from a maximum of 8,192 or more, one cycle for each
-        binade that it is beyond.
+        Must be 0 while `busy` is 1.
     busy : 1, out
+        A distance from a maximum of 8,192 or more is being shifted: one cycle for each binade from 8,192 on.
     busy_next : 1, out
-        What `busy` will be.
+        The value of `busy` in the next cycle.
     maximum : Binary32, out
     infinite : 1, out
-        The maximum in use, since `place`, is an infinity or NaN; distances mean nothing.
+        The maximum of the last `place` is an infinity or NaN; the distances are undefined.
     d : 19, out
         Distance, 12 fraction bits.
     beyond : 1, out
@@ -65,21 +69,21 @@ class RowDistance(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        moving = Module()  # what `advance` holds
+        moving = Module()  # the registers that `advance` enables
         m.submodules.moving = EnableInserter(self.advance)(moving)
         x, maximum = self.x, Signal(Binary32, reset_less=True)
         m.d.comb += self.maximum.eq(maximum)
 
-        # The maximum. An equal number may replace it.
+        # The maximum; an equal number may replace it.
         larger = Signal()
         below = Cat(maximum.fraction, maximum.exponent) - Cat(x.fraction, x.exponent)
         m.d.comb += larger.eq(Mux(x.sign == maximum.sign, x.sign ^ below[-1], maximum.sign))
         with moving.If(self.search & (self.first | larger)):
             moving.d.sync += maximum.eq(x)
 
-        # How far x is to be moved to the right, from three places further left than its own: two for numbers that are larger
-        # than the maximum (and negative, both), and one more to round. Of the two `place`, the first sets the common place,
-        # and the second is moved there.
+        # The right shift of x, which starts three bits to the left: two bits because a negative number can have a larger
+        # exponent than the maximum, one bit for rounding. The first cycle of `place` sets the common place; the second one
+        # shifts the maximum to it.
         common, infinite = Signal(8, reset_less=True), Signal(reset_less=True)
         m.d.comb += self.infinite.eq(infinite)
         with moving.If(self.place):
@@ -120,7 +124,7 @@ class RowDistance(wiring.Component):
             m.d.comb += beyond_fixed.eq(common - _FIXED)
             moving.d.sync += [base.eq(difference), left.eq(beyond_fixed[:5] | beyond_fixed[5:].any().replicate(5))]
 
-        # From the common place to that of a distance, a place a cycle.
+        # Shift from the common place to the last place of a distance, one bit a cycle.
         d, beyond = Signal(DISTANCE_BITS, reset_less=True), Signal(reset_less=True)
         steps = Signal(5)
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The accumulators: binary32 rows whose sums go back in at the top of the columns, and the biases they start from."""
+"""The accumulators: rows of binary32 sums that re-enter the array at the top, and rows of biases."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -13,15 +13,15 @@ __all__ = ["AccumulatorColumn", "Accumulators"]
 
 
 def _control(depth, bias_depth):
-    """What moves from column to column, one cycle each."""
+    """Returns `{name: width}` of the control signals that move from column to column, one column a cycle."""
     row, bias = bits_for(depth - 1), bits_for(bias_depth - 1)
     return {"read_row": row, "start": 1, "bias_row": bias, "write": 1, "write_row": row}
 
 
 class AccumulatorColumn(wiring.Component):
-    """The sums and biases of one column. Control comes in at `*_i` and goes to the next column one cycle later.
+    """The sums and biases of one column. Control enters at `*_i` and leaves for the next column one cycle later.
 
-    Parameters and members as of :class:`Accumulators`, but for one lane: `top`, `bottom` and `out` have 32 bits.
+    Parameters and members are those in :class:`Accumulators`, for one lane: `top`, `bottom` and `out` have 32 bits.
     """
 
     def __init__(self, *, depth, bias_depth, latency, bias_halves):
@@ -79,9 +79,9 @@ class AccumulatorColumn(wiring.Component):
 class Accumulators(wiring.Component):
     """`depth` rows of `n` binary32 sums and `bias_depth` rows of biases.
 
-    Column c works c cycles after column 0, in step with the array: the control moves from column to column, so neither
-    sums nor results need skewing. `top[0]` comes `latency` cycles after `read_row`; `bottom[0]` is written in the cycle of
-    `write`. The third port reads whole rows: `out` comes one cycle after `out_read` and stays.
+    Column c works c cycles after column 0, in step with the array. The control signals are skewed from column to column, so
+    the sums need no skew registers. `top[0]` appears `latency` cycles after `read_row`. `bottom[0]` is written in the cycle
+    of `write`. The third port reads whole rows: `out` appears one cycle after `out_read` and is held.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ class Accumulators(wiring.Component):
     latency : int
         1, or 2 with a register between the memory and the array.
     bias_halves : bool
-        Biases are written in halves of 16 bits.
+        Write biases in halves of 16 bits.
 
     Members
     -------
     read_row, write_row : row, in
     bias_row : bias row, in
     start : 1, in
-        The column's sum starts from the bias, not from the sum that was read.
+        Start the column's sum from the bias, not from the stored sum.
     write : 1, in
         Writes `bottom` to `write_row`.
     top, bottom : 32 n
@@ -113,8 +113,8 @@ class Accumulators(wiring.Component):
     bias_write : 1, in
     bias_write_row : bias row, in
     bias_data : 32 n, in
-        Writes a row of biases. With `bias_halves` these are others: 2 n, what is written of each lane, its lower half or its
-        upper one or both; two rows, that of the lower n/2 lanes first; and 16 n, a half for each lane.
+        Writes a row of biases. With `bias_halves`: `bias_write` has 2 n bits, a write enable for the lower and the upper
+        half of each lane; `bias_write_row` has two rows, the first for the lower n/2 lanes; `bias_data` has 16 bits a lane.
     """
 
     def __init__(self, *, n, depth, bias_depth, latency, bias_halves=False):

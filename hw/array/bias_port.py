@@ -1,4 +1,4 @@
-"""From vectors of host memory to the halves of bias rows."""
+"""The write port of the bias rows: splits loaded vectors into halves of binary32 biases."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -11,11 +11,11 @@ __all__ = ["BiasPort"]
 
 
 class BiasPort(wiring.Component):
-    """Where the vectors of a LOAD_BIAS go, one a cycle. What comes in cycle t is written by the end of cycle t + 2.
+    """Writes the vectors of a LOAD_BIAS, one a cycle. A vector of cycle t is written by the end of cycle t + 2.
 
-    A memory takes 16 bits a lane and cycle. A vector of halves has them for all lanes. Of a whole row the first vector has the
-    pairs of the lower half of the lanes, the second vector those of the upper lanes; the other lanes have a cycle for the upper
-    halves of the pairs. So that this cycle is free, the upper lanes work one cycle behind the lower ones.
+    The bias memory takes 16 bits a lane and cycle. A vector of halves holds 16 bits for every lane. A whole row takes two
+    vectors: the first holds binary32 pairs for the lower n/2 lanes, the second pairs for the upper lanes. Each pair takes two
+    cycles; the upper lanes work one cycle behind the lower ones, which makes the second cycle free.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ class BiasPort(wiring.Component):
     Members
     -------
     load.write : 1, in
-        A vector comes for the biases.
+        A vector for the biases.
     load.half : Half, in
     load.row : 16, in
-        Twice the bias row; and one more for the second vector of a whole row. Both are there from the first vector of a row to
-        the last one, in pauses too.
+        Twice the bias row, plus one for the second vector of a whole row. `half` and `row` stay valid from the first vector of
+        a row to the last one, also in cycles without `write`.
     load.vector : 16 n, in
     bias_write : 2 n, out
     bias_write_row : 2 bias rows, out
@@ -56,8 +56,7 @@ class BiasPort(wiring.Component):
         load, n = self.load, self.n
         whole, second = load.half == Half.WHOLE, load.row[0]
 
-        # Words of `halves`, `pairs` and their successors are 0 when the vector is of the other kind, so a lane needs no more
-        # than to join them.
+        # `halves` and `pairs` are 0 for vectors of the other kind, so a lane combines them with an OR.
         halves, pairs = Signal(16 * n, reset_less=True), Signal(16 * n, reset_less=True)
         upper_lanes, upper_halves = Signal(8 * n, reset_less=True), Signal(8 * n, reset_less=True)
         kept, paired, rows = Signal(2), Signal(2), Signal(len(self.bias_write_row) // 2, reset_less=True)

@@ -1,4 +1,4 @@
-"""Who may use the vector port of the unified buffer."""
+"""The arbiter of the unified buffer's vector port."""
 
 from amaranth import Module, Mux
 from amaranth.lib import wiring
@@ -9,7 +9,7 @@ __all__ = ["BufferPort"]
 
 
 class BufferPort(wiring.Component):
-    """The arbiter of the vector port: loads cannot wait, then results, then the ring, then stores; combinational.
+    """Arbitrates the vector port, combinationally. Priority: loads, which cannot wait, results, the ring, stores.
 
     Parameters
     ----------
@@ -18,24 +18,24 @@ class BufferPort(wiring.Component):
     depth : int
         Rows of the unified buffer.
     ring : bool
-        Whether there is a ring unit.
+        Add a port for the ring unit.
 
     Members
     -------
     load.write : 1, in
-        A vector comes from host memory.
+        A vector from host memory.
     load.bias : 1, in
-        It is half a bias row, and not for the unified buffer.
+        The vector is half a bias row, not for the unified buffer.
     results.write, results.read : 1, in
-        The activation unit asks to write, or to read, a vector.
+        The activation unit requests a write or a read.
     results.grant : 1, out
-        It may do so in this cycle.
+        The request is granted in this cycle.
     ring.write, ring.read, ring.grant, ring.row, ring.vector
-        The same for the ring unit; with `write` and `read` it reads.
+        The same for the ring unit; a read has priority over a write.
     store.read : 1, in
-        The store unit asks to read a vector.
+        The store unit requests a read.
     store.grant : 1, out
-        It may do so in this cycle.
+        The request is granted in this cycle.
     load.row, results.row, store.row : 16, in
     load.vector, results.vector : 16 n, in
     write, read : 1, out
@@ -78,7 +78,7 @@ class BufferPort(wiring.Component):
         return m
 
     def _with_ring(self, m, results, ring, free):
-        """Results, and the ring where they do not ask, as one client; and whether it asks."""
+        """Merges results and ring into one client, results first. Returns its ports and its request."""
         asked, one = results.write | results.read, Signature(results.signature.members).create(path=("one",))
         m.d.comb += [
             results.grant.eq(free),

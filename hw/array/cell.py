@@ -12,22 +12,27 @@ __all__ = ["Cell"]
 
 
 class Cell(wiring.Component):
-    """One cell of a weight-stationary systolic array.
+    """One multiply-accumulate cell of a weight-stationary systolic array.
 
-    Activations pass to the right and sums pass down; the cell adds `ftz(rne(x * weight))` to each sum that passes, as
+    Activations move right and sums move down. The cell adds `ftz(rne(x * weight))` to each passing sum, as
     `ftz(rne(sum + product))` in binary32. With `lead` and `latency` from :func:`split_stages`::
 
         x_o(t + 1) = x_i(t)    w_o(t + 1) = w_i(t)    switch_o(t + 1) = switch_i(t)    mark_o(t + 2) = mark_i(t)
         sum_o(t + lead + latency) = sum_i(t + lead) + x_i(t) * active(t)
 
-    The next weight comes in behind the running one. The weights of a row of cells travel right as a stream, and a mark
-    behind them at half their speed, so that it meets word c of the stream at column c: where `mark_i` is high, the cell
-    takes `w_i` as its shadow weight. `switch_i` makes the shadow weight the active one from the next cycle on, so it comes
-    one cycle before the first `x` of a tile. If both come in the same cycle, the switch takes the shadow weight from before
-    the mark.
+    Weights are double-buffered. The weights of a row of cells move right as a stream, and a mark follows at half their
+    speed, so that it meets word c of the stream in column c. A cell with `mark_i` high takes `w_i` as its shadow weight.
+    `switch_i` makes the shadow weight active from the next cycle on, and comes one cycle before the first `x` of a tile. With
+    both in one cycle, the switch takes the shadow weight from before the mark::
 
-    Inside the array there is no handshake, only data; every cycle does one multiplication and one addition. Reset clears
-    marks and switches only, since numbers mean nothing until someone counts them.
+        cycle       0    1    2    3
+        w_i         w0   w1   ..   ..
+        mark_i      1    0    0    0      w0 becomes the shadow weight
+        switch_i    0    1    0    0      the shadow weight becomes active
+        x_i         -    -    x0   x1     products x0 w0, x1 w0
+
+    The array has no handshake and no stall: every cycle does one multiplication and one addition. Reset clears marks and
+    switches only; the units around the array know which sums are valid.
 
     Parameters
     ----------
@@ -41,9 +46,9 @@ class Cell(wiring.Component):
     w_i, w_o : 16
         Stream of weights, bfloat16.
     mark_i, mark_o : 1
-        Take `w_i` as the next weight.
+        Take `w_i` as the shadow weight.
     switch_i, switch_o : 1
-        Use the next weight from the next cycle on.
+        Use the shadow weight from the next cycle on.
     sum_i, sum_o : 32
         Sums, binary32.
     """

@@ -1,4 +1,4 @@
-"""The systolic array: rows of cells, weights stay, operands move right, sums move down."""
+"""The systolic array: rows of cells with stationary weights; operands move right, sums move down."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -56,11 +56,10 @@ class SystolicRow(wiring.Component):
 
 
 class SystolicArray(wiring.Component):
-    """`rows` rows, one below the other. There is no handshake inside; the blocks around it keep the timing.
+    """A systolic array of `rows` x `n` cells, without handshake. The surrounding blocks skew operands and sums.
 
-    With `lead, latency = split_stages(stages)`: operands of row r come r * `latency` cycles after those of row 0, sums of
-    column c come `lead` + c cycles after the operands of row 0 that they belong to, and leave `rows` * `latency` cycles
-    later.
+    With `lead, latency = split_stages(stages)`: operands of row r enter r * `latency` cycles after the operands of row 0. The
+    sum of column c enters `lead` + c cycles after its operand of row 0, and leaves `rows` * `latency` cycles later.
 
     Parameters
     ----------
@@ -69,14 +68,14 @@ class SystolicArray(wiring.Component):
     stages : int
         Pipeline stages of a cell.
     rows : int
-        Rows, by default `n`; at most `band`, or a multiple of it.
+        Rows, at most `band` or a multiple of it. Default: `n`.
 
     Members
     -------
-    As of :class:`SystolicRow`, with the operands of all rows side by side, row 0 lowest.
+    The members of :class:`SystolicRow`, with the operands of all rows concatenated, row 0 lowest.
     """
 
-    #: Rows that are a module of their own, so that neither the top of the array nor the time to write it grows with n * n.
+    #: Rows of a submodule. Bands keep the size of the top module and the time to generate it from growing with n * n.
     band = 8
 
     def __init__(self, *, n, stages, rows=None):

@@ -1,4 +1,4 @@
-"""Tiles by rows become tiles by columns, on their way to the weight FIFO."""
+"""A transposer of n x n tiles."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -13,14 +13,14 @@ __all__ = ["TransposerColumn", "Transposer"]
 
 
 def _exchanged(words, by):
-    """The words, that of place i in place i ^ by."""
+    """Permutes words: word i moves to place i ^ `by`."""
     for bit in range(len(by)):
         words = [Mux(by[bit], words[place ^ 1 << bit], word) for place, word in enumerate(words)]
     return words
 
 
 class TransposerColumn(wiring.Component):
-    """A word of each of a tile's vectors. A word that is read and written in the same cycle is read as it was.
+    """One word of each vector of a tile. A read returns the word from before a write of the same cycle.
 
     Parameters
     ----------
@@ -59,16 +59,15 @@ class TransposerColumn(wiring.Component):
 
 
 class Transposer(wiring.Component):
-    """Tiles of n vectors of n words go through, each as it is or transposed: vector v then holds word v of each vector.
+    """Passes tiles of n vectors of n words, each unchanged or transposed.
 
-    A vector can come in every cycle. When all vectors of a tile have come, they leave by themselves, one a cycle, the first
-    `latency` cycles after the last one came; there is no back-pressure.
+    Throughput: one vector a cycle, without backpressure. The vectors of a tile leave one a cycle, the first one `latency`
+    cycles after the last one entered.
 
-    There is room for one tile. Word r of vector v is in column r ^ v, either at address v, so that the vector is a row of the
-    columns, or at address r, so that it is a diagonal: column c at address c ^ v. Where the tile's vectors are rows, those of the
-    transposed tile are diagonals, and the other way round; and each has a word in every column. A vector of the next tile goes
-    to where one of this tile has left, at the earliest in the same cycle; so the next tile's are rows or diagonals as this one's
-    were when it left.
+    The memory holds one tile, in n columns. Word r of vector v is in column r ^ v, at address v (vectors are rows) or at
+    address r (vectors are diagonals: column c, address c ^ v). If the vectors of a tile are rows, the vectors of the transposed
+    tile are diagonals, and vice versa; either way, a vector has one word in every column. A vector of the next tile overwrites
+    a vector that has left, so the next tile is stored in the orientation in which the last tile was read.
 
     Parameters
     ----------
@@ -83,10 +82,10 @@ class Transposer(wiring.Component):
     Members
     -------
     i_valid : 1, in
-        A vector comes.
+        `i` is valid.
     i : 16 n, in
     transpose : 1, in
-        With a tile's last vector: whether it is to be transposed.
+        Sampled with the last vector of a tile: transpose the tile.
     o_valid : 1, out
     o : 16 n, out
     """
@@ -102,11 +101,11 @@ class Transposer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n = self.n
-        number = Signal(range(n))  # of the vector that comes next
+        number = Signal(range(n))  # of the next vector
         with m.If(self.i_valid):
             m.d.sync += number.eq(number + 1)
 
-        # Stored from here: a cycle later, with the words in their columns.
+        # The vector to be stored, one cycle later, with its words permuted to their columns.
         stored, stored_number = Signal(), Signal(range(n))
         last, transpose = Signal(), Signal()
         words = [Signal(16, name=f"word_{column}", reset_less=True) for column in range(n)]
@@ -118,7 +117,7 @@ class Transposer(wiring.Component):
             *(word.eq(new) for word, new in zip(words, _exchanged([self.i.word_select(r, 16) for r in range(n)], number))),
         ]
 
-        # `diagonal`: vectors of the stored tile leave from diagonals, and those of the next one go there.
+        # `diagonal`: the stored tile is read by diagonals, and the next one is written by diagonals.
         reading, read_number, diagonal = Signal(), Signal(range(n)), Signal()
         with m.If(reading):
             m.d.sync += read_number.eq(read_number + 1)
@@ -128,7 +127,7 @@ class Transposer(wiring.Component):
             m.d.sync += reading.eq(0)
 
         def address(number, column):
-            """Of what belongs to a vector."""
+            """Returns the address of vector `number` in a column."""
             return Cat(bit ^ diagonal if column >> place & 1 else bit for place, bit in enumerate(number))
 
         found = [Signal(16, name=f"found_{column}") for column in range(n)]

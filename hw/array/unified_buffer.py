@@ -1,4 +1,4 @@
-"""The unified buffer: operands and results, one bfloat16 vector a row."""
+"""The unified buffer: operands and results, one vector of bfloat16 in each row."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -13,7 +13,7 @@ __all__ = ["UnifiedBufferLane", "UnifiedBuffer"]
 
 
 class UnifiedBufferLane(wiring.Component):
-    """One lane: a two-port memory, and the delay after which the next lane reads the same address.
+    """One lane: a two-port memory, and the skew registers of the address for the next lane.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class UnifiedBufferLane(wiring.Component):
     Members
     -------
     address_i, address_o : row
-        Of this lane's operand, and of the next lane's.
+        Operand addresses of this lane and of the next one.
     x : 16, out
         The operand, one cycle after `address_i`.
     port_address : row, in
@@ -81,8 +81,8 @@ class UnifiedBuffer(wiring.Component):
     """`depth` rows of `n` bfloat16, with two ports.
 
     The operand port feeds the systolic array. The *address* is skewed, not the data: lane r reads r * `skew` cycles after
-    lane 0, which costs one address register a lane and cycle instead of a triangle of data registers. `x[0]` comes one
-    cycle after `address`. The other port moves whole vectors; `port_o` comes one cycle after `port_read` and stays.
+    lane 0. This costs `skew` address registers a lane instead of a triangle of data registers. `x[0]` appears one cycle after
+    `address`. The vector port moves whole vectors; `port_o` appears one cycle after `port_read` and is held.
 
     Parameters
     ----------
@@ -91,20 +91,20 @@ class UnifiedBuffer(wiring.Component):
     depth : int
         Rows.
     skew : int
-        Cycles from one lane's operand to the next one's, at least 1: the latency of a cell.
+        Cycles between the operands of neighbouring lanes, at least 1: the latency of a cell.
 
     Members
     -------
     address : row, in
     x : 16 n, out
-        Operands, lane 0 lowest; `x[r]` comes 1 + r `skew` cycles after `address`.
+        Operands, lane 0 lowest; `x[r]` appears 1 + r `skew` cycles after `address`.
     port_address : row, in
     port_write, port_read : 1, in
         At most one of them is 1.
     port_i : 16 n, in
-        The vector that `port_write` writes.
+        Write data.
     port_o : 16 n, out
-        The vector that `port_read` read last, from one cycle later on.
+        Read data, one cycle after `port_read`, held until the next read.
     """
 
     def __init__(self, *, n, depth, skew):

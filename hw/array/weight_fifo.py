@@ -1,4 +1,4 @@
-"""The weight FIFO: tiles from host memory, shifted into the array behind the running tile."""
+"""The weight FIFO: tiles from host memory, shifted into the array behind the active tile."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -14,10 +14,10 @@ __all__ = ["WeightFifoLane", "WeightFifo"]
 
 
 class WeightFifoLane(wiring.Component):
-    """One lane: the weights of one row of the array, and the delay after which the next lane does the same.
+    """One lane: the weights of one row of the array, and the skew registers for the next lane.
 
-    A `step` reads the next word; the lane keeps its own read position. `w`, `mark` and `switch` come one cycle after
-    `step_i`, `mark_i` and `switch_i`; `step_o` ... `last_o` come `skew` cycles after them.
+    A `step` reads the next word; the lane has its own read pointer. `w`, `mark` and `switch` appear one cycle after
+    `step_i`, `mark_i` and `switch_i`. `step_o` ... `last_o` follow their inputs by `skew` cycles.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class WeightFifoLane(wiring.Component):
     mark_i, mark_o : 1
         The word is the first of its tile.
     switch_i, switch_o : 1
-        The tile that was shifted in becomes the running one.
+        Make the shadow tile active.
     last_i, last_o : 1
         The word is the last of its tile.
     w : 16, out
@@ -70,14 +70,14 @@ class WeightFifoLane(wiring.Component):
         m = Module()
         m.submodules.memory = memory = Memory(shape=16, depth=self.depth, init=[], attrs=NO_COLLISIONS)
         write, read = memory.write_port(), memory.read_port()
-        # The step moves the address a cycle later, which is when the next word is read.
+        # A step advances the address one cycle later, in time to read the next word.
         position, stepped = Signal(range(self.depth)), Signal()
         m.d.comb += [
             write.addr.eq(self.write_address),
             write.en.eq(self.write),
             write.data.eq(self.write_data),
             read.addr.eq(position + stepped),
-            read.en.eq(1),  # no cell takes a word without a mark
+            read.en.eq(1),  # cells ignore words without a mark
             self.w.eq(read.data),
         ]
         m.d.sync += [stepped.eq(self.step_i), position.eq(read.addr), self.mark.eq(self.mark_i), self.switch.eq(self.switch_i)]
@@ -89,13 +89,13 @@ class WeightFifoLane(wiring.Component):
 
 
 class WeightFifo(wiring.Component):
-    """Holds `tiles` tiles of n x n bfloat16 and shifts the next one into the array while the present one computes.
+    """Holds `tiles` tiles of n x n bfloat16 weights; shifts the next tile into the array while the active one computes.
 
-    Vectors come in through `write`, n of them a tile, vector c for column c; there is no back-pressure: `freed` says when
-    a tile has left, and the writer keeps count. When `coming` is 1, the array holds a complete tile in its shadow
-    registers from the next cycle on; `switch` then makes it the running one, for the row that the unified buffer reads one
-    cycle later, and only the next one is `coming` then. A tile takes n cycles to shift in (`shifting`), and the next starts in
-    the cycle of `switch`: one tile every n cycles.
+    A tile is written as n vectors, vector c for column c. There is no backpressure: the writer counts credits, and `freed`
+    returns one when a tile has left. `coming` says that the array's shadow registers hold a complete tile from the next cycle
+    on. `switch` then makes that tile active for the row that the unified buffer reads one cycle later, and clears `coming`.
+    A tile takes n cycles to shift in (`shifting`). The next tile starts in the cycle of `switch`, so the throughput is one tile
+    every n cycles.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class WeightFifo(wiring.Component):
     write_data : 16 n, in
         The next vector, lane 0 lowest.
     freed : 1, out
-        A tile has left.
+        A tile has left: one credit.
     shifting : 1, out
     coming : 1, out
     switch : 1, in
@@ -150,7 +150,7 @@ class WeightFifo(wiring.Component):
         with m.If(self.write):
             m.d.sync += write_address.eq(write_address + 1)
 
-        # `available`: there is a tile, and the one before it has been read.
+        # `available`: a tile is stored, and the tile before it has been read.
         count, available = Signal(range(self.tiles + 1)), Signal()
         remaining, under_way, loaded = Signal(range(n)), Signal(), Signal()
         first, last = Signal(), Signal()

@@ -1,1 +1,1 @@
-"""Small parts that know nothing of a TPU."""
+"""Components and helpers that do not depend on the TPU."""

@@ -1,10 +1,10 @@
-"""Checks of sizes that constructors share."""
+"""Parameter checks for constructors."""
 
 __all__ = ["check_power_of_two"]
 
 
 def check_power_of_two(name, value, low, high=None):
-    """Checks that a parameter is a power of two, from `low` up, to `high` if that is given.
+    """Checks that a parameter is a power of two, at least `low` and at most `high`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A fixed delay, in memory where registers would be many."""
+"""A fixed delay whose data is held in a memory instead of registers."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -11,7 +11,7 @@ __all__ = ["DelayLine"]
 class DelayLine(wiring.Component):
     """Delays `valid` and `data` by `cycles`.
 
-    `valid` is a chain of registers that a reset clears. `data` belongs to a `valid` and goes through a ring in memory.
+    `valid` goes through a chain of registers with a reset, `data` through a circular buffer.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class DelayLine(wiring.Component):
         m.d.sync += chain.eq((chain << 1) | self.i_valid)
         m.d.comb += self.o_valid.eq(chain[-1])
 
-        # The read port gives what the write port is about to overwrite: once around the ring, and one output register.
+        # The read port returns the word that is about to be overwritten: one turn of the buffer, and one output register.
         length = self.cycles - 1
         m.submodules.ring = ring = Memory(shape=len(self.i_data), depth=length, init=[])
         write, read = ring.write_port(), ring.read_port()

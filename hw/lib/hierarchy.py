@@ -1,8 +1,8 @@
-"""Modules that are written once in the Verilog, however often they are instantiated.
+"""Shared modules: a component that is instantiated many times is emitted once in the Verilog.
 
-Amaranth writes every instance of a component out again. For repeated parts, :func:`instantiate` adds a plain submodule in
-Amaranth's own simulator, and in an export (where the platform is a :class:`Hierarchy`) a reference to a module that
-:mod:`hw.verilog.export` writes once.
+Amaranth emits a module for every instance of a component. For repeated components, :func:`instantiate` adds a submodule in
+Amaranth's simulator. In an export, where the platform is a :class:`Hierarchy`, it adds an instance of a module that
+:mod:`hw.verilog.export` emits once.
 """
 
 from amaranth.hdl import ClockSignal, DomainRenamer, Instance, ResetSignal
@@ -12,20 +12,20 @@ __all__ = ["Hierarchy", "instantiate"]
 
 
 class Hierarchy:
-    """The platform of an export: collects `(component, clocked)` of what is to be written once, by module name."""
+    """The platform of an export: collects `(component, clocked)` of shared modules, by module name."""
 
     def __init__(self):
         self.modules = {}
 
 
 def instantiate(m, platform, make, *, name, module, domain="sync", **ports):
-    """Add the component that `make()` gives to `m` as submodule `name`.
+    """Adds the component that `make()` returns to `m` as submodule `name`.
 
-    An export shares all that have the same `module` name. The component works in `domain`, or, with None, in
-    none that it does not make, and its members are flat, or streams and arrays of what is flat.
+    An export emits one module for all instances with the same `module` name. The component works in clock domain `domain`;
+    with None it has no clock, or makes its own. Its members must be flat ports, streams, or arrays of these.
 
-    With `ports`, a value for each member, inputs are driven by their values and outputs drive theirs: what repeats needs no
-    wires but those. Without, the result is an interface that has the component's members.
+    With `ports`, a value for each member, the values are connected to the members, and inputs and outputs need no other
+    wires. Without `ports`, returns an interface with the component's members.
     """
     if not isinstance(platform, Hierarchy):
         component = make()

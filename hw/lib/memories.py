@@ -1,7 +1,7 @@
-"""What synthesis may take for granted of the large memories."""
+"""Attributes for synthesis of the large memories."""
 
 __all__ = ["NO_COLLISIONS"]
 
-#: No block uses the data of a read of an address that is written in the same cycle: the interlocks see to that. Without
-#: this, Yosys spends logic, and a second copy of the memory, on what such a read returns.
+#: The interlocks make sure that no block uses data read from an address that is written in the same cycle. Without this
+#: attribute, Yosys adds logic and a copy of the memory to define such a read.
 NO_COLLISIONS = {"no_rw_check": 1}

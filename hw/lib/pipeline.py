@@ -1,4 +1,4 @@
-"""Steps of a pipeline."""
+"""Pipeline steps with optional registers."""
 
 from types import SimpleNamespace
 
@@ -8,21 +8,21 @@ __all__ = ["pipeline_step"]
 
 
 def pipeline_step(m, domain, name, values):
-    """Names what one step of the work hands to the next.
+    """Names the signals between two pipeline steps, and registers them if `domain` is clocked.
 
     Parameters
     ----------
     m : Module
     domain : str
-        "comb", or the domain of a register behind the step. A register has no reset.
+        "comb", or the clock domain of a register behind the step. The register has no reset.
     name : str
-        Of the step.
+        Name of the step, a prefix of the signal names.
     values : dict
         Name to value.
 
     Returns
     -------
-    The signals, named after step and value, as attributes.
+    An object with the signals as attributes.
     """
     signals = {key: Signal.like(value, name=f"{name}_{key}", reset_less=True) for key, value in values.items()}
     m.d[domain] += [signal.eq(values[key]) for key, signal in signals.items()]

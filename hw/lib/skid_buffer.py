@@ -1,4 +1,4 @@
-"""A skid buffer: two registers that cut both paths of a stream."""
+"""A skid buffer: two registers that cut the combinational paths of `valid` and `ready`."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -8,9 +8,9 @@ __all__ = ["SkidBuffer"]
 
 
 class SkidBuffer(wiring.Component):
-    """A register on a stream that cuts the path of `valid` and the path of `ready`.
+    """Registers a stream; cuts the combinational paths of `valid` and of `ready`.
 
-    It holds up to two payloads and moves one a cycle; a payload is at `o` one cycle after it was taken at `i`.
+    Throughput: one payload a cycle. Latency: one cycle. The buffer holds up to two payloads.
 
     Parameters
     ----------

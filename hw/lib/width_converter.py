@@ -1,4 +1,4 @@
-"""From narrow words to wide ones."""
+"""A converter of narrow words to wide words."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
@@ -8,16 +8,16 @@ __all__ = ["WidthConverter"]
 
 
 class WidthConverter(wiring.Component):
-    """Joins `ratio` words of `width` bits, the first one lowest.
+    """Concatenates `ratio` words of `width` bits, the first one lowest.
 
-    The wide word comes in the cycle of its last narrow word. There is no back-pressure. With `ratio` 1 it is a wire.
+    The wide word is valid in the cycle of its last narrow word. There is no backpressure. With `ratio` 1 it is a wire.
 
     Parameters
     ----------
     width : int
         Bits of a narrow word.
     ratio : int
-        Narrow words of a wide one.
+        Narrow words in a wide word.
 
     Members
     -------
