@@ -11,10 +11,16 @@ from amaranth_tpu.sim.rtl.ports import simulate
 from seeds import seed
 from suites import slow
 
+#: A state, and the events of one cycle in it: one of two counts, or none.
+MEET = {
+    *(("RUN", *pair) for pair in (("fault", "halted"), ("fault", "expired"), ("halted", "expired"))),
+    *(("QUIET", *events) for events in (("fault",), ("halted",), ("fault", "expired"), ("expired", "quiet"))),
+}
+
 
 async def life(ports, rng, *, cycles, timeout, least):
-    """Random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and after a
-    cycle, and whether the time is up."""
+    """Checks random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and after
+    a cycle, and whether the time is up; or a state, and the events of a cycle in it."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = 0
     due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
@@ -25,6 +31,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         cycle = ports.cycle
         if cycle % 40 == 0:
             calm = rng.random() < 0.3  # nothing moves for a while
+        ends = rng.random() < (0.6 if due else 0.2 if state == "QUIET" else 0.01)
         e = {
             "start": rng.random() < 0.1,
             "reset": rng.random() < 0.01,
@@ -32,10 +39,10 @@ async def life(ports, rng, *, cycles, timeout, least):
             "enable_written": rng.random() < 0.05,
             "enable": rng.getrandbits(1),
             "writer_quiet": rng.random() < 0.9,
-            "reader_quiet": rng.random() < (0.02 if calm else 0.3),
+            "reader_quiet": rng.random() < (0.3 if state != "QUIET" or silent >= timeout else 0.05),
             "progress": not calm and rng.random() < 0.5,
-            "halted": rng.random() < 0.01,
-            "fault__valid": rng.random() < 0.01,
+            "halted": rng.random() < (0.6 if ends else 0.01),
+            "fault__valid": rng.random() < (0.6 if ends else 0.005),
             "busy": rng.getrandbits(1),
             "stall": rng.getrandbits(len(STALLS)) or 1,
             "read_beat": rng.getrandbits(1),
@@ -83,9 +90,11 @@ async def life(ports, rng, *, cycles, timeout, least):
             state = "RUN"
         if e["reset"]:
             state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
-        quiet = e["reader_quiet"] and e["writer_quiet"]
+        was_quiet, quiet = quiet, e["reader_quiet"] and e["writer_quiet"]
         enabled = e["enable"] if e["enable_written"] else enabled
         seen.add((before, state, fault[0] == Fault.TIMEOUT.value))
+        events = {"fault": e["fault__valid"], "halted": e["halted"], "expired": expired, "quiet": before == "QUIET" and was_quiet}
+        seen.add((before, *(name for name, now in events.items() if now and not e["reset"])))
         await ports.tick()
 
 
@@ -97,7 +106,7 @@ def test_random(timeout):
         seed=seed(),
         cycles=3000,
         timeout=timeout,
-        least={("IDLE", "QUIET", False), ("RUN", "IDLE", True), ("QUIET", "IDLE", True)},
+        least={("IDLE", "QUIET", False), ("RUN", "IDLE", True), ("QUIET", "IDLE", True), *MEET},
     )
 
 
