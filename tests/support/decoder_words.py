@@ -1,0 +1,299 @@
+"""The decoder's bench: words, with what a core makes of each, written down a second time."""
+
+from amaranth_tpu.hw.control.decoder import decode_cycles
+from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, Function, Half, Opcode, Region, RingMode, Task, records
+from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout, matmul_layout, ring_layout, transfer_layout
+from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
+from amaranth_tpu.sim.rtl.ports import pack, unpack
+
+__all__ = ["touched", "words"]
+
+BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
+UNITS = {
+    Opcode.HALT: Unit.CONTROL,
+    Opcode.SYNC: Unit.CONTROL,
+    Opcode.LOAD: Unit.LOAD,
+    Opcode.LOAD_BIAS: Unit.LOAD,
+    Opcode.LOAD_WEIGHTS: Unit.WEIGHTS,
+    Opcode.STORE: Unit.STORE,
+    Opcode.MATMUL: Unit.MATMUL,
+    Opcode.ACTIVATE: Unit.ACTIVATE,
+    Opcode.POOL: Unit.ACTIVATE,
+    Opcode.SOFTMAX: Unit.ACTIVATE,
+    Opcode.MULTIPLY: Unit.ACTIVATE,
+    Opcode.LOAD_TABLE: Unit.ACTIVATE,
+    Opcode.SELECT: Unit.ACTIVATE,
+    Opcode.RING: Unit.RING,
+}
+
+
+def touched(opcode, fields, config, cores):
+    """First and last of what an instruction reads or writes, by space, with 'r' or 'w'."""
+    rows, spans = fields.get("rows", 0), {}
+    if "region" in fields:
+        size = rows * {Opcode.LOAD_BIAS: 4, Opcode.LOAD_WEIGHTS: 2 * config.n}.get(opcode, 2) * config.n
+        size //= 1 if fields.get("half") in (None, Half.WHOLE, 0) else 2
+        spans["host"] = ("w" if opcode is Opcode.STORE else "r", fields["offset"], fields["offset"] + size - 1)
+    if opcode is Opcode.MATMUL:
+
+        def last(start, **loops):
+            return start + sum((fields[count] - 1) * fields[stride] for count, stride in loops.items())
+
+        spans["buffer"] = (
+            "r",
+            fields["buffer"],
+            last(fields["buffer"], rows0="rows0_stride", rows1="rows1_stride", tiles0="tiles0_stride", tiles1="tiles1_stride"),
+        )
+        spans["acc"] = (
+            "w",
+            fields["acc"],
+            last(fields["acc"], tiles0="tiles0_acc_stride", tiles1="tiles1_acc_stride") + fields["rows0"] * fields["rows1"] - 1,
+        )
+        if fields["start"]:
+            last_row = fields["rows0"] * fields["rows1"] - 1 if fields["bias_rows"] else 0
+            spans["bias"] = ("r", fields["bias"], fields["bias"] + fields["tiles0"] - 1 + last_row)
+    elif opcode is Opcode.SELECT:
+        corners = [(r1, r0) for r1 in (0, fields["rows1"] - 1) for r0 in (0, fields["rows0"] - 1)]
+        places = [fields["operand"] + r1 * fields["operand_stride"] + r0 for r1, r0 in corners]
+        places += [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (fields["buffer_step"] or 1) for r1, r0 in corners]
+        spans["buffer"] = ("rw", min(places), max(places))
+        places = [fields["acc"] + r1 * fields["rows1_stride"] + r0 * fields["rows0_stride"] for r1, r0 in corners]
+        spans["acc"] = ("r", min(places), max(places))
+    elif opcode is Opcode.POOL:
+        wide = int(fields["format"] is Format.BINARY32)
+        places = [
+            row
+            for r1 in (0, fields["rows1"] - 1)
+            for r0 in (0, fields["rows0"] - 1)
+            for row in [fields["buffer"] + r1 * fields["buffer_stride"] + r0 * (fields["buffer_step"] or 1 + wide)]
+        ]
+        spans["buffer"] = ("w", min(places), max(places) + wide)
+        places = [
+            fields["acc"]
+            + r1 * fields["rows1_stride"]
+            + r0 * fields["rows0_stride"]
+            + w1 * fields["window1_stride"]
+            + w0 * fields["window0_stride"]
+            for r1 in (0, fields["rows1"] - 1)
+            for r0 in (0, fields["rows0"] - 1)
+            for w1 in (0, fields["window1"] - 1)
+            for w0 in (0, fields["window0"] - 1)
+        ]
+        spans["acc"] = ("r", min(places), max(places))
+    elif opcode is Opcode.SOFTMAX:
+        height, last = 1 + fields["format"].value, fields["tiles"] - 1
+        spans["buffer"] = ("w", fields["buffer"], fields["buffer"] + last * fields["buffer_stride"] + rows * height - 1)
+        spans["acc"] = ("r", fields["acc"], fields["acc"] + last * fields["acc_stride"] + rows - 1)
+    elif opcode is Opcode.RING:
+        together, around = fields["rounds"] * fields["segment"] - 1, (cores - 1) * fields["stride"]
+        read = fields["buffer"] + together + (around if fields["mode"] is not RingMode.ALL_GATHER else 0)
+        written = fields["result"] + together + (around if fields["mode"] is not RingMode.REDUCE_SCATTER else 0)
+        spans["buffer"] = ("rw", min(fields["buffer"], fields["result"]), max(read, written))
+    elif opcode is Opcode.MULTIPLY:
+        spans["buffer"] = ("rw", min(fields["buffer"], fields["operand"]), max(fields["buffer"], fields["operand"]) + rows - 1)
+        spans["acc"] = ("r", fields["acc"], fields["acc"] + rows - 1)
+    else:
+        for space, use in (("buffer", "r" if opcode in (Opcode.STORE, Opcode.LOAD_TABLE) else "w"), ("acc", "r"), ("bias", "w")):
+            if space in fields:
+                two = space == "buffer" and fields.get("format") in (Format.BINARY32, Format.PLANES)
+                count = rows * (2 if two else 1)
+                spans[space] = (use, fields[space], fields[space] + count - 1)
+    return spans
+
+
+def operation(opcode, fields, config, pc):
+    """What the unit is told: the name of the operation and its fields."""
+    tag = pack(transfer_layout(config)["tag"].shape, slot=0, pc=pc)
+    if opcode is Opcode.MATMUL:
+        fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}
+        return "matmul", {"tag": tag, **fields, "rows": fields["rows0"] * fields["rows1"]}
+    if UNITS[opcode] is Unit.ACTIVATE:
+        rows = fields.get("rows", fields.get("rows0"))
+        found = {"tag": tag, "rows": rows, "row": fields["buffer"]}
+        found |= {name: fields[name] for name in ("lanes", "acc") if name in fields}
+        found["format"] = fields.get("format", Format.BFLOAT16).value
+        if opcode is not Opcode.LOAD_TABLE:
+            found["function"] = fields.get("function", Function.NONE).value
+        if config.pooling:
+            counts = (rows, *(fields.get(name, 1) for name in ("rows1", "window0", "window1")))
+            found |= {
+                "rows1": counts[1],
+                "window0": counts[2],
+                "window1": counts[3],
+                "single": sum((count == 1) << bit for bit, count in enumerate(counts)),
+            }
+            strides = {
+                "rows0_stride": rows,
+                "rows1_stride": counts[1],
+                "buffer_stride": counts[1],
+                "window0_stride": counts[2],
+                "window1_stride": counts[3],
+            }
+            found |= {name: fields.get(name, 1) for name, count in strides.items() if count > 1}
+        if config.training:
+            found |= {"select": int(opcode is Opcode.SELECT)}
+            operands = opcode in (Opcode.SELECT, Opcode.MULTIPLY, Opcode.LOAD_TABLE)
+            found |= {"twice": int(operands or fields.get("format") in (Format.BINARY32, Format.PLANES))}
+            if rows > 1 or not fields.get("buffer_step"):
+                found["buffer_step"] = fields.get("buffer_step") or 1 + (fields.get("format") is Format.BINARY32)
+        if opcode is Opcode.SELECT:
+            found |= {"lanes": config.n, "number": fields["number"], "equal": int(fields["condition"] is Condition.EQUAL)}
+            found |= {"operand": fields["operand"]}
+            if fields["rows1"] > 1:
+                found |= {"operand_stride": fields["operand_stride"]}
+        if config.softmax:
+            found |= {"softmax": int(opcode is Opcode.SOFTMAX)}
+        if opcode is Opcode.SOFTMAX:
+            found |= {"rows1": fields["tiles"]}
+            if fields["tiles"] > 1:
+                found |= {"rows1_stride": fields["acc_stride"], "buffer_stride": fields["buffer_stride"]}
+        if config.table_lanes:
+            tasks = {Opcode.MULTIPLY: Task.MULTIPLY, Opcode.LOAD_TABLE: Task.LOAD_TABLE}
+            found |= {"task": tasks.get(opcode, Task.RESULTS).value}
+            found |= {name: fields[name] for name in ("first", "linear_low", "linear_high") if name in fields}
+            if opcode is Opcode.LOAD_TABLE:
+                found |= {"operand": fields["buffer"], "word": fields["word"] // config.n}
+            elif opcode is Opcode.MULTIPLY:
+                found |= {"operand": fields["operand"]}
+        return "activate", found
+    if opcode is Opcode.RING:
+        used = {name: value for name, value in fields.items() if name != "stride" or value < config.unified_buffer_depth}
+        return "ring", {"tag": tag, **used, "mode": fields["mode"].value}
+    if "region" not in fields:
+        return None, {}
+    bias = opcode is Opcode.LOAD_BIAS
+    found = {
+        "tag": tag,
+        "address": BASES[fields["region"].value] + fields["offset"],
+        "bias": int(bias),
+        "vectors": fields["rows"] * {Opcode.LOAD_BIAS: 2, Opcode.LOAD_WEIGHTS: config.n}.get(opcode, 1),
+    }
+    if config.training and bias:
+        found |= {"half": fields["half"].value, "vectors": fields["rows"] * (2 if fields["half"] is Half.WHOLE else 1)}
+    if config.transpose and opcode in (Opcode.LOAD, Opcode.LOAD_BIAS) or config.training and opcode is Opcode.LOAD_WEIGHTS:
+        found["transpose"] = fields.get("transpose", 0)
+    if opcode is not Opcode.LOAD_WEIGHTS:
+        found["row"] = 2 * fields["bias"] if bias else fields["buffer"]
+    return "transfer", found
+
+
+async def words(ports, rng, *, config, count, kinds, make, calm=False):
+    """Checks `count` words of `make(rng, config, sizes, cores)`, and more if not all `kinds` of outcomes have come by then, up to
+    ten times as many. Unless `calm`, some were not read, or come to a core that is in no ring.
+
+    Returns
+    -------
+    dict
+        Opcode or fault to the number of words that ended so.
+    """
+    sizes = [rng.randrange(1, 200) * 16 * config.n for _ in Region]
+    machine = Machine(config, {region: bytes(size) for region, size in zip(Region, sizes)})
+    ports.set(bases=BASES, sizes=sizes)
+    layouts = {"transfer": transfer_layout(config), "matmul": matmul_layout(config), "activate": activate_layout(config)}
+    layouts |= {"ring": ring_layout(config)} if config.ring else {}
+    seen, taken = {}, 0
+    for index in range(10 * count):
+        if index >= count and len(seen) >= kinds:
+            break
+        if config.ring:
+            machine.rank = rng.randrange(8) if not calm and rng.random() < 0.1 else 0
+            machine.size = rng.choice((1, 2, 3, 8, rng.randrange(1, 9)))
+            ports.set(ring_size=machine.size, ring_ready=machine.rank < machine.size)
+        word, pc = make(rng, config, sizes, machine.size), rng.getrandbits(32)
+        overrun, failed = (not calm and rng.random() < 0.02 for _ in range(2))
+        try:
+            opcode, fields = machine.check(word, pc)
+            cause = Fault.NONE
+        except MachineFault as fault:
+            cause = fault.cause
+        if failed:
+            cause = Fault.BUS_READ
+        if overrun:
+            cause = Fault.ADDRESS
+        name = cause.name if cause is not Fault.NONE else opcode.name
+        seen[name] = seen.get(name, 0) + 1
+        ports.set(
+            i__valid=1,
+            i__payload=pack(instruction_layout(), word=word, pc=pc, overrun=int(overrun), failed=int(failed)),
+            o__ready=taken,
+        )
+        await ports.settle()
+        while not ports.get("i__ready"):
+            await ports.tick()
+            await ports.settle()
+        await ports.tick()
+        ports.set(i__valid=0, i__payload=rng.getrandbits(290), o__ready=0)
+        taken = 0
+        started = ports.cycle
+        await ports.settle()
+        while not (ports.get("o__valid") or ports.get("fault")):
+            assert ports.cycle < started + 20, f"no end: {word:#x}"
+            await ports.tick()
+            await ports.settle()
+        if cause is not Fault.NONE:
+            for _ in range(3):
+                assert (ports.get("fault"), ports.get("cause"), ports.get("pc"), ports.get("o__valid")) == (
+                    1,
+                    cause.value,
+                    pc,
+                    0,
+                ), f"{word:#x}: {cause}"
+                ports.set(o__ready=rng.getrandbits(1), i__valid=1)
+                await ports.tick()
+                await ports.settle()
+            await ports.reset()
+            continue
+        assert not ports.get("fault"), f"{opcode.name} {fields}: fault {ports.get('cause')}"
+        assert ports.cycle - started + 1 == decode_cycles(config)[opcode], f"{opcode.name}: {ports.cycle - started + 1} cycles"
+        found = unpack(decoded_layout(config), ports.get("o__payload"))
+        assert found["halt"] == (opcode is Opcode.HALT)
+        footprint = unpack(footprint_layout(), found["footprint"])
+        assert footprint["unit"] == UNITS[opcode].value
+        spans = touched(opcode, fields, config, machine.size)
+        for space in ("host", "buffer", "acc", "bias"):
+            span = unpack(footprint_layout()[space].shape, footprint[space])
+            use = ("r" if span["reads"] else "") + ("w" if span["writes"] else "")
+            assert use == (spans[space][0] if space in spans else ""), f"{opcode.name}: {space} {use!r}"
+            if space in spans:
+                assert (span["first"], span["last"]) == spans[space][1:], f"{opcode.name} {fields}: {space} {span}"
+        if "host" in spans:
+            assert footprint["region"] == fields["region"].value
+        kind, right = operation(opcode, fields, config, pc)
+        if kind:
+            got = unpack(layouts[kind], found[kind])
+            widths = {field: layouts[kind][field].width for field, _ in layouts[kind]}
+            # A stride that is too large for the chip belongs to a loop of one: it is never used.
+            always = {
+                field: value for field, value in right.items() if kind != "matmul" or "stride" not in field and field != "bias"
+            }
+            assert {field: got[field] for field in always} == always
+            for count_, stride in (
+                ("rows0", "rows0_stride"),
+                ("rows1", "rows1_stride"),
+                ("tiles0", "tiles0_stride"),
+                ("tiles1", "tiles1_stride"),
+                ("tiles0", "tiles0_acc_stride"),
+                ("tiles1", "tiles1_acc_stride"),
+            ):
+                if kind == "matmul" and right[count_] > 1:
+                    assert got[stride] == right[stride] < 1 << widths[stride]
+            if kind == "matmul" and right["start"]:
+                assert got["bias"] == right["bias"]
+        # The next word comes in the cycle in which this one goes, or some cycles later.
+        if opcode is not Opcode.HALT and rng.getrandbits(1):
+            taken = 1
+            continue
+        ports.set(o__ready=1)
+        await ports.tick()
+        ports.set(o__ready=0)
+        for _ in range(rng.randrange(4)):
+            await ports.tick()
+        if opcode is Opcode.HALT:
+            for _ in range(3):
+                await ports.settle()
+                assert not ports.get("i__ready") and not ports.get("o__valid"), "something was taken after HALT"
+                await ports.tick()
+            await ports.reset()
+    return seen
