@@ -1,0 +1,42 @@
+# amaranth: UnusedElaboratable=no
+"""The FIFO of a link: order, all its places, to the cycle, and what a flush leaves."""
+
+import pytest
+
+from amaranth_tpu.hw.ring.link_fifo import LinkFifo
+from amaranth_tpu.sim.rtl.ports import simulate
+from seeds import seed
+from suites import slow
+
+
+async def traffic(ports, rng, *, depth, cycles):
+    """Checks random traffic against a list: now mostly in, now mostly out, with flushes between."""
+    held, ready, seen, was_late, alone = [], False, set(), False, False
+    for cycle in range(cycles):
+        if cycle % (4 * depth) == 0:
+            enters, leaves = rng.choice(((1, 0), (0, 1), (1, 1), (0.9, 0.5), (0.5, 0.9), (0.5, 0.5)))
+        flush = rng.random() < 0.02
+        offer, take, element = rng.random() < enters, rng.random() < leaves, rng.getrandbits(8)
+        ports.set(i__valid=offer, i__payload=element, o__ready=take, flush=flush)
+        await ports.settle()
+        valid = ports.get("o__valid")
+        # What has come behind others may come out of the memory a cycle late; what came alone may not.
+        late = bool(held) and not valid
+        assert not (valid and not held) and not (late and (was_late or alone)), f"cycle {cycle}: {len(held)} are there"
+        assert not valid or ports.get("o__payload") == held[0], f"cycle {cycle}"
+        if cycle:  # before, it comes out of reset
+            assert ports.get("i__ready") == ready, f"cycle {cycle}: {len(held)} of {depth} are there"
+        arrives, gone = offer and ports.get("i__ready"), take and valid
+        was_late, alone = late, arrives and not held and not flush
+        seen.add((len(held), bool(flush)))
+        # A place counts as free a cycle after it is left.
+        ready = bool(flush or len(held) + arrives < depth)
+        held = [] if flush else held[gone:] + [element] * arrives
+        await ports.tick()
+    return seen
+
+
+@pytest.mark.parametrize("depth", [4, *slow(2, 8, 64)])
+def test_random(depth):
+    seen = simulate(LinkFifo(width=8, depth=depth), traffic, seed=seed(), depth=depth, cycles=1500 + 100 * depth)
+    assert {(0, False), (depth, False)} <= seen and max(count for count, flush in seen if flush) > depth / 2, seen

@@ -1,0 +1,94 @@
+# amaranth: UnusedElaboratable=no
+"""The ring unit from run to run: runs that end early, what a flush leaves, and a neighbour that is ahead."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.ring.ring_unit import RingUnit
+from amaranth_tpu.hw.spec.isa import RingMode
+from amaranth_tpu.sim.rtl.ports import simulate
+from amaranth_tpu.sim.rtl.ring_buckets import random_bucket, ring_core
+from ring_loop import RingLoop, looped
+from seeds import seed
+from suites import slow
+
+CONFIG = ring_core(unified_buffer_depth=64, ring_depth=4)
+
+
+def operation(rng, loop, **fields):
+    """Draws fields and memory, and returns the fields, a rank and the memory that must come out."""
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    bucket = random_bucket(numbers, CONFIG, loop.size, **fields)
+    rank, loop.memory = rng.randrange(loop.size), bucket.memories[0].copy()
+    return bucket.fields, rank, looped(loop.memory, bucket.fields, rank, loop.size)
+
+
+async def early_ends(ports, rng, *, size, count):
+    """Ends runs early, flushes the link, and checks that the next operation finds nothing of them."""
+    loop, ended, offered = RingLoop(ports, rng, CONFIG, size), 0, 0
+    for number in range(count):
+        loop.grant, loop.moves = rng.choice((1, 0.5)), rng.choice((1, 0.5, 0.1))
+        fields, rank, _ = operation(rng, loop)
+        start = rng.randrange(1, 8)
+        # As often as not, about when the operation is taken.
+        length = start + rng.randrange(3) if rng.random() < 0.5 else rng.randrange(1, 60)
+        ended += not await loop.run(fields, rank, start=start, length=length)
+        loop.moves = 0
+        await loop.rest(rng.randrange(1, 6))
+        offered += loop.offer is not None
+        loop.moves = 0.5
+        await loop.rest(rng.randrange(1, 20) + 30 * (number % 2))  # what is under way may come now, or while it is flushed
+        await loop.rest(40, flush=True)
+        assert not loop.link and loop.offer is None, "a flush does not take what comes"
+        loop.moves = 1
+        fields, rank, expected = operation(rng, loop)
+        assert await loop.run(fields, rank, start=rng.randrange(2))
+        await loop.rest(rng.randrange(2, 5))
+        assert (loop.memory == expected).all(), f"run {number}: {fields}"
+    return ended, offered
+
+
+@pytest.mark.parametrize("size, count", [(2, 14), *slow((1, 100), (2, 600))])
+def test_early_ends(size, count):
+    ended, offered = simulate(RingUnit(config=CONFIG), early_ends, seed=seed(), size=size, count=count)
+    assert ended > count / 3 and (size == 1 or offered > 0), (ended, offered)
+
+
+async def ahead(ports, rng, *, count):
+    """Lets the neighbour send what belongs to the next run during this one, as fast as it is taken."""
+    loop = RingLoop(ports, rng, CONFIG, 2)
+    for number in range(count):
+        loop.loop, loop.moves, loop.grant = True, 1, rng.choice((1, 0.4))
+        loop.came.clear()
+        fields, rank, expected = operation(rng, loop, rounds=1)
+        before = loop.memory.copy()
+        assert await loop.run(fields, rank)
+        assert (loop.memory == expected).all()
+        await loop.rest(4)
+        loop.loop, beats = False, list(loop.came)
+        loop.link.extend(beats * 3)
+        for again in range(3):
+            loop.memory = before.copy()
+            assert await loop.run(fields, rank, start=rng.randrange(20))
+            await loop.rest(rng.randrange(2, 9))
+            assert (loop.memory == expected).all(), f"operation {number}, the same for time {again}: {fields}"
+            missing = 3 * len(beats) - (len(loop.came) - len(beats))
+            assert missing == max(0, (2 - again) * len(beats) - CONFIG.ring_depth), "not as many places as there are"
+        assert not loop.link
+
+
+@pytest.mark.parametrize("count", [6, *slow(100)])
+def test_neighbour_ahead(count):
+    simulate(RingUnit(config=CONFIG), ahead, seed=seed(), count=count)
+
+
+async def longest(ports, rng):
+    """Sums segments that fill the FIFO, over a link that holds nothing up."""
+    loop = RingLoop(ports, rng, CONFIG, 2)
+    fields = dict(segment=CONFIG.ring_depth, rounds=2, stride=8, buffer=0, result=0, mode=RingMode.ALL_REDUCE)
+    fields, rank, expected = operation(rng, loop, **fields)
+    assert await loop.run(fields, rank) and (loop.memory == expected).all()
+
+
+def test_longest_segment():
+    simulate(RingUnit(config=CONFIG), longest, seed=seed())

@@ -1,0 +1,122 @@
+"""One ring unit whose link comes back to it, or brings what is played to it: the bench of its runs, and what must hold in all."""
+
+from collections import deque
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import RingMode
+from amaranth_tpu.hw.spec.operations import ring_layout
+from amaranth_tpu.sim.golden.arithmetic import add
+from amaranth_tpu.sim.rtl.ports import pack
+
+__all__ = ["RingLoop", "looped"]
+
+#: What may follow `running` by some cycles, all of them outside a run.
+_TRAILING = 2
+
+
+def looped(memory, fields, rank, size):
+    """Returns the rows (rows, n) of uint16 after a RING of one core that is its own neighbour: each step hands the core's own
+    segment to its next step, so every sum begins with segment `rank` and goes through all of them downwards."""
+    f, mode, after = fields, fields["mode"], memory.copy()
+    for j in range(f["rounds"]):
+        rows = np.arange(f["segment"]) + j * f["segment"]
+        segments = [f["stride"] * s + rows for s in range(size)]
+        if mode is RingMode.ALL_GATHER:
+            total = memory[f["buffer"] + rows]
+        else:
+            total = memory[f["buffer"] + segments[rank]].view("<u4")
+            for step in range(1, size):
+                total = add(total, memory[f["buffer"] + segments[(rank - step) % size]].view("<u4"))
+            total = total.view("<u2")
+        for places in [rows] if mode is RingMode.REDUCE_SCATTER else segments:
+            after[f["result"] + places] = total
+    return after
+
+
+class RingLoop:
+    """Memory, port and link of a unit, cycle by cycle.
+
+    Parameters
+    ----------
+    ports, rng
+        Of the bench.
+    config : Config
+    size : int
+        Cores of the ring: 1 or 2, as a core in a ring of two has a neighbour that is like itself.
+
+    Attributes
+    ----------
+    memory : uint16 (rows, n)
+    link : deque
+        Vectors on their way to the unit, with their marks.
+    loop : bool
+        What is sent comes back.
+    came : list
+        All that was taken from the link.
+    """
+
+    def __init__(self, ports, rng, config, size):
+        self.ports, self.rng, self.config, self.size = ports, rng, config, size
+        self.memory, self.link, self.came, self.loop = None, deque(), [], True
+        self.marks = ["tlast", "tuser"] if any("tuser" in name for name in ports._handles) else ["tlast"]
+        self.operand, self.offer, self.idle = 0, None, _TRAILING
+        self.grant = self.moves = 1.0
+
+    async def cycle(self, running, **inputs):
+        """Goes through one cycle, and returns the names of the events in it: `taken`, an operation; `done`."""
+        ports, rng, width = self.ports, self.rng, self.config.vector_width
+        self.idle = 0 if running else self.idle + 1
+        comes, leaves = bool(self.link), rng.random() < self.moves
+        data, *marks = self.link[0] if comes else (rng.getrandbits(width), *(0 for _ in self.marks))
+        ports.set(running=running, operand=self.operand, grant=rng.random() < self.grant, sent__tready=leaves, **inputs)
+        ports.set(received__tvalid=comes, received__tdata=data)
+        ports.set(**{f"received__{name}": mark for name, mark in zip(self.marks, marks)})
+        await ports.settle()
+        offer = [ports.get(f"sent__{name}") for name in ("tdata", *self.marks)] if ports.get("sent__tvalid") else None
+        where = f"cycle {ports.cycle}, {self.idle} after a run"
+        assert self.offer is None or offer == self.offer, f"{where}: {self.offer} was offered and not taken, then {offer}"
+        if self.idle > _TRAILING:
+            assert offer is None or self.offer is not None, f"{where}: a new offer"
+            busy = [name for name in ("read", "write", "takes", "port__done", "port__op__ready") if ports.get(name)]
+            assert not busy, f"{where}: {busy}"
+        assert not ports.get("fault__valid"), f"{where}: a fault"
+        self.offer = offer if offer and not leaves else None
+        if offer and leaves and self.loop:
+            # The neighbour is on the other segment of two.
+            self.link.append((*offer[:2], *(mark ^ 1 for mark in offer[2:])))
+        if comes and ports.get("received__tready"):
+            self.came.append(self.link.popleft())
+        row = ports.get("row")
+        if ports.get("grant") and ports.get("read"):
+            self.operand = int.from_bytes(self.memory[row].tobytes(), "little")
+        elif ports.get("grant") and ports.get("write"):
+            self.memory[row] = np.frombuffer(ports.get("vector").to_bytes(width // 8, "little"), np.uint16)
+        elif rng.random() < 0.3:
+            self.operand = rng.getrandbits(width)
+        events = {"taken": ports.get("port__op__valid") and ports.get("port__op__ready"), "done": ports.get("port__done")}
+        await ports.tick()
+        return {name for name, now in events.items() if now}
+
+    async def run(self, fields, rank, *, start=0, length=None, limit=2000):
+        """Runs one operation, which is there from cycle `start` on, and ends the run with it, or after `length` cycles. Returns
+        whether the operation was done."""
+        op = pack(ring_layout(self.config), tag={"slot": 1, "pc": 0}, **fields)
+        waits = True
+        for cycle in range(limit if length is None else length):
+            valid = waits and cycle >= start
+            events = await self.cycle(1, rank=rank, size=self.size, port__op__valid=valid, port__op__payload=op)
+            waits = waits and "taken" not in events
+            if "done" in events:
+                return True
+        assert length is not None, f"{fields} hangs"
+        # It is still offered in the first cycle that belongs to no run.
+        events = await self.cycle(0, port__op__valid=waits and length >= start)
+        self.ports.set(port__op__valid=0)
+        return "done" in events
+
+    async def rest(self, cycles, flush=False):
+        """Goes through cycles outside a run."""
+        for _ in range(cycles):
+            await self.cycle(0, flush=flush, port__op__valid=0)
+        self.ports.set(flush=0)
