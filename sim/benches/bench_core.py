@@ -3,7 +3,8 @@
 Arguments
 ---------
 runs : list of dict
-    `regions`, `pc`, and what else is to be set: `timeout` (register), `limit` (cycles to wait for the end), `abort` (cycles
+    `regions`, `pc`, and what else is to be set: `timeout` (register), `ring` (rank and size of a core that is its own
+    neighbour), `limit` (cycles to wait for the end), `abort` (cycles
     after which the run is ended by the control register), `cut` (cycles after which the core alone is reset, for `cut_cycles`,
     as soon as reads are owed, and, with `cut_answers`, answers to writes; never while data of a write are), `until_quiet` (cycles
     to wait, after the run, for the bus), `polls` (reads of the status to
@@ -86,6 +87,8 @@ async def _reuse(dut, first, last):
 
 async def _one(dut, driver, job):
     await driver.configure_regions(job.get("regions", {}))
+    if "ring" in job:
+        await driver.join_ring(*job["ring"])
     if "timeout" in job:
         await driver.write("timeout", job["timeout"])
     assert int(dut.irq.value) == 0 or not (await driver.status())["running"]

@@ -100,7 +100,12 @@ class Simulation:
             public=_TESTBENCH_PORTS,
             no_inline=_NO_INLINE,
             alone=("tpu_row",) if config.n >= _ROWS_ALONE_FROM and not waves else (),
-            parameters={"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width, "MEMORY_BYTES": memory_bytes},
+            parameters={
+                "BUS_WIDTH": config.bus_width,
+                "ADDRESS_WIDTH": config.address_width,
+                "LINK_WIDTH": config.vector_width,
+                "MEMORY_BYTES": memory_bytes,
+            },
         )
 
     @classmethod
@@ -113,7 +118,7 @@ class Simulation:
             sources=(_HERE / "axi_memory.sv", _HERE / "pod_testbench.sv"),
             public=("select", *_TESTBENCH_PORTS),
             alone=("tpu",),
-            parameters={**one.parameters, "CORES": cores, "LINK_WIDTH": config.vector_width},
+            parameters={**one.parameters, "CORES": cores},
         )
 
     def __post_init__(self):

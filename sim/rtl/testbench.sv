@@ -1,8 +1,10 @@
-// The core and its host memory. What a bench touches is at the ports; the AXI4 bus between the two stays inside.
+// The core and its host memory. What a bench touches is at the ports; the AXI4 bus between the two stays inside. Of a core with
+// a ring, the link leads back to it: as number 0 or 1 of two cores, it is its own neighbour.
 
 module testbench #(
     parameter integer BUS_WIDTH = 256,
     parameter integer ADDRESS_WIDTH = 32,
+    parameter integer LINK_WIDTH = 64,
     parameter integer MEMORY_BYTES = 1 << 25
 ) (
     input  wire                  clk,
@@ -60,6 +62,18 @@ module testbench #(
     wire                     m_axi_rid, m_axi_rlast, m_axi_rvalid, m_axi_rready;
     wire [BUS_WIDTH-1:0]     m_axi_rdata;
     wire [1:0]               m_axi_rresp;
+
+    // The neighbour works on the other segment of two, whose number a vector carries in `tuser` if cores have that.
+    wire [LINK_WIDTH-1:0]    m_axis_ring_tdata, s_axis_ring_tdata;
+    wire [7:0]               m_axis_ring_tuser, s_axis_ring_tuser;
+    wire                     m_axis_ring_tvalid, m_axis_ring_tready, m_axis_ring_tlast;
+    wire                     s_axis_ring_tvalid, s_axis_ring_tready, s_axis_ring_tlast;
+
+    assign s_axis_ring_tdata = m_axis_ring_tdata;
+    assign s_axis_ring_tuser = m_axis_ring_tuser ^ 8'd1;
+    assign s_axis_ring_tvalid = m_axis_ring_tvalid;
+    assign s_axis_ring_tlast = m_axis_ring_tlast;
+    assign m_axis_ring_tready = s_axis_ring_tready;
 
     tpu core (.aclk(clk), .aresetn(rst_n && bd_reset !== 1'b1), .*);
 

@@ -8,7 +8,7 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.control.decoder import Decoder
 from amaranth_tpu.hw.spec.encoding import decode, encode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, Function, Opcode, Region, exists, records, space_depth
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Function, Opcode, Region, exists, records, space_depth
 from amaranth_tpu.sim.rtl.ports import simulate
 from decoder_words import touched, words
 from seeds import seed
@@ -98,23 +98,26 @@ def test_word_behind_word(config):
     simulate(Decoder(config=config), words, seed=seed(), config=config, count=8 * len(opcodes) ** 2, kinds=0, make=make)
 
 
-EDGED = Config(**SMALL | {"bias_depth": 16}, training=True, transpose=True, ring=True, ring_depth=64)
+EDGED = Config(**SMALL | {"bias_depth": 16}, training=True, transpose=True, ring=True, ring_depth=16)
 
 
 def edges(config):
-    """Yields `(opcode, space, field, first)`: every field that moves the end of a span; at the value before the first one with
-    the span's last row at or beyond `first`, and at that value. Rows are counted in 16 bits where they are used."""
+    """Yields `(opcode, space, field, first)`: every field that moves the end of a span, to row `first` or the one before. Rows
+    are counted in 16 bits where they are used, and in more where they are checked. Without a space, the field itself."""
     for opcode, record in records(config).items():
-        for space in ("buffer", "acc", "bias"):
+        yield from ((opcode, None, field.name, getattr(config, field.most) + 1) for field in record.fields if field.most)
+        for space in ("buffer", "acc", "bias", "table"):
             spans = record.spans_of(space)
             loops = [*(loop for span in spans for loop in span.loops), *(span.slide[1] for span in spans if span.slide)]
             names = {name for span in spans for name in (span.base, span.step, *span.rows, *(span.around or ())[:1])}
             for name in sorted((names | {name for loop in loops for name in loop}) & set(record.widths)):
-                yield from ((opcode, space, name, first) for first in (space_depth(config, space), 1 << 16))
+                beyond = (1 << 16, 1 << 20, 1 << 30) if name in record.counts else (1 << 16,)
+                yield from ((opcode, space, name, first) for first in (space_depth(config, space), *beyond))
 
 
 def at_edge(rng, config, cores, opcode, space, name, first, before):
-    """Returns a word whose field `name` is as :func:`edges` says; all others are drawn, and small."""
+    """Returns a word whose span ends at row `first` or beyond by as little as field `name` can do; with `before` 1, one step of
+    the field before that. All other fields are drawn, and small, but for strides of ends that are far."""
     record = records(config)[opcode]
     fields = dict.fromkeys(INSTRUCTIONS[opcode].widths, 0)
     fields |= {one: rng.randrange(4) for one in record.widths if one not in ("offset", "transpose", "word")}
@@ -126,10 +129,14 @@ def at_edge(rng, config, cores, opcode, space, name, first, before):
     fields |= {one: value for one, value in usual.items() if one in record.widths}
     fields |= {one: rng.getrandbits(1) for one in ("keep", "bias_rows") if one in record.widths}
 
-    def last(value):
-        return touched(opcode, {**fields, name: value}, config, cores)[space][2]
+    if first > 1 << 16:
+        strides = {stride: 1 << 15 for span in record.spans_of(space) for count, stride in span.loops if count == name}
+        fields |= {stride: value for stride, value in strides.items() if stride not in record.counts}
 
-    value = bisect.bisect_left(range(1 << record.widths[name]), first, key=last) - before
+    def last(value):
+        return touched(opcode, {**fields, name: value}, config, cores)[space][2] if space else value
+
+    value = bisect.bisect_left(range(1 << record.widths[name]), first, key=last) - before * (config.n if name == "word" else 1)
     if 0 <= value < 1 << record.widths[name]:
         fields[name] = value
     return encode(opcode, **{one: fields[one] for one in record.widths})

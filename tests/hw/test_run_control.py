@@ -19,8 +19,8 @@ MEET = {
 
 
 async def life(ports, rng, *, cycles, timeout, least):
-    """Checks random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and after
-    a cycle, and whether the time is up; or a state, and the events of a cycle in it."""
+    """Checks random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and
+    after a cycle, and whether the time is up; or a state, and the events of a cycle in it."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
     enabled = quiet = 0
     due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4

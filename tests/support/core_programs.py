@@ -14,6 +14,7 @@ from amaranth_tpu.hw.spec.isa import (
     Function,
     Opcode,
     Region,
+    RingMode,
     exists,
     records,
     space_depth,
@@ -23,6 +24,7 @@ from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.table_lookup import Table
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from core_runs import Host, image_of, op, run, same, usual_simulator
+from ring_loop import looped
 
 
 class Case:
@@ -31,16 +33,20 @@ class Case:
     #: Bytes of INPUT, OUTPUT and SCRATCH.
     sizes = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
 
-    def __init__(self, rng, host, machine, program, *, model_bytes=None, pc=0, timeout=20_000):
+    def __init__(self, rng, host, machine, program, *, model_bytes=None, pc=0, timeout=20_000, ring=None):
+        """`ring` : `(rank, size)` of a core that is its own neighbour, with a size of 1 or 2."""
         self.program, self.pc = program, pc
         contents = {name: (rng.normal(size=size // 2) / 4).astype(bfloat16).tobytes() for name, size in self.sizes.items()}
         contents["MODEL"] = image_of(machine.config, program)[:model_bytes]
         regions = {name: host.place(data) for name, data in contents.items()}
         self.run = {"regions": regions, "pc": pc, "timeout": timeout, "limit": 200_000}
+        if ring:
+            self.run["ring"] = ring
+            machine.rank, machine.size = ring
         machine.regions = {Region[name]: bytearray(data) for name, data in contents.items()}
         self.fault = None
         try:
-            machine.run(pc)
+            run_looped(machine, pc)
         except MachineFault as fault:
             self.fault = [fault.cause.name, fault.pc]
         self.after = {name: bytes(machine.regions[Region[name]]) for name in contents}
@@ -50,6 +56,17 @@ class Case:
         for name, data in self.after.items():
             base, size = self.run["regions"][name]
             memory[base : base + size] = data
+
+
+def run_looped(machine, pc=0):
+    """Runs a machine whose ring leads back to it."""
+    run, got = machine.exchanges(pc), None
+    try:
+        while True:
+            wait = run.send(got)
+            got = looped(wait.mode, wait.vectors, machine.rank, machine.size)
+    except StopIteration:
+        return
 
 
 def least_fields(opcode, rows=1, lanes=1):
@@ -129,6 +146,7 @@ class Hazards:
 
     def __init__(self, rng, config, known_table=False):
         self.rng, self.config, self.tiles, self.program, self.known_table = rng, config, 0, [], known_table
+        self.cores = 1  # of the ring
         self.records = records(config)
         self.functions = [function for function in Function if exists(config, function)]
         self.has_table = not config.table_lanes
@@ -266,10 +284,9 @@ class Hazards:
         config = self.config
         rows = 1 + self.below(2)
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
-        offset = self.below((Case.sizes["OUTPUT"] - 4 * config.n * rows) // config.bus_bytes) * config.bus_bytes
         planes = config.training and self.chance(0.5)
         function = Function.RELU if self.chance(0.5) else Function.NONE
-        self.program += [
+        self.program.append(
             op(
                 Opcode.ACTIVATE,
                 function=function if planes else self.functions[self.below(len(self.functions))],
@@ -278,15 +295,48 @@ class Hazards:
                 lanes=1 + self.below(config.n),
                 acc=self.rows(config.accumulator_depth, rows),
                 buffer=buffer,
-            ),
-            op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=2 * rows, buffer=buffer),
-            op(Opcode.LOAD, region=Region.INPUT, rows=2 * rows, buffer=buffer),
+            )
+        )
+        self.store_and_load(buffer, 2 * rows)
+
+    def store_and_load(self, buffer, rows):
+        """Stores rows that are no numbers to go on with, and loads others in their place."""
+        offset = self.below((Case.sizes["OUTPUT"] - 2 * self.config.n * rows) // self.config.bus_bytes) * self.config.bus_bytes
+        self.program += [
+            op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=rows, buffer=buffer),
+            op(Opcode.LOAD, region=Region.INPUT, rows=rows, buffer=buffer),
         ]
+
+    def ring(self):
+        """Sums in place, or results apart from what is read. Sums of binary32 are no numbers to go on with."""
+        depth, mode = self.config.unified_buffer_depth, RingMode(self.below(len(RingMode)))
+        segment, rounds = 1 + self.below(min(3, self.config.ring_depth)), 1 + self.below(2)
+        own = segment * rounds
+        stride = own + self.below(2)
+        around = (self.cores - 1) * stride + own
+        reads = own if mode is RingMode.ALL_GATHER else around
+        written = own if mode is RingMode.REDUCE_SCATTER else around
+        if reads + written > depth:
+            return
+        if mode is RingMode.ALL_REDUCE and self.chance(0.5):
+            buffer = result = self.rows(depth, around)
+        elif self.chance(0.5):
+            buffer = self.rows(depth - written, reads)
+            result = buffer + reads + self.below(depth - written - buffer - reads + 1)
+        else:
+            result = self.rows(depth - reads, written)
+            buffer = result + written + self.below(depth - reads - result - written + 1)
+        fields = dict(mode=mode, buffer=buffer, result=result, segment=segment, stride=stride, rounds=rounds)
+        self.program.append(op(Opcode.RING, **fields))
+        if self.cores > 1 and mode is not RingMode.ALL_GATHER:
+            self.store_and_load(result, written)
 
     def sync(self):
         self.program.append(op(Opcode.SYNC))
 
-    def make(self, length):
+    def make(self, length, cores=1):
+        """Draws a program for a core in a ring of `cores`."""
+        self.cores = cores
         table = [] if self.has_table else whole_table(self.config, self.known_table)
         self.tiles, self.program = 0, [*table, *initialisation(self.config)]
         self.has_table, length = True, length + len(self.program) - len(initialisation(self.config))
@@ -295,6 +345,9 @@ class Hazards:
         if self.config.training:
             kinds.append(self.select_by_index)
             weights.append(2)
+        if self.config.ring:
+            kinds.append(self.ring)
+            weights.append(3)
         for opcode, record in self.records.items():
             if record.unit is Unit.ACTIVATE:
                 kinds.append(functools.partial(self.result, opcode))
@@ -314,7 +367,11 @@ def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=
     if known_table:
         verilog = with_known_table(verilog or verilog_of(config), machine)
     hazards = Hazards(rng, config, known_table)
-    cases = [Case(rng, host, machine, hazards.make(length), timeout=timeout) for _ in range(programs)]
+    cases = []
+    for number in range(programs):
+        cores = 2 - number % 2 if config.ring else 1
+        ring = (int(rng.integers(cores)), cores) if config.ring else None
+        cases.append(Case(rng, host, machine, hazards.make(length, cores), timeout=timeout, ring=ring))
     values = np.frombuffer(b"".join(case.after["OUTPUT"] for case in cases), np.uint16)
     assert len(np.unique(values)) > len(values) / 20, "too many equal results for a test"
     assert [case.fault for case in cases] == [None] * programs

@@ -18,7 +18,9 @@ TINY = dict(n=4, unified_buffer_depth=32, accumulator_depth=16, bias_depth=4, we
 SMALL = Config(**TINY)
 #: With everything that is optional.
 FULL = Config(
-    **TINY | {"pooling": True, "table_lanes": 2, "softmax": True, "training": True, "transpose": True, "bias_depth": 16}
+    **TINY
+    | {"pooling": True, "table_lanes": 2, "softmax": True, "training": True, "transpose": True, "bias_depth": 16}
+    | {"ring": True, "ring_depth": 4}
 )
 SIZES = [
     dict(cell_stages=1, in_flight=4),

@@ -95,6 +95,8 @@ def touched(opcode, fields, config, cores):
         spans["buffer"] = ("rw", min(fields["buffer"], fields["operand"]), max(fields["buffer"], fields["operand"]) + rows - 1)
         spans["acc"] = ("r", fields["acc"], fields["acc"] + rows - 1)
     else:
+        if opcode is Opcode.LOAD_TABLE:
+            spans["table"] = ("w", fields["word"] // config.n, fields["word"] // config.n + rows - 1)
         for space, use in (("buffer", "r" if opcode in (Opcode.STORE, Opcode.LOAD_TABLE) else "w"), ("acc", "r"), ("bias", "w")):
             if space in fields:
                 two = space == "buffer" and fields.get("format") in (Format.BINARY32, Format.PLANES)

@@ -1,5 +1,6 @@
 """One ring unit whose link comes back to it, or brings what is played to it: the bench of its runs, and what must hold in all."""
 
+import functools
 from collections import deque
 
 import numpy as np
@@ -15,23 +16,15 @@ __all__ = ["RingLoop", "looped"]
 _TRAILING = 2
 
 
-def looped(memory, fields, rank, size):
-    """Returns the rows (rows, n) of uint16 after a RING of one core that is its own neighbour: each step hands the core's own
-    segment to its next step, so every sum begins with segment `rank` and goes through all of them downwards."""
-    f, mode, after = fields, fields["mode"], memory.copy()
-    for j in range(f["rounds"]):
-        rows = np.arange(f["segment"]) + j * f["segment"]
-        segments = [f["stride"] * s + rows for s in range(size)]
-        if mode is RingMode.ALL_GATHER:
-            total = memory[f["buffer"] + rows]
-        else:
-            total = memory[f["buffer"] + segments[rank]].view("<u4")
-            for step in range(1, size):
-                total = add(total, memory[f["buffer"] + segments[(rank - step) % size]].view("<u4"))
-            total = total.view("<u2")
-        for places in [rows] if mode is RingMode.REDUCE_SCATTER else segments:
-            after[f["result"] + places] = total
-    return after
+def looped(mode, vectors, rank, size):
+    """Returns the vectors that a core gets which is its own neighbour, from those that it reads: uint16, as of
+    :func:`sim.golden.ring.exchange`. Each step hands the core's own segment to its next step, so every sum begins with segment
+    `rank` and goes through all of them downwards."""
+    total = vectors
+    if mode is not RingMode.ALL_GATHER:
+        words = np.ascontiguousarray(vectors).view("<u4")
+        total = functools.reduce(add, (words[(rank - step) % size] for step in range(size))).view("<u2")
+    return total if mode is RingMode.REDUCE_SCATTER else np.stack([total] * size)
 
 
 class RingLoop:
@@ -52,13 +45,16 @@ class RingLoop:
         Vectors on their way to the unit, with their marks.
     loop : bool
         What is sent comes back.
+    stale : bool
+        But not the next vector.
     came : list
         All that was taken from the link.
     """
 
     def __init__(self, ports, rng, config, size):
         self.ports, self.rng, self.config, self.size = ports, rng, config, size
-        self.memory, self.link, self.came, self.loop = None, deque(), [], True
+        self.memory, self.link, self.came = None, deque(), []
+        self.loop, self.stale = True, False
         self.marks = ["tlast", "tuser"] if any("tuser" in name for name in ports._handles) else ["tlast"]
         self.operand, self.offer, self.idle = 0, None, _TRAILING
         self.grant = self.moves = 1.0
@@ -82,7 +78,9 @@ class RingLoop:
             assert not busy, f"{where}: {busy}"
         assert not ports.get("fault__valid"), f"{where}: a fault"
         self.offer = offer if offer and not leaves else None
-        if offer and leaves and self.loop:
+        if offer and leaves and self.stale:
+            self.stale = False
+        elif offer and leaves and self.loop:
             # The neighbour is on the other segment of two.
             self.link.append((*offer[:2], *(mark ^ 1 for mark in offer[2:])))
         if comes and ports.get("received__tready"):

@@ -1,0 +1,93 @@
+"""Pods of cores with all features, of several n: random programs whose instructions collide, with RINGs among them."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.verilog.export import pod_to_verilog
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.isa_ring import MachineRing
+from amaranth_tpu.sim.rtl.runner import Simulation
+from core_programs import Case, Hazards, with_known_table
+from core_runs import FULL, TINY, image_of
+from seeds import seed
+from suites import slow
+
+#: Bytes of the region MODEL of a program.
+_MODEL = 0x2000
+
+
+def check_pod(rng, tmp_path, config, size, *, programs, length, pause=0.0, link_latency=0):
+    """Runs the same random programs in all cores, on data of their own, beside machines that begin with the same table."""
+    verilog, ring = pod_to_verilog(config, cores=size, link_latency=link_latency), MachineRing(config, [{}] * size)
+    if config.table_lanes:
+        tabled = [with_known_table(verilog, machine) for machine in ring.machines]
+        verilog = tabled[0]
+    hazards = Hazards(rng, config, known_table=True)
+    total = _MODEL + sum(Case.sizes.values())
+    images, jobs = [b""] * size, []
+    expected = [b""] * size
+    for number in range(programs):
+        model = image_of(config, hazards.make(length, size))
+        assert len(model) <= _MODEL
+        model, base, places = model.ljust(_MODEL, b"\0"), number * total, {}
+        for name, count in {"MODEL": _MODEL, **Case.sizes}.items():
+            places[name] = [base, count]
+            base += count
+        for rank, machine in enumerate(ring.machines):
+            data = (rng.normal(size=(total - _MODEL) // 2) / 4).astype(bfloat16).tobytes()
+            own = model + data
+            images[rank] += own
+            start = places["MODEL"][0]
+            machine.regions = {
+                Region[name]: bytearray(own[first - start : first - start + count]) for name, (first, count) in places.items()
+            }
+        ring.run()
+        for rank, machine in enumerate(ring.machines):
+            expected[rank] += b"".join(machine.regions[Region[name]] for name in places)
+        jobs.append([{"regions": places, "delay": int(rng.integers(100)), "timeout": 20_000} for _ in range(size)])
+    names = {what: [str(tmp_path / f"{what}{rank}") for rank in range(size)] for what in ("before", "after")}
+    for name, image in zip(names["before"], images):
+        with open(name, "wb") as file:
+            file.write(image)
+    result = Simulation(simulator="icarus", verilog=verilog, top="tpu_pod").run(
+        "amaranth_tpu.sim.benches.bench_pod",
+        timeout=550,
+        seed=seed() & 0x7FFFFFFF,
+        arguments={
+            "images": names["before"],
+            "outputs": names["after"],
+            "runs": jobs,
+            "pause": pause,
+            "recover": ["flush"] * programs,
+        },
+    )
+    for number, cores in enumerate(result["runs"]):
+        assert [core["fault"] for core in cores] == [None] * size, f"program {number}"
+    assert any(core["ring_sent"] for cores in result["runs"] for core in cores)
+    for rank, name in enumerate(names["after"]):
+        found = np.fromfile(name, np.uint8)
+        wrong = np.flatnonzero(found != np.frombuffer(expected[rank], np.uint8))
+        assert not len(wrong), f"core {rank}: {len(wrong)} bytes differ, the first at {wrong[0]:#x}"
+
+
+@pytest.mark.parametrize(
+    "sizes, cores, pause, link_latency",
+    slow(
+        (dict(n=4), 3, 0.2, 1),
+        (dict(n=2, bus_width=32, cell_stages=2), 4, 0, 0),
+        (dict(n=8, cell_stages=8, ring_depth=8), 2, 0.1, 3),
+    ),
+    ids=str,
+)
+def test_all_features(rng, tmp_path, sizes, cores, pause, link_latency):
+    features = dict(pooling=True, table_lanes=2, softmax=True, training=True, transpose=True, bias_depth=16)
+    config = Config(**{**TINY, **features, "ring": True, "ring_depth": 4, **sizes})
+    assert sizes != dict(n=4) or config == FULL
+    check_pod(rng, tmp_path, config, cores, programs=3, length=60, pause=pause, link_latency=link_latency)
+
+
+@pytest.mark.parametrize("cores", slow(2))
+def test_no_features(rng, tmp_path, cores):
+    check_pod(rng, tmp_path, Config(**TINY, ring=True, ring_depth=4), cores, programs=4, length=60)
