@@ -63,6 +63,8 @@ Examples:
 
 `tpu generate --preset plain --n 8 -o tpu.v`: without POOL, TABLE, SOFTMAX
 
+`tpu generate --n 4 --name edge -o edge.v`: module `edge`, beside another core in one design
+
 `tpu generate --cores 4 --n 8 --training -o pod.v`: four cores in a ring
 """
 )
@@ -74,6 +76,9 @@ def generate(
         int, typer.Option(min=1, max=MOST_CORES, help="Cores in a ring, which have `ring` then: module `tpu_pod`.")
     ] = 1,
     link_latency: Annotated[int, typer.Option(min=0, max=64, help="Registers in each link between them.")] = 0,
+    name: Annotated[
+        str, typer.Option(help="Name of the top module, and prefix of all others: cores of different names fit in one design.")
+    ] = "tpu",
     as_json: Json = False,
 ):
     """Write the Verilog of a core, or of several in a ring: one file, module `tpu`, or `tpu_pod` above it."""
@@ -88,9 +93,9 @@ def generate(
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
         if cores > 1:
-            text = pod_to_verilog(config, cores=cores, link_latency=link_latency, source=source())
+            text = pod_to_verilog(config, cores=cores, link_latency=link_latency, source=source(), name=name)
         else:
-            text = to_verilog(config, source=source())
+            text = to_verilog(config, source=source(), name=name)
     write_file(output, text.encode())
     result = {
         "file": str(output),

@@ -13,6 +13,7 @@ from ..tools.yosys import run_yosys
 from ..tpu import Tpu
 from .header import with_header
 from .initial_values import with_initial_blocks
+from .module_names import TOP, check_name, with_prefix
 from .port_lists import with_port_lists
 from .signal_names import names_from_source
 from .widths import WIDTHS_MAP
@@ -95,23 +96,28 @@ def _core_to_rtlil(component, name):
     return component_to_rtlil(component, name=name, ports=ports, clocked=False)
 
 
-def to_verilog(config, *, source=""):
+def to_verilog(config, *, source="", name=TOP):
     """Verilog text of the core that `config` describes: module `tpu`, ports as in `hw/README.md`.
 
     `source` is what the header says of where the generator comes from, as :func:`hw.verilog.header.source` tells it. Without,
-    the text depends on nothing but the core and the versions of the packages, which makes it the key of a cache.
+    the text depends on nothing but the core and the versions of the packages, which makes it the key of a cache. `name` takes
+    the place of `tpu` in the names of all modules.
 
     Raises
     ------
+    ConfigError
+        For a name that no module can have.
     ToolError
         When Yosys fails.
     """
+    check_name(name)
     with names_from_source():
         tpu = Tpu(config)
-    return with_header(_rtlil_to_verilog(_core_to_rtlil(tpu, "tpu"), "tpu"), config, source=source)
+    text = with_prefix(_core_to_rtlil(tpu, TOP), name)
+    return with_header(_rtlil_to_verilog(text, name), config, source=source, name=name)
 
 
-def pod_to_verilog(config, *, cores, link_latency=0, source=""):
+def pod_to_verilog(config, *, cores, link_latency=0, source="", name=TOP):
     """Verilog text of a :class:`hw.pod.Pod`: module `tpu_pod`, and the core `tpu` once. As :func:`to_verilog`.
 
     Raises
@@ -119,7 +125,9 @@ def pod_to_verilog(config, *, cores, link_latency=0, source=""):
     ConfigError
         For what no pod can be made from.
     """
+    check_name(name)
     with names_from_source():
         pod = Pod(config, cores=cores, link_latency=link_latency)
-    text = _core_to_rtlil(pod, "tpu_pod") + "\n" + _core_to_rtlil(pod.core, "tpu")
-    return with_header(_rtlil_to_verilog(text, "tpu_pod"), config, source=source, cores=cores, link_latency=link_latency)
+    text = with_prefix(_core_to_rtlil(pod, f"{TOP}_pod") + "\n" + _core_to_rtlil(pod.core, TOP), name)
+    verilog = _rtlil_to_verilog(text, f"{name}_pod")
+    return with_header(verilog, config, source=source, cores=cores, link_latency=link_latency, name=name)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..config import Config
 from ..tools.run_tool import YOSYS
+from .module_names import TOP
 
 __all__ = ["with_header", "source", "package_version", "command"]
 
@@ -65,7 +66,7 @@ def source():
     return f"commit {head}{'+changes' if changed else ''}"
 
 
-def command(config, cores=1, link_latency=0):
+def command(config, cores=1, link_latency=0, name=TOP):
     """The command that makes the core, or the cores in a ring, again: its size, and what else differs from the default."""
     default = Config(n=config.n, ring=cores > 1)
     words = ["tpu", "generate", "--n", str(config.n)]
@@ -75,10 +76,11 @@ def command(config, cores=1, link_latency=0):
         value, option = getattr(config, field.name), field.name.replace("_", "-")
         if value != getattr(default, field.name):
             words += [f"--{option}" if value else f"--no-{option}"] if field.type is bool else [f"--{option}", str(value)]
+    words += ["--name", name] if name != TOP else []
     return " ".join(words)
 
 
-def with_header(verilog, config, *, source="", cores=1, link_latency=0):
+def with_header(verilog, config, *, source="", cores=1, link_latency=0, name=TOP):
     """The Verilog of a core, or of cores in a ring, with its header; what lint is told holds up to the end of the text."""
     from ..spec.registers import VERSION  # with Amaranth, which who asks for a version need not wait for
 
@@ -87,16 +89,16 @@ def with_header(verilog, config, *, source="", cores=1, link_latency=0):
         "SPDX-License-Identifier: Apache-2.0",
         "",
         (
-            "A bfloat16 tensor processing unit: module tpu and what is below it, in Verilog-2005. Generated; do not edit."
+            f"A bfloat16 tensor processing unit: module {name} and what is below it, in Verilog-2005. Generated; do not edit."
             if cores == 1
-            else f"{cores} bfloat16 tensor processing units in a ring: module tpu_pod, in Verilog-2005. Generated; do not edit."
+            else f"{cores} bfloat16 tensor processing units in a ring: module {name}_pod, Verilog-2005. Generated; do not edit."
         ),
         (
             f"By amaranth-tpu {package_version()}{', ' + source if source else ''}, "
             f"with Amaranth {version('amaranth')} and Yosys {version(YOSYS)} ({YOSYS})."
         ),
         f"Programming interface: version {major}.{minor}. Datasheet: hw/README.md.",
-        f"Made again by: {command(config, cores, link_latency)}",
+        f"Made again by: {command(config, cores, link_latency, name)}",
         "",
         "Configuration:",
         *(f"  {field.name} = {getattr(config, field.name):d}" for field in fields(config)),

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import Signal
 
-from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.config import PLAIN, Config, ConfigError
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.yosys import run_yosys
-from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
 from amaranth_tpu.hw.verilog.header import with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
@@ -166,6 +166,29 @@ def written_by(python, seed):
 
 
 @pytest.mark.slow
+def test_two_cores_in_one_design(tmp_path):
+    """No module of one has the name of a module of the other, also where one is in a ring; tools take both together."""
+    one = to_verilog(Config(n=2, **PLAIN), name="left")
+    other = pod_to_verilog(Config(n=4, ring=True, training=True), cores=2, name="Right_1")
+    names = re.findall(r"^module (\S+)", one + other, re.M)
+    assert len(names) == len({*names}) and {"left", "left_cell", "Right_1", "Right_1_pod", "Right_1_cell"} <= {*names}
+    assert all(re.match("left|Right_1", name) for name in names)
+    assert "// Made again by: tpu generate --n 2" in one and one.partition("\n\n")[0].count(" --name left") == 1
+    both = one + other + "module both (input wire clk);\n  left a (.aclk(clk));\n  Right_1_pod b (.aclk(clk));\nendmodule\n"
+    (tmp_path / "both.v").write_text(both)
+    command = ["iverilog", "-g2005", "-s", "both", "-o", tmp_path / "both", tmp_path / "both.v"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    script = "read_verilog both.v\nhierarchy -check -top both\nwrite_rtlil both.il\n"
+    assert "\\Right_1_pod" in run_yosys(script, {"both.v": both}, "both.il", timeout=300)
+
+
+@pytest.mark.parametrize("name", ["reg", "logic", "1st", "a-b", "", "a" * 41])
+def test_names_that_no_module_has(name):
+    with pytest.raises(ConfigError, match="^name[^\n]*$"):
+        to_verilog(Config(n=2, **PLAIN), name=name)
+
+
 def test_deterministic(everything):
     """Nothing depends on the order of a set, nor on names from byte code."""
     assert written_by(sys.executable, 1) == everything
