@@ -1,6 +1,6 @@
 """A pod: cores in a ring, in one design."""
 
-from amaranth import ClockDomain, Module
+from amaranth import Cat, ClockDomain, Module
 from amaranth.hdl import Instance, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In
 from .bus.axi import axi4_stream_signature
 from .config import ConfigError
 from .lib.skid_buffer import SkidBuffer
+from .spec.operations import link_user_layout
 from .spec.registers import MOST_CORES
 from .tpu import Tpu
 
@@ -71,7 +72,7 @@ class Pod(wiring.Component):
         m = Module()
         m.domains.sync = sync = ClockDomain("sync")
         m.d.comb += [sync.clk.eq(self.aclk), sync.rst.eq(~self.aresetn)]
-        links = [axi4_stream_signature(data_width=self.config.vector_width).create(path=(f"link{i}",)) for i in range(self.cores)]
+        links = [self._link(f"link{i}") for i in range(self.cores)]
         for rank in range(self.cores):
             inside = {
                 "aclk": self.aclk,
@@ -89,20 +90,21 @@ class Pod(wiring.Component):
             m.submodules[f"core{rank}"] = Instance("tpu", **ports)
         return m
 
+    def _link(self, name):
+        return axi4_stream_signature(data_width=self.config.vector_width, user_width=link_user_layout().size).create(path=(name,))
+
     def _delayed(self, m, index, link):
         """What a link is behind its registers."""
         for stage in range(self.link_latency):
-            width = self.config.vector_width + 1
-            m.submodules[f"link{index % self.cores}_{stage}"] = buffer = SkidBuffer(payload=width)
-            following = axi4_stream_signature(data_width=width - 1).create(path=(f"link{index % self.cores}_{stage}",))
+            following = self._link(f"link{index % self.cores}_{stage}")
+            payload, payload_after = (Cat(side.tdata, side.tuser, side.tlast) for side in (link, following))
+            m.submodules[f"link{index % self.cores}_{stage}"] = buffer = SkidBuffer(payload=len(payload))
             m.d.comb += [
                 buffer.i.valid.eq(link.tvalid),
-                buffer.i.payload[:-1].eq(link.tdata),
-                buffer.i.payload[-1].eq(link.tlast),
+                buffer.i.payload.eq(payload),
                 link.tready.eq(buffer.i.ready),
                 following.tvalid.eq(buffer.o.valid),
-                following.tdata.eq(buffer.o.payload[:-1]),
-                following.tlast.eq(buffer.o.payload[-1]),
+                payload_after.eq(buffer.o.payload),
                 buffer.o.ready.eq(following.tready),
             ]
             link = following

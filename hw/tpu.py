@@ -38,7 +38,7 @@ from .lib.width_converter import WidthConverter
 from .matmul.matmul_unit import MatmulUnit
 from .ring.ring_unit import RingUnit
 from .spec.isa import Region
-from .spec.operations import activate_layout, matmul_layout, pass_layout, transfer_layout
+from .spec.operations import activate_layout, link_user_layout, matmul_layout, pass_layout, transfer_layout
 from .spec.registers import ADDRESS_WIDTH, IDENTIFIER, MOST_CORES, REGISTER, VERSION
 
 __all__ = ["Tpu"]
@@ -76,6 +76,7 @@ class Tpu(wiring.Component):
     def __init__(self, config):
         self.config = config
         bus = {"address_width": config.address_width, "data_width": config.bus_width}
+        link = axi4_stream_signature(data_width=config.vector_width, user_width=link_user_layout().size)
         super().__init__(
             {
                 "aclk": In(1),
@@ -84,14 +85,7 @@ class Tpu(wiring.Component):
                 "m_axi_read": Out(axi4_read_signature(**bus)),
                 "m_axi_write": Out(axi4_write_signature(**bus)),
                 "irq": Out(1),
-                **(
-                    {
-                        "s_axis_ring": In(axi4_stream_signature(data_width=config.vector_width)),
-                        "m_axis_ring": Out(axi4_stream_signature(data_width=config.vector_width)),
-                    }
-                    if config.ring
-                    else {}
-                ),
+                **({"s_axis_ring": In(link), "m_axis_ring": Out(link)} if config.ring else {}),
             }
         )
 
@@ -377,7 +371,7 @@ class Tpu(wiring.Component):
         place = {name: registers.ring[first : first + width] for name, (first, width, _) in REGISTER["ring"].fields.items()}
         words = exact_log2(self.config.n) - 1  # of 32 bits in a vector
         connect(m, dispatcher.ring, ring.port)
-        for channel in ("tdata", "tlast", "tvalid"):
+        for channel in ("tdata", "tuser", "tlast", "tvalid"):
             m.d.comb += [
                 getattr(ring.received, channel).eq(getattr(self.s_axis_ring, channel)),
                 getattr(self.m_axis_ring, channel).eq(getattr(ring.sent, channel)),
@@ -396,7 +390,13 @@ class Tpu(wiring.Component):
             registers.ring_sent.eq(run.ring_sent << words),
             registers.ring_received.eq(run.ring_received << words),
         ]
-        m.d.bus += decoder.ring_ready.eq((place["rank"] < place["size"]) & (place["size"] <= MOST_CORES) & ~place["flush"])
+        # What an earlier run left on the links is not for the next one, and only a flush takes it away.
+        refused = Signal()
+        abandoned = run.faulted | (run.reset & (run.active | ring.held | ring.offered))
+        m.d.bus += refused.eq((refused | abandoned) & ~place["flush"])
+        m.d.comb += registers.ring_state.eq(REGISTER["ring_state"].pack(held=ring.held, offered=ring.offered, refused=refused))
+        is_place = (place["rank"] < place["size"]) & (place["size"] <= MOST_CORES)
+        m.d.bus += decoder.ring_ready.eq(is_place & ~place["flush"] & ~(refused & (place["size"] != 1)))
 
     def _connect_faults(self, m, run, decoder, *units):
         """The first fault of a run ends it; in one cycle, loads come before stores, these before the ring, and that before the

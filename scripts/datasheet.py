@@ -44,8 +44,8 @@ _FAULT_TEXTS = {
     Fault.BUS_WRITE: "an error response to a write",
     Fault.TIMEOUT: "no progress for `timeout` cycles: a bus that does not answer, a MATMUL without a tile, a RING "
     "to which another core does not come",
-    Fault.RING: "a RING in a core that is no part of a ring, or whose link is flushed; a segment from the link that ends "
-    "elsewhere than the core's own",
+    Fault.RING: "a RING in a core that is no part of a ring, or whose links need a flush or are flushed; a vector of another "
+    "segment, mode or round than the core's own, or a segment that ends elsewhere",
 }
 
 

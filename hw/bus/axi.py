@@ -94,6 +94,6 @@ def axi4_lite_signature(*, address_width):
     )
 
 
-def axi4_stream_signature(*, data_width):
+def axi4_stream_signature(*, data_width, user_width):
     """A stream in packets, seen from the transmitter (Arm IHI 0051)."""
-    return Signature({"tdata": Out(data_width), "tlast": Out(1), "tvalid": Out(1), "tready": In(1)})
+    return Signature({"tdata": Out(data_width), "tuser": Out(user_width), "tlast": Out(1), "tvalid": Out(1), "tready": In(1)})

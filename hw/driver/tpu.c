@@ -317,6 +317,34 @@ enum tpu_error tpu_recover(tpu *core, uint32_t polls)
     return wait_for_rest(core, polls, STATUS_STATES);
 }
 
+/* Begins or ends the flush of a core's link; its place in the ring stays. */
+static enum tpu_error set_flush(const tpu *core, uint32_t flush)
+{
+    uint32_t place = read_register(core, TPU_REG_RING) & (TPU_RING_RANK_MASK | TPU_RING_SIZE_MASK);
+
+    return set_register(core, TPU_REG_RING, place | flush);
+}
+
+enum tpu_error tpu_flush_ring(tpu *const *cores, uint32_t count, uint32_t looks)
+{
+    const uint32_t steps[] = {TPU_RING_FLUSH_MASK, 0};
+    uint32_t step, look, i, state = 0;
+    enum tpu_error error = TPU_OK;
+
+    for (i = 0; !error && i < count; i++)
+        error = check_idle(cores[i]);
+    for (step = 0; step < 2; step++) {
+        for (i = 0; !error && i < count; i++)
+            error = set_flush(cores[i], steps[step]);
+        for (look = 0; !error && look < looks; look++)
+            for (i = 0; i < count; i++)
+                (void)read_register(cores[i], TPU_REG_RING_STATE);
+    }
+    for (i = 0; !error && i < count; i++)
+        state |= read_register(cores[i], TPU_REG_RING_STATE);
+    return !error && state ? TPU_ERROR_LINK : error;
+}
+
 void tpu_read_counters(tpu *core, tpu_counters *counters)
 {
     uint32_t i;
@@ -358,6 +386,8 @@ const char *tpu_text(enum tpu_error error)
         return "the core's registers do not answer, or never change";
     case TPU_ERROR_DEAD_MEMORY:
         return "the memory does not answer the core";
+    case TPU_ERROR_LINK:
+        return "a link between cores is not empty after a flush";
     case TPU_ERROR_FAULT:
         return "the core ended the run with an unknown fault";
     case TPU_ERROR_ILLEGAL:
@@ -373,7 +403,7 @@ const char *tpu_text(enum tpu_error error)
     case TPU_ERROR_TIMEOUT:
         return "fault TIMEOUT: the core made no progress";
     case TPU_ERROR_RING:
-        return "fault RING: the core is in no ring, or its neighbour sent something else";
+        return "fault RING: the core is in no ring, its links need a flush, or its neighbour sent something else";
     }
     return "an unknown error";
 }

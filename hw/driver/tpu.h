@@ -29,6 +29,7 @@ enum tpu_error {
     TPU_ERROR_LIMIT = 10,        /* the run goes on, but the limit has passed: wait again, or tpu_recover */
     TPU_ERROR_DEAD_BUS = 11,     /* registers do not answer, or never change: the core has no clock, or its bus is broken */
     TPU_ERROR_DEAD_MEMORY = 12,  /* the memory does not answer the core: only the reset of both helps */
+    TPU_ERROR_LINK = 13,         /* a link between cores is not empty after a flush */
 
     /* The core ended the run with a fault: 32 + its cause. tpu.pc is the instruction. */
     TPU_ERROR_FAULT = 32, /* a cause that this driver does not know; tpu.cause has it */
@@ -171,6 +172,10 @@ enum tpu_error tpu_run(tpu *core, uint32_t polls);
 /* Ends any run, clears a fault, and waits until the bus is at rest, for `polls` looks at the status at most: DEAD_BUS,
    DEAD_MEMORY. Regions and the timeout stay; the results of a run that it ended are undefined. */
 enum tpu_error tpu_recover(tpu *core, uint32_t polls);
+
+/* Empties the links of the `count` cores of a ring, after tpu_recover of each: BUSY, DEAD_BUS, LINK. After a fault, RINGs need it.
+   It looks `looks` times at each core during the flush, and again after it: these looks must take at least a link's latency. */
+enum tpu_error tpu_flush_ring(tpu *const *cores, uint32_t count, uint32_t looks);
 
 /* For an interrupt handler: takes `irq` back, and off until the next start. The end of the run remains to be seen by tpu_wait. */
 void tpu_interrupt(tpu *core);

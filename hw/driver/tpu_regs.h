@@ -6,7 +6,7 @@
 
 /* What the registers id and version of a core read that this file describes. */
 #define TPU_IDENTIFIER        0x41545055u
-#define TPU_INTERFACE_VERSION 0x00010000u
+#define TPU_INTERFACE_VERSION 0x00010001u
 
 /* Bytes that the registers take. */
 #define TPU_REGISTER_BYTES 0x200u
@@ -45,7 +45,7 @@
 /* id (ro): 0x41545055, 'ATPU'. */
 #define TPU_REG_ID 0x000u
 
-/* version (ro): 0x00010000: of what hosts and programs see: major (16 bits), minor (16 bits). */
+/* version (ro): 0x00010001: of what hosts and programs see: major (16 bits), minor (16 bits). */
 #define TPU_REG_VERSION 0x004u
 
 /* config (ro): What was built. n: rows and columns of the array. lead: cell: lead stages. latency: cell:
@@ -230,5 +230,16 @@
 
 /* ring_received (ro): Words of 32 bits that the last run took from the ring. */
 #define TPU_REG_RING_RECEIVED 0x0D4u
+
+/* ring_state (ro): State of the links. held: the link FIFO holds a vector. offered: a vector is offered at
+   `m_axis_ring`. refused: RING needs `flush`, but for `size` 1; set by a fault, and by a reset in a run or
+   with a link in use. */
+#define TPU_REG_RING_STATE           0x0D8u
+#define TPU_RING_STATE_HELD_MASK     0x00000001u
+#define TPU_RING_STATE_HELD_SHIFT    0u
+#define TPU_RING_STATE_OFFERED_MASK  0x00000002u
+#define TPU_RING_STATE_OFFERED_SHIFT 1u
+#define TPU_RING_STATE_REFUSED_MASK  0x00000004u
+#define TPU_RING_STATE_REFUSED_SHIFT 2u
 
 #endif

@@ -28,12 +28,14 @@ class LinkFifo(wiring.Component):
     i, o : stream of width, in and out
     flush : 1, in
         Everything is taken and dropped, and what is there too.
+    holds : 1, out
+        It holds an element, or held one in the cycle before.
     """
 
     def __init__(self, *, width, depth):
         self.width = width
         self.depth = depth
-        super().__init__({"i": In(stream.Signature(width)), "o": Out(stream.Signature(width)), "flush": In(1)})
+        super().__init__({"i": In(stream.Signature(width)), "o": Out(stream.Signature(width)), "flush": In(1), "holds": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -59,6 +61,7 @@ class LinkFifo(wiring.Component):
             fetches.eq(held & ~(fetched & spared)),
             one_held.eq((read.addr + 1)[: len(read.addr)] == write.addr),
             level_next.eq(level + arrives - left),
+            self.holds.eq(level.any()),
             write.en.eq(arrives),  # into a free row; it counts if it is kept
             write.data.eq(self.i.payload),
             read.en.eq(fetches),

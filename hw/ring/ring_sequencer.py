@@ -8,7 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.isa import RingMode
-from ..spec.operations import ring_layout
+from ..spec.operations import link_user_layout, ring_layout
 from ..spec.registers import MOST_CORES
 
 __all__ = ["RingSequencer", "ring_task"]
@@ -17,10 +17,15 @@ __all__ = ["RingSequencer", "ring_task"]
 def ring_task(config):
     """What is done with one vector: `own` is read from row `source` of the unified buffer, `receive` takes one from the link; if
     both, they are added. The result is sent, or written to row `target`, or both. `last` is the end of a segment, `end` that of
-    the operation."""
+    the operation. `user` is the `tuser` of the vector that is received, and of the vector that is sent."""
     row = ring_layout(config)["buffer"].shape
     return data.StructLayout(
-        {**dict.fromkeys(("own", "receive", "send", "write", "last", "end"), 1), "source": row, "target": row}
+        {
+            **dict.fromkeys(("own", "receive", "send", "write", "last", "end"), 1),
+            "user": link_user_layout(),
+            "source": row,
+            "target": row,
+        }
     )
 
 
@@ -30,7 +35,7 @@ class RingSequencer(wiring.Component):
     In step t of a round, the core works on segment rank - t mod size. In step 0 it sends its own. In the steps up to size - 1 it
     adds its own to what comes, and sends the sum on; the last of these is complete, and written too. In the steps after that it
     writes what comes and sends it on, but for step 2 size - 2, the last one. REDUCE_SCATTER ends in step size - 1, where it
-    does not send; ALL_GATHER begins there, with a segment of its own.
+    does not send; ALL_GATHER begins there, with a segment of its own. A reset begins the count of rounds anew.
 
     Parameters
     ----------
@@ -80,6 +85,7 @@ class RingSequencer(wiring.Component):
         place, local, round_start = Signal(row), Signal(row), Signal(row)
         last, ends_round, moves = Signal(), Signal(), Signal()
         working = Signal()
+        number = Signal.like(task.user.round)
         own, writes = step < self.size, step + 1 >= self.size
         m.d.comb += [
             last.eq(index == last_index),
@@ -93,6 +99,9 @@ class RingSequencer(wiring.Component):
             task.last.eq(last),
             task.end.eq(ends_round & (rounds == 1)),
             task.source.eq(Mux(gathers, local, place)),
+            task.user.segment.eq(segment),
+            task.user.mode.eq(op.mode),
+            task.user.round.eq(number),
             task.target.eq(Mux(scatters, local, Mux(gathers, place, place + apart))),
         ]
         with m.If(moves):
@@ -111,6 +120,7 @@ class RingSequencer(wiring.Component):
                     segment.eq(first_segment),
                     round_start.eq(round_start + op.segment),
                     rounds.eq(rounds - 1),
+                    number.eq(number + 1 + task.end),
                 ]
 
         with m.FSM(name="operation"):

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from ..bus.axi import axi4_stream_signature
 from ..lib.hierarchy import instantiate
 from ..spec.isa import Fault
-from ..spec.operations import ring_layout
+from ..spec.operations import link_user_layout, ring_layout
 from ..spec.registers import MOST_CORES
 from ..spec.unit_ports import fault_port, unit_port
 from .link_fifo import LinkFifo
@@ -45,8 +45,11 @@ class RingUnit(wiring.Component):
     operand : 16 n, in
         What was read, one cycle after `grant`.
     received, sent : AXI4-Stream of 16 n bits, in and out
+        `tuser` is :func:`hw.spec.operations.link_user_layout`.
+    held, offered : 1, out
+        A vector has come and was not taken; one is offered at `sent`.
     fault : fault port, out
-        A segment of the link ends where none does here, or does not where one does: RING.
+        What comes is of another segment, mode or round than the task, or its segment ends elsewhere: RING.
     sends, takes, moves : 1, out
         A vector went into the link; one was taken from what had come; anything moved.
     """
@@ -59,6 +62,7 @@ class RingUnit(wiring.Component):
         self.layout = ring_layout(config)
         self.latency = config.latency
         width = config.vector_width
+        link = axi4_stream_signature(data_width=width, user_width=link_user_layout().size)
         super().__init__(
             {
                 "running": In(1),
@@ -72,8 +76,10 @@ class RingUnit(wiring.Component):
                 "grant": In(1),
                 "vector": Out(width),
                 "operand": In(width),
-                "received": In(axi4_stream_signature(data_width=width)),
-                "sent": Out(axi4_stream_signature(data_width=width)),
+                "received": In(link),
+                "sent": Out(link),
+                "held": Out(1),
+                "offered": Out(1),
                 "fault": Out(fault_port()),
                 "sends": Out(1),
                 "takes": Out(1),
@@ -88,12 +94,15 @@ class RingUnit(wiring.Component):
         in_run = ResetInserter(~active)
         width = self.config.vector_width
 
-        m.submodules.link = link = LinkFifo(width=width + 1, depth=self.config.ring_depth)
+        marks = link_user_layout().size + 1
+        m.submodules.link = link = LinkFifo(width=width + marks, depth=self.config.ring_depth)
         m.d.comb += [
             link.i.valid.eq(self.received.tvalid),
-            link.i.payload.eq(Cat(self.received.tdata, self.received.tlast)),
+            link.i.payload.eq(Cat(self.received.tdata, self.received.tuser, self.received.tlast)),
             self.received.tready.eq(link.i.ready),
             link.flush.eq(self.flush),
+            self.held.eq(link.holds),
+            self.offered.eq(self.sent.tvalid),
         ]
 
         # One operation at a time, whose writes come before the next one's reads.
@@ -140,7 +149,7 @@ class RingUnit(wiring.Component):
         spared, advance, may_begin = Signal(), Signal(init=1), Signal()  # a register each, as many see them
         there = tasks.r_rdy & (~head.own | vectors.r_rdy) & (~head.receive | link.o.valid)
         m.d.comb += [
-            misplaced.eq(there & head.receive & (link.o.payload[-1] != head.last)),
+            misplaced.eq(there & head.receive & (link.o.payload[width:] != Cat(head.user, head.last))),
             begins.eq(there & ~misplaced & may_begin),
             tasks.r_en.eq(begins),
             vectors.r_en.eq(begins & head.own),
@@ -165,6 +174,7 @@ class RingUnit(wiring.Component):
             self.vector.eq(Mux(spared, spare, result)),
             self.sent.tvalid.eq(to_send),
             self.sent.tdata.eq(self.vector),
+            self.sent.tuser.eq(out.user),
             self.sent.tlast.eq(out.last),
             self.write.eq(to_write),
             written.eq(to_write & ~self.read & self.grant),

@@ -7,6 +7,7 @@ from amaranth.utils import bits_for, exact_log2
 
 from .instruction import INSTRUCTION_WIDTH
 from .isa import TABLE_WORDS, Format, Function, Half, RingMode, Task
+from .registers import MOST_CORES
 
 __all__ = [
     "transfer_layout",
@@ -14,6 +15,7 @@ __all__ = [
     "pass_layout",
     "activate_layout",
     "ring_layout",
+    "link_user_layout",
     "tag_layout",
     "instruction_layout",
 ]
@@ -161,3 +163,13 @@ def ring_layout(config):
             "rounds": 16,
         }
     )
+
+
+@cache
+def link_user_layout():
+    """`tuser` of the links between cores: the vector's segment, its RING's mode, and the number of its round in the run.
+
+    `round` starts at 0, and grows by 1 with each round and by 1 more with each RING, modulo 8: so a round of one RING never
+    matches a round of the next.
+    """
+    return data.StructLayout({"segment": range(MOST_CORES), "mode": RingMode, "round": 3})

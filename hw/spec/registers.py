@@ -25,7 +25,7 @@ ADDRESS_WIDTH = 9
 #: "ATPU" in ASCII, first letter in the high byte.
 IDENTIFIER = 0x41545055
 #: Major and minor version of what hosts and programs see, 16 bits each: what it promises is in the datasheet.
-VERSION = 0x00010000
+VERSION = 0x00010001
 
 #: Why the array did not take a row in a cycle of the run, in the order of the counters. With `busy` they add up to `cycles`.
 STALLS = {
@@ -133,6 +133,11 @@ def _registers():
     yield Register("ring_depth", 0x0CC, "ro", "Vectors that the ring unit takes in, and of the longest segment.", needs="ring")
     yield Register("ring_sent", 0x0D0, "ro", "Words of 32 bits that the last run sent into the ring.", needs="ring")
     yield Register("ring_received", 0x0D4, "ro", "Words of 32 bits that the last run took from the ring.", needs="ring")
+    yield Register("ring_state", 0x0D8, "ro", "State of the links.", {
+        "held": (0, 1, "the link FIFO holds a vector"),
+        "offered": (1, 1, "a vector is offered at `m_axis_ring`"),
+        "refused": (2, 1, "RING needs `flush`, but for `size` 1; set by a fault, and by a reset in a run or with a link in use")},
+        needs="ring")
 # fmt: on
 
 

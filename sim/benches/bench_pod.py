@@ -5,12 +5,15 @@ Arguments
 images, outputs : list of files
     Memory of every core, before and after.
 runs : list of lists of dict
-    For every core, `regions`, and what else is to be set: `timeout` (register), `delay` (cycles until its start).
+    For every core, `regions`, and what else is to be set: `timeout` (register), `delay` (cycles until its start), `rank` and
+    `size` (if not those of the pod).
+recover : list of str
+    For every run, what follows if a core faulted: `flush` resets all cores and flushes their links, `reset` resets them only.
 pause : float
     Probability of a pause on each channel.
 
-Reports, for each run and core, `fault` (cause and pc), `counters`, `ring_sent`, `ring_received`. After a run in which a core
-faulted, all of them are reset and their links flushed.
+Reports, for each run and core, `fault` (cause and pc), `counters`, `ring_sent`, `ring_received`, and `ring_state` after all cores
+have ended.
 """
 
 import random
@@ -25,14 +28,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
-from amaranth_tpu.hw.spec.registers import REGISTER
-
-from ..host.driver import CoreFault, Driver
+from ..host.driver import CoreFault, Driver, flush_ring
 from ..rtl.bench_side import arguments, report
 from .bench_cocotbext import PERIOD, Port
-
-#: Cycles for what is on the links to arrive.
-_FLUSH = 100
 
 
 def _agents(dut, rank, image, rng, pause):
@@ -56,7 +54,7 @@ def _agents(dut, rank, image, rng, pause):
 async def _one(dut, driver, rank, size, job):
     """A run of a core."""
     await driver.configure_regions(job["regions"])
-    await driver.write("ring", REGISTER["ring"].pack(rank=rank, size=size, flush=0))
+    await driver.join_ring(job.get("rank", rank), job.get("size", size))
     await driver.write("timeout", job.get("timeout", 3000))
     await ClockCycles(dut.aclk, job.get("delay", 0) + 1)
     await driver.start()
@@ -68,16 +66,6 @@ async def _one(dut, driver, rank, size, job):
     counters = await driver.counters()
     assert counters["cycles"] == sum(count for name, count in counters.items() if name == "busy" or name.startswith("stall_"))
     return {"fault": fault, "counters": counters, **{name: await driver.read(name) for name in ("ring_sent", "ring_received")}}
-
-
-async def _recover(dut, drivers):
-    """Resets all cores, and lets what is under way arrive and be dropped."""
-    for driver in drivers:
-        await driver.reset()
-    for flush in (1, 0):
-        for driver in drivers:
-            await driver.write("ring", REGISTER["ring"].pack(rank=0, size=1, flush=flush))
-        await ClockCycles(dut.aclk, _FLUSH)
 
 
 @cocotb.test()
@@ -95,8 +83,13 @@ async def runs(dut):
     for number, cores in enumerate(job["runs"]):
         tasks = [cocotb.start_soon(_one(dut, drivers[rank], rank, len(cores), core)) for rank, core in enumerate(cores)]
         results.append([await task for task in tasks])
+        for driver, result in zip(drivers, results[number]):
+            result["ring_state"] = await driver.ring_state()
         if any(result["fault"] for result in results[number]):
-            await _recover(dut, drivers)
+            for driver in drivers:
+                await driver.reset()
+            if job["recover"][number] == "flush":
+                await flush_ring(drivers)
     for (memory, _), image, output in zip(agents, job["images"], job["outputs"]):
         Path(output).write_bytes(bytes(memory.read(0, Path(image).stat().st_size)))
     report({"runs": results})

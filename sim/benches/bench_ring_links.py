@@ -9,12 +9,13 @@ regions : dict
 size : int
     Cores of the ring; this one has rank 0.
 links : list of dict
-    For every segment that comes, `data` (hexadecimal) and `after`, the number of segments that have gone before it may come.
+    For every segment that comes, `data` (hexadecimal), `user` (the `tuser` of its beats) and `after`, the number of segments that
+    have gone before it may come.
 pause : float
     Probability of a pause in a cycle, on each link.
 
-Reports `frames`, the segments that went, in hexadecimal; `ring_sent` and `ring_received`. An offer that is taken back or changed
-before it was taken is a failure.
+Reports `frames`, the segments that went: data in hexadecimal, and `tuser`; `ring_sent` and `ring_received`. An offer that is
+taken back or changed before it was taken is a failure.
 """
 
 import random
@@ -27,7 +28,16 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam, AxiStreamBus, AxiStreamSink, AxiStreamSource
+    from cocotbext.axi import (
+        AxiBus,
+        AxiLiteBus,
+        AxiLiteMaster,
+        AxiRam,
+        AxiStreamBus,
+        AxiStreamFrame,
+        AxiStreamSink,
+        AxiStreamSource,
+    )
 
 from amaranth_tpu.hw.spec.registers import REGISTER
 
@@ -41,7 +51,7 @@ async def _watch(dut):
     waits = None
     while True:
         await RisingEdge(dut.aclk)
-        offer = str(dut.m_axis_ring_tvalid.value), str(dut.m_axis_ring_tdata.value), str(dut.m_axis_ring_tlast.value)
+        offer = tuple(str(getattr(dut, f"m_axis_ring_{channel}").value) for channel in ("tvalid", "tdata", "tuser", "tlast"))
         assert waits is None or offer == waits, f"{waits} was offered and not taken, then {offer}"
         waits = offer if offer[0] == "1" and str(dut.m_axis_ring_tready.value) == "0" else None
 
@@ -50,12 +60,14 @@ async def _give(source, links, gone):
     for link in links:
         while len(gone) < link["after"]:
             await RisingEdge(source.clock)
-        await source.send(bytes.fromhex(link["data"]))
+        data = bytes.fromhex(link["data"])
+        await source.send(AxiStreamFrame(data, tuser=[link["user"]] * len(data)))
 
 
 async def _take(sink, gone):
     while True:
-        gone.append((await sink.recv()).tdata.hex())
+        frame = await sink.recv()
+        gone.append([frame.tdata.hex(), frame.tuser])  # a number, since all beats of a frame have the same
 
 
 @cocotb.test()

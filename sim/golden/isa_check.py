@@ -15,7 +15,7 @@ class MachineFault(Exception):
         self.cause, self.pc = cause, pc
 
 
-def check(config, sizes, word, pc, *, rank=0, size=1):
+def check(config, sizes, word, pc, *, rank=0, size=1, refused=False):
     """`(opcode, fields)` of an instruction that the core executes, with the codes of its fields.
 
     Parameters
@@ -29,6 +29,8 @@ def check(config, sizes, word, pc, *, rank=0, size=1):
         Where it stands in region MODEL.
     rank, size : int
         Of the ring.
+    refused : bool
+        The links of a ring of several cores need a flush.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def check(config, sizes, word, pc, *, rank=0, size=1):
         raise MachineFault(Fault.LENGTH, pc)
     if fields.get(record.tiled) and fields["rows"] % config.n:
         raise MachineFault(Fault.LENGTH, pc)
-    if opcode is Opcode.RING and not rank < size <= MOST_CORES:
+    if opcode is Opcode.RING and (not rank < size <= MOST_CORES or (refused and size > 1)):
         raise MachineFault(Fault.RING, pc)
     if not (_host_is_inside(config, sizes, opcode, fields) and _spans_are_inside(config, opcode, fields, size)):
         raise MachineFault(Fault.ADDRESS, pc)

@@ -41,13 +41,14 @@ class Exchange:
     mode : RingMode
     vectors : uint16 arrays
         What it has read, as :func:`sim.golden.ring.exchange` takes it.
-    shape : (int, int)
-        Segment and rounds, which have to be those of all cores.
+    segment, rounds : int
+        Vectors of a segment, and rounds; the same in all cores of a good program.
     """
 
     mode: RingMode
     vectors: np.ndarray
-    shape: tuple
+    segment: int
+    rounds: int
 
 
 class Machine:
@@ -76,6 +77,8 @@ class Machine:
         Function table.
     executed : int
         Instructions of the last run, HALT included.
+    refused : bool
+        In a ring of several cores, RING gives the fault RING: since a run that faulted, until :meth:`.MachineRing.flush`.
     """
 
     def __init__(self, config, regions=None, *, rank=0, size=1):
@@ -85,7 +88,7 @@ class Machine:
         self.sums = np.zeros((config.accumulator_depth, config.n), np.uint32)
         self.bias = np.zeros((config.bias_depth, config.n), np.uint32)
         self.table = Table(0, 0, 0, np.zeros(TABLE_WORDS, np.uint16))
-        self.executed = 0
+        self.executed, self.refused = 0, False
         self._tiles = []  # FIFO of arrays of tiles, oldest first
         self._tile = np.zeros((config.n, config.n), np.uint16)  # what the array holds, [row, column]
 
@@ -127,7 +130,7 @@ class Machine:
     def check(self, word, pc):
         """As :func:`sim.golden.isa_check.check`, for this core."""
         sizes = {region: len(memory) for region, memory in self.regions.items()}
-        return check(self.config, sizes, word, pc, rank=self.rank, size=self.size)
+        return check(self.config, sizes, word, pc, rank=self.rank, size=self.size, refused=self.refused)
 
     # Instructions
 
@@ -363,7 +366,7 @@ class Machine:
         if self.size == 1:
             self.buffer[places] = exchange(mode, [vectors])[0]
         else:
-            self._waits = Exchange(mode, vectors, (segment, rounds)), places
+            self._waits = Exchange(mode, vectors, segment, rounds), places
         return self._waits is not None
 
     @_effect(Opcode.LOAD_TABLE)

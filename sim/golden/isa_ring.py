@@ -11,6 +11,12 @@ __all__ = ["MachineRing"]
 class MachineRing:
     """Machines that run side by side, from one RING to the next.
 
+    After a fault, all RINGs of a core give the fault RING until :meth:`flush`.
+
+    RINGs *fit* if mode and segment are the same in all cores. They end after the fewest rounds that a core asks for, and only in
+    cores with this number of rounds. A core whose RING does not end gives TIMEOUT here. In hardware it may give RING instead, and
+    then the other cores may give RING or TIMEOUT too. A core that ends with HALT in hardware does so here, with the same bits.
+
     Attributes
     ----------
     machines : list of Machine
@@ -51,6 +57,11 @@ class MachineRing:
         for fault in sorted(filter(None, self.faults), key=lambda fault: fault.cause is Fault.TIMEOUT):
             raise fault
 
+    def flush(self):
+        """Empties the links of all cores, which RINGs after a fault need."""
+        for machine in self.machines:
+            machine.refused = False
+
     def _advance(self, rank, run, get):
         """The next :class:`.Exchange` of a core; None when its run has ended."""
         try:
@@ -58,12 +69,14 @@ class MachineRing:
         except StopIteration:
             return None
         except MachineFault as fault:
-            self.faults[rank] = fault
+            self.faults[rank], self.machines[rank].refused = fault, True
             return None
 
     def _exchange(self, waits):
-        """What each core gets; nobody gets anything if a core does not come, or comes with segments of its own."""
-        kinds = {(wait.mode, wait.shape) if wait else None for wait in waits}
-        if None in kinds or len(kinds) > 1:
+        """Returns the vectors that each core gets, or None for a core whose RING does not end."""
+        if not all(waits) or len({(wait.mode, wait.segment) for wait in waits}) > 1:
             return [None] * len(waits)
-        return exchange(waits[0].mode, [wait.vectors for wait in waits])
+        rounds = min(wait.rounds for wait in waits)
+        count = rounds * waits[0].segment
+        got = exchange(waits[0].mode, [wait.vectors[..., :count, :] for wait in waits])
+        return [vectors if wait.rounds == rounds else None for wait, vectors in zip(waits, got)]

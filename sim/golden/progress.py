@@ -95,7 +95,7 @@ class Progress:
     def _has_room(self, unit):
         queue = self._queues[unit]
         waiting = len(queue)
-        if unit is Unit.WEIGHTS and queue and queue[0].begun:
+        if unit in (Unit.WEIGHTS, Unit.RING) and queue and queue[0].begun:
             # One is in the unit, and the next at its door, unless that one waits for another unit.
             waiting -= 2 if waiting > 1 and not queue[1].waits_for else 1
         elif unit is Unit.MATMUL:

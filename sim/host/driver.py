@@ -3,7 +3,7 @@
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, STALLS, VERSION
 
-__all__ = ["Driver", "CoreFault", "CoreTimeout", "Script", "fault_of"]
+__all__ = ["Driver", "CoreFault", "CoreTimeout", "Script", "fault_of", "flush_ring"]
 
 _COUNTERS = ("cycles", "busy", *(f"stall_{name}" for name in STALLS), "read_beats", "write_beats")
 
@@ -26,9 +26,9 @@ def fault_of(error, batch):
     return {"cause": error.cause.name, "pc": error.pc, "batch": batch}
 
 
-def _field(register, name, value):
-    first, width, _ = REGISTER[register].fields[name]
-    return value >> first & (1 << width) - 1
+def _fields(register, value):
+    """Values of a register's fields by name."""
+    return {name: value >> first & (1 << width) - 1 for name, (first, width, _) in REGISTER[register].fields.items()}
 
 
 class Driver:
@@ -63,9 +63,7 @@ class Driver:
         if version >> 16 != VERSION >> 16:
             raise RuntimeError(f"a core of version {version >> 16}, this driver knows {VERSION >> 16}")
         config = await self.read("config")
-        sizes = {"version": version, **{name: _field("config", name, config) for name in REGISTER["config"].fields}}
-        features = await self.read("features")
-        sizes |= {name: _field("features", name, features) for name in REGISTER["features"].fields}
+        sizes = {"version": version, **_fields("config", config), **_fields("features", await self.read("features"))}
         for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth"):
             sizes[name] = await self.read(name)
         return sizes
@@ -88,14 +86,22 @@ class Driver:
         """Gives a core its place in a ring: its number, and how many cores there are."""
         await self.write("ring", REGISTER["ring"].pack(rank=rank, size=size, flush=0))
 
+    async def set_flush(self, flush):
+        """Begins or ends the flush of a core's link; its place in the ring stays. See :func:`flush_ring`."""
+        place = _fields("ring", await self.read("ring"))
+        await self.write("ring", REGISTER["ring"].pack(**place | {"flush": int(flush)}))
+
+    async def ring_state(self):
+        """Fields of the register `ring_state`."""
+        return _fields("ring_state", await self.read("ring_state"))
+
     async def ring_words(self):
         """Words of 32 bits that the last run sent into the ring, and took from it."""
         return {name: await self.read(name) for name in ("ring_sent", "ring_received")}
 
     async def status(self):
         """Fields of the status register."""
-        value = await self.read("status")
-        return {name: _field("status", name, value) for name in REGISTER["status"].fields}
+        return _fields("status", await self.read("status"))
 
     async def wait_for_quiet(self, polls=1000):
         """Waits until no bus transaction is outstanding, for so many reads of the status at most; returns whether none is."""
@@ -147,6 +153,30 @@ class Driver:
         await self.write("control", 0b10)
         await self.write("interrupt", 0b10)
         return await self.wait_for_quiet()
+
+
+async def flush_ring(drivers, looks=50):
+    """Empties the links of all cores of a ring, none of which may be running. After a fault or a reset, RING needs this.
+
+    Parameters
+    ----------
+    drivers : list of Driver
+    looks : int
+        Reads of each core's state during the flush, and after it. They must take at least as long as the latency of a link.
+
+    Raises
+    ------
+    RuntimeError
+        If a core cannot get rid of a vector, or another vector comes after the flush.
+    """
+    for flush in (True, False):
+        for driver in drivers:
+            await driver.set_flush(flush)
+        for _ in range(looks):
+            states = [await driver.ring_state() for driver in drivers]
+    for rank, state in enumerate(states):
+        if any(state.values()):
+            raise RuntimeError(f"core {rank}: the link is not empty after a flush ({state}); reset the cores by aresetn")
 
 
 class Script:

@@ -70,6 +70,7 @@ class RingOfUnits(wiring.Component):
                 unit.grant.eq(self.grant[rank]),
                 unit.operand.eq(Const(0)),
                 following.received.tdata.eq(unit.sent.tdata),
+                following.received.tuser.eq(unit.sent.tuser),
                 following.received.tlast.eq(unit.sent.tlast),
                 following.received.tvalid.eq(unit.sent.tvalid & self.open[rank]),
                 unit.sent.tready.eq(following.received.tready & self.open[rank]),

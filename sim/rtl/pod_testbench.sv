@@ -49,6 +49,7 @@ module pod_testbench #(
     wire [31:0]           errors_until [0:CORES];
     wire [63:0]           cycles [0:CORES-1];
     wire [LINK_WIDTH-1:0] tdata [0:CORES-1];
+    wire [7:0]            tuser [0:CORES-1];
     wire [CORES-1:0]      tvalid, tready, tlast;  // of the link from a core to the next
 
     assign s_axil_awready = awready[select];
@@ -103,9 +104,9 @@ module pod_testbench #(
             .s_axil_rready(s_axil_rready && select == i),
             .irq(irqs[i]),
             .m_axis_ring_tdata(tdata[i]), .m_axis_ring_tvalid(tvalid[i]), .m_axis_ring_tready(tready[i]),
-            .m_axis_ring_tlast(tlast[i]),
+            .m_axis_ring_tlast(tlast[i]), .m_axis_ring_tuser(tuser[i]),
             .s_axis_ring_tdata(tdata[BEFORE]), .s_axis_ring_tvalid(tvalid[BEFORE]), .s_axis_ring_tready(tready[BEFORE]),
-            .s_axis_ring_tlast(tlast[BEFORE]),
+            .s_axis_ring_tlast(tlast[BEFORE]), .s_axis_ring_tuser(tuser[BEFORE]),
             .*
         );
 

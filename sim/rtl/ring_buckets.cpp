@@ -24,6 +24,7 @@ double sc_time_stamp() { return 0; }
 struct Beat {
     uint64_t due;
     uint32_t data;
+    uint8_t user;
     bool last;
 };
 
@@ -35,6 +36,10 @@ struct Core {
     uint32_t operand = 0, next = 0, start = 0;
     uint32_t sent = 0, received = 0, reads = 0, writes = 0;
     bool offered = false, started = false, done = false;
+
+    Beat offer(uint64_t due) const {
+        return {due, uint32_t(top.sent___05Ftdata), uint8_t(top.sent___05Ftuser), bool(top.sent___05Ftlast)};
+    }
 
     void edge() {
         top.clk = 1;
@@ -124,10 +129,11 @@ int main(int, char** argv) {
             for (uint32_t i = 0; i < size; ++i) {  // the link from core i to the next one
                 Core &from = *cores[i], &to = *cores[(i + 1) % size];
                 if (latency == 0 && to.link.empty() && from.top.sent___05Ftvalid)
-                    to.link.push_back({now, uint32_t(from.top.sent___05Ftdata), bool(from.top.sent___05Ftlast)});
+                    to.link.push_back(from.offer(now));
                 to.offered = !to.link.empty() && to.link.front().due <= now && (to.offered || !pauses(now, i));
                 to.top.received___05Ftvalid = to.offered;
                 to.top.received___05Ftdata = to.offered ? to.link.front().data : draw();
+                to.top.received___05Ftuser = to.offered ? to.link.front().user : draw();
                 to.top.received___05Ftlast = to.offered ? to.link.front().last : draw() & 1;
                 from.top.sent___05Ftready =
                     latency == 0 ? to.offered && to.top.received___05Ftready : to.link.size() <= latency && !pauses(now, i);
@@ -138,7 +144,7 @@ int main(int, char** argv) {
                 core.top.eval();
                 if (core.top.port___05Fop___05Fvalid && core.top.port___05Fop___05Fready) core.started = true;
                 if (core.top.sent___05Ftvalid && core.top.sent___05Ftready) {
-                    if (latency) to.link.push_back({now + latency, uint32_t(core.top.sent___05Ftdata), bool(core.top.sent___05Ftlast)});
+                    if (latency) to.link.push_back(core.offer(now + latency));
                     ++core.sent, moved = true;
                 }
                 core.next = core.operand;

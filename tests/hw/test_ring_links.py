@@ -32,11 +32,16 @@ def segments(bucket):
         yield tuple([own[rank][rank].view("<u2"), *([sums[held_by(rank, 2)]] if both else [])] for rank in range(2))
 
 
+def user_bits(segment, mode, rounds):
+    """`tuser` of a vector, as the datasheet has it."""
+    return segment | mode.value << 3 | rounds % 8 << 5
+
+
 @pytest.mark.parametrize("pause, early", [*slow((0.5, True)), (0.3, False)])
 def test_neighbour(rng, tmp_path, pause, early):
     """With `early`, everything comes at once, and the core holds it up; else each segment only when a core would send it."""
     drawn = random_bucket(rng, CONFIG, 2)
-    memories, image, words, links, expected = drawn.memories, bytearray(0xC00), [], [], []
+    memories, image, words, links, expected, rounds = drawn.memories, bytearray(0xC00), [], [], [], 0
     image[0x400 : 0x400 + ROWS * CONFIG.vector_bytes] = memories[0].astype("<u2").tobytes()
     for mode in (*RingMode, *RingMode):
         fields = random_bucket(rng, CONFIG, 2, mode=mode).fields
@@ -44,11 +49,20 @@ def test_neighbour(rng, tmp_path, pause, early):
             fields["result"] = ROWS // 2
         bucket = Bucket(fields, memories)
         for ours, theirs in segments(bucket):
+            first = 1 if mode is RingMode.ALL_GATHER else 0  # the segment that core 0 sends first; core 1 sends the other
             links += [
-                {"data": data.tobytes().hex(), "after": 0 if early else len(expected) + position}
+                {
+                    "data": data.tobytes().hex(),
+                    "user": user_bits((1 + first - position) % 2, mode, rounds),
+                    "after": 0 if early else len(expected) + position,
+                }
                 for position, data in enumerate(theirs)
             ]
-            expected += [data.tobytes().hex() for data in ours]
+            expected += [
+                [data.tobytes().hex(), user_bits((first - position) % 2, mode, rounds)] for position, data in enumerate(ours)
+            ]
+            rounds += 1
+        rounds += 1
         memories = bucket.expected()
         words.append((Opcode.RING, fields))
     rows = dict(rows=ROWS, buffer=0)
@@ -72,7 +86,7 @@ def test_neighbour(rng, tmp_path, pause, early):
         },
     )
     assert result["frames"] == expected
-    words = sum(len(frame) for frame in expected) // 8
+    words = sum(len(frame) for frame, _ in expected) // 8
     assert result["ring_sent"] == result["ring_received"] == words
     image[0x800 : 0x800 + ROWS * CONFIG.vector_bytes] = memories[0].astype("<u2").tobytes()
     assert (tmp_path / "after").read_bytes() == image

@@ -86,8 +86,8 @@ def build_library(folder, header):
 #: What `enum tpu_error` has, written down a second time: programs compare with these numbers.
 ERRORS = {
     "OK": 0, "NO_CORE": 1, "VERSION": 2, "CONFIGURATION": 3, "HEADER": 4, "IMAGE": 5, "ADDRESS": 6, "ARGUMENT": 7, "BUSY": 8,
-    "NOT_RECOVERED": 9, "LIMIT": 10, "DEAD_BUS": 11, "DEAD_MEMORY": 12, "FAULT": 32, "ILLEGAL": 33, "RANGE": 34, "LENGTH": 35,
-    "BUS_READ": 36, "BUS_WRITE": 37, "TIMEOUT": 38, "RING": 39,
+    "NOT_RECOVERED": 9, "LIMIT": 10, "DEAD_BUS": 11, "DEAD_MEMORY": 12, "LINK": 13, "FAULT": 32, "ILLEGAL": 33, "RANGE": 34,
+    "LENGTH": 35, "BUS_READ": 36, "BUS_WRITE": 37, "TIMEOUT": 38, "RING": 39,
 }  # fmt: skip
 _NAMES = {number: name for name, number in ERRORS.items()}
 

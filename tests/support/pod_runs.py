@@ -7,12 +7,13 @@ import numpy as np
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
 from amaranth_tpu.hw.verilog.export import pod_to_verilog
+from amaranth_tpu.sim.golden.isa_model import MachineFault
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.rtl.runner import Simulation
 from machine_programs import program
 from seeds import seed
 
-__all__ = ["POD", "ring_program", "run_pod"]
+__all__ = ["POD", "ring_program", "run_pod", "play_pod", "run_machines"]
 
 POD = Config(n=2, unified_buffer_depth=256, accumulator_depth=16, weight_fifo_depth=2, ring=True, ring_depth=8, **PLAIN)
 _ROWS = POD.unified_buffer_depth
@@ -46,33 +47,36 @@ def ring_program(rng, size, count):
     return [*words, (Opcode.STORE, dict(region=Region.OUTPUT, rows=_ROWS, buffer=0)), (Opcode.HALT, {})]
 
 
-def run_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, check=True):
-    """Runs programs in a pod, and in machines.
+def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apart=False):
+    """Runs programs in a pod.
 
     Parameters
     ----------
     runs : list of lists of (words, dict)
         For each run, the program of every core, and what else :mod:`sim.benches.bench_pod` takes of it.
-    check : bool
-        Whether all memory has to be that of the machines afterwards.
+    recover : list of str
+        As the bench takes it. Default: `flush` after every run.
+    apart : bool
+        Each run has an OUTPUT and a SCRATCH of its own, of 0x400 bytes.
 
     Returns
     -------
-    list of lists of dict
-        What the bench reports of each run and core.
+    results, before, after, regions
+        What the bench reports of each run and core; the memory of each core; of each run the `(base, size)` of the regions.
     """
     size = len(runs[0])
     images = [bytearray(rng.normal(size=_SIZE // 4).astype(np.float32).tobytes()) for _ in range(size)]
-    regions = {name: [base, 0x1000 if name != "MODEL" else 0x400] for name, base in _BASES.items()}
-    jobs = []
+    jobs, placed = [], []
     for number, cores in enumerate(runs):
         base = number * 0x400
         for rank, (words, _) in enumerate(cores):
             image = program(POD, *words)
             assert number < 4 and len(image) <= 0x400
             images[rank][base : base + len(image)] = image
-        jobs.append([{"regions": {**regions, "MODEL": [base, 0x400]}, **more} for _, more in cores])
-    memories = [bytearray(image) for image in images]
+        placed.append({name: [first, 0x1000] for name, first in _BASES.items()} | {"MODEL": [base, 0x400]})
+        if apart:
+            placed[-1] |= {name: [_BASES[name] + base, 0x400] for name in ("OUTPUT", "SCRATCH")}
+        jobs.append([{"regions": placed[-1], **more} for _, more in cores])
     for rank, image in enumerate(images):
         (tmp_path / f"before{rank}").write_bytes(image)
     names = {what: [str(tmp_path / f"{what}{rank}") for rank in range(size)] for what in ("before", "after")}
@@ -80,27 +84,39 @@ def run_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, check=True):
         "amaranth_tpu.sim.benches.bench_pod",
         timeout=200,
         seed=seed() & 0x7FFFFFFF,
-        arguments={"images": names["before"], "outputs": names["after"], "runs": jobs, "pause": pause},
+        arguments={
+            "images": names["before"],
+            "outputs": names["after"],
+            "runs": jobs,
+            "pause": pause,
+            "recover": recover or ["flush"] * len(runs),
+        },
     )
+    return result["runs"], images, [(tmp_path / f"after{rank}").read_bytes() for rank in range(size)], placed
+
+
+def run_pod(rng, tmp_path, runs, *, check=True, **options):
+    """As :func:`play_pod`; returns the reports. With `check`, all memory has to be that of machines afterwards."""
+    results, memories, after, placed = play_pod(rng, tmp_path, runs, **options)
     if check:
-        for job in jobs:
-            _machines(memories, job)
-        for rank, (name, memory) in enumerate(zip(names["after"], memories)):
-            with open(name, "rb") as file:
-                found = np.frombuffer(file.read(), np.uint8)
-            wrong = np.flatnonzero(found != np.frombuffer(memory, np.uint8))
+        for regions in placed:
+            run_machines(memories, regions)
+        for rank, (found, memory) in enumerate(zip(after, memories)):
+            wrong = np.flatnonzero(np.frombuffer(found, np.uint8) != np.frombuffer(memory, np.uint8))
             assert not len(wrong), f"core {rank}: {len(wrong)} bytes differ, the first at {wrong[0]:#x}"
-    return result["runs"]
+    return results
 
 
-def _machines(memories, job):
-    """The same run on machines, which begin with what the core had before only in memory."""
-    regions = []
-    for memory, core in zip(memories, job):
-        places = {Region[name]: slice(base, base + size) for name, (base, size) in core["regions"].items()}
-        regions.append({region: bytearray(memory[place]) for region, place in places.items()})
-    MachineRing(POD, regions).run()
-    for memory, core, own in zip(memories, job, regions):
-        for name in ("OUTPUT", "SCRATCH"):
-            base, size = core["regions"][name]
-            memory[base : base + size] = own[Region[name]]
+def run_machines(memories, regions):
+    """The same run on machines, which begin with what the core had before only in memory. Returns how each ended."""
+    places = {Region[name]: slice(base, base + size) for name, (base, size) in regions.items()}
+    owns = [{region: bytearray(memory[place]) for region, place in places.items()} for memory in memories]
+    ring = MachineRing(POD, owns)
+    try:
+        ring.run()
+    except MachineFault:
+        pass
+    for memory, own in zip(memories, owns):
+        for region in (Region.OUTPUT, Region.SCRATCH):
+            memory[places[region]] = own[region]
+    return ring.faults

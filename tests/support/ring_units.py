@@ -34,9 +34,14 @@ class _Unit:
 
     def __init__(self, name, memory):
         self.name, self.memory, self.operand = name, memory, 0
-        self.link = deque()  # (cycle from which it may be taken, data, last) on the way to this unit
+        self.link = deque()  # (cycle from which it may be taken, data, user, last) on the way to this unit
         self.sent = self.received = self.reads = self.writes = 0
         self.started = self.done = False
+
+
+def _sent(ports, unit):
+    """Data, user bits and end of a segment that a unit offers."""
+    return tuple(ports.get(f"{unit.name}__sent__{channel}") for channel in ("tdata", "tuser", "tlast"))
 
 
 async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=1.0, late=0, limit=None):
@@ -72,12 +77,13 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
         for rank, unit in enumerate(units):
             before = units[rank - 1]
             if latency == 0 and not unit.link and ports.get(f"{before.name}__sent__tvalid"):
-                unit.link.append((now, ports.get(f"{before.name}__sent__tdata"), ports.get(f"{before.name}__sent__tlast")))
+                unit.link.append((now, *_sent(ports, before)))
         for rank, unit in enumerate(units):
             # What is offered stays offered.
             offered[rank] = bool(unit.link) and unit.link[0][0] <= now and (offered[rank] or rng.random() >= stall)
-            data, last = unit.link[0][1:] if offered[rank] else (rng.getrandbits(config.vector_width), rng.getrandbits(1))
-            inputs = dict(received__tvalid=offered[rank], received__tdata=data, received__tlast=last)
+            drawn = (rng.getrandbits(width) for width in (config.vector_width, 8, 1))
+            data, user, last = unit.link[0][1:] if offered[rank] else drawn
+            inputs = dict(received__tvalid=offered[rank], received__tdata=data, received__tuser=user, received__tlast=last)
             ports.set(**{f"{unit.name}__{name}": value for name, value in inputs.items()})
         await ports.settle()
         for rank, unit in enumerate(units):
@@ -98,7 +104,7 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
                 unit.started = True
             if of("sent__tvalid") and of("sent__tready"):
                 if latency:
-                    units[(rank + 1) % size].link.append((now + latency, of("sent__tdata"), of("sent__tlast")))
+                    units[(rank + 1) % size].link.append((now + latency, *_sent(ports, unit)))
                 unit.sent, moved = unit.sent + 1, True
             if offered[rank] and of("received__tready"):
                 unit.link.popleft()

@@ -15,7 +15,7 @@ def built(config):
     depths = ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth")
     return {
         "id": 0x41545055,
-        "version": 0x00010000,
+        "version": 0x00010001,
         "config": REGISTER["config"].pack(**sizes),
         "features": features,
         **{name: getattr(config, name) for name in depths},

@@ -1,0 +1,135 @@
+# amaranth: UnusedElaboratable=no
+"""Cores whose RINGs do not fit together, and the runs after them: refused or right, never DONE in all cores with wrong bits."""
+
+import pytest
+
+from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
+from pod_runs import POD, play_pod, ring_program, run_machines
+from suites import slow
+
+HALT = (Opcode.HALT, {})
+LOAD = (Opcode.LOAD, dict(region=Region.INPUT, rows=256, buffer=0))
+STORE = (Opcode.STORE, dict(region=Region.OUTPUT, rows=256, buffer=0))
+FIELDS = dict(mode=RingMode.ALL_GATHER, buffer=0, result=128, segment=8, stride=8, rounds=1)
+#: Cycles without progress; memory and links of these runs are fast.
+TIMEOUT = {"timeout": 600}
+
+
+def ring(**changes):
+    return Opcode.RING, FIELDS | changes
+
+
+def causes(cores):
+    return [core["fault"] and core["fault"][0] for core in cores]
+
+
+def is_output_right(after, memories, regions):
+    """For each core, whether OUTPUT and SCRATCH hold the bits of the machines."""
+    places = [slice(regions[name][0], sum(regions[name])) for name in ("OUTPUT", "SCRATCH")]
+    return [all(found[place] == memory[place] for place in places) for found, memory in zip(after, memories)]
+
+
+@pytest.mark.parametrize("mode", [RingMode.ALL_GATHER, *slow(*RingMode)])
+def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
+    """One core comes to a RING, and leaves vectors in the other core's link FIFO. The next program begins with the same RING."""
+    good = [LOAD, ring(mode=mode), STORE, HALT]
+    runs = [[(good, TIMEOUT), ([HALT], TIMEOUT)], [(good, TIMEOUT)] * 2, [(good, TIMEOUT)] * 2]
+    results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "flush", "flush"], apart=True)
+    assert causes(results[0]) == ["TIMEOUT", None]
+    assert [core["ring_state"]["held"] for core in results[0]] == [0, 1]
+    assert results[0][0]["ring_state"]["refused"]
+    assert causes(results[1]) == ["RING", "RING"]
+    assert [core["fault"][1] for core in results[1]] == [POD.instruction_bytes] * 2
+    assert causes(results[2]) == [None, None] and not any(any(core["ring_state"].values()) for core in results[2])
+    run_machines(memories, regions[2])
+    assert all(is_output_right(after, memories, regions[2]))
+
+
+def test_a_core_alone_needs_no_flush(rng, tmp_path):
+    """A RING of `size` 1 uses no link."""
+    words = [LOAD, ring(), STORE, HALT]
+    runs = [[([0xFF], {}), ([HALT], {})], [(words, {"rank": 0, "size": 1})] * 2]
+    results, memories, after, regions = play_pod(rng, tmp_path, runs, recover=["reset", "reset"], apart=True)
+    assert causes(results[0]) == ["ILLEGAL", None] and causes(results[1]) == [None, None]
+    assert [core["ring_state"]["refused"] for core in results[1]] == [1, 0]
+    for memory in memories:
+        run_machines([memory], regions[1])
+    assert all(is_output_right(after, memories, regions[1]))
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ([ring(mode=RingMode.REDUCE_SCATTER)], [ring()]),
+        ([ring(rounds=2), ring(buffer=40)], [ring(), ring(buffer=40, rounds=2)]),
+        *slow(
+            ([ring(segment=7)], [ring()]),
+            ([ring(mode=RingMode.ALL_REDUCE, rounds=2)], [ring(mode=RingMode.ALL_REDUCE)]),
+            ([ring(rounds=2)], [ring(), ring()]),
+        ),
+    ],
+)
+def test_different_rings(rng, tmp_path, one, other):
+    """Of the same number of vectors in some cases: they end in a fault, never in DONE in both cores."""
+    runs = [[([LOAD, *words, STORE, HALT], TIMEOUT) for words in (one, other)]]
+    results, *_ = play_pod(rng, tmp_path, runs)
+    assert "RING" in causes(results[0]) or causes(results[0]).count("TIMEOUT") == 1, causes(results[0])
+
+
+def test_two_cores_of_one_rank(rng, tmp_path):
+    words = [LOAD, ring(mode=RingMode.ALL_REDUCE), STORE, HALT]
+    results, *_ = play_pod(rng, tmp_path, [[(words, TIMEOUT), (words, TIMEOUT | {"rank": 0})]])
+    assert "RING" in causes(results[0])
+
+
+@pytest.mark.parametrize("first", [3, *slow(0, 6)])
+def test_behind_a_ring_that_does_not_end(rng, tmp_path, first):
+    """The place of TIMEOUT, and a STORE behind some RINGs: memory and `fault_pc` are the model's."""
+    store = (Opcode.STORE, dict(region=Region.SCRATCH, rows=20, buffer=100))
+    alone = [[LOAD, *[ring()] * count, store, STORE, HALT] for count in range(first, first + 4)]
+    runs = [[(words, TIMEOUT), ([HALT], TIMEOUT)] for words in alone]
+    results, memories, after, regions = play_pod(rng, tmp_path, runs, apart=True)
+    for cores, places in zip(results, regions):
+        faults = run_machines(memories, places)
+        assert [core["fault"] for core in cores] == [fault and [fault.cause.name, fault.pc] for fault in faults]
+        assert all(is_output_right(after, memories, places))
+
+
+def misfit(rng, size):
+    """Programs of cores, in some of which a RING is missing, doubled or changed."""
+    words = ring_program(rng, size, int(rng.integers(2, 8)))
+    programs = []
+    for rank in range(size):
+        own = list(words)
+        if rank == 0 or rng.random() < 0.3:
+            index = int(rng.choice([index for index, (opcode, _) in enumerate(own) if opcode is Opcode.RING]))
+            fields = own[index][1]
+            segment = int(rng.integers(1, fields["segment"] + 1))
+            changes = [
+                [],
+                [own[index]] * int(rng.integers(2, 8)),
+                [(Opcode.RING, fields | {"mode": RingMode(int(rng.integers(3))), "result": 128})],
+                [(Opcode.RING, fields | {"segment": segment})],
+                [(Opcode.RING, fields | {"rounds": int(rng.integers(1, 3))})],
+            ]
+            own[index : index + 1] = changes[int(rng.integers(len(changes)))]
+        programs.append(own)
+    return programs
+
+
+@pytest.mark.parametrize("size, link_latency", [(3, 0), *slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3)))])
+def test_random_misfits(rng, tmp_path, size, link_latency):
+    """The datasheet's guarantees: a core that is DONE is so in the model, with its bits; without a fault RING all is exact."""
+    drawn = [misfit(rng, size) for _ in range(4)]
+    runs = [[(words, TIMEOUT | {"delay": int(rng.integers(50))}) for words in programs] for programs in drawn]
+    results, memories, after, regions = play_pod(rng, tmp_path, runs, link_latency=link_latency, apart=True)
+    for cores, places in zip(results, regions):
+        faults, found = run_machines(memories, places), causes(cores)
+        right = is_output_right(after, memories, places)
+        assert set(found) <= {None, "RING", "TIMEOUT"}
+        assert any(faults) == any(found), (faults, found)
+        for fault, cause, bits in zip(faults, found, right):
+            assert cause is not None or (fault is None and bits), (faults, found, right)
+        if "RING" not in found:
+            assert [core["fault"] for core in cores] == [fault and [fault.cause.name, fault.pc] for fault in faults]
+            assert all(right)
