@@ -15,8 +15,9 @@ from amaranth_tpu.hw.verilog.header import package_version, source
 from amaranth_tpu.sim.data.whole_files import write_file
 
 from .cli import compile_command, run_command, sweep_command, train_command
-from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_file, usable_folder
+from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_folder
 from .cli.core_options import CoreChoice, takes_core
+from .cli.outputs import Output, check_outputs
 from .show.terminal import show_synthesis, spinner
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -89,7 +90,7 @@ def generate(
     elif link_latency:
         raise typer.BadParameter("there are links where there are several cores; add --cores", param_hint="--link-latency")
     config = core.config()
-    usable_file(output)
+    check_outputs({}, Output("-o", output, (".v", ".sv")))
     started = time.perf_counter()
     with spinner(console, f"generating n = {config.n}"):
         if cores > 1:

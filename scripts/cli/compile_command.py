@@ -9,9 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
 from ..show.terminal import show_bundle, spinner
 from .command_line import Json, RunFailed, console, replaceable_folder, write_folder
 from .core_options import CoreChoice
+from .outputs import Output, check_outputs
 
 __all__ = ["EXAMPLES", "compile_model"]
 
@@ -68,6 +71,8 @@ def compile_model(
     check_batch(batch)
     config = core.config()
     replaceable_folder(output, FILES)
+    read = {"--model": [SHIPPED.get(model) or model], "--input": [input]}
+    check_outputs(read, Output("--output", output, folder=True, replaced=True))
     network, samples, origin = _load(model, input, batch, seed, probabilities)
     bundle, program = _bundle(network, config, batch, samples, name, _made_by(config, model, batch, name, probabilities))
     compared = _check(network, bundle, config)
@@ -98,7 +103,6 @@ def _load(model, input, batch, seed, probabilities):
     from amaranth_tpu.sim.data.array_files import read_samples
     from amaranth_tpu.sim.data.samples import random_samples
     from amaranth_tpu.sim.frontend.load import load_network
-    from amaranth_tpu.sim.models.shipped import SHIPPED
 
     network = load_network(SHIPPED.get(model) or Path(model), keep_softmax=probabilities)
     if input:

@@ -12,7 +12,8 @@ from amaranth_tpu.sim.data.printable import printable
 from ..show.layers import plan_of, show_layers, show_plan
 from ..show.terminal import progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
-from .command_line import RunFailed, console, usable_file, usable_folder
+from .command_line import RunFailed, console, show_line
+from .outputs import Output, check_outputs
 from .run_options import RunOptions, Simulator
 from .spread_options import spread_of
 
@@ -50,17 +51,18 @@ def run(**options):
     model = _load(options)
     if options.explain:
         return _explain(model, options)
-    if options.output:
-        usable_file(options.output, "--output", "y.npy")
-    if options.trace:
-        usable_file(options.trace, "--trace", "run.json")
-    if options.waves:
-        usable_file(options.waves, "--waves", "waves.fst")
-    if options.checkpoint:
-        usable_folder(options.checkpoint, "--checkpoint")
+    check_outputs(
+        {"--model": [model.network.origin.path], "--input": [options.input], "--labels": [options.labels]},
+        Output("--output", options.output, (".npy", ".npz")),
+        Output("--trace", options.trace, (".json",)),
+        Output("--waves", options.waves, (".fst", ".vcd")),
+        Output("--checkpoint", options.checkpoint, folder=True),
+    )
     chosen = choose_data(
         model.network, options.input, options.labels, options.data, options.preprocess, options.images, options.seed
     )
+    if options.batch and options.simulator is not Simulator.GOLDEN:
+        _say_padding(len(chosen.rows), options.batch)
     place, done = (_run_on_board if options.board else _run_here)(model, chosen.rows, options)
     figures = _figures(place, chosen, done, options)
     failure = done.failure or figures["against_model"]["error"]
@@ -109,6 +111,18 @@ def _explain(model, options):
     print(json.dumps(plan)) if options.as_json else show_plan(Console(), plan)
 
 
+def _say_padding(count, batch):
+    """Shows a line if `--batch` leaves a part of the last run empty, and a smaller batch takes no more runs."""
+    from amaranth_tpu.sim.host.inference import even_batch
+
+    even, runs = even_batch(count, batch), -(-count // batch)
+    if runs > 1 and even < batch:
+        show_line(
+            f"--batch {batch}: the last of {runs} runs has {count - batch * (runs - 1)} samples, zeros fill it up; "
+            f"--batch {even} takes as many runs"
+        )
+
+
 # Runs: where it ran, as figures, and the run
 
 
@@ -121,7 +135,7 @@ def _run_here(model, samples, options):
     from ..show.chrome_trace import write_trace
 
     simulator, config = options.simulator, options.core.config()
-    batch = min(options.batch or model.batch_size(), len(samples))
+    batch = min(options.batch or model.batch_size(len(samples)), len(samples))
     if simulator is not Simulator.GOLDEN:
         with spinner(console, "compiling"):
             model.compile(config, batch)

@@ -88,7 +88,8 @@ class RunOptions:
         typer.Option(
             min=1,
             rich_help_panel=_DATA,
-            help="Samples a run; without it 128, 32 with convolutions, or what a board has memory for.",
+            help="Samples of a run. Default: runs filled evenly, of at most 128, 32 with convolutions, or what a board has "
+            "memory for.",
         ),
     ] = None
     probabilities: Annotated[
@@ -186,8 +187,6 @@ class RunOptions:
         slow_memory, is_rtl = self.latency != HOST_LATENCY or self.pauses, self.simulator.has_time
         if self.board and (self.core.given or self.waves):
             refuse("--board goes with the core that is there: no option can change its sizes, or record waves")
-        if self.waves and self.waves.suffix not in (".fst", ".vcd"):
-            refuse(f"--waves {self.waves}: name a file that ends in .fst or .vcd")
         simulated = next((name for name in ("explain", "layers", "trace") if getattr(self, name)), None)
         if self.board and simulated:
             refuse(f"--{simulated} goes with a simulated core, not with --board")

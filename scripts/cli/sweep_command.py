@@ -11,11 +11,13 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.sim.data.whole_files import write_file
+from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.sweep import check_front, draw_front, show_sweep
 from ..show.terminal import progress_bar
-from .command_line import Json, RunFailed, console, show_line, usable_file, usable_folder
+from .command_line import Json, RunFailed, console, show_line
 from .core_options import CoreChoice, cores_of
+from .outputs import Output, check_outputs
 from .spread_options import Scheduler, Workers, check_spread, spread_of
 
 __all__ = ["EXAMPLES", "sweep"]
@@ -86,7 +88,7 @@ def sweep(
     if synth:
         synth = find_target(synth).name
     check_spread(scheduler, workers)
-    _check_places(checkpoint, csv_file, plot)
+    _check_places(model.split(","), checkpoint, csv_file, plot)
     points = grid(model.split(","), _cores(core, as_json), _batches(batch))
     if len(points) > _MOST:
         raise typer.BadParameter(f"{len(points):,} points are too many; {_MOST:,} is the most")
@@ -107,13 +109,14 @@ def sweep(
     print(json.dumps(rows)) if as_json else show_sweep(Console(), rows, area)
 
 
-def _check_places(checkpoint, csv_file, plot):
-    if checkpoint:
-        usable_folder(checkpoint, "--checkpoint")
-    if csv_file:
-        usable_file(csv_file, "--csv", "points.csv")
+def _check_places(models, checkpoint, csv_file, plot):
+    check_outputs(
+        {"--model": [SHIPPED.get(model) or model for model in models]},
+        Output("--checkpoint", checkpoint, folder=True),
+        Output("--csv", csv_file, (".csv",)),
+        Output("--plot", plot),
+    )
     if plot:
-        usable_file(plot, "--plot", "front.svg")
         check_front(plot)
 
 

@@ -3,16 +3,19 @@
 import inspect
 import json
 import time
+from pathlib import Path
 
 import typer
 from rich.console import Console
 
 from amaranth_tpu.sim.data.printable import printable
+from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.curve import check_curve, draw_curve
 from ..show.terminal import spinner
 from ..show.training import TrainingBar, epoch_line, show_training
-from .command_line import RunFailed, console, show_line, usable_file, usable_folder
+from .command_line import RunFailed, console, show_line
+from .outputs import Output, check_outputs
 from .train_options import TrainOptions
 
 __all__ = ["EXAMPLES", "train"]
@@ -63,14 +66,22 @@ train.__signature__ = inspect.signature(TrainOptions)
 
 
 def _check_places(options):
-    if options.output:
-        usable_file(options.output, "--output", "trained.onnx")
+    model = SHIPPED.get(options.model) or Path(options.model)
+    check_outputs(
+        {
+            "--model": [model],
+            "--input": [options.input],
+            "--labels": [options.labels],
+            "--test-input": [options.test_input],
+            "--test-labels": [options.test_labels],
+        },
+        Output("--output", options.output, (".onnx",)),
+        Output("--curve", options.curve),
+        Output("--checkpoint", options.checkpoint, folder=True),
+        Output("--log", options.log, folder=True),
+    )
     if options.curve:
-        usable_file(options.curve, "--curve", "curve.svg")
         check_curve(options.curve)
-    for path, option in ((options.checkpoint, "--checkpoint"), (options.log, "--log")):
-        if path:
-            usable_folder(path, option)
 
 
 def _go_on(job, options):

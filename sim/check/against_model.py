@@ -16,6 +16,7 @@ from ..data.printable import quoted
 from ..fusion.origin import softmax
 from . import interpreters
 from .interpreters import InterpreterError, values_of
+from .overflow import first_not_finite
 from .reference import BINARY32, check_stages, run_draft
 
 __all__ = ["Comparison", "against_model", "chosen"]
@@ -23,6 +24,7 @@ __all__ = ["Comparison", "against_model", "chosen"]
 _MOST = 8  # samples
 _SECONDS = 4.0  # that an interpreter may take for them, about
 _SECONDS_AT_LEAST = 20.0  # that it may take for one
+_FINITE = 2.0**127  # what is less must be finite here too
 _FLOOR = 2e-4  # of an output's largest value; rounding of what the draft has already put together
 _UNITS = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
 
@@ -45,7 +47,8 @@ class Comparison:
     top_agreement : float or None
         Of how many samples the largest result is the same one; None if there is only one result.
     not_finite : int
-        Values that are no finite number in the interpreter, or in the run; they are left out of all the others.
+        Values that are no finite number in the interpreter, or in the run; they are left out of all the others. NaN in the run
+        alone, and infinity in place of a finite value, is an `error`.
     reading : float or None
         Largest difference between the interpreter and the draft, as a share of what binary32 explains. Where that is more than 1,
         the interpreter of the package `onnx` is asked too, in binary32 and in binary64; one that agrees with the draft is enough.
@@ -80,6 +83,11 @@ def chosen(count, most=_MOST):
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
 
 
+def _first_not_finite(results):
+    """Returns the numbers of the first sample with NaN and of the first with infinity, if there are such."""
+    return np.concatenate([np.flatnonzero(mask.any(axis=1))[:1] for mask in (np.isnan(results), np.isinf(results))])
+
+
 def against_model(network, samples, results, *, makers=None, most=_MOST):
     """Compares a run with the model that it is of.
 
@@ -103,7 +111,8 @@ def against_model(network, samples, results, *, makers=None, most=_MOST):
     origin = network.origin
     if origin is None:
         return Comparison(0, None, "", reason="the network was not read from an ONNX file")
-    picked = chosen(min(len(samples), len(results)), most)
+    count = min(len(samples), len(results))
+    picked = np.union1d(chosen(count, most), _first_not_finite(results[:count]))
     samples, results = np.asarray(samples, np.float32)[picked], np.asarray(results)[picked]
     found = Comparison(0, None, origin.output.value)
     reasons = []
@@ -174,7 +183,22 @@ def _asked(make, network, samples, results, output):
     except _OtherShape as error:
         return Comparison(count, interpreter.title, output.value, error=str(error))
     found = _figures(interpreter.title, output.value, theirs, results)
-    return _read_rightly(found, network, samples, theirs, make, output)
+    found = _read_rightly(found, network, samples, theirs, make, output)
+    return found if found.error else replace(found, error=_lost(found, network, samples, theirs, results))
+
+
+def _lost(found, network, samples, theirs, results):
+    """Returns an error, one line, if a result is NaN and the model's value is not, or infinite and that is finite; else None."""
+    lost = np.isnan(results) & ~np.isnan(theirs) | np.isinf(results) & (np.abs(theirs) < _FINITE)
+    if not lost.any():
+        return None
+    sample, index = np.argwhere(lost)[0]
+    stage = first_not_finite(network, samples[sample : sample + 1])
+    where = f"operator {quoted(stage)} has results beyond 3.39e38, the largest bfloat16" if stage else "a sum overflows"
+    return (
+        f"output {quoted(found.output)}: value {index} of sample {sample} of those compared is {results[sample, index]:.6g}, "
+        f"{found.interpreter} gives {theirs[sample, index]:.6g}: {where}; scale the samples down"
+    )
 
 
 def _figures(title, value, theirs, ours):

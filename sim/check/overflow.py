@@ -1,19 +1,18 @@
-"""Where values of a network become infinite, so that the core does not do what the golden model does.
+"""Finds where values of a network become infinite, so that the core does not do what the golden model does.
 
-Groups of channels share tiles of weights, with zeros between the groups. Infinity times zero is NaN, so an infinity in one group
-reaches the others in its tile; the definition, which the golden model follows, has no such products.
+Groups of channels, and neighbouring positions or samples, share tiles of weights, with zeros between them. Infinity times zero is
+NaN, so an infinity reaches the other results of its tile; the golden model has no such products.
 """
 
 import numpy as np
 
 from ..golden.network import run_graph
 
-__all__ = ["infinite_stage"]
+__all__ = ["first_not_finite"]
 
 
-def infinite_stage(network, samples):
-    """The name of the first stage whose result for these samples is infinite, or no number, somewhere, and is an operand of
-    groups of channels; None if there is none.
+def first_not_finite(network, samples):
+    """Returns the name of the first stage with an infinite result or NaN for these samples; None if there is none.
 
     Parameters
     ----------
@@ -22,13 +21,5 @@ def infinite_stage(network, samples):
     """
     if not len(samples):
         return None
-    grouped = {term.source for stage in network.stages for term in stage.terms if term.groups > 1}
     _, tensors = run_graph(network, samples, keep=True)
-    return next(
-        (
-            stage.name
-            for stage in network.stages
-            if stage.output in grouped and not np.isfinite(tensors[stage.output].astype(np.float32)).all()
-        ),
-        None,
-    )
+    return next((stage.name for stage in network.stages if not np.isfinite(tensors[stage.output].astype(np.float32)).all()), None)

@@ -13,7 +13,7 @@ from ..compiler.compile import CompileError, compile_network
 from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network
 from .driver import Driver
-from .inference import HostImage, cycle_limit, summarize
+from .inference import HostImage, cycle_limit, even_batch, summarize
 from .serial_link import SerialLink
 from .serial_port import SerialPort
 
@@ -68,14 +68,14 @@ class Board:
         return cls(link, _config(found), bridge["memory"], bridge["clock"])
 
     def compile(self, network, count, batch=None):
-        """The program for batches of `batch` samples, or of as many as there is memory for, and at most 128.
+        """The program for batches of `batch` samples. Default: filled evenly, with as many as there is memory for, at most 128.
 
         Raises
         ------
         CompileError
             When core or memory are too small.
         """
-        for size in [batch] if batch else sorted({min(count, size) for size in _BATCHES}, reverse=True):
+        for size in [batch] if batch else sorted({even_batch(count, size) for size in _BATCHES}, reverse=True):
             least = size * (2 * network.input_size + 4 * network.output_size)
             if least > self.memory and size > 1 and not batch:
                 continue

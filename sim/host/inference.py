@@ -36,7 +36,17 @@ from ..rtl.wave_view import WaveView
 from .batches import run_batches
 from .driver import fault_of
 
-__all__ = ["SIMULATORS", "Result", "HostImage", "core_simulation", "cycle_limit", "run_samples", "count_batch", "summarize"]
+__all__ = [
+    "SIMULATORS",
+    "Result",
+    "HostImage",
+    "core_simulation",
+    "cycle_limit",
+    "even_batch",
+    "run_samples",
+    "count_batch",
+    "summarize",
+]
 
 #: What a network can run on: the RTL in a simulator, the instruction-level model, and the golden model alone.
 SIMULATORS = ("verilator", "icarus", "model", "golden")
@@ -46,6 +56,11 @@ _PAGE = 4096
 
 def _page(size):
     return -(-size // _PAGE) * _PAGE
+
+
+def even_batch(count, most):
+    """Returns the smallest batch with which `count` samples take no more runs than with batches of `most`."""
+    return -(-count // -(-count // most))
 
 
 class HostImage:

@@ -7,11 +7,12 @@ from amaranth_tpu.hw.config import Config, from_preset
 from ..check.interpreters import InterpreterError
 from ..compiler.compile import check_batch, compile_network
 from ..frontend.load import load_network
+from ..host.inference import even_batch
 from ..models.shipped import SHIPPED
 from .estimate import estimate_of
 from .layers import layers_of, trace
-from .places import Board, Interpreter, place_of
-from .run import Run, checked
+from .places import Board, Interpreter, Simulator, place_of
+from .run import Run, RunError, checked
 from .values import inputs_of, outputs_of, samples_of
 
 __all__ = ["Model", "load"]
@@ -61,7 +62,8 @@ class Model:
     core : Config, name of a preset, or None for the preset `default`
         Of a simulated core. A board has its own.
     batch : int or None
-        Samples of a run; None: 128, 32 with convolutions, and not more than there are, or what a board has memory for.
+        Samples of a run. Default: the fewest that take no more runs than 128, 32 with convolutions, or what a board has memory
+        for, so that runs are filled evenly.
 
     Attributes
     ----------
@@ -73,6 +75,8 @@ class Model:
         self.network = network
         self.inputs, self.outputs = inputs_of(network), outputs_of(network)
         self._programs = {}
+        self._checked = set()  # places
+        self._version = _version(network.origin.path)
 
     def __repr__(self):
         ends = (", ".join(f"{value.name} {value.shape}" for value in values) for values in (self.inputs, self.outputs))
@@ -91,9 +95,10 @@ class Model:
         return tuple(name for name, _, _ in layers_of(self.network))
 
     def batch_size(self, count=None):
-        """Samples of a run where nothing is said, of `count` in all."""
+        """Returns the default samples of a run, of `count` in all: the fewest that take no more runs than 128, 32 with
+        convolutions."""
         size = 32 if self.network.is_convolutional else 128
-        return size if count is None else min(size, count)
+        return size if count is None else even_batch(count, size)
 
     def compile(self, core=None, batch=1):
         """The :class:`sim.compiler.program.Program` for batches of this size: image, instructions (`listing`), regions.
@@ -158,11 +163,23 @@ class Model:
             network, rows, compiled=lambda size: self._compile(network, _config(core), size), batch=batch, progress=progress
         )
 
-    def predict(self, x, on="golden", *, core=None, batch=None):
-        """What the model gives: the array of its output, or a dict of arrays by name if it has several; float32 in the shape that
-        ONNX has for this number of samples, or int64 numbers of classes where an output says which class it is.
+    def predict(self, x, on="golden", *, core=None, batch=None, check=True):
+        """Returns the model's output: an array, or a dict of arrays by name if there are several; float32 in the shape that ONNX
+        has for this number of samples, or int64 numbers of classes where an output says which class it is.
 
-        Raises RunError if a run on the RTL, on a model of it or on a board does not give the golden model's bits.
+        The first call for each place also asks an ONNX interpreter for a few of the samples, as `tpu run` does and as
+        :meth:`compare` describes. Later calls do not; where no interpreter can compute the model, none does.
+
+        Parameters
+        ----------
+        check : bool
+            Whether to ask an interpreter at all. Default: True.
+
+        Raises
+        ------
+        RunError
+            If a run on the RTL, on a model of it or on a board does not give the golden model's bits, or if rounding does not
+            explain the difference to the interpreter.
 
         Examples
         --------
@@ -172,7 +189,21 @@ class Model:
         >>> tpu.load("d").predict(images).argmax(axis=1).shape
         (2,)
         """
-        return self.run(x, on, core=core, batch=batch).check().output
+        run = self.run(x, on, core=core, batch=batch).check()
+        if check and run.result is not None:
+            self._check_once(run)
+        return run.output
+
+    def _check_once(self, run):
+        """Compares a run with an interpreter, if none from its place was right before, and the file is still the one that was
+        loaded. Raises RunError."""
+        place = run.place.name if isinstance(run.place, Simulator) else run.place.port
+        if place in self._checked or _version(self.network.origin.path) != self._version:
+            return
+        error = run.compare().error
+        if error:
+            raise RunError(f"{error}; `check=False` leaves out this comparison")
+        self._checked.add(place)
 
     def trace(self, x, on="golden", *, core=None, batch=None):
         """The values of every layer: a dict of float32 arrays (count, *shape) by the names of the model's values.
@@ -241,6 +272,15 @@ class Model:
         if not found.samples:
             raise InterpreterError(found.reason)
         return found
+
+
+def _version(path):
+    """Returns what changes when a file does, or None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _config(core):

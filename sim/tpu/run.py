@@ -6,7 +6,7 @@ import numpy as np
 
 from ..check.against_model import against_model
 from ..check.interpreters import InterpreterError
-from ..check.overflow import infinite_stage
+from ..check.overflow import first_not_finite
 from ..data.printable import quoted
 from .places import interpreter_of
 
@@ -84,12 +84,13 @@ class Run:
         """Why bits differ, where it is known that the core can't have them right."""
         result = self.result
         different = (result.logits != result.expected).any(axis=1)
-        name = infinite_stage(self.network, self.rows[: len(different)][different][:8])
+        rows = self.rows[: len(different)]
+        name = first_not_finite(self.network, rows[different][:8]) or first_not_finite(self.network, rows)
         return (
             ""
             if name is None
             else (
-                f": the result of {quoted(name)} is infinite, or no number, for some samples, which on the "
-                "core reaches other channels; scale the samples down"
+                f": the result of {quoted(name)} is infinite or NaN for some samples, which on the core reaches others in "
+                "the same tile, times a weight of 0; scale the samples down"
             )
         )

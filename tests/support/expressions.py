@@ -386,5 +386,6 @@ def _has_no_value(e, x, rng):
         return values * (1 + 2.0**-7 * rng.uniform(-1, 1, np.shape(values)))
 
     for change in (1, *rng.uniform(1 - 2.0**-8, 1 + 2.0**-8, 8)):
-        numbers = numbers | ~np.isnan(value(e, x * change, disturb))
+        found = value(e, x * change, disturb)
+        numbers = numbers | ~np.isnan(found)
     return ~numbers

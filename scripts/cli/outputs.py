@@ -1,0 +1,96 @@
+"""Checks of a command's output paths before its work: permissions, suffixes, and that no output is an input."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from .command_line import usable_file, usable_folder
+
+__all__ = ["Output", "check_outputs"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An option that names a file, or a folder, to write.
+
+    Parameters
+    ----------
+    option : str
+        Such as `--output`.
+    path : Path or None
+        None: the option was not given.
+    suffixes : tuple of str
+        Of a file; empty: any.
+    folder, replaced : bool
+        Whether it is a folder; whether that is replaced as a whole.
+    """
+
+    option: str
+    path: Path | None
+    suffixes: tuple[str, ...] = ()
+    folder: bool = False
+    replaced: bool = False
+
+
+def check_outputs(inputs: dict[str, Iterable], *outputs: Output):
+    """Raises typer.BadParameter, one line, for an output that can't be written, has another suffix, or is an input.
+
+    Parameters
+    ----------
+    inputs : dict of str to iterable of path or None
+        For each option its files. The files beside an ONNX model that hold its weights are inputs too.
+    """
+    files = [(option, Path(path)) for option, paths in inputs.items() for path in paths if path]
+    for output in outputs:
+        if output.path is None:
+            continue
+        if output.folder:
+            usable_folder(output.path, output.option)
+            if output.replaced:
+                _refuse(output, [found for found in files if _is_below(found[1], output.path)], "has the file of")
+            continue
+        is_device = output.path.exists() and not output.path.is_file() and not output.path.is_dir()
+        if output.suffixes and not is_device and output.path.suffix.lower() not in output.suffixes:
+            wanted = " or ".join(output.suffixes)
+            raise typer.BadParameter(f"{output.path}: name a file that ends in {wanted}", param_hint=output.option)
+        usable_file(output.path, output.option, f"new{(*output.suffixes, '')[0]}")
+        if output.path.is_file():  # no other output can overwrite anything
+            same = [(option, one) for option, path in files for one in _with_weights(path) if _is_same(one, output.path)]
+            _refuse(output, same, "is a file of")
+
+
+def _refuse(output, found, relation):
+    if found:
+        text = f"{output.path} {relation} {found[0][0]}, which would be overwritten; name another one"
+        raise typer.BadParameter(text, param_hint=output.option)
+
+
+def _is_below(path, folder):
+    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
+
+
+def _is_same(one, two):
+    """True if both names lead to one file, through links too."""
+    try:
+        return os.path.samefile(one, two)
+    except OSError:
+        return False
+
+
+def _with_weights(path):
+    """Returns a file, and those that an ONNX model in it takes weights from."""
+    if path.suffix != ".onnx" or not path.is_file():
+        return [path]
+    import onnx  # slow
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except (DecodeError, OSError):
+        return [path]  # which the reader refuses
+    tensors = [*model.graph.initializer, *(one.t for node in model.graph.node for one in node.attribute if one.HasField("t"))]
+    places = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    return [path, *(path.parent / place for place in sorted(places))]
