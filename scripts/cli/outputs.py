@@ -52,11 +52,11 @@ def check_outputs(inputs: dict[str, Iterable], *outputs: Output):
             if output.replaced:
                 _refuse(output, [found for found in files if _is_below(found[1], output.path)], "has the file of")
             continue
-        is_device = output.path.exists() and not output.path.is_file() and not output.path.is_dir()
+        usable_file(output.path, output.option, f"new{(*output.suffixes, '')[0]}")
+        is_device = output.path.exists() and not output.path.is_file()
         if output.suffixes and not is_device and output.path.suffix.lower() not in output.suffixes:
             wanted = " or ".join(output.suffixes)
             raise typer.BadParameter(f"{output.path}: name a file that ends in {wanted}", param_hint=output.option)
-        usable_file(output.path, output.option, f"new{(*output.suffixes, '')[0]}")
         if output.path.is_file():  # no other output can overwrite anything
             same = [(option, one) for option, path in files for one in _with_weights(path) if _is_same(one, output.path)]
             _refuse(output, same, "is a file of")

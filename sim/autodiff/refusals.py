@@ -35,6 +35,9 @@ def check_trainable(graph):
     if last.function != NONE or last.pool:
         what = "pooling" if last.pool else last.function.name
         raise _refusal(last, f"the model ends in {what}; training needs the numbers that Softmax takes (logits)")
+    if last.channels == 1:
+        cause = "has one result, whose Softmax is always 1: there is nothing to learn; training needs a number for each class"
+        raise _refusal(last, cause)
     order = graph.output_order
     if order is not None and sorted(order.tolist()) != list(range(last.channels)):
         raise _refusal(last, "the model's result leaves some of its numbers out, or has them twice, which can't be trained")

@@ -283,7 +283,8 @@ def _share(exact, bounds, theirs, unit):
     size = np.abs(np.where(np.isfinite(theirs), theirs, 0))
     bounds = bounds + max(_FLOOR, 16 * unit) * size.max(axis=0) + max(1e-6, unit) * size.max(initial=0)
     known = np.isfinite(exact) & np.isfinite(bounds)
-    difference = np.where(known, np.abs(theirs - exact), 0)
+    with np.errstate(invalid="ignore"):  # infinity less itself, which is not known
+        difference = np.where(known, np.abs(theirs - exact), 0)
     share = np.where(np.isnan(difference), np.inf, difference) / np.maximum(bounds, 1e-300)
     share = np.where(difference == 0, 0, share)
     return float(share.max(initial=0)), int(share.argmax())

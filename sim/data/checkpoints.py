@@ -111,7 +111,7 @@ class Checkpoint:
         if _digest(described, tensors) != digest:
             raise self.error(f"is damaged: it does not hold what was written; {_ANEW}")
         if finite and (bad := [name for name, array in tensors.items() if not np.isfinite(array.astype(np.float64)).all()]):
-            raise self.error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower --rate")
+            raise self.error(f"has numbers in {printable(bad[0], 80)} that are not finite; train anew with a lower learning rate")
         return progress, tensors
 
     def error(self, text):

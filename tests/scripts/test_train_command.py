@@ -306,13 +306,13 @@ def test_a_last_step_that_goes_too_far(command, model, data, tmp_path):
     """No loss shows it, as each is of the parameters before its step."""
     given = ("--model", model, *data, "-o", tmp_path / "new.onnx", "--epochs", 1, "--batch", 300, "--schedule", "constant")
     for rate, what in ((8e40, "a parameter"), (1e38, "the loss")):
-        refused(command("train", "--json", *given, "--rate", rate), f"{what} is no longer finite", "give a lower --rate")
+        refused(command("train", "--json", *given, "--rate", rate), f"{what} is no longer finite", "give a lower learning rate")
     assert not (tmp_path / "new.onnx").exists()
 
 
 def test_a_rate_that_is_too_high(command, model, data, tmp_path):
     given = ("--model", model, *data, "-o", tmp_path / "new.onnx", "--checkpoint", tmp_path / "c")
-    refused(command("train", *given, "--rate", 1e30), "no longer finite", "give a lower --rate")
+    refused(command("train", *given, "--rate", 1e30), "error: the loss is ", "give a lower learning rate")
     assert not (tmp_path / "new.onnx").exists() and not (tmp_path / "c").exists()
 
 

@@ -136,3 +136,15 @@ def test_the_end_of_the_network(rng):
     chain = replace(chain, stages=(replace(stage, terms=(replace(stage.terms[0], fixed=True),)),))
     with pytest.raises(ModelError, match="no weights"):
         differentiate(chain)
+
+
+def test_one_result_is_refused(rng):
+    """Softmax of one number is 1, whatever the weights: loss 0, accuracy 100 %."""
+    graph = _network(rng)
+    *stages, dense = graph.stages
+    dense = replace(
+        dense, terms=(replace(dense.terms[0], weights=dense.terms[0].weights[..., :1]),), title="operator Gemm 'last'"
+    )
+    graph = replace(graph, stages=(*stages, dense), tensors=graph.tensors | {"y": Tensor("y", 1)})
+    with pytest.raises(ModelError, match="operator Gemm 'last': has one result, whose Softmax is always 1"):
+        differentiate(graph)

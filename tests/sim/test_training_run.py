@@ -20,6 +20,7 @@ from amaranth_tpu.sim.trainer.order import epoch_order
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore, save
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
+from amaranth_tpu.sim.trainer.training import MOST_GROWTH
 from training_runs import CLASSES, clusters, dense_network, new_training
 
 
@@ -145,9 +146,33 @@ def test_a_rate_that_is_too_high(rng, tmp_path):
     save(training, folder)
     before = folder.path.read_bytes()
     training.plan = replace(training.plan, rate=1e30)
-    with pytest.raises(TrainingError, match=r"no longer finite in epoch 1, step . of 6, at rate 1e\+30; give a lower") as caught:
+    with pytest.raises(TrainingError, match=r"the loss is .* in epoch 1, step . of 6, at rate 1e\+30; give a lower") as caught:
         Run(training=training, checkpoints=folder)()
     assert "\n" not in str(caught.value) and folder.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("validation", [0, 20])
+@pytest.mark.parametrize("batch", [8, 50])
+def test_finite_loss_far_above_the_first_ends_training(rng, batch, validation):
+    """In the steps, after an epoch, or after the only step. A rate too low for that does no harm."""
+    training = new_training(rng, epochs=2, batch=batch, rate=1e12, optimizer=Sgd(), validation=validation)
+
+    def train():
+        Run(training=training)()
+        training.score(training.samples)
+
+    with pytest.raises(TrainingError, match=r"the loss is \d.*e\+\d+, the first step's was \d.*; give a lower learning rate"):
+        train()
+    assert training.most_loss == MOST_GROWTH * max(training.losses[0, 0], np.log(CLASSES))
+
+
+def test_low_first_loss_is_no_measure(rng):
+    """A network that is trained already may lose all of it again."""
+    training = new_training(rng)
+    training.step(training.next_batch())
+    training.losses[0, 0] = 1e-9
+    Run(training=training)()
+    assert training.done
 
 
 def test_a_last_step_that_goes_too_far(rng):
@@ -157,7 +182,7 @@ def test_a_last_step_that_goes_too_far(rng):
         training.step(training.next_batch())
     training.position.state.slots[0]["momentum"][...] = 1e38
     training.plan = replace(training.plan, rate=1e3)
-    with pytest.raises(TrainingError, match="a parameter is no longer finite after 6 steps; give a lower --rate"):
+    with pytest.raises(TrainingError, match="a parameter is no longer finite after 6 steps; give a lower learning rate"):
         training.step(training.next_batch())
 
 
@@ -230,7 +255,7 @@ def test_more_epochs_than_at_first(rng, tmp_path):
     Run(training=longer)()
     assert same(longer, runs[4])
     shorter = new_training(np.random.default_rng(data), epochs=1, schedule=constant)
-    with pytest.raises(CheckpointError, match="give more --epochs"):
+    with pytest.raises(CheckpointError, match="give more epochs"):
         restore(shorter, folder)
 
 
