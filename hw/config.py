@@ -183,6 +183,6 @@ def from_preset(name, **changes):
     ConfigError
         When there is no such preset, and for values that no core can be made from.
     """
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
     return Config(**_CHANGES[name] | changes)

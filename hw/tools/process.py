@@ -1,6 +1,7 @@
 """Programs run with a limit, the folder for what they make, and locks between processes that make the same."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["ToolError", "build_directory", "lock", "made_once", "execute", "tail"]
+__all__ = ["ToolError", "build_directory", "lock", "made_once", "full_disk_named", "execute", "tail"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,6 +43,17 @@ def build_directory():
     raise ToolError(
         f"no place for generated files: {' and '.join(map(str, places))} can't be written; set TPU_BUILD to a folder that can"
     )
+
+
+@contextlib.contextmanager
+def full_disk_named(folder):
+    """Raises ToolError with the folder's name for a full disk, or a used-up quota, while files are written into it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise ToolError(f"{folder}: {error.strerror}; free some, or set TPU_BUILD to a folder on another disk") from None
 
 
 @contextlib.contextmanager
@@ -83,7 +95,8 @@ def made_once(path, make, timeout):
             if not path.exists():
                 partial = path.with_name(path.name + ".partial")
                 shutil.rmtree(partial, ignore_errors=True)  # of a process that was ended
-                make(partial)
+                with full_disk_named(path.parent):
+                    make(partial)
                 partial.rename(path)
     return path
 

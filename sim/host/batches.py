@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy
 
-from amaranth_tpu.hw.tools.process import build_directory, execute, tail
+from amaranth_tpu.hw.tools.process import build_directory, execute, full_disk_named, tail
 
 from ..rtl.cpp_program import cpp_program
 from ..rtl.memory_images import read_dump, write_image
@@ -75,7 +75,7 @@ def run_batches(
     """
     runs = build_directory() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="batches-", dir=runs) as name:
+    with full_disk_named(runs), tempfile.TemporaryDirectory(prefix="batches-", dir=runs) as name:
         run = Path(name)
         beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
         if probes:
@@ -116,7 +116,7 @@ def bare_clock(simulation, image, batches, *, outputs, memory=None, cycle_limit=
     program = cpp_program(simulation, _BARE_CLOCK.read_text())
     runs = build_directory() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bare-", dir=runs) as name:
+    with full_disk_named(runs), tempfile.TemporaryDirectory(prefix="bare-", dir=runs) as name:
         run = Path(name)
         beat, plusargs, window = _plan(simulation, run, image, outputs, memory)
         script = Script()

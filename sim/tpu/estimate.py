@@ -17,8 +17,7 @@ class Estimate:
     n, batch : int
         Rows and columns of the array; samples.
     cycles : int or None
-        From start to interrupt, with all loading and storing, the host memory's latency the default; None if the program is too
-        long to be simulated while it is compiled.
+        From start to interrupt, with all loading and storing, the host memory's latency the default; None: see `reason`.
     bound : int
         Cycles that no schedule goes below: the larger of what the array and the bus need, each as if alone.
     macs : int
@@ -46,6 +45,16 @@ class Estimate:
     word_bytes: int
     memory: dict
     program: object = field(repr=False)
+
+    @property
+    def reason(self):
+        """Why `cycles` and `utilisation` are None, in one line; None if they are not."""
+        if self.cycles is not None:
+            return None
+        return (
+            f"the program of {self.instructions:,} instructions is too long to be simulated while it is compiled; estimate a "
+            'smaller batch, or run it with on="verilator"'
+        )
 
     @cached_property
     def layers(self):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amaranth_tpu.hw.config import Config, from_preset
+from amaranth_tpu.hw.config import Config, ConfigError, from_preset
 
 from ..check.interpreters import InterpreterError
 from ..compiler.compile import check_batch, compile_network
@@ -286,4 +286,6 @@ def _version(path):
 def _config(core):
     if isinstance(core, Config):
         return core
+    if not isinstance(core, (str, type(None))):
+        raise ConfigError(f"core must be a Config, the name of a preset, or None, not {core!r}; make one with tpu.Config(n=4)")
     return from_preset(core or "default")

@@ -299,3 +299,15 @@ def test_operators_in_a_pipe():
     """Their long lists are wrapped, where a row of other tables is one line."""
     done = command("run", "--operators")
     assert done.exit_code == 0 and max(map(len, done.output.splitlines())) <= 132, done.output
+
+
+def test_full_build_folder_is_named(tmp_path):
+    """`/dev/full` has no space: neither its error nor a file on a full disk says where."""
+
+    def make(partial):
+        with open("/dev/full", "w") as file:
+            file.write("x")
+
+    with pytest.raises(process.ToolError, match="^[^\\n]*No space left on device; free some, or set TPU_BUILD") as raised:
+        process.made_once(tmp_path / "sim" / "model", make, 10)
+    assert str(raised.value).startswith(f"{tmp_path / 'sim'}: ") and not (tmp_path / "sim" / "model").exists()

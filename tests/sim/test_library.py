@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import TensorProto
 
 from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.tpu.estimate import estimate_of
 from onnx_models import Builder, reference, weights
 from stand_in_board import StandInBoard
 
@@ -161,6 +163,26 @@ def test_estimate(saved):
     assert estimate.macs == 5 * (3 * 18 * 16 + 4 * 3 * 4 + 16 * 3) and estimate.word_bytes == CORE.bus_bytes
     assert estimate.memory["INPUT"] >= 5 * 32 * 2 and estimate.memory["OUTPUT"] >= 5 * 3 * 4 and len(estimate.layers) >= 3
     assert estimate.read_words * estimate.word_bytes >= sum(estimate.memory[name] for name in ("MODEL", "INPUT"))
+
+
+def test_batch_is_filled_evenly(saved, dense):
+    """As many runs as with the largest batch, and none that is nearly empty."""
+    assert [tpu.load(saved).batch_size(count) for count in (1, 31, 32, 33, 64, 100)] == [1, 31, 32, 17, 32, 25]
+    assert [dense.batch_size(count) for count in (128, 129, 512, 1000)] == [128, 65, 128, 125]
+    assert dense.run(np.zeros((130, 5), np.float32), "model", core="tiny").program.batch == 65
+
+
+def test_estimate_of_a_long_program_has_a_reason(dense):
+    assert dense.estimate(CORE, 5).reason is None
+    estimate = estimate_of(replace(dense.compile(CORE, 5), predicted_cycles=None))
+    assert estimate.cycles is estimate.utilisation is None and "too long to be simulated" in estimate.reason
+
+
+@pytest.mark.parametrize("core", [{"n": 4}, 4, ["tiny"], 2.5])
+def test_core_that_is_none_is_refused(dense, rows, core):
+    for call in (dense.estimate, dense.compile, lambda core: dense.predict(rows, "model", core=core)):
+        with pytest.raises(tpu.ConfigError, match=r"core must be a Config, the name of a preset, or None.*tpu.Config\(n=4\)"):
+            call(core=core)
 
 
 def test_compare(saved, x):
