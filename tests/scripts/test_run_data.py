@@ -238,7 +238,7 @@ def test_infinity_that_reaches_other_channels(command, tmp_path):
 
 def test_places_are_checked_first(command, model, tmp_path):
     """Before the data are read, and so before any work."""
-    for output, said in ((tmp_path / "none" / "y.npy", "no folder"), (tmp_path, "y.npy")):
+    for output, said in ((tmp_path / "none" / "y.npy", "no folder"), (tmp_path, "new.npy")):
         refused(command("run", "--model", model, "--input", "there-is-none.npy", "--output", output), said)
 
 
