@@ -63,6 +63,21 @@ def test_early_ends(size, count):
     assert ended > count / 3 and (size == 1 or offered >= count // 3), (ended, offered)
 
 
+async def ends_anywhere(ports, rng, *, lengths):
+    """Ends runs in the middle of a sum that never waits, in each of some cycles one after the other: no task begins any more."""
+    loop, first = RingLoop(ports, rng, CONFIG, 2), rng.randrange(20, 40)
+    fields = dict(segment=CONFIG.ring_depth, rounds=4, stride=16, buffer=0, result=32, mode=RingMode.ALL_REDUCE)
+    for length in range(first, first + lengths):
+        fields, rank, _ = operation(rng, loop, **fields)
+        assert not await loop.run(fields, rank, length=length)
+        await loop.rest(5)
+        await loop.rest(15, flush=True)
+
+
+def test_no_task_begins_after_a_run():
+    simulate(RingUnit(config=CONFIG), ends_anywhere, seed=seed(), lengths=12)
+
+
 async def ahead(ports, rng, *, count):
     """Lets the neighbour send what belongs to the next run during this one, as fast as it is taken."""
     loop = RingLoop(ports, rng, CONFIG, 2)
