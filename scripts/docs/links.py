@@ -4,10 +4,11 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-__all__ = ["Links", "heading_id", "outside_code"]
+__all__ = ["Links", "heading_id", "outside_code", "with_languages"]
 
 _FENCE = re.compile(r"^( *)(`{3,})[^`]*$.*?^\1\2`*$\n?", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:)([^)\s]+)(\))")
+_LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".cpp": "cpp", ".v": "verilog", ".sv": "systemverilog"}
 _PICTURES = (".svg", ".png")
 
 
@@ -18,6 +19,16 @@ def outside_code(text, change):
         parts += [change(text[end : block.start()]), block[0]]
         end = block.end()
     return "".join([*parts, change(text[end:])])
+
+
+def with_languages(text):
+    """Returns `text` with `sh` as the language of blocks that have none, unless they are drawings in letters."""
+
+    def labelled(block):
+        drawing = re.search(r"--[-> .']|==|[|] {2}| {2}[|]", block[0])
+        return re.sub(r"\A( *`{3,})$", r"\1" if drawing else r"\1sh", block[0], flags=re.MULTILINE)
+
+    return _FENCE.sub(labelled, text)
 
 
 def heading_id(heading):
@@ -80,7 +91,7 @@ class Links:
             if not path.is_file():
                 return place
             fence = "`" * (3 + ("```" in path.read_text()))
-            body = f"{fence}text\n{path.read_text().rstrip()}\n{fence}"
+            body = f"{fence}{_LANGUAGES.get(path.suffix, 'sh')}\n{path.read_text().rstrip()}\n{fence}"
         self.sources[place] = f"---\nsearch:\n  exclude: true\n---\n# {file}\n\n{body}\n"
         return place
 

@@ -14,7 +14,9 @@ _HEAD = """# Python
 Module `amaranth_tpu.sim.tpu`, from its docstrings. The examples are tests.
 """
 _ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):`([^`]*)`")
-_SECTION = re.compile(r"^([A-Z]\w+)\n-+$", re.MULTILINE)
+#: The section of a class's docstring whose entries also describe arguments of its methods.
+_SHARED = "Arguments of several methods"
+_SECTION = re.compile(r"^([A-Z][\w ]+)\n-+$", re.MULTILINE)
 
 
 def python_reference():
@@ -27,11 +29,14 @@ def python_reference():
     return "\n\n".join(parts) + "\n"
 
 
-def _described(name, one, level):
-    parts = [f"{level} {name}", f"```python\n{name}{_signature(one)}\n```", _text(one)]
+def _described(name, one, level, shared=""):
+    """A heading, the signature and the text; `shared` describes arguments that several methods have."""
+    parts = [f"{level} {name}", f"```python\n{name}{_signature(one)}\n```", _text(one, shared)]
     if inspect.isclass(one):
         members = [member for member in vars(one) if not member.startswith("_") and inspect.isfunction(getattr(one, member))]
-        parts += [_described(f"{name}.{member}", getattr(one, member), level + "#") for member in members]
+        sections = _SECTION.split(inspect.getdoc(one) or "")
+        shared = dict(zip(sections[1::2], sections[2::2])).get(_SHARED, "")
+        parts += [_described(f"{name}.{member}", getattr(one, member), level + "#", shared) for member in members]
     return "\n\n".join(parts)
 
 
@@ -47,12 +52,19 @@ def _signature(one):
     return re.sub(r"<factory>", "{}", str(signature.replace(parameters=shown, return_annotation=signature.empty)))
 
 
-def _text(one):
-    """A docstring's text, with its sections as tables and code."""
-    text = _ROLE.sub(r"`\1`", inspect.getdoc(one) or "")
-    first, *sections = _SECTION.split(text)
-    parts = [_code(first.strip())]
-    for title, body in zip(sections[::2], sections[1::2]):
+def _text(one, shared):
+    """A docstring's text, with its sections as tables and code, and the arguments that are described in `shared`."""
+    first, *sections = _SECTION.split(inspect.getdoc(one) or "")
+    sections = dict(zip(sections[::2], sections[1::2]))
+    if inspect.isfunction(one):
+        names = inspect.signature(one).parameters
+        entries = re.findall(r"^\w+ : .*\n(?:    .*\n?)+", inspect.cleandoc(shared), re.MULTILINE)
+        own = "".join(f"{entry.strip()}\n" for entry in entries if entry.partition(" :")[0] in names)
+        own += inspect.cleandoc(sections.pop("Parameters", ""))
+        sections = ({"Parameters": own} if own else {}) | sections
+    parts = [_code(_ROLE.sub(r"`\1`", first).strip())]
+    for title, body in sections.items():
+        body = _ROLE.sub(r"`\1`", body)
         parts += [f"**{title}**", _example(body) if title == "Examples" else _table(body)]
     return "\n\n".join(parts)
 

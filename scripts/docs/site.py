@@ -16,8 +16,9 @@ from ..cli.command_line import RunFailed
 from ..show.documents import GUIDES as FOLDER
 from ..show.documents import ROOT
 from .command_reference import command_reference
-from .links import Links, heading_id, outside_code
+from .links import Links, heading_id, outside_code, with_languages
 from .python_reference import python_reference
+from .tables import with_numbers_right
 
 __all__ = ["FOLDER", "GUIDES", "NAMES", "ROOT", "build", "pages"]
 
@@ -27,7 +28,7 @@ _TIMEOUT = 300  # seconds
 GUIDES = {
     "Tutorials": ["first-digit", "train", "your-model", "your-soc"],
     "How to": ["stop-and-go-on", "sweep", "stalls", "cell", "function", "operator", "instruction", "fpga", "board", "sram"],
-    "Explanation": ["bfloat16", "systolic-arrays", "order-of-sums", "interlocks", "ring"],
+    "Explanation": ["bfloat16", "systolic-arrays", "order-of-sums", "interlocks", "ring", "glossary"],
 }
 #: Pages of other rooms, and of what is made from code: file to page.
 NAMES = {
@@ -39,6 +40,7 @@ NAMES = {
     "hw/boards/README.md": "reference/boards.md",
     "hw/proofs.md": "reference/proofs.md",
     "CONTRIBUTING.md": "reference/contributing.md",
+    "scripts/docs/changelog.md": "reference/changelog.md",
 }
 _DATASHEET, _DATASHEET_PAGES = "hw/README.md", "reference/datasheet/"
 _DECISIONS, _PAGES_OF_DECISIONS = "hw/decisions/", "explanation/decisions/"
@@ -110,7 +112,10 @@ def pages():
     """`(pages, files, nav)`: Markdown by its place in the site, files that are copied there, and titles of tabs to places."""
     texts, places = _texts()
     links = Links(ROOT, places)
-    found = {place: links.turned(text, file, place) for place, (file, text) in texts.items()}
+    found = {
+        place: with_languages(outside_code(links.turned(text, file, place), with_numbers_right))
+        for place, (file, text) in texts.items()
+    }
     found |= links.sources
     reference = [place for place in texts if place.startswith("reference/")]
     nav = {title: [f"{_folder(title)}/{name}.md" for name in names] for title, names in GUIDES.items()}

@@ -51,8 +51,8 @@ def load(path, probabilities=False):
 class Model:
     """A model; made by :func:`load`.
 
-    Arguments that several methods have:
-
+    Arguments of several methods
+    ----------------------------
     x : array, or dict of arrays by the names of the inputs
         Finite numbers: samples along the first axis, in the shape that the model has. One array for several inputs has all
         values of a sample one after the other.

@@ -93,6 +93,16 @@ class _Everything:
         ctypes.memmove(place.start, bytes(data), place.stop - place.start)
 
 
+def test_readme_says_which_functions_return_nothing():
+    """Of the functions that its program calls, those that `tpu.h` declares as void."""
+    readme, header = ((SOURCES / name).read_text() for name in ("README.md", "tpu.h"))
+    program = readme.partition("```c\n")[2].partition("```")[0]
+    called = set(re.findall(r"^(tpu_\w+)\(", program, re.MULTILINE))
+    kinds = {name: kind for kind, name in re.findall(r"^(void|enum tpu_error) (tpu_\w+)\(", header, re.MULTILINE)}
+    excepted = readme.partition("or an error, except ")[2].partition(" return")[0]
+    assert len(called) > 8 and set(re.findall(r"`(\w+)`", excepted)) == {name for name in called if kinds[name] == "void"}
+
+
 # The registers, as both files have them
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from amaranth_tpu.scripts.cli.command_line import RunFailed
-from amaranth_tpu.scripts.docs import links, site
+from amaranth_tpu.scripts.docs import links, site, tables
 from amaranth_tpu.scripts.docs.command_reference import command_reference
 from amaranth_tpu.scripts.docs.python_reference import python_reference
 from amaranth_tpu.scripts.show import documents
@@ -35,7 +35,7 @@ def blocks(name):
 
 def test_all_guides_are_there():
     found = {str(path.relative_to(site.FOLDER)) for path in site.FOLDER.rglob("*.md")}
-    assert found == {*GUIDES}
+    assert found == {*GUIDES, "changelog.md"}
 
 
 def test_guides_are_whole_in_the_repository():
@@ -123,6 +123,53 @@ def test_no_other_host(built):
     for path in built.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", path.read_text()), path
     assert (built / "search" / "search_index.json").stat().st_size > 100_000
+
+
+def test_theme_can_be_chosen(built):
+    """The system's, light, dark; pictures follow by `color-scheme`, which both themes set."""
+    page = (built / "index.html").read_text()
+    choices = re.findall(r'<input[^>]*data-md-color-media="([^"]*)"[^>]*data-md-color-scheme="(\w+)"', page)
+    assert choices == [
+        ("(prefers-color-scheme)", "default"),
+        ("(prefers-color-scheme: light)", "default"),
+        ("(prefers-color-scheme: dark)", "slate"),
+    ]
+    assert "Switch to dark mode" in page and "Switch to light mode" in page
+    styles = "".join(path.read_text() for path in built.rglob("main*.css")) + "".join(
+        path.read_text() for path in built.rglob("palette*.css")
+    )
+    assert "color-scheme:dark" in styles
+
+
+def test_no_line_of_code_is_cut(built):
+    """Code wraps. What must not wrap, drawings in letters, has at most 112 columns, for which the style makes room."""
+    style = (built / "site.css").read_text()
+    assert re.search(r"\.highlight:not\(\.language-text\) pre > code \{[^}]*white-space: pre-wrap", style)
+    drawings = 0
+    for path in built.rglob("*.html"):
+        for block in re.findall(r'<div class="language-text highlight">(.*?)</div>', path.read_text(), re.DOTALL):
+            lines = re.sub(r"<[^>]*>|&#?\w+;", lambda match: "" if match[0].startswith("<") else "x", block).splitlines()
+            assert max(map(len, lines)) <= 112, (path, max(lines, key=len))
+            drawings += 1
+    assert drawings > 2
+    assert '<div class="language-sh highlight">' in (built / "index.html").read_text(), "the two commands are no drawing"
+
+
+def test_numbers_are_aligned_to_the_right(built):
+    page = (built / "reference" / "boards.html").read_text()
+    row = re.search(r"<tr>\s*<td[^>]*><code>ulx3s-85f</code></td>.*?</tr>", page, re.DOTALL)[0]
+    assert re.findall(r'<td style="text-align: right;">([^<]*)</td>', row) == ["90", "256", "3,000,000"]
+    text = "| a | b | c |\n| --- | --- | --- |\n| 1 of 2 (50%) | 1 | - |\n| 3 of 4 (75%) | x | 2.5 |\n"
+    assert tables.with_numbers_right(text).splitlines()[1] == "| ---: | --- | ---: |"
+
+
+def test_arguments_are_tables():
+    page = python_reference()
+    run = page.partition("### Model.run\n")[2].partition("\n### ")[0]
+    assert [name for name in re.findall(r"^\| `(\w+)` \|", run, re.MULTILINE)] == ["x", "on", "core", "batch"]
+    assert not re.search(r"^\w+ : ", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE), (
+        "no argument outside of a table"
+    )
 
 
 def test_one_source(built):

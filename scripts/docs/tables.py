@@ -1,0 +1,25 @@
+"""Alignment of tables: columns of numbers to the right."""
+
+import re
+
+__all__ = ["with_numbers_right"]
+
+_TABLE = re.compile(r"^\|.*\|\n\|(?: --- \|)+\n(?:\|.*\|(?:\n|\Z))+", re.MULTILINE)
+_NUMBER = re.compile(r"[-+\u2212]?\d[\d,.]*(?: ?(?:%|MHz|ms|s|x))?(?: of [\d,]+ \(\d+%\))?")
+_NOTHING = ("", "-", "none")
+
+
+def with_numbers_right(text):
+    """Returns Markdown without code, with each column of numbers aligned to the right."""
+    return _TABLE.sub(lambda table: _aligned(table[0]), text)
+
+
+def _aligned(table):
+    head, _, *rows = table.splitlines(keepends=True)
+    columns = zip(*([cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip())[1:-1]] for row in rows))
+    marks = ["---:" if _is_numeric(column) else "---" for column in columns]
+    return "".join([head, f"| {' | '.join(marks)} |\n", *rows])
+
+
+def _is_numeric(column):
+    return any(map(_NUMBER.fullmatch, column)) and all(cell in _NOTHING or _NUMBER.fullmatch(cell) for cell in column)
