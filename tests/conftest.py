@@ -1,6 +1,7 @@
 """What all tests share: a home of their own, the seed of random stimulus, and its repetition over many seeds."""
 
 import gc
+import os
 import subprocess
 
 import numpy as np
@@ -12,6 +13,8 @@ import seeds
 from command import write_idx
 
 own_home.enter()
+#: Tests patch the compiler: a program that another test kept must not hide it. Processes that tests start inherit it.
+os.environ["TPU_PROGRAMS_MB"] = "0"
 
 
 def pytest_addoption(parser):

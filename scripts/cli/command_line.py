@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import warnings
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 
 __all__ = [
+    "Effort",
+    "EffortOption",
     "Json",
     "RunFailed",
     "console",
@@ -32,6 +35,16 @@ __all__ = [
 console = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+class Effort(StrEnum):
+    FAST = "fast"
+    BEST = "best"
+
+
+EffortOption = Annotated[
+    Effort, typer.Option(help="Of the compiler: `best` searches for the fastest schedule, `fast` takes the first one that fits.")
+]
 
 
 class RunFailed(RuntimeError):

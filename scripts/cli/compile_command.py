@@ -11,8 +11,8 @@ from rich.console import Console
 
 from amaranth_tpu.sim.models.shipped import SHIPPED
 
-from ..show.terminal import show_bundle, spinner
-from .command_line import Json, RunFailed, console, replaceable_folder, write_folder
+from ..show.terminal import compiling, show_bundle, spinner
+from .command_line import Effort, EffortOption, Json, RunFailed, console, replaceable_folder, write_folder
 from .core_options import CoreChoice
 from .outputs import Output, check_outputs
 
@@ -49,6 +49,7 @@ def compile_model(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Keep a final Softmax, for the core's softmax unit; else the host does it.")
     ] = False,
+    effort: EffortOption = Effort.BEST,
     as_json: Json = False,
 ):
     """Write what a host needs to run a model: program and weights, layout, C header, test vectors.
@@ -74,7 +75,8 @@ def compile_model(
     read = {"--model": [SHIPPED.get(model) or model], "--input": [input]}
     check_outputs(read, Output("--output", output, folder=True, replaced=True))
     network, samples, origin = _load(model, input, batch, seed, probabilities)
-    bundle, program = _bundle(network, config, batch, samples, name, _made_by(config, model, batch, name, probabilities))
+    lines = _made_by(config, model, batch, name, probabilities, effort)
+    bundle, program = _bundle(network, config, batch, effort, samples, name, lines)
     compared = _check(network, bundle, config)
     write_folder(output, bundle.files)
     figures = {
@@ -110,22 +112,23 @@ def _load(model, input, batch, seed, probabilities):
     return network, random_samples(network, batch, seed).rows, f"random, seed {seed}"
 
 
-def _made_by(config, model, batch, name, probabilities):
+def _made_by(config, model, batch, name, probabilities, effort):
     """Lines of the header's comment: the command again, without the places of files."""
     from amaranth_tpu.hw.verilog.header import command, package_version
 
     words = command(config).removeprefix("tpu generate ") + f" --model {_ODD.sub('_', Path(model).name)} --batch {batch}"
     words += f" --name {name}" * (name != "model") + " --probabilities" * probabilities
+    words += f" --effort {effort}" * (effort is not Effort.BEST)
     return [f"By amaranth-tpu {package_version()}, for the core of `{command(config)}`; made again by", f"`tpu compile {words}`."]
 
 
-def _bundle(network, config, batch, samples, name, lines):
+def _bundle(network, config, batch, effort, samples, name, lines):
     from amaranth_tpu.sim.bundle.bundle import make_bundle
     from amaranth_tpu.sim.compiler.compile import compile_network
 
-    with spinner(console, "compiling") as show:
-        program = compile_network(network, config, batch)
-        show("test vectors")
+    with compiling(console) as advance:
+        program = compile_network(network, config, batch, effort.value, advance)
+    with spinner(console, "test vectors"):
         return make_bundle(network, program, samples, name=name, lines=lines), program
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from amaranth_tpu.sim.data.printable import printable
 
 from ..show.layers import plan_of, show_layers, show_plan
-from ..show.terminal import progress_bar, show_run, spinner
+from ..show.terminal import compiling, progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
 from .command_line import RunFailed, console, show_line
 from .outputs import Output, check_outputs
@@ -84,7 +84,7 @@ def _load(options):
 
     if not options.board:
         options.core.config()  # a core that can't be made is refused before the model is read
-    return tpu.load(options.model, options.probabilities)
+    return tpu.load(options.model, options.probabilities, options.effort.value)
 
 
 def _print_operators(as_json):
@@ -106,8 +106,9 @@ def _print_operators(as_json):
 def _explain(model, options):
     from .run_data import images_asked
 
-    with spinner(console, "compiling"):
-        plan = plan_of(model.compile(options.core.config(), options.batch or model.batch_size(images_asked(options.images))))
+    batch = options.batch or model.batch_size(images_asked(options.images))
+    with compiling(console) as advance:
+        plan = plan_of(model.compile(options.core.config(), batch, advance))
     print(json.dumps(plan)) if options.as_json else show_plan(Console(), plan)
 
 
@@ -137,8 +138,8 @@ def _run_here(model, samples, options):
     simulator, config = options.simulator, options.core.config()
     batch = min(options.batch or model.batch_size(len(samples)), len(samples))
     if simulator is not Simulator.GOLDEN:
-        with spinner(console, "compiling"):
-            model.compile(config, batch)
+        with compiling(console) as advance:
+            model.compile(config, batch, advance)
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first time, the model is built)" if simulator.has_time else "computing"
     with spread_of(options.scheduler, options.workers) as spread, progress_bar(console, text) as advance:
@@ -155,7 +156,7 @@ def _run_here(model, samples, options):
         figures |= {"n": config.n, "batch": batch}
     if options.layers and not done.result.fault:
         figures |= _measure_layers(model.network, program, samples[:batch], simulator, memory)
-    if simulator is Simulator.MODEL and program.predicted_cycles is not None:
+    if simulator is Simulator.MODEL:
         figures["estimated_cycles"] = program.predicted_cycles * -(-len(samples) // batch)
     return figures, done
 

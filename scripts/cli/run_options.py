@@ -9,7 +9,7 @@ import typer
 
 from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 
-from .command_line import Json
+from .command_line import Effort, EffortOption, Json
 from .core_options import CoreChoice
 from .spread_options import Scheduler, Workers, check_spread
 
@@ -176,6 +176,7 @@ class RunOptions:
             "--operators", rich_help_panel=_RESULTS, help="Print the ONNX operators that are supported, and do nothing else."
         ),
     ] = False
+    effort: EffortOption = Effort.BEST
     as_json: Json = False
 
     def check(self):

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 
 from ..show.sweep import check_front, draw_front, show_sweep
 from ..show.terminal import progress_bar
-from .command_line import Json, RunFailed, console, show_line
+from .command_line import Effort, EffortOption, Json, RunFailed, console, show_line
 from .core_options import CoreChoice, cores_of
 from .outputs import Output, check_outputs
 from .spread_options import Scheduler, Workers, check_spread, spread_of
@@ -75,6 +75,7 @@ def sweep(
     ] = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    effort: EffortOption = Effort.BEST,
     as_json: Json = False,
 ):
     """Estimate or measure models on many cores: cycles, area, and the points that no other point beats in both."""
@@ -97,7 +98,9 @@ def sweep(
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
     with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
         try:
-            found = run_sweep(points, simulator=rtl, target=synth, folder=checkpoint, spread=spread, progress=advance)
+            found = run_sweep(
+                points, simulator=rtl, effort=effort.value, target=synth, folder=checkpoint, spread=spread, progress=advance
+            )
         except tpu.RunError as error:
             raise RunFailed(str(error)) from None
     best = front(found, area)

@@ -9,17 +9,16 @@ __all__ = ["show_plan", "show_layers", "plan_of"]
 
 
 def plan_of(program):
-    """What the compiler chose, as a dict for `--json`: `layers`, and `cycles` expected for a batch; None in a program that is too
-    long to be simulated while it is compiled."""
+    """What the compiler chose, as a dict for `--json`: `layers`, and `cycles` expected for a batch. Layers have no cycles in a
+    program of more than 60,000 passes."""
     from amaranth_tpu.sim.compiler.report import planned_layers
 
-    known = program.predicted_cycles is not None
     layers = []
     for number, layer in enumerate(planned_layers(program)):
         values = asdict(layer)
         del values["stalls"]
         layers.append(
-            {**values, "shape": list(layer.shape), "where": _where(program, number), "bound": layer.bound if known else None}
+            {**values, "shape": list(layer.shape), "where": _where(program, number), "bound": layer.cycles and layer.bound}
         )
     return {
         "batch": program.batch,
@@ -85,8 +84,7 @@ def show_plan(console, plan):
         _number(plan["cycles"]),
     )
     print_table(console, table)
-    expected = f"{plan['cycles']:,}" if plan["cycles"] else "not estimated (a long program)"
-    console.print(f"expected cycles: {expected}; no schedule needs fewer than {plan['bound']:,}", highlight=False)
+    console.print(f"expected cycles: {plan['cycles']:,}; no schedule needs fewer than {plan['bound']:,}", highlight=False)
 
 
 def show_layers(console, figures):

@@ -1,6 +1,7 @@
 """What the commands show on a terminal."""
 
 import contextlib
+import time
 from itertools import groupby
 
 from rich.markup import escape
@@ -11,7 +12,10 @@ from amaranth_tpu.sim.data.printable import printable
 
 from .terminal_tables import figure_table, print_table
 
-__all__ = ["plain", "progress_bar", "spinner", "show_bundle", "show_cycles", "show_run", "show_synthesis"]
+__all__ = ["compiling", "plain", "progress_bar", "spinner", "show_bundle", "show_cycles", "show_run", "show_synthesis"]
+
+
+_PATIENCE = 2  # seconds
 
 
 def plain(text):
@@ -34,10 +38,8 @@ def spinner(console, text):
         yield lambda detail: progress.update(task, description=f"{text}: {detail}")
 
 
-@contextlib.contextmanager
-def progress_bar(console, text):
-    """Yields a function to call with `(done, total)`."""
-    with Progress(
+def _bar(console):
+    return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
@@ -46,9 +48,32 @@ def progress_bar(console, text):
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    ) as progress:
+    )
+
+
+@contextlib.contextmanager
+def progress_bar(console, text):
+    """Yields a function to call with `(done, total)`."""
+    with _bar(console) as progress:
         task = progress.add_task(text, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def compiling(console):
+    """Yields a function to call with `(done, total)` schedules of the compiler's search; shows a bar once that takes 2 s."""
+    started, progress = time.monotonic(), _bar(console)
+    task = progress.add_task("compiling (schedules tried)", total=None)
+
+    def advance(done, total):
+        progress.update(task, completed=done, total=total)
+        if time.monotonic() - started > _PATIENCE:
+            progress.start()
+
+    try:
+        yield advance
+    finally:
+        progress.stop()
 
 
 _PLACES = {"model": "on the instruction-level model", "golden": "by the golden model alone"}
@@ -145,8 +170,7 @@ def show_bundle(console, figures):
         table.add_row(f"region {region}", f"{size:,} bytes")
     if figures["left_to_host"] != "none":
         table.add_row("left to the host", figures["left_to_host"])
-    if figures["predicted_cycles"] is not None:
-        table.add_row("predicted cycles", f"{figures['predicted_cycles']:,}")
+    table.add_row("predicted cycles", f"{figures['predicted_cycles']:,}")
     table.add_row("test vectors", plain(figures["data"]))
     _show_comparison(table, figures["against_model"])
     for name, size in figures["files"].items():

@@ -15,23 +15,29 @@ The passes, one after the other:
    c. instructions are emitted (:mod:`sim.compiler.codegen`);
    d. they are scheduled (:mod:`sim.compiler.scheduling`), and the program is simulated (:mod:`sim.compiler.timing`).
 
-6. The best is written down (:mod:`sim.compiler.image`).
+6. The best is written down (:mod:`sim.compiler.image`), and kept on disk (:mod:`sim.compiler.program_cache`).
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ..ir.functions import NONE
+from .decisions import decision_of
 from .im2col import fold
-from .image import HostMemory, make_program
+from .image import HostMemory, make_code, make_program
 from .neighbours import fold_columns
 from .program import CompileError, Program, disassemble
-from .search import search
+from .program_cache import key_of, load, store
+from .search import Trials, search
 from .split_pool import split_windows
 from .turning import turn
 
-__all__ = ["CompileError", "Program", "check_batch", "compile_network", "disassemble"]
+__all__ = ["CompileError", "Program", "EFFORTS", "check_batch", "check_effort", "compile_network", "disassemble"]
+
+#: How much is searched: see :func:`compile_network`.
+EFFORTS = ("fast", "best")
 
 
 #: Samples of a run. A program has instructions for each chunk of a batch, and gains nothing beyond some hundred samples.
@@ -46,8 +52,22 @@ def check_batch(batch):
         raise CompileError(f"batch of {batch}: a run has at most {_MOST_SAMPLES} samples; do several runs")
 
 
-def compile_network(graph, config, batch):
-    """Compiles for batches of `batch` samples.
+def check_effort(effort):
+    """Raises CompileError for a word that is not one of `EFFORTS`."""
+    if effort not in EFFORTS:
+        raise CompileError(f"effort must be one of {', '.join(EFFORTS)}, not {effort!r}")
+
+
+def compile_network(graph, config, batch, effort="best", progress=None):
+    """Compiles for batches of `batch` samples. A program that was compiled before, by any process, comes from a cache on disk
+    (:mod:`sim.compiler.program_cache`).
+
+    Parameters
+    ----------
+    effort : str
+        One of `EFFORTS`: `best` searches for the schedule with the fewest cycles, `fast` takes the first schedule that fits.
+    progress : callable or None
+        Called with `(done, total)` schedules of the search; `total` may grow.
 
     Raises
     ------
@@ -55,22 +75,32 @@ def compile_network(graph, config, batch):
         If even the smallest tiles of a stage do not fit, or the images leave the 32-bit offsets.
     """
     check_batch(batch)
+    check_effort(effort)
+    batch, key = int(batch), key_of(graph, config, int(batch), effort)
     graph = split_windows(graph, config.accumulator_depth)
     _check(graph.stages, config)
-    choice, schedule = _fastest(graph, config, int(batch))
+    ways = _ways(graph, config, batch)
+    found = load(key)
+    if found:
+        decision, code = found
+        choice = decision.choice(graph, ways[decision.way], config, batch)
+        emit = partial(decision.emit, choice, config)
+        return make_program(HostMemory(choice.batched, choice.host, config), choice.plans, code, emit, config)
+    way, choice, schedule = _fastest(graph, ways, config, batch, effort, Trials(progress))
     memory = HostMemory(choice.batched, choice.host, config)
-    plans = [plan for run in choice.runs for plan in run.plans]
-    return make_program(memory, plans, schedule, config)
+    code = make_code(memory, schedule, config)
+    store(key, decision_of(way, choice, schedule), code)
+    return make_program(memory, choice.plans, code, partial(tuple, schedule.ops), config)
 
 
-def _fastest(graph, config, batch):
-    """:class:`Choice` and :class:`Schedule`, the best."""
+def _fastest(graph, ways, config, batch, effort, trials):
+    """Returns number of the way, :class:`Choice` and :class:`Schedule` with the fewest cycles."""
     best = None
-    for tensors, stages in _ways(graph, config, batch):
+    for number, (tensors, stages) in enumerate(ways):
         stages, gathers = fold(replace(graph, stages=stages), config.n)
-        found = search(graph, stages, gathers, config, batch, tensors)
-        if best is None or (found[1].cycles or found[1].draft.cycles) < (best[1].cycles or best[1].draft.cycles):
-            best = found
+        found = search(graph, stages, gathers, config, batch, tensors, fast=effort == "fast", trials=trials)
+        if best is None or found[1].cycles < best[2].cycles:
+            best = number, *found
     return best
 
 

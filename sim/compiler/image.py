@@ -1,5 +1,7 @@
 """Images of host memory: what a program's instructions, weights, biases and tables are as bytes, and a batch's samples."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from amaranth_tpu.hw.spec.encoding import encode
@@ -13,7 +15,7 @@ from .program import Program, check_regions, host_vectors
 from .tiling import count_passes, passes_of
 from .timing import MATMUL
 
-__all__ = ["HostMemory", "make_program", "array_cycles", "dense_weights", "encoded"]
+__all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "encoded"]
 
 #: Padding of weights: x * -0 is -0 for the zeros in the pad lanes of x, and adding -0 changes no sum.
 _PAD = 0x8000
@@ -131,36 +133,94 @@ def encoded(ops, config, constants, weights=0):
     return [*words, encode(Opcode.HALT).to_bytes(step, "little")]
 
 
-def make_program(memory, plans, schedule, config):
-    """:class:`Program` of a :class:`HostMemory`, the :class:`StagePlan` of each stage and a :class:`Schedule`."""
-    ops, batched, host, n = schedule.ops, memory.batched, memory.host, config.n
-    (order, tiles), tile = schedule.draft.groups, _tile_bytes(config)
-    constants = (len(ops) + 1) * config.instruction_bytes
-    biases = memory.biases()
-    fixed = (
-        bytes(ZEROS * config.vector_bytes)
-        + biases
-        + b"".join(table_of(function).words.astype("<u2").tobytes() for function in schedule.draft.emitter.tables)
-    )
-    align = min(tile, 4096)  # then no burst ends within a tile because of a page's end
-    weights = -(-(constants + len(fixed)) // align) * align
-    sizes = {region: size * config.vector_bytes for region, size in host.sizes.items()}
-    check_regions({"MODEL": weights + tiles * tile, **{region.name: size for region, size in sizes.items()}})
-    words = encoded(ops, config, constants, weights)
-    parts = [np.ascontiguousarray(memory.weights(*group)).tobytes() for group in order]
-    model = b"".join([b"".join([*words, fixed]).ljust(weights, b"\0"), *parts])
-    assert len(model) == weights + tiles * tile
+@dataclass(frozen=True)
+class Code:
+    """The instructions of a program as words, and what the images and figures of the program depend on besides.
 
-    beats = config.beats_per_vector
+    Parameters
+    ----------
+    words : bytes
+        Of all instructions, HALT included.
+    groups : tuple
+        Arguments of :meth:`HostMemory.weights`, in the order of the image.
+    tiles : int
+        Of all groups.
+    functions : tuple of Function
+        Of the tables, in the order of the image.
+    cycles : int
+    passes, compute_cycles, read_beats, write_beats : int
+        As of :class:`Program`.
+    """
+
+    words: bytes
+    groups: tuple
+    tiles: int
+    functions: tuple
+    cycles: int
+    passes: int
+    compute_cycles: int
+    read_beats: int
+    write_beats: int
+
+
+def _constants(memory, functions, config):
+    """Returns the bytes between instructions and weights: zeros, biases, function tables."""
+    tables = (table_of(function).words.astype("<u2").tobytes() for function in functions)
+    return b"".join([bytes(ZEROS * config.vector_bytes), memory.biases(), *tables])
+
+
+def _first_weight(words, constants, config):
+    """Returns the offset of the weights in MODEL, behind bytes of instructions and of constants."""
+    align = min(_tile_bytes(config), 4096)  # then no burst ends within a tile because of a page's end
+    return -(-(words + constants) // align) * align
+
+
+def _sizes(memory, config):
+    return {region: size * config.vector_bytes for region, size in memory.host.sizes.items()}
+
+
+def make_code(memory, schedule, config):
+    """Encodes a :class:`Schedule`: the :class:`Code`, for a :class:`HostMemory`. Raises CompileError if a region is too large."""
+    ops, n, beats = schedule.ops, config.n, config.beats_per_vector
+    (order, tiles), functions = schedule.draft.groups, tuple(schedule.draft.emitter.tables)
+    size = (len(ops) + 1) * config.instruction_bytes
+    weights = _first_weight(size, len(_constants(memory, functions, config)), config)
+    sizes = {region.name: bytes_ for region, bytes_ in _sizes(memory, config).items()}
+    check_regions({"MODEL": weights + tiles * _tile_bytes(config), **sizes})
+    stages = range(len(memory.batched.stages))
+    return Code(
+        words=b"".join(encoded(ops, config, size, weights)),
+        groups=tuple(order),
+        tiles=tiles,
+        functions=functions,
+        cycles=schedule.cycles,
+        passes=sum(op.passes for op in ops if op.unit == MATMUL),
+        compute_cycles=sum(array_cycles(memory.batched, number, ops, memory.host, n) for number in stages),
+        read_beats=host_vectors(ops, "r", n) * beats + size // config.bus_bytes,
+        write_beats=host_vectors(ops, "w", n) * beats,
+    )
+
+
+def make_program(memory, plans, code, emit, config):
+    """:class:`Program` of a :class:`HostMemory`, the :class:`StagePlan` of each stage, and a :class:`Code`, whose instructions
+    `emit` returns."""
+    batched, host, n = memory.batched, memory.host, config.n
+    constants = _constants(memory, code.functions, config)
+    weights = _first_weight(len(code.words), len(constants), config)
+    parts = [np.ascontiguousarray(memory.weights(*group)).tobytes() for group in code.groups]
+    model = b"".join([(code.words + constants).ljust(weights, b"\0"), *parts])
+    assert len(model) == weights + code.tiles * _tile_bytes(config)
+
     inputs = sum(
         host.layouts[gather.tensor.name].size
         if gather.tensor.name not in batched.flat
         else host.layouts[gather.tensor.name].tiles * batched.batch
         for gather in batched.gathers
     )
+    sizes = _sizes(memory, config)
     return Program(
         model=model,
-        instructions=len(words),
+        instructions=len(code.words) // config.instruction_bytes,
         batch=batched.batch,
         plan=tuple(plans),
         config=config,
@@ -171,11 +231,11 @@ def make_program(memory, plans, schedule, config):
         input_size=batched.graph.input_size,
         output_size=batched.graph.output_size,
         useful_macs=batched.batch * sum(map(batched.graph.macs, batched.graph.stages)),
-        passes=sum(op.passes for op in ops if op.unit == MATMUL),
-        compute_cycles=sum(array_cycles(batched, number, ops, host, n) for number in range(len(batched.stages))),
-        read_beats=host_vectors(ops, "r", n) * beats + len(words) * (config.instruction_bytes // config.bus_bytes),
-        write_beats=host_vectors(ops, "w", n) * beats,
-        least_beats=(tiles * n + inputs) * beats + len(biases) // config.bus_bytes,
-        predicted_cycles=schedule.cycles,
-        ops=tuple(ops),
+        passes=code.passes,
+        compute_cycles=code.compute_cycles,
+        read_beats=code.read_beats,
+        write_beats=code.write_beats,
+        least_beats=(code.tiles * n + inputs) * config.beats_per_vector + len(memory.biases()) // config.bus_bytes,
+        predicted_cycles=code.cycles,
+        emit=emit,
     )

@@ -1,5 +1,6 @@
 """What a compiler makes: instructions, memory images, sizes, and what they will cost."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -48,12 +49,17 @@ class Program:
         Bus beats of the run.
     least_beats : int
         Bus beats that any schedule needs to read: input, weights and biases once.
-    predicted_cycles : int or None
-        Cycles of the run with the default memory latency, by :mod:`sim.compiler.timing`; None if the program is too long.
+    predicted_cycles : int
+        Cycles of the run with the default memory latency, by :mod:`sim.compiler.timing`.
     plan : object
         The choices made.
     memory : object
         With `pack_input` and `unpack_output`.
+    emit : callable
+        Returns `ops`.
+
+    Members
+    -------
     ops : tuple of Op
         The instructions, HALT left out, with the layer or stage that each belongs to.
     """
@@ -72,11 +78,15 @@ class Program:
     read_beats: int
     write_beats: int
     least_beats: int
-    predicted_cycles: int | None
+    predicted_cycles: int
     plan: object
     config: Config = field(repr=False)
     memory: Any = field(repr=False)
-    ops: tuple = field(default=(), repr=False)
+    emit: Callable = field(default=tuple, repr=False)
+
+    @cached_property
+    def ops(self):
+        return tuple(self.emit())
 
     def pack_input(self, x):
         """Image of region INPUT for bfloat16 samples (up to `batch`, input size)."""

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 from amaranth_tpu.hw.spec.encoding import decode, encode
@@ -14,6 +15,9 @@ from .program import host_vectors
 from .timing import UNITS, simulate
 
 __all__ = ["Layer", "described_layers", "expected_layers", "planned_layers", "measured_layers", "first_stages"]
+
+
+_LAYERED_PASSES = 60_000  # of a program, up to which it is simulated once for each layer
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def first_stages(program, count):
     words.append(encode(Opcode.HALT).to_bytes(step, "little"))
     size = program.instructions * step
     model = b"".join(words).ljust(size, b"\0") + program.model[size:]
-    return replace(program, model=model, instructions=len(words), ops=tuple(ops))
+    return replace(program, model=model, instructions=len(words), emit=partial(tuple, ops))
 
 
 def _kept_weights(op, word, count):
@@ -214,8 +218,9 @@ def expected_layers(program):
 
 
 def planned_layers(program):
-    """Layers by the timing model, or what is known of them without time in a program that is too long for it."""
-    return described_layers(program) if program.predicted_cycles is None else expected_layers(program)
+    """Returns layers by the timing model. Of a program with too many passes to simulate it once for each layer, they have no
+    times."""
+    return described_layers(program) if program.passes > _LAYERED_PASSES else expected_layers(program)
 
 
 def measured_layers(program, run):

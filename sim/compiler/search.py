@@ -17,9 +17,9 @@ from .scheduling import ordered, with_weights
 from .tiling import NothingFits, count_passes, plan_stage
 from .timing import MATMUL, estimate, simulate
 
-__all__ = ["Choice", "Draft", "Schedule", "search", "overlapping_runs"]
+__all__ = ["Choice", "Draft", "Schedule", "Trials", "search", "overlapping_runs"]
 
-_SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are ordered and compared by simulation
+_SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are compared by simulation
 _OVERLAP_PASSES = 10_000  # passes up to which all stages that overlap are compared at once, with all samples
 _PART_PASSES = 140_000  # passes, over all groups of stages, up to which they are compared one by one, with few samples
 _FEW = 8  # of them
@@ -52,6 +52,11 @@ class Choice:
     runs: tuple
     eager: int = 1
 
+    @property
+    def plans(self):
+        """The :class:`StagePlan` of each stage."""
+        return [plan for run in self.runs for plan in run.plans]
+
     def kind(self, flat):
         """The runs whose results are flat, or the others."""
         return tuple(run for run in self.runs if self.batched.is_flat(run.stages[0]) == flat)
@@ -82,6 +87,29 @@ class Choice:
         return replace(self, runs=runs, eager=self.eager if eager is None else eager)
 
 
+class Trials:
+    """Counts the schedules that a search tries, and those that it means to.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Called with `(done, total)`.
+    """
+
+    def __init__(self, progress=None):
+        self._progress, self._done, self._total = progress, 0, 0
+
+    def of(self, items):
+        """Yields items, each of which is a trial."""
+        items = list(items)
+        self._total += len(items)
+        for item in items:
+            yield item
+            self._done += 1
+            if self._progress:
+                self._progress(self._done, self._total)
+
+
 class Draft:
     """The instructions of some of a choice's runs, in the order in which they were generated.
 
@@ -93,8 +121,7 @@ class Draft:
         Of the image of weights.
     cycles : int
         Of the array.
-    short : bool
-        Whether it is simulated.
+    passes : int
     """
 
     def __init__(self, choice, runs, config):
@@ -103,29 +130,29 @@ class Draft:
         self.ops, self.groups = with_weights(self.emitter.ops)
         matmuls = [op for op in self.ops if op.unit == MATMUL]
         self.cycles = sum(op.passes * op.rows for op in matmuls)
-        self.short = sum(op.passes for op in matmuls) <= _SIMULATED_PASSES
+        self.passes = sum(op.passes for op in matmuls)
 
     @cached_property
     def timeline(self):
         """When instructions would begin if dispatch cost nothing."""
-        return simulate(self.ops, self.config, ideal=True) if self.short else estimate(self.ops, self.config)
+        return simulate(self.ops, self.config, ideal=True)
 
     def scheduled(self, eager, limit=None):
         """:class:`Schedule`; None of what would take `limit` cycles or more."""
         if limit is not None and self.cycles >= limit:
             return None
         ops = ordered(self.ops, self.timeline, eager)
-        timeline = simulate(ops, self.config, limit=limit) if self.short else None
-        return Schedule(self, ops, timeline and timeline.cycles) if timeline or limit is None else None
+        timeline = simulate(ops, self.config, limit=limit)
+        return timeline and Schedule(self, ops, timeline.cycles)
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The instructions of a draft in their final order. `cycles` are None of what is too long to be simulated."""
+    """The instructions of a draft in their final order, and the cycles that they take."""
 
     draft: Draft
     ops: list
-    cycles: int | None
+    cycles: int
 
     @property
     def waiting(self):
@@ -133,23 +160,45 @@ class Schedule:
         return 1 - self.draft.cycles / self.cycles
 
 
-def search(graph, stages, gathers, config, batch, tensors=None):
+def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, trials=None):
     """:class:`Choice` and :class:`Schedule`, the best, for stages that read and write these tensors, or the graph's. Raises
-    CompileError if not even the smallest tiles of a stage fit."""
+    CompileError if not even the smallest tiles of a stage fit.
+
+    Parameters
+    ----------
+    fast : bool
+        Take the first choice, and compare it with none.
+    trials : Trials or None
+    """
+    laid, trials = partial(lay_along_x, graph, stages, gathers, tensors=tensors), trials or Trials()
     try:
-        choice, best = _search(partial(lay_along_x, graph, stages, gathers, tensors=tensors), config, batch)
+        choice, best = (_first(laid, config, batch), None) if fast else _search(laid, config, batch, trials)
     except NothingFits as error:
         raise CompileError(error.reason(config)) from None
     if best is None or best.draft.runs != choice.runs:
-        best = Draft(choice, choice.runs, config).scheduled(choice.eager)
+        for chosen in trials.of([choice]):
+            best = Draft(chosen, chosen.runs, config).scheduled(chosen.eager)
     return choice, best
 
 
-def _search(laid, config, batch):
+def _first(laid, config, batch):
+    """The choice that looks best without simulation."""
+    batched = laid(batch, 1)
+    overlaps = _overlaps(batched, lay_out(batched, config.n), config, config.accumulator_depth)
+    return next(iter(_choices(laid, config, batch, overlaps)), None) or _choice(batched, config, overlaps)
+
+
+def _search(laid, config, batch, trials):
     """`laid(batch, rows)` : :class:`Batched` for chunks of so many samples."""
     batched = laid(batch, 1)
-    overlaps = _best_overlap(batched, laid(min(batch, _FEW), 1), config)
-    choices, fault = [], None
+    overlaps = _best_overlap(batched, laid(min(batch, _FEW), 1), config, trials)
+    choices = _choices(laid, config, batch, overlaps)
+    return _best(choices, config, trials) if choices else (_choice(batched, config, overlaps), None)
+
+
+def _choices(laid, config, batch, overlaps):
+    """Choices of stages with flat results, the most promising first; none if there are no such stages. Raises NothingFits."""
+    choices, fault, batched = [], None, laid(batch, 1)
     flat = any(map(batched.is_flat, range(len(batched.stages))))
     for rows in chunk_sizes(config, batch) if flat else ():
         batched = laid(batch, rows)
@@ -162,11 +211,9 @@ def _search(laid, config, batch):
             if all(choice.runs != other.runs for _, _, other in choices):
                 cost = sum(run_cost(batched, run, config, choice.host.layouts) for run in choice.kind(True))
                 choices.append((cost, len(choices), choice))
-    if choices:
-        return _best([choice for _, _, choice in sorted(choices, key=lambda entry: entry[:2])], config)
-    if fault:
+    if fault and not choices:
         raise fault
-    return _choice(batched, config, overlaps), None
+    return [choice for _, _, choice in sorted(choices, key=lambda entry: entry[:2])]
 
 
 def _choice(batched, config, overlaps, variant=0):
@@ -183,7 +230,7 @@ def _choice(batched, config, overlaps, variant=0):
 # Stages that overlap
 
 
-def _best_overlap(batched, few, config):
+def _best_overlap(batched, few, config, trials):
     """Runs of the stages whose results are not flat, the best by simulation. Of smaller pieces, more have room side by side.
     `few` : the same stages for fewer samples."""
     host, depth = lay_out(batched, config.n), config.accumulator_depth
@@ -198,7 +245,7 @@ def _best_overlap(batched, few, config):
         part: [made for run in runs if (made := with_residents(batched, run, config, host.layouts, host.zeros, depth // part[0]))]
         for part, runs in parts.items()
     }
-    joined = _joined(parts, resident, few, config)
+    joined = _joined(parts, resident, few, config, trials)
     homes = {name for run in joined for name in run.homes}
     choices = [
         *(Choice(batched, host, runs) for runs in parts.values()),
@@ -207,7 +254,7 @@ def _best_overlap(batched, few, config):
     if choices[0].passes(False) > _OVERLAP_PASSES:
         return choices[-1].runs
     best: tuple = ()
-    for choice in choices:
+    for choice in trials.of(choices):
         if all(choice.runs != other.runs for other in choices[: choices.index(choice)]):
             enough = 1 if choice in choices[:2] else _GAIN  # many passes leave less of the budget for what follows
             made = Draft(choice, choice.runs, config).scheduled(choice.eager, best[0] * enough if best else None)
@@ -215,22 +262,25 @@ def _best_overlap(batched, few, config):
     return best[1]
 
 
-def _joined(parts, resident, few, config):
+def _joined(parts, resident, few, config, trials):
     """The best runs of several choices, {part: runs}, of which the first is complete, and of the same with tensors that stay in
     the unified buffer: each is simulated by itself, its stages near to those that they read and far from them, as far as the
     budget goes."""
     left = _PART_PASSES
     tried: list[tuple[int, RunPlan]] = []
-    for apart, part in product((APART, FAR_APART), parts):
-        for run in (*parts[part], *resident[part]):
-            run = replace(run, apart=apart) if len(run.stages) > 1 else run
-            if any(run == other for _, other in tried):
-                continue
-            choice = Choice(few, lay_out(few, config.n, run.homes), (run,))
-            left -= choice.passes(False)
-            if left > 0 or run in parts[_ALL]:
-                draft = Draft(choice, (run,), config)
-                tried.append((draft.scheduled(choice.eager).cycles or draft.timeline.cycles, run))
+    runs = [(apart, run) for apart, part in product((APART, FAR_APART), parts) for run in (*parts[part], *resident[part])]
+    for apart, run in trials.of(runs):
+        run = replace(run, apart=apart) if len(run.stages) > 1 else run
+        if any(run == other for _, other in tried):
+            continue
+        choice = Choice(few, lay_out(few, config.n, run.homes), (run,))
+        left -= choice.passes(False)
+        if left > 0 or run in parts[_ALL]:
+            draft = Draft(choice, (run,), config)
+            cycles = (
+                draft.scheduled(choice.eager).cycles if draft.passes <= _SIMULATED_PASSES else estimate(draft.ops, config).cycles
+            )
+            tried.append((cycles, run))
     best: list[tuple[float, tuple]] = [(0, ())]  # of the first stages: cycles and runs
     for number in range(len(few.stages)):
         ends = [
@@ -273,12 +323,12 @@ def _fit(batched, config, first, end, group):
 # Chunks
 
 
-def _best(choices, config):
+def _best(choices, config, trials):
     """The best of the most promising choices by simulation of what they differ in, and its schedule. Then its start and its end
     are refined, unless the array hardly waits."""
     choice, budget = choices[0], _SIMULATED_PASSES
     best: Schedule | None = None
-    for trial in choices[:_CANDIDATES]:
+    for trial in trials.of(choices[:_CANDIDATES]):
         runs, passes = trial.compared
         if passes <= budget and not (best and best.waiting < _WAITING):
             budget -= passes
@@ -287,7 +337,7 @@ def _best(choices, config):
                 choice, best = trial, made
     for changes in REFINEMENTS if best and best.waiting >= _WAITING else ():
         start, tried, draft = choice, [(choice.runs, choice.eager)], None
-        for change in changes[: _REFINING_PASSES // start.compared[1]]:
+        for change in trials.of(changes[: _REFINING_PASSES // start.compared[1]]):
             trial = start.changed(**change)
             if (trial.runs, trial.eager) in tried:
                 continue

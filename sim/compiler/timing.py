@@ -347,7 +347,7 @@ def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1
 
 
 def estimate(ops, config, latency=HOST_LATENCY):
-    """Like an ideal :func:`simulate`, for programs of any length: an instruction is one event, the bus has no end."""
+    """Like an ideal :func:`simulate`, but rough and fast: an instruction is one event, the bus has no end."""
     free, done, starts = [0] * UNITS, [[0] for _ in range(UNITS)], []
     settle = turnaround(config) + config.n
     for op in ops:

@@ -67,7 +67,7 @@ class Board:
             raise BoardError(str(error)) from None
         return cls(link, _config(found), bridge["memory"], bridge["clock"])
 
-    def compile(self, network, count, batch=None):
+    def compile(self, network, count, batch=None, effort="best"):
         """The program for batches of `batch` samples. Default: filled evenly, with as many as there is memory for, at most 128.
 
         Raises
@@ -79,7 +79,7 @@ class Board:
             least = size * (2 * network.input_size + 4 * network.output_size)
             if least > self.memory and size > 1 and not batch:
                 continue
-            program = compile_network(network, self.config, size)
+            program = compile_network(network, self.config, size, effort)
             needed = HostImage(program, np.zeros((size, network.input_size), bfloat16)).size
             if needed <= self.memory:
                 return program
@@ -138,7 +138,7 @@ class Board:
         )
 
 
-def run_on_board(network, samples, *, port, baud, batch=None, progress=lambda done, total: None):
+def run_on_board(network, samples, *, port, baud, batch=None, effort="best", progress=lambda done, total: None):
     """Runs bfloat16 samples (count, inputs) on the board at a serial port, and compares every bit with the golden model.
 
     Parameters
@@ -149,6 +149,8 @@ def run_on_board(network, samples, *, port, baud, batch=None, progress=lambda do
         Bits a second.
     batch : int or None
         Samples of a run; without it what the board has memory for.
+    effort : str
+        As of :func:`sim.compiler.compile.compile_network`.
     progress : callable
         Called with `(done, total)` bytes on the line.
 
@@ -164,7 +166,7 @@ def run_on_board(network, samples, *, port, baud, batch=None, progress=lambda do
 
     async def session(transport):
         board = await Board.connect(SerialLink(transport, baud=baud))
-        program = board.compile(network, len(samples), batch and min(batch, len(samples)))
+        program = board.compile(network, len(samples), batch and min(batch, len(samples)), effort)
         return program, await board.run(network, program, samples, progress)
 
     with SerialPort(port, baud) as transport:

@@ -53,7 +53,7 @@ class Part:
 
 def part_batches(program):
     """Batches of a part of a program's run."""
-    return max(1, _CYCLES // max(1, program.predicted_cycles or program.compute_cycles))
+    return max(1, _CYCLES // program.predicted_cycles)
 
 
 def run_in_parts(network, program, samples, *, simulator, folder, memory=None, spread=in_turn, progress=None):

@@ -6,33 +6,19 @@ work, is ended. Between machines it is Dask's own protocol, for clusters that ar
 
 import concurrent.futures
 import contextlib
-import functools
-import hashlib
 import logging
 import time
-from pathlib import Path
 
-import amaranth_tpu.hw as hw
-import amaranth_tpu.sim as sim
 from amaranth_tpu.hw.tools.process import ToolError
 
 from ..data.printable import printable
+from ..data.source_digest import source_digest
 
-__all__ = ["Cluster", "in_turn", "source_digest"]
+__all__ = ["Cluster", "in_turn"]
 
 _CONNECT = 30  # seconds until a scheduler answers, and has a worker
 _ALONE = 60  # seconds that are waited for a worker when there is none left
 _LOOK = 0.1
-
-
-@functools.cache
-def source_digest():
-    """A text that hardware and models of another version do not have."""
-    digest = hashlib.sha256()
-    for folder in (hw, sim):
-        for path in sorted(Path(folder.__file__).parent.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:32]
 
 
 def in_turn(function, items):

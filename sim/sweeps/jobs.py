@@ -19,7 +19,7 @@ from amaranth_tpu.hw.verilog.header import command
 from ..compiler.program import CompileError
 from ..data.printable import printable
 from ..data.samples import random_samples
-from ..host.spread import source_digest
+from ..data.source_digest import source_digest
 from ..models.shipped import SHIPPED
 from ..tpu.estimate import estimate_of
 from ..tpu.model import load
@@ -29,7 +29,7 @@ __all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
 
 
 @functools.lru_cache(maxsize=4)
-def _load(model, digest):
+def _load(model, digest, effort):
     """Returns the network in a model's file.
 
     Raises
@@ -41,7 +41,7 @@ def _load(model, digest):
         raise ToolError(
             f"{printable(model)}: a worker has another file than the sweep began with; give all the same, and call again"
         )
-    return load(model)
+    return load(model, effort=effort)
 
 
 def memory_bits(core):
@@ -69,6 +69,8 @@ class CyclesJob:
     batch : int
     simulator : str or None
         `verilator` or `icarus` for the RTL; None: estimated by the compiler's timing model.
+    effort : str
+        Of the compiler.
     """
 
     model: str
@@ -76,6 +78,7 @@ class CyclesJob:
     core: Config
     batch: int
     simulator: str | None = None
+    effort: str = "best"
 
     @property
     def facts(self):
@@ -84,13 +87,14 @@ class CyclesJob:
             "source": source_digest(),
             "core": command(self.core),
             "batch": self.batch,
+            "effort": self.effort,
             "simulator": self.simulator or "timing model",
             "network": self.digest,
         }
 
     def run(self):
         """`cycles`, `bound`, `macs`, `utilisation`, `read_words`, `write_words`; or `error`, one line."""
-        network = _load(self.model, self.digest)
+        network = _load(self.model, self.digest, self.effort)
         try:
             estimate = estimate_of(network.compile(self.core, self.batch))
         except CompileError as error:

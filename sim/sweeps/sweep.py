@@ -50,13 +50,15 @@ def grid(models, cores, batches):
     return [Point(*one) for one in itertools.product(models, cores, batches)]
 
 
-def run_sweep(points, *, simulator=None, target=None, folder=None, spread=in_turn, progress=None):
+def run_sweep(points, *, simulator=None, effort="best", target=None, folder=None, spread=in_turn, progress=None):
     """The points, in their order, with `figures`.
 
     Parameters
     ----------
     simulator : str or None
         `verilator` or `icarus` for cycles of the RTL; without it the compiler's timing model.
+    effort : str
+        Of the compiler, as of :func:`sim.compiler.compile.compile_network`.
     target : str or None
         The part that each core is synthesized for; without it, `cells` and `memory_bits` say how large a core is.
     folder : path or None
@@ -75,7 +77,9 @@ def run_sweep(points, *, simulator=None, target=None, folder=None, spread=in_tur
         If another process is at it, or a tool fails.
     """
     digests = {model: digest_of(model) for model in dict.fromkeys(point.model for point in points)}
-    cycles = [CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator) for point in points]
+    cycles = [
+        CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator, effort) for point in points
+    ]
     areas = [AreaJob(core, target) for core in dict.fromkeys(point.core for point in points)] if target else []
     done = _do([*dict.fromkeys(cycles), *areas], folder, spread, progress or (lambda *_: None))
     found = []

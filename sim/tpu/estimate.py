@@ -16,13 +16,13 @@ class Estimate:
     ----------
     n, batch : int
         Rows and columns of the array; samples.
-    cycles : int or None
-        From start to interrupt, with all loading and storing, the host memory's latency the default; None: see `reason`.
+    cycles : int
+        From start to interrupt, with all loading and storing, the host memory's latency the default.
     bound : int
         Cycles that no schedule goes below: the larger of what the array and the bus need, each as if alone.
     macs : int
         Useful multiply-accumulates.
-    utilisation : float or None
+    utilisation : float
         These over cycles times cells.
     instructions : int
     read_words, write_words : int
@@ -35,10 +35,10 @@ class Estimate:
 
     n: int
     batch: int
-    cycles: int | None
+    cycles: int
     bound: int
     macs: int
-    utilisation: float | None
+    utilisation: float
     instructions: int
     read_words: int
     write_words: int
@@ -46,19 +46,10 @@ class Estimate:
     memory: dict
     program: object = field(repr=False)
 
-    @property
-    def reason(self):
-        """Why `cycles` and `utilisation` are None, in one line; None if they are not."""
-        if self.cycles is not None:
-            return None
-        return (
-            f"the program of {self.instructions:,} instructions is too long to be simulated while it is compiled; estimate a "
-            'smaller batch, or run it with on="verilator"'
-        )
-
     @cached_property
     def layers(self):
-        """What each layer costs: a list of :class:`sim.compiler.report.Layer`, whose cycles add up to those of the run."""
+        """What each layer costs: a list of :class:`sim.compiler.report.Layer`, whose cycles add up to those of the run. They have
+        no cycles in a program of more than 60,000 passes."""
         return planned_layers(self.program)
 
 
@@ -71,7 +62,7 @@ def estimate_of(program):
         cycles=cycles,
         bound=program.bound,
         macs=program.useful_macs,
-        utilisation=None if cycles is None else program.useful_macs / cycles / config.n**2,
+        utilisation=program.useful_macs / cycles / config.n**2,
         instructions=program.instructions,
         read_words=program.read_beats,
         write_words=program.write_beats,

@@ -5,7 +5,7 @@ from pathlib import Path
 from amaranth_tpu.hw.config import Config, ConfigError, from_preset
 
 from ..check.interpreters import InterpreterError
-from ..compiler.compile import check_batch, compile_network
+from ..compiler.compile import check_batch, check_effort, compile_network
 from ..frontend.load import load_network
 from ..host.inference import even_batch
 from ..models.shipped import SHIPPED
@@ -20,7 +20,7 @@ __all__ = ["Model", "load"]
 _MOST_PROGRAMS = 4  # that a model keeps
 
 
-def load(path, probabilities=False):
+def load(path, probabilities=False, effort="best"):
     """Loads an ONNX model.
 
     Parameters
@@ -29,6 +29,8 @@ def load(path, probabilities=False):
         Of an ONNX file, or the name of a shipped network: `default`, `a`, `b`, `c`, `d`.
     probabilities : bool
         Whether a final Softmax is computed by the core's softmax unit; else the host does it, in binary64.
+    effort : str
+        Of the compiler: `best` searches for the schedule with the fewest cycles, `fast` takes the first one that fits.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def load(path, probabilities=False):
     >>> tpu.load("d")
     <Model mnist_dense: image (None, 1, 28, 28) -> probabilities (None, 10)>
     """
-    return Model(load_network(SHIPPED.get(str(path)) or Path(path), keep_softmax=probabilities))
+    return Model(load_network(SHIPPED.get(str(path)) or Path(path), keep_softmax=probabilities), effort)
 
 
 class Model:
@@ -69,10 +71,13 @@ class Model:
     ----------
     network : sim.ir.graph.Graph
     inputs, outputs : tuple of Value
+    effort : str
+        Of the compiler, as in :func:`load`.
     """
 
-    def __init__(self, network):
-        self.network = network
+    def __init__(self, network, effort="best"):
+        check_effort(effort)
+        self.network, self.effort = network, effort
         self.inputs, self.outputs = inputs_of(network), outputs_of(network)
         self._programs = {}
         self._checked = set()  # places
@@ -100,10 +105,11 @@ class Model:
         size = 32 if self.network.is_convolutional else 128
         return size if count is None else even_batch(count, size)
 
-    def compile(self, core=None, batch=1):
+    def compile(self, core=None, batch=1, progress=None):
         """The :class:`sim.compiler.program.Program` for batches of this size: image, instructions (`listing`), regions.
 
-        Raises CompileError if the core is too small.
+        `progress` is called with `(done, total)` schedules that the search tries; `total` may grow. A program that was compiled
+        before, by any process, comes from a cache on disk. Raises CompileError if the core is too small.
 
         Examples
         --------
@@ -112,16 +118,16 @@ class Model:
         >>> program.input_bytes, program.listing.split()[-1]
         (1568, 'HALT')
         """
-        return self._compile(self.network, _config(core), batch)
+        return self._compile(self.network, _config(core), batch, progress)
 
-    def _compile(self, network, config, batch):
+    def _compile(self, network, config, batch, progress=None):
         if network is not self.network:
-            return compile_network(network, config, batch)
+            return compile_network(network, config, batch, self.effort, progress)
         key = config, batch
         if key not in self._programs:
             while len(self._programs) >= _MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
-            self._programs[key] = compile_network(network, config, batch)
+            self._programs[key] = compile_network(network, config, batch, self.effort, progress)
         return self._programs[key]
 
     def run(self, x, on="golden", *, core=None, batch=None, progress=None):
@@ -157,8 +163,8 @@ class Model:
         if isinstance(place, Board):
             if core is not None:
                 raise ValueError("a board has its own core: leave `core` out")
-        else:
-            batch = batch or self.batch_size(len(rows))
+            return place.run(network, rows, effort=self.effort, batch=batch, progress=progress)
+        batch = batch or self.batch_size(len(rows))
         return place.run(
             network, rows, compiled=lambda size: self._compile(network, _config(core), size), batch=batch, progress=progress
         )

@@ -95,14 +95,15 @@ class Board:
     port: str
     baud: int = 3_000_000
 
-    def run(self, network, rows, *, compiled, batch, progress=None):
-        """As of :class:`Simulator`; `batch` None: what there is memory for."""
+    def run(self, network, rows, *, effort, batch, progress=None):
+        """As of :class:`Simulator`, but compiles the program with this effort; `batch` None: what there is memory for."""
         return run_on_board(
             network,
             round_bfloat16(rows),
             port=self.port,
             baud=self.baud,
             batch=batch,
+            effort=effort,
             progress=progress or (lambda done, total: None),
         )
 

@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from onnx import TensorProto
 
 from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.tpu.estimate import estimate_of
 from onnx_models import Builder, reference, weights
 from stand_in_board import StandInBoard
 
@@ -170,12 +168,6 @@ def test_batch_is_filled_evenly(saved, dense):
     assert [tpu.load(saved).batch_size(count) for count in (1, 31, 32, 33, 64, 100)] == [1, 31, 32, 17, 32, 25]
     assert [dense.batch_size(count) for count in (128, 129, 512, 1000)] == [128, 65, 128, 125]
     assert dense.run(np.zeros((130, 5), np.float32), "model", core="tiny").program.batch == 65
-
-
-def test_estimate_of_a_long_program_has_a_reason(dense):
-    assert dense.estimate(CORE, 5).reason is None
-    estimate = estimate_of(replace(dense.compile(CORE, 5), predicted_cycles=None))
-    assert estimate.cycles is estimate.utilisation is None and "too long to be simulated" in estimate.reason
 
 
 @pytest.mark.parametrize("core", [{"n": 4}, 4, ["tiny"], 2.5])

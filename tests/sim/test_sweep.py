@@ -16,7 +16,8 @@ from amaranth_tpu.scripts.datasheet import DATASHEET
 from amaranth_tpu.scripts.show.markdown import section
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.checkpoints import CheckpointError
-from amaranth_tpu.sim.host.spread import Cluster, in_turn, source_digest
+from amaranth_tpu.sim.data.source_digest import source_digest
+from amaranth_tpu.sim.host.spread import Cluster, in_turn
 from amaranth_tpu.sim.sweeps import jobs
 from amaranth_tpu.sim.sweeps.sweep import Point, front, grid, run_sweep
 from command import refused, write_model

@@ -92,7 +92,7 @@ def test_no_folder(folder, monkeypatch):
 
 
 def test_old_ones_go(folder, monkeypatch):
-    monkeypatch.setattr(table_cache, "_MOST_FILES", 4)
+    monkeypatch.setattr(table_cache, "_MOST_BYTES", 3 * (32 + 2 * 8))
     for number in range(5):
         table_cache.store(number, function_tables._MODULES, np.arange(8) + number)
         os.utime(max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns), (1000 + number, 1000 + number))

@@ -1,0 +1,93 @@
+"""Compiled programs on disk (:mod:`sim.data.disk_cache`), so that all commands search once for a schedule.
+
+A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. Weights are not in it: their
+images are made anew.
+"""
+
+import hashlib
+import io
+import json
+import os
+from dataclasses import asdict, astuple, fields, is_dataclass
+
+import numpy as np
+
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.verilog.header import package_version
+
+from ..data.disk_cache import DiskCache
+from ..data.printable import printable
+from ..data.source_digest import source_digest
+from ..ir.functions import Function
+from .decisions import Decision
+from .image import Code
+
+__all__ = ["key_of", "load", "store"]
+
+_CACHE = DiskCache("programs")
+_VARIABLE, _MOST_MB = "TPU_PROGRAMS_MB", 256
+
+
+def _most():
+    """Returns the limit in bytes; 0 switches the cache off. Raises ToolError."""
+    text = os.environ.get(_VARIABLE, str(_MOST_MB))
+    if not (text.isascii() and text.isdecimal()):
+        raise ToolError(f"{_VARIABLE}={printable(text, 40)} is not a whole number of megabytes; 0 keeps no compiled programs")
+    return int(text) * 1_000_000
+
+
+def key_of(graph, config, batch, effort):
+    """Returns the SHA-256 of all that a program depends on: the network's content, the options and the version of the code."""
+    digest = hashlib.sha256()
+    _add(digest, [package_version(), source_digest(), astuple(config), batch, effort])
+    _add(
+        digest, {one.name: getattr(graph, one.name) for one in fields(graph) if one.name not in ("name", "origin", "preprocess")}
+    )
+    return digest.digest()
+
+
+def _add(digest, value):
+    """Adds a value to a digest, such that other values, and the same ones in other places, give another digest."""
+    if isinstance(value, np.ndarray):
+        digest.update(f"array {value.dtype} {value.shape}".encode())
+        digest.update(value.tobytes())
+    elif is_dataclass(value):
+        _add(digest, [type(value).__name__, *(getattr(value, one.name) for one in fields(value))])
+    elif isinstance(value, dict):
+        _add(digest, [part for entry in value.items() for part in entry])
+    elif isinstance(value, (list, tuple)):
+        digest.update(f"sequence {len(value)} ".encode())
+        for part in value:
+            _add(digest, part)
+    else:
+        text = repr(value)
+        digest.update(f"{len(text)} {text}".encode())
+
+
+def load(key):
+    """Returns the :class:`Decision` and the :class:`Code` under a key, or None."""
+    content = _CACHE.load(key) if _most() else None
+    if content is None:
+        return None
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        plain, words, order = json.loads(arrays["plain"].tobytes()), arrays["words"].tobytes(), arrays["order"]
+    code = plain["code"] | {
+        "words": words,
+        "groups": tuple(map(tuple, plain["code"]["groups"])),
+        "functions": tuple(Function(name, tuple(parameters)) for name, parameters in plain["code"]["functions"]),
+    }
+    return Decision.of_plain(plain["decision"], order), Code(**code)
+
+
+def store(key, decision, code):
+    """Keeps a program under a key; the oldest files beyond `TPU_PROGRAMS_MB` are deleted."""
+    most = _most()
+    if not most:
+        return
+    plain = {name: value for name, value in asdict(code).items() if name != "words"}
+    plain["functions"] = [(function.name, function.parameters) for function in code.functions]
+    text = json.dumps({"decision": decision.plain(), "code": plain}, default=int)  # numpy's integers
+    file = io.BytesIO()
+    arrays = {"plain": text.encode(), "words": code.words}
+    np.savez_compressed(file, order=decision.order, **{name: np.frombuffer(data, np.uint8) for name, data in arrays.items()})
+    _CACHE.store(key, file.getvalue(), most)
