@@ -1,7 +1,7 @@
 """Compiled programs on disk (:mod:`sim.data.disk_cache`), so that all commands search once for a schedule.
 
-A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. Weights are not in it: their
-images are made anew.
+A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. Weights are not in it:
+their images are made anew.
 """
 
 import hashlib
@@ -27,6 +27,8 @@ __all__ = ["key_of", "load", "store"]
 _CACHE = DiskCache("programs")
 _VARIABLE, _MOST_MB = "TPU_PROGRAMS_MB", 256
 
+_FOREIGN = "name", "origin", "preprocess"  # fields of a graph that no program depends on
+
 
 def _most():
     """Returns the limit in bytes; 0 switches the cache off. Raises ToolError."""
@@ -40,9 +42,8 @@ def key_of(graph, config, batch, effort):
     """Returns the SHA-256 of all that a program depends on: the network's content, the options and the version of the code."""
     digest = hashlib.sha256()
     _add(digest, [package_version(), source_digest(), astuple(config), batch, effort])
-    _add(
-        digest, {one.name: getattr(graph, one.name) for one in fields(graph) if one.name not in ("name", "origin", "preprocess")}
-    )
+    names = [one.name for one in fields(graph) if one.name not in _FOREIGN]
+    _add(digest, {name: getattr(graph, name) for name in names})
     return digest.digest()
 
 

@@ -19,7 +19,7 @@ def residents(monkeypatch):
     """Names of the tensors that stayed, of every program that is compiled: all that can, whether it is worth it or not."""
     found = []
 
-    def runs(batched, few, config):
+    def runs(batched, few, config, trials):
         host, depth = lay_out(batched, config.n), config.accumulator_depth
         made = [
             with_residents(batched, run, config, host.layouts, host.zeros, depth) or run
