@@ -1,7 +1,6 @@
 """The command `tpu`: generate, run, sweep, train, compile, synth."""
 
 import gc
-import json
 import time
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from amaranth_tpu.sim.data.whole_files import write_file
 from .cli import compile_command, run_command, sweep_command, train_command
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_folder
 from .cli.core_options import CoreChoice, takes_core
+from .cli.json_output import print_json
 from .cli.outputs import Output, check_outputs
 from .show.terminal import show_synthesis, spinner
 
@@ -107,7 +107,7 @@ def generate(
         "seconds": round(time.perf_counter() - started, 3),
     }
     if as_json:
-        print(json.dumps(result))
+        print_json(result, core=config)
     else:
         size = f"{cores} cores of n = {config.n}" if cores > 1 else f"n = {config.n}"
         console.print(
@@ -175,7 +175,7 @@ def synth(
     with spinner(console, f"n = {config.n} for {place.name}") as show:
         report = implement(config, place, folder, cores=cores, pnr=pnr, across_blocks=across_blocks, seed=seed, progress=show)
     if as_json:
-        print(json.dumps(report))
+        print_json({name: value for name, value in report.items() if name != "config"}, core=config)
     else:
         show_synthesis(Console(), report)
     for error in report["errors"][:-1]:

@@ -1,6 +1,5 @@
 """The command `tpu compile`: what a host without Python needs to run a model on the core, as files."""
 
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from amaranth_tpu.sim.models.shipped import SHIPPED
 from ..show.terminal import compiling, show_bundle, spinner
 from .command_line import Effort, EffortOption, Json, RunFailed, console, replaceable_folder, write_folder
 from .core_options import CoreChoice
+from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
 
 __all__ = ["EXAMPLES", "compile_model"]
@@ -75,6 +75,7 @@ def compile_model(
     read = {"--model": [SHIPPED.get(model) or model], "--input": [input]}
     check_outputs(read, Output("--output", output, folder=True, replaced=True))
     network, samples, origin = _load(model, input, batch, seed, probabilities)
+    identity = model_object(model)
     lines = _made_by(config, model, batch, name, probabilities, effort)
     bundle, program = _bundle(network, config, batch, effort, samples, name, lines)
     compared = _check(network, bundle, config)
@@ -84,6 +85,7 @@ def compile_model(
         "network": bundle.model.name,
         "n": config.n,
         "batch": batch,
+        "effort": effort.value,
         "data": origin,
         "regions": {name: getattr(bundle.model, f"{key}_bytes") for name, key in _REGIONS.items()},
         "left_to_host": bundle.model.left_to_host,
@@ -92,7 +94,7 @@ def compile_model(
         "files": {name: len(data) for name, data in bundle.files.items()},
     }
     if as_json:
-        print(json.dumps(figures))
+        print_json(figures, model=identity, core=config)
     else:
         show_bundle(Console(), figures)
 

@@ -1,7 +1,6 @@
 """The command `tpu run`: a model and data on the core, or on a model of it; every bit checked, and compared with ONNX."""
 
 import inspect
-import json
 import textwrap
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ from ..show.layers import plan_of, show_layers, show_plan
 from ..show.terminal import compiling, progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
 from .command_line import RunFailed, console, show_line
+from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
 from .run_options import RunOptions, Simulator
 from .spread_options import spread_of
@@ -48,9 +48,9 @@ def run(**options):
     if options.operators:
         return _print_operators(options.as_json)
     options.check()
-    model = _load(options)
+    model, identity = _load(options), model_object(options.model)
     if options.explain:
-        return _explain(model, options)
+        return _explain(model, identity, options)
     check_outputs(
         {"--model": [model.network.origin.path], "--input": [options.input], "--labels": [options.labels]},
         Output("--output", options.output, (".npy", ".npz")),
@@ -68,7 +68,10 @@ def run(**options):
     failure = done.failure or figures["against_model"]["error"]
     if options.output and not failure:
         figures["output"] = _write_results(options.output, model, done, chosen.alone)
-    _show(figures, options.as_json)
+    if options.as_json:
+        print_json(figures, model=identity, core=done.program and done.program.config)
+    else:
+        _show(figures)
     if failure:
         raise RunFailed(failure, [f"{printable(options.output)} is not written"] if options.output else [])
 
@@ -92,7 +95,7 @@ def _print_operators(as_json):
 
     groups = {group: list(names) for group, names in supported_operators().items()}
     if as_json:
-        print(json.dumps(groups))
+        print_json({"operators": groups})
         return
     table = figure_table("ONNX operators", ("group", "word"), ("operators", "word"))
     screen = Console()
@@ -103,13 +106,14 @@ def _print_operators(as_json):
     print_table(screen, table)
 
 
-def _explain(model, options):
+def _explain(model, identity, options):
     from .run_data import images_asked
 
+    config = options.core.config()
     batch = options.batch or model.batch_size(images_asked(options.images))
     with compiling(console) as advance:
-        plan = plan_of(model.compile(options.core.config(), batch, advance))
-    print(json.dumps(plan)) if options.as_json else show_plan(Console(), plan)
+        plan = plan_of(model.compile(config, batch, advance)) | {"effort": options.effort.value}
+    print_json(plan, model=identity, core=config) if options.as_json else show_plan(Console(), plan)
 
 
 def _say_padding(count, batch):
@@ -208,6 +212,7 @@ def _figures(place, chosen, done, options):
     return {
         "n": None,
         "batch": None,
+        "effort": options.effort.value if done.program else None,
         "estimated_cycles": None,
         **place,
         "images": len(chosen.rows),
@@ -235,10 +240,7 @@ def _total(batches, counter):
     return sum(one[counter] for one in batches) if batches else None
 
 
-def _show(figures, as_json):
-    if as_json:
-        print(json.dumps(figures))
-        return
+def _show(figures):
     show_run(Console(), figures)
     if "layers" in figures:
         show_layers(Console(), figures)

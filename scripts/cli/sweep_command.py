@@ -2,7 +2,7 @@
 
 import csv
 import io
-import json
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +17,7 @@ from ..show.sweep import check_front, draw_front, show_sweep
 from ..show.terminal import progress_bar
 from .command_line import Effort, EffortOption, Json, RunFailed, console, show_line
 from .core_options import CoreChoice, cores_of
+from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
 from .spread_options import Scheduler, Workers, check_spread, spread_of
 
@@ -95,6 +96,7 @@ def sweep(
         raise typer.BadParameter(f"{len(points):,} points are too many; {_MOST:,} is the most")
     for name in model.split(","):
         tpu.load(name)  # a model that can't be read is refused before the work
+    identities = {name: model_object(name) for name in model.split(",")}
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
     with spread_of(scheduler, workers) as spread, progress_bar(console, "sweeping (points and cores)") as advance:
         try:
@@ -109,7 +111,12 @@ def sweep(
         write_file(csv_file, _as_csv(rows).encode())
     if plot:
         draw_front(plot, rows, area, "measured" if rtl else "estimated")
-    print(json.dumps(rows)) if as_json else show_sweep(Console(), rows, area)
+    if as_json:
+        objects = [{"model": identities[point.model], "core": asdict(point.core), "batch": point.batch} for point in found]
+        points = [one | point.figures | {"front": row["front"]} for one, point, row in zip(objects, found, rows)]
+        print_json({"effort": effort.value, "area": area, "points": points})
+    else:
+        show_sweep(Console(), rows, area)
 
 
 def _check_places(models, checkpoint, csv_file, plot):

@@ -1,7 +1,6 @@
 """The command `tpu train`: a network learns from data by the golden model; steps on the core have the same bits."""
 
 import inspect
-import json
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ..show.curve import check_curve, draw_curve
 from ..show.terminal import spinner
 from ..show.training import TrainingBar, epoch_line, show_training
 from .command_line import RunFailed, console, show_line
+from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
 from .train_options import TrainOptions
 
@@ -46,7 +46,7 @@ def train(**options):
     from .train_job import make_job  # what it needs is slow to import
 
     with spinner(console, "reading the model and the samples"):
-        job = make_job(options)
+        job, identity = make_job(options), model_object(options.model)
     _go_on(job, options)
     if options.steps_to_compare != 0:
         with spinner(console, "compiling a step for the core"):
@@ -57,7 +57,10 @@ def train(**options):
         job.run()
     failure = job.run.failure
     figures = job.figures() | _results(job, options, failure) | {"seconds": time.perf_counter() - started}
-    print(json.dumps(figures)) if options.as_json else show_training(Console(), figures)
+    if options.as_json:
+        print_json(figures, model=identity, core=job.program and job.program.config)
+    else:
+        show_training(Console(), figures)
     if failure:
         raise RunFailed(failure, [f"{printable(options.output)} is not written"] if options.output else [])
 

@@ -1,6 +1,5 @@
 """`tpu compile`: its files, the same each time, whole or not there, and its refusals."""
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -13,6 +12,7 @@ from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.sim.bundle.bundle import FILES
 from amaranth_tpu.sim.bundle.c_words import is_taken
 from command import refused, tpu, write_model
+from json_output import printed
 
 
 def contents(folder):
@@ -25,7 +25,7 @@ def test_the_same_bytes_twice(tmp_path):
     words = ("compile", "--model", model, "--preset", "tiny", "--batch", 2, "--input", tmp_path / "x.npy", "--name", "digits")
     done = tpu(*words, "-o", tmp_path / "one", "--json")
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
+    figures = printed("compile", done.stdout)
     assert figures["n"] == 4 and figures["against_model"]["samples"] == 2 and {*figures["files"]} == {*FILES}
     done = tpu(*words, "-o", tmp_path / "deep" / "two", environment={"PYTHONHASHSEED": "7"})
     assert done.returncode == 0, done.stderr

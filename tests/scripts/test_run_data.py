@@ -1,7 +1,6 @@
 """`tpu run` on any model and data, on the models of the core: what it prints and writes, and what it refuses before any work."""
 
 import doctest
-import json
 import sys
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host import inference
 from amaranth_tpu.sim.host.inference import run_samples
 from command import refused
+from json_output import printed
 from onnx_models import Builder, reference, weights
 from seeds import seed
 
@@ -46,7 +46,7 @@ def x():
 def run(command, model, *arguments, simulator="golden"):
     done = command("run", *SMALL, "--model", model, "--simulator", simulator, "--json", *arguments)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return printed("run", done.stdout)
 
 
 @pytest.mark.parametrize("simulator", ["golden", "model"])
@@ -278,7 +278,7 @@ def test_a_difference_is_an_error(command, model, x, tmp_path, monkeypatch):
     done = command(*arguments, "--simulator", "model", "--output", output, "--json")
     assert done.returncode == 1 and "read wrongly" in done.stderr and not output.exists()
     assert done.stderr.strip().splitlines()[1:] == [f"{output} is not written"]
-    figures = json.loads(done.stdout)
+    figures = printed("run", done.stdout)
     assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] in done.stderr
     done = command(*arguments, "--simulator", "golden")
     assert done.returncode == 1 and "read wrongly" in done.stdout
@@ -294,7 +294,7 @@ def test_text_of_a_model_is_shown_as_it_is(command, tmp_path):
 
 
 def test_operators(command):
-    groups = json.loads(command("run", "--operators", "--json").stdout)
+    groups = printed("operators", command("run", "--operators", "--json").stdout)["operators"]
     assert any("Conv" in names for names in groups.values())
     done = command("run", "--operators")
     assert done.returncode == 0 and "Conv" in done.stdout and all(group in done.stdout for group in groups)
@@ -307,7 +307,7 @@ def test_explain_needs_no_data(command, model):
         ("d", 128 * 7840, ()),
         ("default", 8 * (784 * 128 + 1280), ("--batch", 8)),
     ):
-        plan = json.loads(command("run", "--model", path, "--explain", "--json", *batch).stdout)
+        plan = printed("plan", command("run", "--model", path, "--explain", "--json", *batch).stdout)
         assert sum(layer["macs"] for layer in plan["layers"]) == macs
         assert sum(layer["cycles"] for layer in plan["layers"]) == plan["cycles"]
         assert all(0 < layer["utilisation"] <= 1 and layer["busy"] <= layer["cycles"] for layer in plan["layers"])

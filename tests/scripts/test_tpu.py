@@ -1,7 +1,6 @@
 """The command: what it prints, and that bad input ends in one line, a status, and nothing half-written."""
 
 import gzip
-import json
 import re
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.hw.verilog.header import package_version, source
 from command import SHIPPED, SMALL, refused, tpu, write_model
+from json_output import printed
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def model(tmp_path_factory):
 def test_run(digits, model):
     done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", "all", "--batch", 4, "--json")
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
+    figures = printed("run", done.stdout)
     assert {
         "simulator",
         "n",
@@ -48,8 +48,9 @@ def test_run_for_people(command, digits, model):
 @pytest.mark.slow
 def test_preprocess_matters(command, digits, model):
     cycles = [
-        json.loads(
-            command("run", *SMALL, "--model", model, "--data", digits, "--images", 2, "--preprocess", kind, "--json").stdout
+        printed(
+            "run",
+            command("run", *SMALL, "--model", model, "--data", digits, "--images", 2, "--preprocess", kind, "--json").stdout,
         )["mismatched_bits"]
         for kind in ("raw", "symmetric")
     ]
@@ -61,7 +62,7 @@ def test_waves(digits, model, tmp_path):
     place = tmp_path / "w.fst"
     done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", 1, "--waves", place, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["waves"] == str(place) and place.stat().st_size > 1000
+    assert printed("run", done.stdout)["waves"] == str(place) and place.stat().st_size > 1000
     assert f'[dumpfile] "{place}"' in (tmp_path / "w.gtkw").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w.fst", "w.gtkw", "w.sucl"]
 
@@ -71,7 +72,7 @@ def test_generate(tmp_path):
     """The command in its header makes the same bytes again."""
     done = tpu("generate", "--n", 4, "--cell-stages", 5, "--table-lanes", 2, "--no-pooling", "-o", tmp_path / "x.v", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["n"] == 4
+    assert printed("generate", done.stdout)["n"] == 4
     text = (tmp_path / "x.v").read_text()
     words = re.search(r"^// Made again by: tpu (generate .*)$", text, re.MULTILINE)[1].split()
     done = tpu(*words, "-o", tmp_path / "y.v")
@@ -90,7 +91,7 @@ def test_generate(tmp_path):
 @pytest.mark.parametrize("target", ["ecp5", "ice40", "xilinx7", "gw2a-18", "ulx3s-25f"])
 def test_synth(target, tmp_path):
     done = tpu("synth", "--n", 2, "--target", target, "--json", "-o", tmp_path, timeout=900)
-    figures = json.loads(done.stdout)
+    figures = printed("synth", done.stdout)
     assert figures["dsp"] >= 4 and figures["bram"] > 0 and figures["lut"] > 1000 and figures["ff"] > 1000
     assert {"array", "unified_buffer", "dispatcher"} <= set(figures["blocks"])
     for resource in ("lut", "ff", "dsp", "bram"):

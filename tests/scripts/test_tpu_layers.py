@@ -1,11 +1,10 @@
 """`tpu run` with convolutional models: the plan, the layers' costs and errors, and cores that lack something."""
 
-import json
-
 import numpy as np
 import pytest
 
 from command import SMALL, refused
+from json_output import printed
 from onnx_models import Builder, weights
 from suites import slow
 
@@ -25,7 +24,7 @@ def convolutional(tmp_path_factory):
 
 def test_explain(command, convolutional, digits):
     arguments = ("run", *SMALL, "--pooling", "--model", convolutional, "--images", 10, "--explain")
-    plan = json.loads(command(*arguments, "--json").stdout)
+    plan = printed("plan", command(*arguments, "--json").stdout)
     assert [layer["name"] for layer in plan["layers"]] == ["first", "second"]
     assert [layer["macs"] for layer in plan["layers"]] == [10 * 16 * 9 * 6, 10 * 24 * 3]
     assert sum(layer["cycles"] for layer in plan["layers"]) == plan["cycles"]
@@ -50,7 +49,7 @@ def test_layers(command, kind, options, request, digits):
     path = request.getfixturevalue(kind)
     done = command("run", *SMALL, *options, "--model", path, "--data", digits, "--images", 4, "--layers", "--json")
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
+    figures = printed("run", done.stdout)
     assert figures["mismatched_bits"] == 0 and figures["against_model"]["error"] is None
     layers = figures["layers"]
     assert len(layers) == 2

@@ -1,6 +1,5 @@
 """`tpu train` on small networks: what it prints and writes, and that errors are one line and leave nothing half-written."""
 
-import json
 import struct
 import sys
 
@@ -13,6 +12,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.gradients import Sums
 from amaranth_tpu.sim.golden.network import run_network
 from command import refused, tpu_on_full_disk, write_idx, write_model
+from json_output import printed
 from onnx_models import reference
 from training_runs import CLASSES, INPUTS, parameters, write_dense_model, write_samples
 
@@ -44,7 +44,7 @@ def tests(tmp_path, rng):
 def run(command, *arguments):
     done = command("train", "--json", *arguments)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    return json.loads(done.stdout)
+    return printed("train", done.stdout)
 
 
 # What comes out
@@ -71,7 +71,7 @@ def test_the_written_model_runs(command, model, data, tests, tmp_path):
     again = command(
         "run", "--model", tmp_path / "new.onnx", "--input", tests[1], "--labels", tests[3], "--simulator", "golden", "--json"
     )
-    found = json.loads(again.stdout)
+    found = printed("run", again.stdout)
     assert found["accuracy"] == figures["accuracy"] and found["against_model"]["error"] is None
 
 
@@ -405,5 +405,5 @@ def test_a_core_with_other_bits(command, model, data, tmp_path, monkeypatch):
     done = command("train", *given, "--json")
     assert done.returncode == 1 and "differ from the golden model" in done.stderr and not (tmp_path / "new.onnx").exists()
     assert done.stderr.strip().splitlines()[1:] == [f"{tmp_path / 'new.onnx'} is not written"]
-    figures = json.loads(done.stdout)
+    figures = printed("train", done.stdout)
     assert figures["mismatched_bits"] > 0 and figures["accuracy"] is None and figures["output"] is None

@@ -2,7 +2,6 @@
 failure."""
 
 import asyncio
-import json
 import os
 import termios
 import tty
@@ -14,6 +13,7 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.sim.host.serial_link import LinkError, SerialLink
 from amaranth_tpu.sim.host.serial_port import SerialPort
 from command import refused, tpu, write_model
+from json_output import printed
 from stand_in_board import StandInBoard
 
 CONFIG = Config(n=4, cell_stages=9, unified_buffer_depth=256, accumulator_depth=64, **PLAIN)
@@ -32,7 +32,7 @@ def test_run(digits, model):
     with StandInBoard(CONFIG) as board:
         done = run(board, digits, model, "--images", "all", "--batch", 4, "--json")
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
+    figures = printed("run", done.stdout)
     assert (figures["n"], figures["images"], figures["batch"], figures["mismatched_bits"]) == (4, 10, 4, 0)
     assert (figures["board"], figures["cycles"], figures["busy"], board.runs) == (board.name, 3000, 1200, 3)
 
@@ -72,7 +72,7 @@ def test_fault(command, digits, model):
 def test_batch_for_the_memory(command, digits, model):
     """Without --batch, as many images as there is memory for; with it, what does not fit is named."""
     with StandInBoard(replace(CONFIG, unified_buffer_depth=1024), memory=1 << 14) as board:
-        assert json.loads(run(board, digits, model, "--json", command=command).stdout)["batch"] == 10
+        assert printed("run", run(board, digits, model, "--json", command=command).stdout)["batch"] == 10
     with StandInBoard(CONFIG, memory=1 << 13) as board:
         refused(
             run(board, digits, model, command=command),

@@ -1,7 +1,6 @@
 """Sweeps: what a point says is what the compiler and Yosys say of it; what was done once is not done again."""
 
 import csv
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from amaranth_tpu.sim.host.spread import Cluster, in_turn
 from amaranth_tpu.sim.sweeps import jobs
 from amaranth_tpu.sim.sweeps.sweep import Point, front, grid, run_sweep
 from command import refused, write_model
+from json_output import printed
 
 FOUR = grid(["m.onnx"], [Config(n=2), Config(n=4)], [1, 3])
 
@@ -103,8 +103,10 @@ def test_command(command, tmp_path):
     write_model(tmp_path / "k.onnx", inputs=20)
     words = ["sweep", "--model", "m.onnx,k.onnx", "--n", "2,4", "--accumulator-depth", "2,64", "--batch", "1,3"]
     done = command(*words, "--csv", tmp_path / "p.csv", "--checkpoint", "c", "--json")
-    rows = json.loads(done.stdout)
-    assert len(rows) == 12 and {row["core_accumulator_depth"] for row in rows if row["core_n"] == 4} == {64}
+    rows = printed("sweep", done.stdout)["points"]
+    cores = [row["core"] for row in rows]
+    assert len(rows) == 12 and {core["accumulator_depth"] for core in cores if core["n"] == 4} == {64}
+    assert {row["model"]["name"] for row in rows} == {"m.onnx", "k.onnx"}
     with open(tmp_path / "p.csv") as file:
         assert [float(row["cycles"]) for row in csv.DictReader(file)] == [row["cycles"] for row in rows]
     shown = command(*words, "--checkpoint", "c")

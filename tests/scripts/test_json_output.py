@@ -1,0 +1,90 @@
+"""The objects that the JSON of all commands shares, and its schema. Commands' own tests check what each prints by the schema, too
+(`printed`)."""
+
+import hashlib
+import json
+from dataclasses import asdict, fields
+from importlib.metadata import version
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.registers import STALLS
+from amaranth_tpu.sim.check.against_model import Comparison
+from amaranth_tpu.sim.compiler.report import Layer
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from json_output import SCHEMA, printed
+from training_runs import write_dense_model, write_samples
+
+CORE = asdict(Config(n=4))
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "kind, words",
+    [
+        ("run", ["run", "--simulator", "model", "--images", "3"]),
+        ("plan", ["run", "--explain"]),
+        ("compile", ["compile", "-o", "bundle"]),
+        ("train", ["train", "--epochs", "1", "--batch", "64", "--rtl-steps", "1", "--simulator", "model"]),
+    ],
+)
+def test_program_model_and_core_are_named(command, tmp_path, monkeypatch, rng, kind, words):
+    monkeypatch.chdir(tmp_path)
+    path = write_dense_model(tmp_path / "m.onnx", rng)
+    if kind == "train":
+        rows, labels = write_samples(tmp_path, rng, 64)
+        words = [*words, "--input", rows, "--labels", labels]
+    done = command(*words, "--model", "m.onnx", "--n", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = printed(kind, done.stdout)
+    assert figures["made_by"] == {"name": "amaranth-tpu", "version": version("amaranth-tpu")}
+    assert figures["model"] == {"name": "m.onnx", "sha256": digest(path)}
+    assert figures["core"] == CORE | ({"training": True, "bias_depth": figures["core"]["bias_depth"]} if kind == "train" else {})
+
+
+def test_points_of_a_sweep_name_their_model_and_core(command):
+    figures = printed("sweep", command("sweep", "--model", "d", "--n", "4,8", "--json").stdout)
+    assert [point["core"] for point in figures["points"]] == [CORE, asdict(Config(n=8))]
+    assert {point["model"]["sha256"] for point in figures["points"]} == {digest(SHIPPED["d"])}
+
+
+def test_golden_model_has_no_core(command):
+    figures = printed("run", command("run", "--model", "d", "--images", "2", "--simulator", "golden", "--json").stdout)
+    assert figures["core"] is None and figures["model"] == {"name": "d", "sha256": digest(SHIPPED["d"])}
+
+
+def test_generated_core(command, tmp_path):
+    done = command("generate", "--preset", "tiny", "--n", "2", "-o", tmp_path / "x.v", "--json")
+    figures = printed("generate", done.stdout)
+    assert figures["core"]["n"] == 2 and Config(**figures["core"])
+
+
+def test_synthesized_core(command, tmp_path, monkeypatch):
+    """Without the tools, which a slow test runs."""
+    report = {"target": "ecp5-85", "n": 2, "config": {}, "errors": [], "advice": [], "fits": True}
+    monkeypatch.setattr("amaranth_tpu.hw.fpga.implement.implement", lambda *_, **__: report)
+    figures = json.loads(command("synth", "--n", "2", "-o", tmp_path, "--json").stdout)
+    assert figures["core"] == asdict(Config(n=2)) and "config" not in figures and figures["made_by"]["version"]
+
+
+def test_schema_has_the_fields_of_the_code():
+    """A field that is added to the code has to be added to the schema, even if no test prints it."""
+    there = {name: {*SCHEMA["$defs"][name]["properties"]} for name in SCHEMA["$defs"] if "properties" in SCHEMA["$defs"][name]}
+    assert there["core"] == {one.name for one in fields(Config)}
+    assert there["stalls"] == {*STALLS}
+    assert there["against_model"] == {one.name for one in fields(Comparison)}
+    layer = {one.name for one in fields(Layer)} | {"bound"}
+    assert there["planned_layer"] == layer - {"stalls"} | {"where"} and there["measured_layer"] == layer | {"error"}
+    assert {entry["$ref"] for entry in SCHEMA["anyOf"]} >= {f"#/$defs/{name}" for name in ("run", "train", "compile", "synth")}
+
+
+def test_schema_refuses_what_is_not_in_it(command):
+    text = command("run", "--operators", "--json").stdout
+    value = printed("operators", text)
+    for wrong in (value | {"more": 1}, {"operators": value["operators"]}, value | {"made_by": {"name": "amaranth-tpu"}}):
+        with pytest.raises(AssertionError, match="error"):
+            printed("operators", json.dumps(wrong))

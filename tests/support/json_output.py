@@ -1,0 +1,28 @@
+"""What commands print with `--json`, checked by the schema that is documented."""
+
+import json
+import warnings
+from pathlib import Path
+
+import amaranth.lib.meta  # noqa: F401 -- it makes jschon's catalogue of the draft
+import jschon
+
+from amaranth_tpu.scripts import cli
+
+__all__ = ["SCHEMA", "printed"]
+
+SCHEMA = json.loads((Path(cli.__file__).parent / "output.schema.json").read_text())
+_KINDS = {}
+
+
+def printed(kind, text):
+    """The object that a text holds, which must be one of this kind: a name among the schema's definitions."""
+    value = json.loads(text)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # jschon's of rfc3986
+        if kind not in _KINDS:
+            whole = SCHEMA | {"$id": f"{SCHEMA['$id']}:{kind}", "$ref": f"#/$defs/{kind}"}
+            del whole["anyOf"]
+            _KINDS[kind] = jschon.JSONSchema(whole)
+        result = _KINDS[kind].evaluate(jschon.JSON(value))
+        assert result.valid, json.dumps(result.output("basic"), indent=1)[:3000]
+    return value
