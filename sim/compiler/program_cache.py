@@ -89,6 +89,6 @@ def store(key, decision, code):
     plain["functions"] = [(function.name, function.parameters) for function in code.functions]
     text = json.dumps({"decision": decision.plain(), "code": plain}, default=int)  # numpy's integers
     file = io.BytesIO()
-    arrays = {"plain": text.encode(), "words": code.words}
-    np.savez_compressed(file, order=decision.order, **{name: np.frombuffer(data, np.uint8) for name, data in arrays.items()})
+    plain_bytes, words = (np.frombuffer(data, np.uint8) for data in (text.encode(), code.words))
+    np.savez_compressed(file, plain=plain_bytes, words=words, order=decision.order)
     _CACHE.store(key, file.getvalue(), most)
