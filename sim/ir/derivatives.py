@@ -16,10 +16,9 @@ from ml_dtypes import bfloat16
 
 from .functions import Function
 
-__all__ = ["Derivative", "DERIVATIVES"]
+__all__ = ["Derivative", "DERIVATIVES", "HELD"]
 
 _FAR = 1e3  # from here on nothing changes any more, and powers stay finite
-_KEPT = 2.0**6  # 1 / (1 + x)^2 has more binades than a table; from here on it stays as it is here
 _FADED = 64  # e^-x is 0 from a power of two below on, or a table that goes there would not come near enough to 0
 _LEAST = 2.0**-126  # a sum below is 0
 
@@ -79,11 +78,14 @@ DERIVATIVES: dict[str, Callable] = {
     "selu": lambda x, alpha, gamma: gamma * np.where(np.signbit(x), alpha * _fading(x), 1),
     "celu": lambda x, alpha: np.where(np.signbit(x), _fading(x, alpha), 1),
     "softplus": _sigmoid,
-    "softsign": lambda x: (1 + np.minimum(np.abs(x), _KEPT)) ** -2,
+    "softsign": lambda x: (1 + np.abs(x)) ** -2,
     "exp": np.exp,
     "abs": np.sign,
     "erf": lambda x: 2 / math.sqrt(math.pi) * np.exp(-(x**2)),
 }
+
+#: Derivatives that fall as a power of x have more binades than a table: name to the abs(x) from which each stays constant.
+HELD = {"softsign": 2.0**6}
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Derivative:
 
     def exact(self, x):
         """Of float64 numbers, infinities included."""
+        most = HELD.get(self.function.name, 1e300)
         with np.errstate(all="ignore"):
-            values = DERIVATIVES[self.function.name](np.clip(x, -1e300, 1e300), *self.function.parameters)
+            values = DERIVATIVES[self.function.name](np.clip(x, -most, most), *self.function.parameters)
             return np.asarray(values, float)
