@@ -26,10 +26,10 @@ _RING_COUNTERS = {"ring_sent": "ring_sends", "ring_received": "ring_takes"}
 class RunControl(wiring.Component):
     """Starts and ends runs, and counts.
 
-    Outside a run all units are held in reset (`running` is 0) and the bus managers drain. A start waits until they are
-    `quiet`. A run ends with `halted`, with a fault, or by `reset`. With no `progress` for `timeout` cycles, a run ends
-    with the fault TIMEOUT, whatever it waits for. What is counted, and `progress`, is taken one cycle late, so that no block's
-    path ends in a counter.
+    Outside a run all units are held in reset (`running` is 0), for two cycles at least, and the bus managers drain. A start waits
+    until they are `quiet`. A run ends with `halted`, with a fault, or by `reset`. With no `progress` for `timeout` cycles, a run
+    ends with the fault TIMEOUT, whatever it waits for. What is counted, and `progress`, is taken one cycle late, so that no
+    block's path ends in a counter.
 
     Parameters
     ----------
@@ -150,6 +150,8 @@ class RunControl(wiring.Component):
         with m.If(self.acknowledge):
             m.d.sync += self.pending.eq(0)
         m.d.sync += self.quiet.eq(self.reader_quiet & self.writer_quiet)
+        ran = Signal()  # in the cycle before
+        m.d.sync += ran.eq(self.running)
 
         # A cycle old too: the comparison is long.
         expired = Signal()
@@ -162,8 +164,8 @@ class RunControl(wiring.Component):
             with m.Case(State.IDLE):
                 with m.If(self.start & ~self.faulted):
                     m.d.sync += [
-                        state.eq(Mux(self.quiet, State.RUN, State.QUIET)),
-                        self.running.eq(self.quiet),
+                        state.eq(Mux(self.quiet & ~ran, State.RUN, State.QUIET)),
+                        self.running.eq(self.quiet & ~ran),
                         self.done.eq(0),
                         *(
                             counter.eq(0)

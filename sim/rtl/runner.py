@@ -30,7 +30,8 @@ Simulators = ("icarus", "verilator")
 
 #: What of `testbench` a bench may touch. Everything else stays private, which is what makes Verilator's model fast.
 _TESTBENCH_PORTS = ("clk", "rst_n", "s_axil_*", "irq", "bd_*", "errors", "cycle")
-#: Compiled once and called for every instance: at n = 16 a third of the build time, and a third more speed.
+#: Not inlined into the modules around them: at n = 16 a third of the build time, and a third more speed. Verilator still writes
+#: separate functions for many instances.
 _NO_INLINE = ("tpu_cell", "tpu_row")
 #: From this size on, a row is verilated by itself, so that the build does not take n * n cells apart.
 _ROWS_ALONE_FROM = 32
@@ -62,7 +63,7 @@ class Simulation:
     public : sequence of str
         Variables of the top module that a bench touches, ``*`` as a wildcard. Verilator only; costs speed.
     no_inline : sequence of str
-        Modules that Verilator compiles once and calls, instead of once for each instance.
+        Modules that Verilator does not inline into the modules around them.
     alone : sequence of str
         Modules that Verilator makes a library of, for all instances; for what is too large to build as a whole. Their
         insides are in no trace.

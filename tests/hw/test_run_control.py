@@ -22,7 +22,7 @@ async def life(ports, rng, *, cycles, timeout, least):
     """Checks random events against the rules of a run, for some cycles, and on until `least` has been seen: states before and
     after a cycle, and whether the time is up; or a state, and the events of a cycle in it."""
     state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
-    enabled = quiet = 0
+    enabled = quiet = ran = 0
     due, silent, counts, stalls, beats = False, 0, {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
     seen = set()
     calm = False
@@ -78,7 +78,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         silent = 0 if past["progress"] or not active else silent + 1
         pending = 0 if e["acknowledge"] else pending
         if state == "IDLE" and e["start"] and not faulted:
-            state, done = "RUN" if quiet else "QUIET", 0
+            state, done = "RUN" if quiet and not ran else "QUIET", 0
             counts, stalls, beats = {"cycles": 0, "busy_cycles": 0}, [0] * len(STALLS), [0] * 4
         elif state == "RUN" and e["fault__valid"]:
             state, faulted, pending, fault = "IDLE", 1, 1, (e["fault__cause"], e["fault__pc"])
@@ -90,7 +90,7 @@ async def life(ports, rng, *, cycles, timeout, least):
             state = "RUN"
         if e["reset"]:
             state, done, faulted, pending, fault = "IDLE", 0, 0, 0, (0, 0)
-        was_quiet, quiet = quiet, e["reader_quiet"] and e["writer_quiet"]
+        was_quiet, quiet, ran = quiet, e["reader_quiet"] and e["writer_quiet"], before == "RUN"
         enabled = e["enable"] if e["enable_written"] else enabled
         seen.add((before, state, fault[0] == Fault.TIMEOUT.value))
         events = {"fault": e["fault__valid"], "halted": e["halted"], "expired": expired, "quiet": before == "QUIET" and was_quiet}

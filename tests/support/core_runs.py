@@ -75,7 +75,7 @@ def usual_simulator(config, verilog=None):
     return "verilator" if config in (SMALL, FULL) and verilog is None else "icarus"
 
 
-def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=900):
+def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeout=900, bench="bench_core"):
     """Runs on the core, one after the other, in the :func:`usual_simulator` or another; the memory afterwards is in `memory`."""
     simulator = simulator or usual_simulator(config, verilog)
     simulation = Simulation.of_core(
@@ -87,7 +87,7 @@ def run(config, host, runs, *, simulator=None, memory=None, verilog=None, timeou
         folder, beat = Path(name), config.bus_bytes
         write_image(folder / "memory.hex", host.bytes, beat)
         result = simulation.run(
-            "amaranth_tpu.sim.benches.bench_core",
+            f"amaranth_tpu.sim.benches.{bench}",
             timeout=timeout,
             seed=seed() & 0x7FFFFFFF,
             plusargs={
