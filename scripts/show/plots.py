@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from amaranth_tpu.sim.data.errors import DataError
+from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.data.whole_files import write_file
 
 from .look import COLOURS, dark_rules
@@ -48,9 +49,10 @@ def check_plot(path, one, many, without=""):
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of caches that it can do without
     try:
         import matplotlib  # noqa: F401, which is an option
-    except ImportError as error:
+    except Exception as error:  # also of a package that does not fit others, or is damaged
         raise DataError(
-            f"{many} are drawn by the package matplotlib, which can't be imported ({error}): pip install matplotlib{without}"
+            f"{many} are drawn by the package matplotlib, which can't be imported ({printable(error, 200)}): "
+            f"pip install matplotlib{without}"
         ) from None
 
 

@@ -48,9 +48,10 @@ class Cluster:
     def __enter__(self):
         try:
             import distributed
-        except ImportError as error:
+        except Exception as error:  # also of a package that does not fit others, or is damaged
             raise ToolError(
-                f"work is spread by the package distributed, which can't be imported ({error}): pip install distributed"
+                f"work is spread by the package distributed, which can't be imported ({printable(error, 200)}): "
+                "pip install distributed"
             ) from None
         name = self._name
         with contextlib.ExitStack() as stack:

@@ -30,9 +30,9 @@ class EventLog:
         try:
             from tensorboardX import record_writer, summary
             from tensorboardX.proto import event_pb2
-        except ImportError as error:
+        except Exception as error:  # also of a package that does not fit others, or is damaged
             raise DataError(
-                f"logs are written by the package tensorboardX, which can't be imported ({error}): "
+                f"logs are written by the package tensorboardX, which can't be imported ({printable(error, 200)}): "
                 "pip install tensorboardX, or train without a log (--log)"
             ) from None
         self._events, self._scalar = event_pb2, summary.scalar

@@ -1,4 +1,4 @@
-"""What the tool and its tests leave behind: in the home, in the environment, on the network."""
+"""What the tool leaves behind: files in the home, in folders for temporary files and in the current one, and on the network."""
 
 import ast
 import json
@@ -7,28 +7,97 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from command import SHIPPED
+from suites import slow
+from training_runs import write_dense_model, write_samples
 
 ROOT = Path(__file__).parents[2]
+_TINY = "--preset tiny --json"
+_PREDICT = """
+from amaranth_tpu.sim import tpu
+import numpy as np
+model, x = tpu.load("model.onnx"), np.load("samples.npy")
+model.predict(x, on="model", core="tiny")
+assert model.compare(x).error is None
+"""
+#: Words behind `tpu`, or a program, and what is left: the files of the current folder.
+VERBS = [
+    ("run --model model.onnx --input samples.npy --simulator golden --output y.npy --json", {"y.npy"}),
+    ("train --model model.onnx --input samples.npy --labels labels.npy --epochs 1 --batch 16 -o new.onnx --json", {"new.onnx"}),
+    *slow(
+        (f"run --model model.onnx --input samples.npy --simulator icarus {_TINY}", set()),
+        (f"compile --model model.onnx --batch 2 -o net {_TINY}", {"net"}),
+        (f"generate -o tpu.v {_TINY}", {"tpu.v"}),
+        (f"synth --target ecp5-25 --n 2 -o report {_TINY}", {"report"}),
+        ("sweep --model model.onnx --n 2,4 --batch 1 --workers 1 --json", set()),
+        (_PREDICT, set()),
+    ),
+]
 
 
-def test_no_telemetry_of_onnxruntime(tmp_path):
-    """A run that compares with onnxruntime leaves nothing in a fresh home."""
-    pytest.importorskip("onnxruntime")
+@pytest.fixture(scope="module")
+def no_network(tmp_path_factory):
+    """The library that refuses connections."""
+    if sys.platform != "linux":
+        pytest.skip("a library is preloaded in Linux' way")
+    library = tmp_path_factory.mktemp("library") / "no_network.so"
+    source = ROOT / "tests" / "support" / "no_network.cpp"
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=120)
+    return library
+
+
+@pytest.fixture
+def place(tmp_path, no_network, rng):
+    """A function that runs Python with these words, in a folder with a model and samples; all folders are the test's own."""
+    for name in ("home", "temporary", "work"):
+        (tmp_path / name).mkdir()
+    write_dense_model(tmp_path / "work" / "model.onnx", np.random.default_rng(5))
+    rows, labels = write_samples(tmp_path / "work", rng, 32)
+    rows.rename(tmp_path / "work" / "samples.npy")
+    labels.rename(tmp_path / "work" / "labels.npy")
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
-    done = subprocess.run(
-        [sys.executable, "-m", "amaranth_tpu.scripts.tpu", "run", "--model", SHIPPED, "--simulator", "golden"]
-        + ["--images", "2", "--json"],
-        env=environment | {"HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    environment |= {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary"), "TPU_BUILD": str(tmp_path / "build")}
+    environment |= {"LD_PRELOAD": str(no_network), "NO_NETWORK_LOG": str(tmp_path / "network.log")}
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, *words], cwd=tmp_path / "work", env=environment, capture_output=True, text=True, timeout=400
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("words, left", VERBS)
+def test_a_run_leaves_what_was_asked_for(place, tmp_path, words, left):
+    """No connection to another machine, nothing in the home; only Dask's empty folder among the temporary files."""
+    before = {path.name for path in (tmp_path / "work").iterdir()}
+    done = place("-c", words) if "\n" in words else place("-m", "amaranth_tpu.scripts.tpu", *words.split())
     assert done.returncode == 0 and not done.stderr, done.stderr
-    assert json.loads(done.stdout)["against_model"]["interpreter"].startswith("onnxruntime")
-    assert not list(tmp_path.rglob("*"))
+    if words.startswith("run"):
+        assert json.loads(done.stdout)["against_model"]["interpreter"].startswith("onnxruntime")
+    assert not (tmp_path / "network.log").exists(), (tmp_path / "network.log").read_text()
+    assert not list((tmp_path / "home").rglob("*"))
+    assert {path.name for path in (tmp_path / "work").iterdir()} - before == left
+    known = {"dask-scratch-space"} if "--workers" in words else set()
+    assert {path.name for path in (tmp_path / "temporary").rglob("*")} <= known
+
+
+def test_connections_are_noticed(place, tmp_path):
+    """Also those of libraries that are not in Python; this machine can be reached."""
+    code = """
+import ctypes, socket
+for place in ("192.0.2.1", "127.0.0.1"):
+    try:
+        socket.socket().connect((place, 9))
+    except OSError:
+        pass
+ctypes.CDLL(None).getaddrinfo(b"example.org", None, None, ctypes.byref(ctypes.c_void_p()))
+"""
+    done = place("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "network.log").read_text().splitlines() == ["connect 192.0.2.1", "getaddrinfo example.org"]
 
 
 def test_onnxruntime_is_imported_in_one_place():

@@ -299,6 +299,16 @@ def test_a_package_that_is_not_there(command, model, data, tmp_path, monkeypatch
     refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), f"pip install {package}", option)
 
 
+@pytest.mark.parametrize("package, option", [("tensorboardX", "--log"), ("matplotlib", "--curve")])
+def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package, option):
+    """What its import raises is no ImportError: the text of a file that was cut short, or of a package that it does not fit."""
+    (tmp_path / f"{package}.py").write_text("raise EOFError('marshal data\\nis too short')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), "data\\nis too short", option)
+
+
 # What goes wrong on the way
 
 

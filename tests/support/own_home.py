@@ -6,21 +6,31 @@ import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
+
+import platformdirs
 
 from amaranth_tpu.hw.tools.process import build_directory
 
-__all__ = ["enter", "leave", "next_home"]
+__all__ = ["enter", "for_installing", "leave", "next_home"]
 
 #: Each would lead past `HOME`.
 _ELSEWHERE = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR")
 #: The folder with homes. Processes that the tests start have theirs in it, so that the first process removes all.
 _FOLDER = "TPU_TEST_HOMES"
 _numbers = itertools.count()
+_settings = {}
 
 
 def enter():
     """Changes the environment of this process, and of those that it starts."""
     build = build_directory()  # before HOME changes, which it may be in
+    # Of pip, which may name another index; it has them in one of these places.
+    folder = Path(platformdirs.user_config_dir("pip", appauthor=False))
+    for path in (folder / "pip.conf", Path.home() / ".pip" / "pip.conf"):
+        if path.exists():
+            _settings.setdefault("PIP_CONFIG_FILE", str(path))
+    _settings.update(UV_CACHE_DIR=str(build / "uv"), PIP_CACHE_DIR=str(build / "pip"), UV_SYSTEM_CERTS="true")
     for name in _ELSEWHERE:
         os.environ.pop(name, None)
     # Bytecode too: what is cut short by a full disk would stay in the environment for good.
@@ -36,6 +46,11 @@ def next_home():
     """Makes an empty home, and makes it this process's."""
     os.environ["HOME"] = os.path.join(os.environ[_FOLDER], str(next(_numbers)))
     os.mkdir(os.environ["HOME"])
+
+
+def for_installing():
+    """Environment variables for tests that install packages: the user's settings of pip, and caches that stay."""
+    return dict(_settings)
 
 
 def leave():

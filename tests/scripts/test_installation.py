@@ -1,0 +1,57 @@
+"""Installations into environments of their own, from the index that pip and uv use: slow, and they need a network."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import own_home
+from command import SHIPPED
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+def run(*words, cwd, timeout=400, **environment):
+    done = subprocess.run(
+        [*map(str, words)],
+        cwd=cwd,
+        env=os.environ | own_home.for_installing() | environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture
+def uv():
+    path = Path(sys.executable).with_name("uv")
+    if not path.exists():
+        pytest.skip("scripts/setup.sh installs uv where it can")
+    return path
+
+
+def test_lowest_versions(uv, tmp_path):
+    """The lowest version of each package that pyproject.toml allows does what it is there for."""
+    run(uv, "venv", "--python", sys.executable, "venv", cwd=tmp_path)
+    what = f"{ROOT}[train]"
+    run(uv, "pip", "install", "--python", "venv", "--resolution", "lowest-direct", what, "onnxruntime>=1.20", cwd=tmp_path)
+    tpu, given = tmp_path / "venv" / "bin" / "tpu", {"cwd": tmp_path, "TPU_BUILD": str(tmp_path / "build")}
+    for words in (["--help"], ["train", "--help"]):
+        run(tpu, *words, **given)
+    core = ["--model", SHIPPED.with_name("mnist_dense.onnx"), "--preset", "tiny", "--batch", "2", "--json"]
+    figures = json.loads(run(tpu, "run", *core, "--images", "2", "--simulator", "model", **given))
+    assert figures["mismatched_bits"] == 0 and figures["against_model"]["interpreter"].startswith("onnxruntime")
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "x.npy", rng.random((64, 1, 28, 28), np.float32))
+    np.save(tmp_path / "y.npy", rng.integers(0, 10, 64))
+    data = ["--input", "x.npy", "--labels", "y.npy", "--epochs", "1", "--batch", "16", "--model", "d"]
+    made = ["--log", "log", "--curve", "c.svg", "--checkpoint", "checkpoint", "-o", "trained.onnx"]
+    run(tpu, "train", *data, *made, **given)
+    assert {path.name for path in tmp_path.iterdir()} >= {"log", "c.svg", "checkpoint", "trained.onnx"}
