@@ -11,11 +11,11 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.rtl.runner import SimulationError
 
 from ..cli.command_line import run_app
-from . import fpga, inference, mlperf_tiny, parameter_server, processors, rings, speed, summary, training
+from . import fpga, inference, mlperf_tiny, node_tests, parameter_server, processors, rings, speed, summary, training
 from .common import app
 
 #: Modules whose commands `app` has.
-TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors, summary)
+TABLES = (inference, mlperf_tiny, training, speed, rings, parameter_server, fpga, processors, node_tests, summary)
 
 if __name__ == "__main__":
     run_app(app, (ToolError, CompileError, ModelError, SimulationError, OSError))

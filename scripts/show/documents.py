@@ -29,6 +29,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 GUIDES = ROOT / "scripts" / "docs"
 RESULTS = ROOT / "scripts" / "benchmark" / "README.md"
 DATASHEET = ROOT / "hw" / "README.md"
+SOFTWARE = ROOT / "sim" / "README.md"
 
 #: Documents by the names of their tables, between marks of these names.
 DOCUMENTS = {
@@ -44,6 +45,7 @@ DOCUMENTS = {
     "ring": DATASHEET,
     "ring-words": DATASHEET,
     "cell": DATASHEET,
+    "node-tests": SOFTWARE,
 }
 
 

@@ -1,0 +1,188 @@
+"""The onnx package's own tests of its operators, put to the reader and to the golden model.
+
+A test is a model of one node, or of the nodes that define its operator, with inputs and the outputs that ONNX expects. The
+reader takes weights and shapes as constants alone, where a test has inputs. So each test is read several times: with all inputs,
+and with one floating-point input and the others as constants.
+"""
+
+import re
+import tempfile
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ..data.digits import DataError
+from ..data.samples import as_samples, joined_inputs
+from ..frontend.load import load_network
+from ..frontend.messages import inline
+from ..golden.network import run_graph
+from ..ir.errors import ModelError
+from .against_model import against_model
+from .interpreters import Interpreter
+from .reference import BINARY32, run_draft
+
+__all__ = ["PASSED", "REFUSED", "WRONG", "TRACEBACK", "Reading", "node_tests", "readings", "outcome", "groups"]
+
+PASSED, REFUSED, WRONG, TRACEBACK = "passed", "refused", "wrong", "traceback"
+_NOTHING = "there is no layer in it"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What came of one reading of a test.
+
+    Parameters
+    ----------
+    test : str
+    inputs : tuple of str
+        The model's inputs; the test's other inputs are constants.
+    outcome : str
+        `passed`, `refused`, `wrong` or `traceback`.
+    reason : str
+        Why; one line, empty if it passed.
+    """
+
+    test: str
+    inputs: tuple[str, ...]
+    outcome: str
+    reason: str = ""
+
+
+def _is_float(array):
+    return isinstance(array, np.ndarray) and (array.dtype.kind == "f" or array.dtype.name == "bfloat16")
+
+
+def _arrays(case):
+    """Returns {input: value} of a test."""
+    ((inputs, _),) = case.data_sets
+    return dict(zip((entry.name for entry in case.model.graph.input), inputs))
+
+
+def node_tests():
+    """Returns those tests of the onnx package that have an input of floating-point numbers, sorted by name."""
+    with warnings.catch_warnings(action="ignore"):  # of infinities in the data, which is made here, in seconds
+        from onnx.backend.test.loader import load_model_tests
+
+        cases = [case for case in load_model_tests(kind="node") if any(map(_is_float, _arrays(case).values()))]
+    return sorted(cases, key=lambda case: case.name)
+
+
+def readings(case):
+    """Returns the :class:`Reading` of a test for each choice of inputs.
+
+    Where there is nothing to compute, as in a Transpose alone, a node before it halves the only input, of twice the values.
+    """
+    arrays = _arrays(case)
+    choices = dict.fromkeys([tuple(arrays), *((name,) for name, array in arrays.items() if _is_float(array))])
+    found = []
+    for inputs in choices:
+        one = _reading(case, arrays, inputs)
+        if _NOTHING in one.reason and len(inputs) == 1:
+            one = _reading(case, arrays, inputs, halved=True)
+        found.append(one)
+    return found
+
+
+def outcome(found):
+    """Returns the outcome of a test with these readings, and its reading: the worst if one is wrong, else one that passed."""
+    order = (TRACEBACK, WRONG, PASSED, REFUSED)
+    best = min(found, key=lambda one: (order.index(one.outcome), len(one.inputs)))
+    return best.outcome, best
+
+
+def groups(found):
+    """Returns `[(reason, count)]` of readings that were refused, the most frequent first: a reason without names and numbers."""
+    reasons = Counter(_general(one.reason) for one in found if one.outcome == REFUSED)
+    return sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _general(reason):
+    """A reason without the node and its numbers."""
+    reason = re.sub(r"^operator \S+, node .*?(?:'|\)): ", "", reason)
+    reason = re.sub(r"'[^']*'", "...", reason)
+    reason = re.sub(r"\([^()]*\d[^()]*\)|\[[^\[\]]*\d[^\[\]]*\]", "(...)", reason)
+    return re.sub(r"-?\d+(\.\d+)?(e[+-]\d+)?", "#", reason).partition(";")[0]
+
+
+def _model(case, arrays, inputs, halved):
+    """Returns the test's model with these inputs, and the others as constants; `halved` as in :func:`readings`."""
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    kept = [entry for entry in model.graph.input if entry.name in inputs]
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items() if name not in inputs
+    )
+    kept = [onnx.ValueInfoProto.FromString(entry.SerializeToString()) for entry in kept]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    if halved:
+        (name,), nodes = inputs, list(model.graph.node)
+        model.graph.input[0].name = "twice"
+        model.graph.initializer.append(numpy_helper.from_array(np.array(0.5, arrays[name].dtype), "half"))
+        del model.graph.node[:]
+        model.graph.node.extend([helper.make_node("Mul", ["twice", "half"], [name]), *nodes])
+    return model
+
+
+def _reading(case, arrays, inputs, halved=False):
+    def found(outcome, reason=""):
+        return Reading(case.name, inputs, outcome, inline(reason))
+
+    if not all(isinstance(arrays[name], np.ndarray) or np.isscalar(arrays[name]) for name in arrays):
+        return found(REFUSED, "one of its inputs is not a tensor")
+    ((_, outputs),) = case.data_sets
+    expected = dict(zip((entry.name for entry in case.model.graph.output), outputs))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(_model(case, arrays, inputs, halved).SerializeToString())
+        feeds = {"twice": 2 * arrays[inputs[0]]} if halved else {name: np.asarray(arrays[name]) for name in inputs}
+        try:
+            error = _difference(path, feeds, expected, (case.rtol, case.atol))
+        except (ModelError, DataError) as error:
+            return found(REFUSED, str(error).replace(f"{path}: ", ""))
+        except Exception as error:  # which the reader promises not to let out
+            return found(TRACEBACK, f"{type(error).__name__}: {error}")
+    return found(WRONG, error) if error else found(PASSED)
+
+
+def _difference(path, arrays, expected, tolerance):
+    """Returns what differs between the golden model's outputs and those that a test expects by more than rounding explains, or
+    None."""
+    network = load_network(path)
+    x = joined_inputs(network, arrays)
+    samples = as_samples(network, x)
+    results = run_graph(network, samples.rows)
+    for output in network.origin.outputs:
+        values, right = output.of(results), np.asarray(expected[output.name])
+        values = values[0] if samples.alone else values
+        if values.shape != right.shape:
+            return f"output {output.name} has the shape {values.shape}, expected is {right.shape}"
+        if output.label and (values != right).any():
+            return f"output {output.name} has other classes than those expected"
+    if network.origin.output.label:
+        return None  # an ArgMax of the input itself is all that there is
+
+    def expecting(path, names):
+        return Interpreter("the test", lambda feeds: [expected[name] for name in names], speed=1e15)
+
+    # No other interpreter is asked: the outputs that the test expects are ONNX's meaning.
+    found = against_model(network, samples.rows, results, makers=[expecting], most=len(samples.rows), second=())
+    if not found.samples:
+        return found.reason
+    if found.error and (found.rounding or 0) <= 1 and _is_near(network, samples.rows, expected, tolerance):
+        return None
+    return found.error or found.note or (f"{found.not_finite} values are not finite" if found.not_finite else None)
+
+
+def _is_near(network, rows, expected, tolerance):
+    """Returns whether the draft in binary64 is as near to the outputs as the test asks: some are written with few digits."""
+    exact, _ = run_draft(network.origin, rows, BINARY32())
+    return all(
+        np.allclose(output.finish(exact), np.reshape(expected[output.name], (len(rows), -1)), *tolerance)
+        for output in network.origin.outputs
+        if not output.label
+    )

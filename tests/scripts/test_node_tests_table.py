@@ -1,0 +1,37 @@
+"""The table of the onnx package's tests: its command, and what stands in the document."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from amaranth_tpu.scripts.benchmark import node_tests as table_module
+from amaranth_tpu.scripts.show.documents import table_rows
+from amaranth_tpu.sim.check.node_tests import PASSED, REFUSED, WRONG, Reading
+
+
+def test_document():
+    """All tests are counted once, and none is wrong."""
+    rows = [list(row.items()) for row in table_rows("node-tests")]
+    counts = {name: int(count) for (_, name), (_, count) in rows}
+    [heading] = {row[1][0] for row in rows}
+    assert f"of {sum(counts.values())} tests" == heading
+    assert counts["wrong"] == counts["traceback"] == 0 < counts["passed"]
+
+
+@pytest.mark.parametrize("outcome, status", [(REFUSED, 0), (WRONG, 1)])
+def test_command(monkeypatch, outcome, status):
+    """A wrong test ends the command with status 1, a refused one does not."""
+
+    class Case:
+        name = "test_one"
+
+    monkeypatch.setattr(table_module.suite, "node_tests", lambda: [Case(), Case()])
+    readings = iter([[Reading("test_one", ("x",), PASSED)], [Reading("test_one", ("x",), outcome, "why; what to do")]])
+    monkeypatch.setattr(table_module.suite, "readings", lambda case: next(readings))
+    app = typer.Typer()
+    app.command()(table_module.onnx_node_tests)
+    done = CliRunner().invoke(app, ["--json", "--contains", "one"])
+    assert done.exit_code == status
+    assert [test["outcome"] for test in json.loads(done.stdout)["tests"]] == [PASSED, outcome]
