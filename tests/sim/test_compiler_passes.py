@@ -20,7 +20,7 @@ from amaranth_tpu.sim.compiler.layout import lay_out
 from amaranth_tpu.sim.compiler.matmuls import Group
 from amaranth_tpu.sim.compiler.timing import simulate
 from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term, dense_chain
-from graphs import random_graph, random_values
+from graphs import check, random_graph, random_values
 
 
 def _chain(rng, *widths):
@@ -71,6 +71,18 @@ def test_simulations_stay_within_the_budget(rng, monkeypatch):
     compile_network(_chain(rng, 784, 128, 10), Config(), 128)
     # Every schedule is simulated twice, to order it and to time it.
     assert budget < sum(passes) <= 2 * budget * (1 + len(search_pass.REFINEMENTS))
+
+
+def test_program_beyond_the_budget_has_a_schedule_and_cycles(rng, monkeypatch):
+    """It is ordered and timed by simulation, once, as a smaller one."""
+    monkeypatch.setattr(search_pass, "_SIMULATED_PASSES", 1)
+    monkeypatch.setattr(search_pass, "_OVERLAP_PASSES", 1)
+    program = compile_network(_chain(rng, 50, 20), Config(n=4), 6)
+    assert program.predicted_cycles == simulate(program.ops, program.config).cycles
+    graph = random_graph(rng, stages=4)
+    program = compile_network(graph, Config(n=4), 3)
+    assert program.predicted_cycles == simulate(program.ops, program.config).cycles
+    check(graph, Config(n=4), 3, rng)
 
 
 # --- Tiling

@@ -1,5 +1,6 @@
 """Compiled programs on disk: each is searched for once, whatever process asks, and whatever has happened to the files."""
 
+import io
 import os
 import subprocess
 import sys
@@ -7,8 +8,10 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.scripts.show.terminal import compiling
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler import compile, program_cache, search
 from graphs import check, random_graph
@@ -205,3 +208,20 @@ def test_search_says_how_far_it_is(path):
 def test_effort_is_checked(path):
     with pytest.raises(tpu.CompileError, match="effort must be one of fast, best, not 'much'"):
         tpu.load(path, effort="much")
+
+
+def test_bar_is_shown_once_the_search_takes_long(monkeypatch):
+    """Not in the first two seconds, and never in a pipe."""
+    now, text = [100.0], io.StringIO()
+    monkeypatch.setattr("amaranth_tpu.scripts.show.terminal.time.monotonic", lambda: now[0])
+    for is_terminal in (True, False):
+        with compiling(Console(file=text, force_terminal=is_terminal, width=100)) as advance:
+            advance(1, 30)
+            now[0] += 1.9
+            advance(2, 30)
+            assert not text.getvalue()
+            now[0] += 0.2
+            advance(3, 30)
+        assert ("3/30" in text.getvalue()) == is_terminal
+        text.truncate(0)
+        text.seek(0)
