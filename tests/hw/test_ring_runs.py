@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.ring.ring_unit import RingUnit
-from amaranth_tpu.hw.spec.isa import RingMode
+from amaranth_tpu.hw.spec.isa import Fault, RingMode
 from amaranth_tpu.sim.rtl.ports import simulate
 from amaranth_tpu.sim.rtl.ring_buckets import random_bucket, ring_core
 from ring_loop import RingLoop, looped
@@ -116,3 +116,34 @@ async def longest(ports, rng):
 
 def test_longest_segment():
     simulate(RingUnit(config=CONFIG), longest, seed=seed())
+
+
+async def wrong_marks(ports, rng, *, count):
+    """Plays what an operation had received before, with one mark of a vector wrong: the vector is never taken."""
+    loop = RingLoop(ports, rng, CONFIG, 2)
+    for _ in range(count):
+        loop.loop, loop.faulty = True, False
+        loop.came.clear()
+        fields, rank, expected = operation(rng, loop)
+        before = loop.memory.copy()
+        assert await loop.run(fields, rank)
+        await loop.rest(4)
+        place = rng.randrange(len(loop.came))
+        bit = rng.randrange(9 if "tuser" in loop.marks else 1)
+        marks = list(loop.came[place])
+        marks[1 + (bit > 0)] ^= 1 << max(bit - 1, 0)
+        loop.link.extend([*loop.came[:place], marks, *loop.came[place + 1 :]])
+        loop.memory, loop.loop, loop.faulty, loop.fault, loop.taken = before.copy(), False, True, None, 0
+        pc = rng.getrandbits(32)
+        assert not await loop.run(fields, rank, pc=pc) and loop.fault == (Fault.RING.value, pc), (
+            f"{fields}, vector {place}, {bit}"
+        )
+        changed = (loop.memory != before).any(axis=1)
+        assert (loop.memory[changed] == expected[changed]).all() and loop.taken == place
+        await loop.rest(30, flush=True)
+        loop.fault = None
+
+
+@pytest.mark.parametrize("count", [12, *slow(200)])
+def test_wrong_marks(count):
+    simulate(RingUnit(config=CONFIG), wrong_marks, seed=seed(), count=count)

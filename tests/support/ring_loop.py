@@ -47,6 +47,10 @@ class RingLoop:
         What is sent comes back.
     stale : bool
         But not the next vector.
+    faulty : bool
+        A fault may come, and ends a run: then its cause and pc are in `fault`.
+    taken : int
+        Vectors that the unit has taken from what had come.
     came : list
         All that was taken from the link.
     """
@@ -54,7 +58,7 @@ class RingLoop:
     def __init__(self, ports, rng, config, size):
         self.ports, self.rng, self.config, self.size = ports, rng, config, size
         self.memory, self.link, self.came = None, deque(), []
-        self.loop, self.stale = True, False
+        self.loop, self.stale, self.faulty, self.fault, self.taken = True, False, False, None, 0
         self.marks = ["tlast", "tuser"] if any("tuser" in name for name in ports._handles) else ["tlast"]
         self.operand, self.offer, self.idle = 0, None, _TRAILING
         self.grant = self.moves = 1.0
@@ -76,7 +80,10 @@ class RingLoop:
             assert offer is None or self.offer is not None, f"{where}: a new offer"
             busy = [name for name in ("read", "write", "takes", "port__done", "port__op__ready") if ports.get(name)]
             assert not busy, f"{where}: {busy}"
-        assert not ports.get("fault__valid"), f"{where}: a fault"
+        if ports.get("fault__valid"):
+            assert self.faulty, f"{where}: a fault"
+            self.fault = ports.get("fault__cause"), ports.get("fault__pc")
+        self.taken += ports.get("takes")
         self.offer = offer if offer and not leaves else None
         if offer and leaves and self.stale:
             self.stale = False
@@ -96,10 +103,10 @@ class RingLoop:
         await ports.tick()
         return {name for name, now in events.items() if now}
 
-    async def run(self, fields, rank, *, start=0, length=None, limit=2000):
+    async def run(self, fields, rank, *, start=0, length=None, limit=2000, pc=0):
         """Runs one operation, which is there from cycle `start` on, and ends the run with it, or after `length` cycles. Returns
         whether the operation was done."""
-        op = pack(ring_layout(self.config), tag={"slot": 1, "pc": 0}, **fields)
+        op = pack(ring_layout(self.config), tag={"slot": 1, "pc": pc}, **fields)
         waits = True
         for cycle in range(limit if length is None else length):
             valid = waits and cycle >= start
@@ -107,6 +114,8 @@ class RingLoop:
             waits = waits and "taken" not in events
             if "done" in events:
                 return True
+            if self.fault:
+                return False
         assert length is not None, f"{fields} hangs"
         # It is still offered in the first cycle that belongs to no run.
         events = await self.cycle(0, port__op__valid=waits and length >= start)
