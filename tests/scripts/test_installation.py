@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,3 +56,33 @@ def test_lowest_versions(uv, tmp_path):
     made = ["--log", "log", "--curve", "c.svg", "--checkpoint", "checkpoint", "-o", "trained.onnx"]
     run(tpu, "train", *data, *made, **given)
     assert {path.name for path in tmp_path.iterdir()} >= {"log", "c.svg", "checkpoint", "trained.onnx"}
+
+
+#: Behind the first tutorial's installation, in the same shell: the environment stays, with the extra, while scripts run in it.
+_AFTERWARDS = """
+tpu --version
+python -m pip install -q -e '.[board]'
+touch .venv/mine pyproject.toml
+echo '# changed' >> pyproject.toml
+./scripts/setup.sh
+./scripts/demo.sh --simulator golden --images 2 --json > run.json
+./scripts/test.sh -q -n 1 -k test_an_environment_stays tests/scripts/test_setup.py
+ls .venv/mine
+python -c 'import serial'
+"""
+
+
+def test_first_tutorial(tmp_path):
+    """What it has one type first, in a fresh clone with an empty home; nothing but pip's caches is put into that home."""
+    page = (ROOT / "scripts" / "docs" / "tutorials" / "first-digit.md").read_text()
+    [install] = re.findall(
+        r'^```sh title="run by tests/scripts/test_installation.py"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL
+    )
+    # The sources as they are here, without what git does not know.
+    assert "git clone REPOSITORY" in install and "export PATH=" in install
+    said = run(
+        "bash", "-euo", "pipefail", "-c", install.replace("REPOSITORY", str(ROOT)) + _AFTERWARDS, cwd=tmp_path, timeout=900
+    )
+    assert said.startswith("amaranth-tpu ") and " passed" in said
+    assert json.loads((tmp_path / "amaranth-tpu" / "run.json").read_text())["images"] == 2
+    assert not list(Path(os.environ["HOME"]).rglob("*"))
