@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = """
     scripts/start scripts/docs
     scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat scripts/train
-    scripts/datasheet
+    scripts/datasheet scripts/english
     scripts/cli scripts/publish
     scripts/show
     sim/benches sim/proofs
