@@ -96,8 +96,6 @@ class RowWalker(wiring.Component):
         Ends the step, unless `hold`.
     hold : 1, in
         There is no step in this cycle.
-    operand : row of the unified buffer, out
-        With tasks or SELECT: the row that the step reads.
     in_turn : 1, out
         With tasks or SELECT: the step before was this operation's, and what this one reads is none of the vectors that are still
         to be written; 0 before each row of LOAD_TABLE.
@@ -118,7 +116,7 @@ class RowWalker(wiring.Component):
                 "acc": Out(activate["acc"].shape),
                 "advance": In(1),
                 "hold": In(1),
-                **({"operand": Out(activate["operand"].shape), "in_turn": Out(1)} if self._has_operands else {}),
+                **({"in_turn": Out(1)} if self._has_operands else {}),
                 **({"word": Out(activate["word"].shape)} if self._has_tasks else {}),
             }
         )
@@ -162,7 +160,7 @@ class RowWalker(wiring.Component):
             m.d.sync += [running.eq(self.there & ~last), idle.eq(~self.there | last), register.eq(following)]
             m.d.sync += register.half.eq(self.there & following.half)
         if self._has_operands:
-            m.d.comb += [self.operand.eq(now.operand), following.operand.eq(now.operand + 1)]
+            m.d.comb += following.operand.eq(now.operand + 1)
         if self._has_tasks:
             m.d.comb += [self.word.eq(now.word), following.word.eq(now.word + now.half)]
         if not self._has_select:

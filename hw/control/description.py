@@ -5,10 +5,10 @@ from operator import or_
 
 from amaranth import Cat, Mux
 from amaranth.lib import data
-from amaranth.utils import exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from ..spec.instruction import Unit
-from ..spec.isa import Condition, Format, Function, Opcode, Region, Task
+from ..spec.isa import Condition, Format, Function, Opcode, Region, Task, space_depth
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
@@ -18,14 +18,15 @@ _SPACES = ("buffer", "acc", "bias")
 
 
 @cache
-def footprint_layout():
-    """What an instruction touches: for each space, first and last place, and whether it is read or written."""
+def footprint_layout(config):
+    """The places that a checked instruction touches: for each space, first and last place, and whether it is read or written."""
 
     def span(width):
         return data.StructLayout({"first": width, "last": width, "reads": 1, "writes": 1})
 
+    depths = {space: bits_for(space_depth(config, space) - 1) for space in _SPACES}
     return data.StructLayout(
-        {"unit": Unit, "region": Region, "host": span(32), "buffer": span(16), "acc": span(16), "bias": span(16)}
+        {"unit": Unit, "region": Region, "host": span(32), **{space: span(width) for space, width in depths.items()}}
     )
 
 
@@ -35,7 +36,7 @@ def decoded_layout(config):
     return data.StructLayout(
         {
             "halt": 1,
-            "footprint": footprint_layout(),
+            "footprint": footprint_layout(config),
             "transfer": transfer_layout(config),
             "matmul": matmul_layout(config),
             "activate": activate_layout(config),
@@ -63,7 +64,7 @@ def describe(m, o, word, *, pc, base, host_end, extents):
         o.halt.eq(word.one_of(Opcode.HALT)),
         *(o.matmul[name].eq(matmul[name]) for name in word.records[Opcode.MATMUL].widths),
         o.matmul.rows.eq(extents.rows),
-        *(operation.tag.pc.eq(pc) for operation in (o.transfer, o.matmul, o.activate)),
+        o.transfer.tag.pc.eq(pc),
     ]
     _describe_footprint(m, o.footprint, word, host_end, extents)
     _describe_transfer(m, o.transfer, word, base)

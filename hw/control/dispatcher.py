@@ -95,7 +95,7 @@ class Dispatcher(wiring.Component):
         m = Module()
         slots = self.config.in_flight
         m.submodules.scoreboard = board = Scoreboard(slots=slots)
-        m.submodules.footprints = footprints = Memory(shape=footprint_layout(), depth=slots, init=[])
+        m.submodules.footprints = footprints = Memory(shape=footprint_layout(self.config), depth=slots, init=[])
         write, read = footprints.write_port(), footprints.read_port(domain="comb")
 
         # The slots of the operations that end, by unit. The end of one on the bus counts one cycle later.

@@ -22,9 +22,10 @@ __all__ = [
 
 
 @cache
-def tag_layout(config):
-    """Who an operation is: its slot among the instructions in flight, and its instruction's offset in region MODEL."""
-    return data.StructLayout({"slot": bits_for(config.in_flight - 1), "pc": 32})
+def tag_layout(config, *, faults=False):
+    """The identity of an operation: its slot among the instructions in flight, and, for a unit that `faults`, the offset of its
+    instruction in region MODEL."""
+    return data.StructLayout({"slot": bits_for(config.in_flight - 1), **({"pc": 32} if faults else {})})
 
 
 @cache
@@ -44,7 +45,7 @@ def transfer_layout(config):
     transposes = config.training or config.transpose
     return data.StructLayout(
         {
-            "tag": tag_layout(config),
+            "tag": tag_layout(config, faults=True),
             "address": config.address_width,
             "vectors": 16 + exact_log2(config.n),
             "row": 16,
@@ -154,7 +155,7 @@ def ring_layout(config):
     row = bits_for(config.unified_buffer_depth - 1)
     return data.StructLayout(
         {
-            "tag": tag_layout(config),
+            "tag": tag_layout(config, faults=True),
             "mode": RingMode,
             "buffer": row,
             "result": row,

@@ -9,7 +9,7 @@ __all__ = ["idle", "interrupted", "ones", "random_operation", "rows_read", "tabl
 
 
 def tag(rng, config):
-    return {"slot": rng.randrange(config.in_flight), "pc": rng.getrandbits(32)}
+    return {"slot": rng.randrange(config.in_flight)}
 
 
 def table_loads(rng, config, part):

@@ -20,9 +20,7 @@ class Again(Case):
         self.after = {name: bytes(machine.regions[Region[name]]) for name in self.after}
 
 
-@pytest.mark.parametrize("count", [50, *slow(1000)])
-def test_start_in_the_cycle_after_halt(rng, count):
-    """Random programs of every length in groups of four, the unit of fetches; MODEL ends behind HALT or some words later."""
+def check_restarts(rng, count):
     host, machine, programs = Host(rng), Machine(SMALL), Hazards(rng, SMALL)
     drawn = [programs.make(18 + int(rng.integers(8))) for _ in range(count)]
     spare = [[op(Opcode.SYNC)] * int(rng.integers(6)) for _ in drawn]
@@ -39,3 +37,10 @@ def test_start_in_the_cycle_after_halt(rng, count):
             found = np.frombuffer(result["memory"][base : base + size], np.uint8)
             wrong = np.flatnonzero(found != np.frombuffer(case.after[name], np.uint8))
             assert not len(wrong), f"program {number}: {len(wrong)} bytes of {name} differ, from {wrong[0]:#x} on"
+
+
+@pytest.mark.parametrize("simulations, count", [(1, 50), *slow((4, 250))])
+def test_start_in_the_cycle_after_halt(rng, simulations, count):
+    """Random programs of every length in groups of four, the unit of fetches; MODEL ends behind HALT or some words later."""
+    for _ in range(simulations):
+        check_restarts(rng, count)

@@ -34,25 +34,28 @@ def random_footprint(rng, space, density):
     return {"first": first, "last": min(space - 1, first + rng.randrange(3)), "reads": int(use == 1), "writes": int(use == 2)}
 
 
-def random_instruction(rng, number, operations, units, *, space, density, control):
-    """One of `units`; `operations` are their layouts."""
+def random_instruction(rng, number, operations, units, spaces, *, space, density, control):
+    """One of `units`; `operations` are their layouts, `spaces` the names of the memories with their places."""
     unit = Unit.CONTROL if rng.random() < control else Unit[rng.choice([*units]).upper()]
     footprint = {
         "unit": unit.value,
         "region": rng.randrange(2),
-        **{name: random_footprint(rng, space, density if unit is not Unit.CONTROL else 0) for name in SPACES},
+        **{
+            name: random_footprint(rng, min(space, places), density if unit is not Unit.CONTROL else 0) for name, places in spaces
+        },
     }
-    tag = {"slot": 0, "pc": number}
     word = {"halt": 0, "footprint": footprint}
     for kind, layout in operations.items():
-        word[kind] = {name: tag if name == "tag" else rng.getrandbits(1) for name, _ in layout}
+        word[kind] = {name: rng.getrandbits(field.width) for name, field in layout if name != "tag"}
+        word[kind]["tag"] = {"slot": 0} | ({"pc": number} if "pc" in dict(layout["tag"].shape) else {})
     return word
 
 
 async def traffic(ports, rng, *, config, count, ends, ready, space, density, control, least=0):
     """Random instructions. Nothing ends, unless nothing moves, before operations of `least` units have run at the same time."""
     whole, layouts, units = decoded_layout(config), Dispatcher(config=config).layouts, units_of(config)
-    kinds = layouts, units
+    depths = (config.unified_buffer_depth, config.accumulator_depth, config.bias_depth)
+    kinds = layouts, units, list(zip(SPACES, (1 << 32, *depths)))
     todo = [random_instruction(rng, number, *kinds, space=space, density=density, control=control) for number in range(count)]
     todo.append({**random_instruction(rng, count, *kinds, space=space, density=0, control=1), "halt": 1})
     footprints = [word["footprint"] for word in todo]
@@ -116,8 +119,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             if ports.get(f"{unit}__op__valid") and ports.get(f"{unit}__op__ready"):
                 entry = unpack(layouts[kind], ports.get(f"{unit}__op__payload"))
                 tag = unpack(layouts[kind]["tag"].shape, entry["tag"])
-                number = tag["pc"]
-                assert number == expected[unit].pop(0), f"{unit}: instruction {number} out of order"
+                number = expected[unit].pop(0)
+                assert tag.get("pc", number) == number, f"{unit}: instruction {number} out of order"
                 right = {name: value for name, value in todo[number][kind].items() if name != "tag"}
                 assert {name: entry[name] for name in right} == right, f"instruction {number} changed on its way"
                 assert tag["slot"] not in {**running, **handed}, "a slot is used twice"

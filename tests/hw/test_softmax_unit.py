@@ -77,7 +77,7 @@ def test_pace(n, lanes, tiles):
         operation = {
             **idle(config),
             "softmax": 1,
-            "tag": {"slot": 0, "pc": 0},
+            "tag": {"slot": 0},
             "rows1": tiles,
             "rows1_stride": 1,
             "buffer_stride": 1,

@@ -110,10 +110,10 @@ def operation(opcode, fields, config, pc):
     tag = pack(transfer_layout(config)["tag"].shape, slot=0, pc=pc)
     if opcode is Opcode.MATMUL:
         fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}
-        return "matmul", {"tag": tag, **fields, "rows": fields["rows0"] * fields["rows1"]}
+        return "matmul", {"tag": 0, **fields, "rows": fields["rows0"] * fields["rows1"]}
     if UNITS[opcode] is Unit.ACTIVATE:
         rows = fields.get("rows", fields.get("rows0"))
-        found = {"tag": tag, "rows": rows, "row": fields["buffer"]}
+        found = {"tag": 0, "rows": rows, "row": fields["buffer"]}
         found |= {name: fields[name] for name in ("lanes", "acc") if name in fields}
         found["format"] = fields.get("format", Format.BFLOAT16).value
         if opcode is not Opcode.LOAD_TABLE:
@@ -251,11 +251,11 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
         assert ports.cycle - started + 1 == decode_cycles(config)[opcode], f"{opcode.name}: {ports.cycle - started + 1} cycles"
         found = unpack(decoded_layout(config), ports.get("o__payload"))
         assert found["halt"] == (opcode is Opcode.HALT)
-        footprint = unpack(footprint_layout(), found["footprint"])
+        footprint = unpack(footprint_layout(config), found["footprint"])
         assert footprint["unit"] == UNITS[opcode].value
         spans = touched(opcode, fields, config, machine.size)
         for space in ("host", "buffer", "acc", "bias"):
-            span = unpack(footprint_layout()[space].shape, footprint[space])
+            span = unpack(footprint_layout(config)[space].shape, footprint[space])
             use = ("r" if span["reads"] else "") + ("w" if span["writes"] else "")
             assert use == (spans[space][0] if space in spans else ""), f"{opcode.name}: {space} {use!r}"
             if space in spans:

@@ -11,7 +11,7 @@ def random_matmul(rng, config, *, loops=None, **fixed):
     tiles0, tiles1 = (rng.choice((1, 1, 2, 3, rng.randrange(1, 9))) for _ in range(2))
     rows0, rows1 = rng.randrange(1, 5), rng.randrange(1, 5)
     operation = {
-        "tag": {"slot": rng.randrange(config.in_flight), "pc": rng.getrandbits(32)},
+        "tag": {"slot": rng.randrange(config.in_flight)},
         "start": rng.getrandbits(1),
         "keep": rng.getrandbits(1),
         "rows": rows0 * rows1,
