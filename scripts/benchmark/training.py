@@ -1,5 +1,6 @@
 """Training: accuracy of networks, and cycles of steps on one core and several."""
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +64,19 @@ def training(
     publish("training", [*head, "cycles a step", "utilisation", "bits different"], rows, figures, as_json, write)
 
 
+def _cycles_of_one(n, batch):
+    """Returns the estimated cycles of a step of 784-128-10 on one core without a ring."""
+    from amaranth_tpu.hw.config import from_preset
+    from amaranth_tpu.sim.autodiff.differentiate import differentiate
+    from amaranth_tpu.sim.backward.compile import compile_step
+    from amaranth_tpu.sim.frontend.load import load_network
+    from amaranth_tpu.sim.ir.optimizers import Sgd
+    from amaranth_tpu.sim.models.shipped import SHIPPED
+
+    training = differentiate(load_network(SHIPPED["default"]))
+    return compile_step(training, Sgd(), from_preset("training", n=n), batch).predicted_cycles
+
+
 @app.command()
 def cores(
     counts: Annotated[str, typer.Option(help="How many cores.")] = "1,2,4,8",
@@ -72,8 +86,10 @@ def cores(
     as_json: Json = False,
     write: Write = False,
 ):
-    """Cycles of a step on cores in a ring, against one core at the same batch, and the words that each of them sends."""
+    """Cycles of a step on cores in a ring, against one core at the same batch, and the words that each of them sends. The
+    efficiency is T1(B / P) / TP(B), by the timing model: one core with the samples of each, over P cores with all of them."""
     figures, rows, alone = [], [], {}
+    one = functools.cache(functools.partial(_cycles_of_one, n))
     jobs = [(batch, count) for batch in batches.split(",") for count in counts.split(",")]
     for batch, count in track(jobs, "cores", console=Console(stderr=True), transient=True):
         how = ["--rtl-steps", str(steps)] if steps else ["--rtl-steps", "1", "--simulator", "model"]
@@ -85,8 +101,10 @@ def cores(
         faster = f"{alone[batch] / cycles:.2f}" if batch in alone else ""
         counted = [*map(max, [ring["words_sent"]] if ring.get("words_sent") else [])]
         words = [f"{words // figure['rtl_steps']:,}" for words in (*counted, *([ring["formula"]] if ring else []))]
-        rows.append([batch, count, f"{cycles:,.0f}", faster, *([""] * (1 + bool(steps) - len(words))), *words])
+        figure["efficiency"] = one(int(batch) // int(count)) / figure["estimated_cycles"]
+        shown = [f"{cycles:,.0f}", faster, f"{figure['efficiency']:.1%}"]
+        rows.append([batch, count, *shown, *([""] * (1 + bool(steps) - len(words))), *words])
         rows[-1].append(figure["mismatched_bits"])
-    head = ["batch", "cores", "cycles a step" if steps else "cycles a step, estimated", "times as fast"]
+    head = ["batch", "cores", "cycles a step" if steps else "cycles a step, estimated", "times as fast", "efficiency"]
     words = ["words a core sends, counted", "words a core sends, by the formula"][0 if steps else 1 :]
     publish("cores", [*head, *words, "bits different"], rows, figures, as_json, write)
