@@ -8,7 +8,10 @@ from .array.transposer import Transposer
 from .spec.instruction import Unit
 from .spec.isa import INSTRUCTIONS, Format, Function, Opcode, RingMode
 
-__all__ = ["row_cycles", "result_cycles", "ring_cycles", "cycle_texts"]
+__all__ = ["PASSES", "row_cycles", "pass_cycles", "in_array", "result_cycles", "ring_cycles", "cycle_texts"]
+
+#: Passes whose rows can be in the array, of :class:`hw.matmul.row_issuer.RowIssuer`.
+PASSES = 8
 
 #: Vectors of LOAD_TABLE wait for the one before: cycles from there to its place in the table.
 _ENTRIES_WAIT = 4
@@ -42,6 +45,17 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
         return config.n // 2 + _ENTRIES_WAIT
     vector = config.n // config.table_lanes if table else 1
     return max(window, vector) + (vector if wide else 0)
+
+
+def in_array(config):
+    """Returns the cycles from a row's issue to its sum in column 0."""
+    return 1 + config.lead + config.n * config.latency
+
+
+def pass_cycles(config, rows, keep):
+    """Returns the cycles from a pass of `rows` rows to the next one, where both wait for nothing; a fraction is a mean of
+    several passes."""
+    return max(rows, 2, (rows - 1 + in_array(config)) / PASSES) if keep else max(rows, config.n)
 
 
 def result_cycles(config, opcode, fields):
@@ -101,9 +115,12 @@ def cycle_texts(config):
         Opcode.LOAD_WEIGHTS: ("n `b` a tile", "the memory's latency later; a tile then shifts in within n cycles"),
         Opcode.STORE: ("`b` a vector", "with the answer to its last burst; a cycle more between two bursts"),
         Opcode.MATMUL: (
-            "R a pass of R rows, but n if it takes a tile and R is less; 2 for R = 1",
             (
-                f"1 + `lead` + n `latency` ({1 + config.lead + config.n * config.latency}) cycles after a row was "
+                "R a pass of R rows, but n if it takes a tile and R is less; with `keep`, 2 or (R + `lead` + n `latency`) / "
+                f"{PASSES} if R is less: {PASSES} passes are in the array"
+            ),
+            (
+                f"1 + `lead` + n `latency` ({in_array(config)}) cycles after a row was "
                 "issued, in column 0; a cycle later in each next one"
             ),
         ),

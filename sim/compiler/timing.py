@@ -6,14 +6,14 @@ The compiler compares schedules with it and orders instructions by it; nothing t
 from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import inf
+from math import ceil, inf
 
 from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
-from amaranth_tpu.hw.cycles import result_cycles
+from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
@@ -96,6 +96,7 @@ class _Run:
         self.matmul, self.passes, self.pass_at = None, 0, None
         self.array_free, self.shift_free, self.busy = 0, 0, 0
         self.recent = deque()
+        self.leaves, self.in_array = deque(maxlen=PASSES), in_array(config)  # when the latest passes have left the array
         self.turnaround = turnaround(config)
         # Cycles from the last vector to what waits for the end of its instruction.
         self.after = {ACTIVATE: _RESULTS_IDEAL if ideal else _RESULTS, STORE: latency + _STORED, RING: _EXCHANGED}
@@ -252,6 +253,8 @@ class _Run:
         """Passes of the present MATMUL."""
         if self.pass_at is None:
             start = max(now, self.array_free)
+            if len(self.leaves) == PASSES:
+                start = max(start, self.leaves[0])
             if not op.keep:
                 if not self.arrivals:
                     return False
@@ -268,7 +271,8 @@ class _Run:
         if now < start:
             return False
         self.pass_at = None
-        self.array_free = now + op.rows
+        self.array_free = now + max(2, op.rows)
+        self.leaves.append(now + op.rows - 1 + self.in_array)
         self.busy += op.rows
         if not op.keep:
             self.arrivals.popleft()
@@ -276,7 +280,7 @@ class _Run:
             self.shift_free = now + self.config.n
         self.recent.append((now, acc, op.rows))
         self.passes += 1
-        self.at(now + op.rows)
+        self.at(self.array_free)
         if self.passes == op.passes:
             self.complete(MATMUL, now + op.rows + self.turnaround + self.config.n)
             self.matmul = None
@@ -353,7 +357,7 @@ def estimate(ops, config, latency=HOST_LATENCY):
     for op in ops:
         start = max(free[op.unit], *(done[unit][need] for unit, need in op.waits), 0)
         if op.unit == MATMUL:
-            cycles, delay = op.passes * max(op.rows, 0 if op.keep else config.n), settle
+            cycles, delay = ceil(op.passes * pass_cycles(config, op.rows, op.keep)), settle
         else:
             cycles, delay = _alone(op, config, 1), latency
         if op.unit == WEIGHTS:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.cycles import row_cycles
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.cycles import pass_cycles, row_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, Function, Half, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
@@ -141,6 +141,24 @@ def test_cycles(rng, lanes):
     cycles = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 4})["runs"]]
     for (opcode, _, how), short, long in zip(_ROWS, cycles[::2], cycles[1::2]):
         assert long - short == 8 * row_cycles(config, opcode, **how), f"{opcode.name} {how}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [1, 6])
+def test_cycles_of_passes(rng, stages):
+    """32 passes more take 32 times what the table says of a pass, with `keep` and with tiles, on the core."""
+    config = Config(n=4, cell_stages=stages, unified_buffer_depth=256, accumulator_depth=256, **PLAIN)
+    host, runs, cases = Host(rng, 1 << 20), [], [(rows, keep) for rows in (1, 2, 3, 6) for keep in (0, 1)]
+    places = {"INPUT": host.place(bytes(4096))}
+    for rows, keep in cases:
+        for passes in (8, 40):
+            loaded = [] if keep else [op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=passes)]
+            fields = {"rows0": rows, "rows1": 1, "tiles0": passes, "tiles0_acc_stride": rows, "tiles1": 1}
+            program = [*loaded, op(Opcode.MATMUL, start=1, keep=keep, **fields), op(Opcode.HALT)]
+            runs.append({"regions": {**places, "MODEL": host.place(image_of(config, program))}})
+    cycles = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 4})["runs"]]
+    for (rows, keep), short, long in zip(cases, cycles[::2], cycles[1::2]):
+        assert abs(long - short - 32 * pass_cycles(config, rows, keep)) < 1, (rows, keep)
 
 
 def test_register_map():
