@@ -6,7 +6,7 @@ from .activation.row_walker import UNDER_WAY
 from .activation.softmax_unit import SoftmaxUnit
 from .array.transposer import Transposer
 from .spec.instruction import Unit
-from .spec.isa import INSTRUCTIONS, Format, Function, Opcode, RingMode
+from .spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, RingMode
 
 __all__ = ["PASSES", "row_cycles", "pass_cycles", "in_array", "result_cycles", "ring_cycles", "cycle_texts"]
 
@@ -68,7 +68,7 @@ def result_cycles(config, opcode, fields):
         Of the instruction, by name; those that are missing are 0.
     """
     assert INSTRUCTIONS[opcode].unit is Unit.ACTIVATE
-    height, table = fields.get("format", Format.BFLOAT16).height, fields.get("function") is Function.TABLE
+    height, table = fields.get("format", Format.BFLOAT16).height, fields.get("function") is FunctionCode.TABLE
     if opcode is Opcode.SELECT:
         cycles = fields["rows0"] * fields["rows1"] * row_cycles(config, opcode)
         return cycles + _OPERAND_START, cycles

@@ -286,8 +286,8 @@ class Tpu(wiring.Component):
             transposer.i_valid.eq(loads.tile_valid),
             transposer.i.eq(load.vector),
             transposer.transpose.eq(1),
-            loads.turned_valid.eq(transposer.o_valid),
-            loads.turned.eq(transposer.o),
+            loads.transposed_valid.eq(transposer.o_valid),
+            loads.transposed.eq(transposer.o),
         ]
         return loads
 

@@ -13,14 +13,14 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.spec.instruction import INSTRUCTION_WIDTH
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, Fault, Format, Function, Half, Region, RingMode
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
+from amaranth_tpu.sim.functions.functions import DEFINITIONS
+from amaranth_tpu.sim.functions.functions import Function as Activation
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
 from amaranth_tpu.sim.golden.softmax import errors as softmax_errors
 from amaranth_tpu.sim.golden.table_lookup import lookup
-from amaranth_tpu.sim.ir.functions import DEFINITIONS
-from amaranth_tpu.sim.ir.functions import Function as Activation
 
 from .publish.core_tables import instruction_cycles, memories, ports
 from .publish.register_files import c_header, svd
@@ -82,7 +82,7 @@ def codes():
     """Codes of functions, formats, regions and faults."""
     return "\n\n".join(
         [
-            _codes_of("function", Function),
+            _codes_of("function", FunctionCode),
             _codes_of("format", Format),
             _codes_of("half", Half),
             _codes_of("condition", Condition),

@@ -16,9 +16,9 @@ import typer
 from amaranth_tpu.hw.arithmetic.adder import LATENCIES, Adder
 from amaranth_tpu.hw.arithmetic.multiplier import LEADS, Multiplier
 from amaranth_tpu.sim.golden import arithmetic as golden
-from amaranth_tpu.sim.rtl.streams import Block, SideBySide
+from amaranth_tpu.sim.rtl.streams import SideBySide, StreamedBlock
 
-__all__ = ["Result", "VectorError", "read_vectors", "check_file"]
+__all__ = ["VectorCounts", "VectorError", "read_vectors", "check_file"]
 
 _LINES = 1 << 19  # lines in one go
 _DIGITS = np.full(256, 0xFF, dtype=np.uint8)
@@ -31,7 +31,7 @@ class VectorError(ValueError):
 
 
 @dataclass
-class Result:
+class VectorCounts:
     """Counts of one file. `flushed` of those checked had a subnormal operand; `skipped` were not for the block."""
 
     passed: int = 0
@@ -137,8 +137,8 @@ def check_file(path, operation=None, progress=lambda count: None):
     if operation not in ("add", "mul"):
         raise VectorError(f"{path.name}: the name does not say f32_add or f32_mul; give --operation")
     components = _adders() if operation == "add" else {f"{lead}": Multiplier(lead=lead) for lead in LEADS}
-    block = Block(SideBySide(components))
-    result = Result()
+    block = StreamedBlock(SideBySide(components))
+    result = VectorCounts()
     for a, b, expected in read_vectors(path):
         count = len(a)
         if operation == "mul":

@@ -24,7 +24,7 @@ ORDER = """
     sim/golden
     sim/autodiff
     sim/ir
-    sim/formula
+    sim/functions
     sim/data
     hw/fpga hw/fusesoc_generator
     hw/boards
@@ -37,7 +37,25 @@ ORDER = """
     hw/config
     hw/spec hw/lib hw/tools
 """
-LEVEL = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
+#: Rooms inside a room, under the same rule. Files of the outer room itself may import from all of these.
+INNER = """
+    sim/compiler/passes
+    sim/compiler/codegen
+    sim/compiler/tiling
+    sim/compiler/memory
+    sim/compiler/timing
+    sim/frontend/operators
+    sim/frontend/formulas sim/frontend/validity
+    sim/frontend/index
+"""
+
+
+def levels(order):
+    """Returns {room: number of its line}."""
+    return {room: level for level, line in enumerate(order.split("\n")) for room in line.split()}
+
+
+LEVEL, INNER_LEVEL = levels(ORDER), levels(INNER)
 #: The examples are users of the whole.
 FILES = {
     "amaranth_tpu." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -61,8 +79,14 @@ def imported(name, path):
 
 
 def room_of(name):
-    """The folder below `hw`, `sim` or `scripts`; a file that is in none is a room by itself."""
+    """Returns the folder below `hw`, `sim` or `scripts`; a file in none is a room by itself."""
     return "/".join(name.split(".")[1:3])
+
+
+def inner_room_of(name):
+    """Returns the folder inside a room, or None."""
+    room = "/".join(name.split(".")[1:4])
+    return room if room in INNER_LEVEL else None
 
 
 def test_arrows_go_down():
@@ -75,6 +99,17 @@ def test_arrows_go_down():
     assert not upwards, upwards
 
 
+def test_arrows_between_inner_rooms_go_down():
+    upwards = [
+        f"{name} imports {other}"
+        for name, path in FILES.items()
+        for other in imported(name, path)
+        if room_of(name) == room_of(other) and inner_room_of(name) and inner_room_of(other)
+        if inner_room_of(name) != inner_room_of(other) and INNER_LEVEL[inner_room_of(name)] >= INNER_LEVEL[inner_room_of(other)]
+    ]
+    assert not upwards, upwards
+
+
 def test_no_circle():
     below = {name: {*imported(name, path)} - {name} for name, path in FILES.items()}
     while ends := [name for name, others in below.items() if not others & {*below}]:
@@ -83,11 +118,16 @@ def test_no_circle():
     assert not below, f"in a circle, or above one: {sorted(below)}"
 
 
+def inner_rooms(outer):
+    """Returns the rooms inside a room, from top to bottom."""
+    return [room for room in INNER_LEVEL if room.startswith(outer + "/")]
+
+
 def test_the_map_has_every_room():
     """CONTRIBUTING: each room with what it says of itself, from top to bottom."""
     page = (ROOT / "CONTRIBUTING.md").read_text().split("```")[3].strip().split("\n")
     found = [line.split(maxsplit=1) for line in page]
-    rooms = [room for room in LEVEL if (ROOT / room).is_dir()]
+    rooms = [room for outer in LEVEL if (ROOT / outer).is_dir() for room in (outer, *inner_rooms(outer))]
     assert [room for room, _ in found if not room.endswith(".py")] == rooms
     for room, text in found:
         path = ROOT / room if room.endswith(".py") else ROOT / room / "__init__.py"
@@ -97,4 +137,7 @@ def test_the_map_has_every_room():
 def test_every_room_is_installed():
     with open(ROOT / "pyproject.toml", "rb") as file:
         packages = {name for name in tomllib.load(file)["tool"]["setuptools"]["packages"] if name.count(".") > 1}
-    assert packages == {"amaranth_tpu." + room.replace("/", ".") for room in LEVEL if (ROOT / room).is_dir()}
+    rooms = [room for outer in LEVEL if (ROOT / outer).is_dir() for room in (outer, *inner_rooms(outer))]
+    assert packages == {"amaranth_tpu." + room.replace("/", ".") for room in rooms}
+    inner = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("[hs]*/*/*/__init__.py")}
+    assert inner == {room for room in INNER_LEVEL}

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..arithmetic.comparator import Comparator
 from ..lib.hierarchy import instantiate
 from ..lib.skid_buffer import SkidBuffer
-from ..spec.isa import Format, Function, Task
+from ..spec.isa import Format, FunctionCode, Task
 from ..spec.unit_ports import unit_port
 from .activation_lane import ActivationLane
 from .function_unit import FunctionUnit, product_cycles
@@ -120,8 +120,8 @@ class ActivationUnit(wiring.Component):
             m.d.sync += [
                 # Of the format INDEX none, whose vector comes from elsewhere.
                 keep.eq(Mux(following.format == Format.INDEX, 0, lanes) if has_select else lanes),
-                relu.eq(following.function == Function.RELU),
-                cut.eq(following.function == Function.TABLE),
+                relu.eq(following.function == FunctionCode.RELU),
+                cut.eq(following.function == FunctionCode.TABLE),
             ]
         if has_select:
             kept = Signal(n)
@@ -333,7 +333,10 @@ class ActivationUnit(wiring.Component):
         number, relu, indices = Signal(16), Signal(), Signal(16 * self.n)
         counts = read.valid & (read.format == Format.INDEX)
         with m.If(go_on):
-            m.d.sync += [number.eq(Mux(counts & ~read.first, number + 1, 0)), relu.eq(counts & (read.function == Function.RELU))]
+            m.d.sync += [
+                number.eq(Mux(counts & ~read.first, number + 1, 0)),
+                relu.eq(counts & (read.function == FunctionCode.RELU)),
+            ]
         for c in range(self.n):
             instantiate(
                 m,

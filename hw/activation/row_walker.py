@@ -8,7 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ..spec.isa import Format, Function, Task
+from ..spec.isa import Format, FunctionCode, Task
 
 __all__ = ["UNDER_WAY", "RowWalker", "has_operand", "step_layout"]
 
@@ -32,7 +32,7 @@ def step_layout(activate):
             "last": 1,
             "row": activate["row"].shape,
             "task": Task,
-            "function": Function,
+            "function": FunctionCode,
             "format": activate["format"].shape,
             "lanes": activate["lanes"].shape,
             "slot": activate["tag"].shape["slot"].shape,

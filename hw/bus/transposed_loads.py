@@ -38,8 +38,8 @@ class TransposedLoads(wiring.Component):
         A vector, as the read unit has it.
     tile_valid : 1, out
         It goes to the transposer.
-    turned_valid : 1, in
-    turned : 16 n, in
+    transposed_valid : 1, in
+    transposed : 16 n, in
         From the transposer.
     write, bias : 1, out
     row : 16, out
@@ -60,8 +60,8 @@ class TransposedLoads(wiring.Component):
                 "i_transpose": In(1),
                 "i_vector": In(vector),
                 "tile_valid": Out(1),
-                "turned_valid": In(1),
-                "turned": In(vector),
+                "transposed_valid": In(1),
+                "transposed": In(vector),
                 "write": Out(1),
                 "row": Out(16),
                 "bias": Out(1),
@@ -111,12 +111,12 @@ class TransposedLoads(wiring.Component):
             m.d.sync += number.eq(number + 1)
         first, present = Signal(16), Signal(16)
         m.d.comb += present.eq(Mux(rows.o_valid, rows.o_data, first))
-        with m.If(self.turned_valid):
+        with m.If(self.transposed_valid):
             m.d.sync += [first.eq(present), count.eq(count + 1)]
         m.d.comb += [
-            self.write.eq(self.turned_valid | (self.i_write & ~self.i_transpose)),
-            self.row.eq(Mux(self.turned_valid, present + count, self.i_row)),
-            self.bias.eq(self.i_bias & ~self.turned_valid),
-            self.vector.eq(Mux(self.turned_valid, self.turned, self.i_vector)),
+            self.write.eq(self.transposed_valid | (self.i_write & ~self.i_transpose)),
+            self.row.eq(Mux(self.transposed_valid, present + count, self.i_row)),
+            self.bias.eq(self.i_bias & ~self.transposed_valid),
+            self.vector.eq(Mux(self.transposed_valid, self.transposed, self.i_vector)),
         ]
         return m

@@ -8,7 +8,7 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from ..spec.instruction import Unit
-from ..spec.isa import Condition, Format, Function, Opcode, Region, Task, space_depth
+from ..spec.isa import Condition, Format, FunctionCode, Opcode, Region, Task, space_depth
 from ..spec.operations import activate_layout, matmul_layout, ring_layout, transfer_layout
 
 __all__ = ["decoded_layout", "describe", "footprint_layout"]
@@ -222,7 +222,7 @@ def _describe_select(m, operation, word):
         m.d.comb += [
             operation.select.eq(1),
             operation.twice.eq(1),
-            operation.function.eq(Function.NONE),
+            operation.function.eq(FunctionCode.NONE),
             operation.lanes.eq(word.config.n),
             operation.operand.eq(select.operand),
             *(operation[name].eq(select[name]) for name in ("rows0_stride", "rows1", "rows1_stride", "buffer_stride")),

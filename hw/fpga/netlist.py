@@ -5,7 +5,7 @@ from collections import Counter
 
 from .targets import RESOURCES
 
-__all__ = ["AROUND", "CORE", "Layout", "count_cells", "registers_for_memories"]
+__all__ = ["AROUND", "CORE", "BlockHierarchy", "count_cells", "registers_for_memories"]
 
 #: Name of what is in the core, but in none of its blocks; and of what is around the core.
 CORE, AROUND = "tpu", "top"
@@ -17,7 +17,7 @@ _IN_FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)", re.MULTILINE)
 _DECLARATION = re.compile(r"reg \[(\d+):0\] \S+ \[(\d+):0\];")
 
 
-class Layout:
+class BlockHierarchy:
     """Where the blocks of a design are: the submodules of the core, and of what is around it.
 
     Parameters
@@ -109,7 +109,8 @@ def _add(counts, cell, number, cells):
 
 
 def count_cells(netlist, cells):
-    """Resources, {resource: count}, that the cells of one module of Yosys' JSON take; `cells` as of :meth:`Layout.count_flat`."""
+    """Resources, {resource: count}, that the cells of one module of Yosys' JSON take; `cells` as of
+    :meth:`BlockHierarchy.count_flat`."""
     counts = Counter()
     for cell in netlist:
         _add(counts, cell["type"], 1, cells)

@@ -4,7 +4,7 @@ import json
 
 from ..tools.run_tool import run_tool
 from .multiplier_registers import move_registers
-from .netlist import Layout, registers_for_memories
+from .netlist import BlockHierarchy, registers_for_memories
 from .output_registers import take_in_output_registers
 
 __all__ = ["SynthesisError", "synthesize"]
@@ -71,7 +71,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         Block to {resource: count}.
     memories : dict
         Memories that became flip-flops, and their bits.
-    layout : hw.fpga.netlist.Layout
+    layout : hw.fpga.netlist.BlockHierarchy
 
     Raises
     ------
@@ -82,7 +82,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     """
     family, part = target.family, target.part
     (folder / "design.v").write_text(verilog)
-    layout = Layout(verilog, top)
+    layout = BlockHierarchy(verilog, top)
     kept = sorted({*layout.chain, *(module for _, module in layout.blocks.values())} - {top})
     script = (_FLAT if flat else _HIERARCHICAL).format(
         synthesis=f"{family.synthesis} {part.synthesis}",

@@ -2,10 +2,10 @@
 
 from amaranth.lib import enum
 
-__all__ = ["Function", "Format", "Half", "Condition", "RingMode", "Region", "REGION_WRITABLE", "Fault"]
+__all__ = ["FunctionCode", "Format", "Half", "Condition", "RingMode", "Region", "REGION_WRITABLE", "Fault"]
 
 
-class Function(enum.Enum, shape=4):
+class FunctionCode(enum.Enum, shape=4):
     """Activation function; TABLE: what LOAD_TABLE put into the function table."""
 
     NONE = 0

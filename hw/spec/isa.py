@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from amaranth.lib import data
 
-from .codes import REGION_WRITABLE, Condition, Fault, Format, Function, Half, Region, RingMode
+from .codes import REGION_WRITABLE, Condition, Fault, Format, FunctionCode, Half, Region, RingMode
 from .instruction import INSTRUCTION_WIDTH
 from .opcodes import INSTRUCTIONS, Opcode, Task
 
 __all__ = [
     "Opcode",
     "Task",
-    "Function",
+    "FunctionCode",
     "Format",
     "Half",
     "Condition",
@@ -37,7 +37,7 @@ TABLE_ENTRIES = 4096
 TABLE_WORDS = 2 * TABLE_ENTRIES
 
 #: What a code needs, a field of :class:`hw.config.Config`; of opcodes their records say it.
-_NEEDS = {Function.TABLE: "table_lanes", Format.PLANES: "training", Format.INDEX: "training"}
+_NEEDS = {FunctionCode.TABLE: "table_lanes", Format.PLANES: "training", Format.INDEX: "training"}
 
 
 def space_depth(config, space):

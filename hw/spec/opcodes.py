@@ -2,7 +2,7 @@
 
 from amaranth.lib import enum
 
-from .codes import Condition, Format, Function, Half, Region, RingMode
+from .codes import Condition, Format, FunctionCode, Half, Region, RingMode
 from .instruction import Field, Instruction, Span, Transfer, Unit
 
 __all__ = ["Opcode", "Task", "INSTRUCTIONS"]
@@ -44,7 +44,7 @@ def _host(rows, region="Region that `offset` counts from"):
 
 
 # The fields that several opcodes share stand at the same place in all of them.
-_FUNCTION = Field("function", 8, 4, "What is done to a sum (Function)", codes=tuple(Function))
+_FUNCTION = Field("function", 8, 4, "What is done to a sum (Function)", codes=tuple(FunctionCode))
 _LANES = Field("lanes", 32, 8, "Lanes that keep their value, 1 to n; those above are written as +0")
 _RESULT = Field("buffer", 48, 16, "First row of the unified buffer that is written")
 _SUM = Field("acc", 64, 16, "First accumulator row that is read")
@@ -198,7 +198,7 @@ INSTRUCTIONS = {
             _RESULT,
             _SUM,
         ),
-        excluded=((("function", Function.TABLE), ("format", Format.PLANES)),),
+        excluded=((("function", FunctionCode.TABLE), ("format", Format.PLANES)),),
         spans=(Span("buffer", "w", "buffer", ("rows",), tall=True), Span("acc", "r", "acc", ("rows",))),
     ),
     Opcode.POOL: Instruction(
@@ -226,7 +226,7 @@ INSTRUCTIONS = {
             Field("window1_stride", 176, 16, "Accumulator rows from one w1 to the next"),
             _STEP,
         ),
-        excluded=((("function", Function.TABLE), ("format", Format.INDEX)),),
+        excluded=((("function", FunctionCode.TABLE), ("format", Format.INDEX)),),
         spans=(
             Span("buffer", "w", "buffer", ("rows0",), (("rows1", "buffer_stride"),), tall=True, step="buffer_step"),
             Span("acc", "r", "acc", loops=tuple((name, f"{name}_stride") for name in ("rows0", "rows1", "window0", "window1"))),

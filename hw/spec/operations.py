@@ -6,7 +6,7 @@ from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from .instruction import INSTRUCTION_WIDTH
-from .isa import TABLE_WORDS, Format, Function, Half, RingMode, Task
+from .isa import TABLE_WORDS, Format, FunctionCode, Half, RingMode, Task
 from .registers import MOST_CORES
 
 __all__ = [
@@ -134,7 +134,7 @@ def activate_layout(config):
     return data.StructLayout(
         {
             "tag": tag_layout(config),
-            "function": Function,
+            "function": FunctionCode,
             "format": Format if config.training else 1,
             "rows": max(acc, row) + 1 if config.pooling or config.table_lanes else acc + 1,
             "lanes": bits_for(config.n),

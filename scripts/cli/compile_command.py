@@ -135,7 +135,8 @@ def _bundle(network, config, batch, effort, samples, name, lines):
 
 
 def _check(network, bundle, config):
-    """The :class:`sim.check.against_model.Comparison` of the test vectors. Raises RunFailed if what is claimed does not hold."""
+    """The :class:`sim.check.against_model.ModelComparison` of the test vectors. Raises RunFailed if what is claimed does not
+    hold."""
     from amaranth_tpu.sim.check.against_model import against_model
     from amaranth_tpu.sim.golden.isa_model import MachineFault
 

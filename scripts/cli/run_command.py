@@ -14,7 +14,7 @@ from ..show.terminal_tables import figure_table, print_table
 from .command_line import RunFailed, console, show_line
 from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
-from .run_options import RunOptions, Simulator
+from .run_options import RunOptions, SimulatorName
 from .spread_options import spread_of
 
 __all__ = ["EXAMPLES", "run"]
@@ -61,7 +61,7 @@ def run(**options):
     chosen = choose_data(
         model.network, options.input, options.labels, options.data, options.preprocess, options.images, options.seed
     )
-    if options.batch and options.simulator is not Simulator.GOLDEN:
+    if options.batch and options.simulator is not SimulatorName.GOLDEN:
         _say_padding(len(chosen.rows), options.batch)
     place, done = (_run_on_board if options.board else _run_here)(model, chosen.rows, options)
     figures = _figures(place, chosen, done, options)
@@ -91,7 +91,7 @@ def _load(options):
 
 
 def _print_operators(as_json):
-    from amaranth_tpu.sim.frontend.operators import supported_operators
+    from amaranth_tpu.sim.frontend.apply import supported_operators
 
     groups = {group: list(names) for group, names in supported_operators().items()}
     if as_json:
@@ -141,7 +141,7 @@ def _run_here(model, samples, options):
 
     simulator, config = options.simulator, options.core.config()
     batch = min(options.batch or model.batch_size(len(samples)), len(samples))
-    if simulator is not Simulator.GOLDEN:
+    if simulator is not SimulatorName.GOLDEN:
         with compiling(console) as advance:
             model.compile(config, batch, advance)
     memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
@@ -160,7 +160,7 @@ def _run_here(model, samples, options):
         figures |= {"n": config.n, "batch": batch}
     if options.layers and not done.result.fault:
         figures |= _measure_layers(model.network, program, samples[:batch], simulator, memory)
-    if simulator is Simulator.MODEL:
+    if simulator is SimulatorName.MODEL:
         figures["estimated_cycles"] = program.predicted_cycles * -(-len(samples) // batch)
     return figures, done
 
@@ -169,7 +169,7 @@ def _run_on_board(model, samples, options):
     from amaranth_tpu.sim import tpu
 
     with progress_bar(console, f"running on {options.board} (bytes)") as advance:
-        done = model.run(samples, tpu.Board(options.board, options.baud), batch=options.batch, progress=advance)
+        done = model.run(samples, tpu.SerialBoard(options.board, options.baud), batch=options.batch, progress=advance)
     return {"board": options.board, "n": done.program.config.n, "batch": done.program.batch}, done
 
 

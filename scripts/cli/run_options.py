@@ -13,7 +13,7 @@ from .command_line import Effort, EffortOption, Json
 from .core_options import CoreChoice
 from .spread_options import Scheduler, Workers, check_spread
 
-__all__ = ["Preprocess", "RunOptions", "Simulator"]
+__all__ = ["Preprocess", "RunOptions", "SimulatorName"]
 
 _DATA, _WHERE, _RESULTS = "Model and data", "What it runs on", "Results"
 
@@ -25,7 +25,7 @@ class Preprocess(StrEnum):
     STANDARD = "standard"
 
 
-class Simulator(StrEnum):
+class SimulatorName(StrEnum):
     VERILATOR = "verilator"
     ICARUS = "icarus"
     MODEL = "model"
@@ -33,7 +33,7 @@ class Simulator(StrEnum):
 
     @property
     def has_time(self):
-        return self in (Simulator.VERILATOR, Simulator.ICARUS)
+        return self in (SimulatorName.VERILATOR, SimulatorName.ICARUS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +101,12 @@ class RunOptions:
         ),
     ] = False
     simulator: Annotated[
-        Simulator,
+        SimulatorName,
         typer.Option(
             rich_help_panel=_WHERE,
             help="The RTL in Verilator or Icarus; `model`: the instruction-level model; `golden`: numpy alone.",
         ),
-    ] = Simulator.VERILATOR
+    ] = SimulatorName.VERILATOR
     board: Annotated[
         str | None,
         typer.Option(
@@ -213,7 +213,7 @@ class RunOptions:
             if self.scheduler or self.workers:
                 refuse("--scheduler and --workers do the parts of a run that is kept: name its folder with --checkpoint DIR")
             return
-        if self.board or self.simulator is Simulator.GOLDEN:
+        if self.board or self.simulator is SimulatorName.GOLDEN:
             refuse("--checkpoint goes with --simulator verilator, icarus or model")
         given = next((name for name in ("waves", "trace", "pauses") if getattr(self, name)), None)
         if given:

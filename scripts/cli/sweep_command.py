@@ -44,7 +44,7 @@ class Cycles(StrEnum):
     ICARUS = "icarus"
 
 
-class Area(StrEnum):
+class SizeMeasure(StrEnum):
     CELLS = "cells"
     MEMORY = "memory_bits"
     LUT = "lut"
@@ -64,7 +64,7 @@ def sweep(
         str | None, typer.Option(metavar="TARGET", help="Synthesize each core for this part, as `tpu synth` does: LUTs and more.")
     ] = None,
     area: Annotated[
-        Area | None, typer.Option(help="What a core's size is measured by; without it LUTs with --synth, else cells.")
+        SizeMeasure | None, typer.Option(help="What a core's size is measured by; without it LUTs with --synth, else cells.")
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -84,7 +84,7 @@ def sweep(
     from amaranth_tpu.sim import tpu
     from amaranth_tpu.sim.sweeps.sweep import front, grid, run_sweep
 
-    area = (area or (Area.LUT if synth else Area.CELLS)).value
+    area = (area or (SizeMeasure.LUT if synth else SizeMeasure.CELLS)).value
     if area not in ("cells", "memory_bits") and not synth:
         raise typer.BadParameter(f"{area} is counted by Yosys; name a part with --synth", param_hint="--area")
     if synth:

@@ -23,10 +23,10 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
-from amaranth_tpu.sim.trainer.comparison import Comparison
+from amaranth_tpu.sim.trainer.comparison import StepComparison
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.event_log import EventLog
-from amaranth_tpu.sim.trainer.loop import Run
+from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
 from amaranth_tpu.sim.trainer.training import Plan, Training
@@ -53,7 +53,7 @@ class TrainJob:
     start : str
         What its parameters were at first: `fresh`, from the `file`, or from a `checkpoint`.
     data : TrainData
-    run : Run
+    run : TrainingRun
     writer : ModelWriter or None
     program : sim.backward.step_program.StepProgram or None
         What steps on the core run.
@@ -65,7 +65,7 @@ class TrainJob:
     graph: Graph
     start: str
     data: TrainData
-    run: Run
+    run: TrainingRun
     writer: ModelWriter | None
     program: StepProgram | None = None
     resumed_at: int | None = None
@@ -96,7 +96,7 @@ class TrainJob:
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
         runner = StepRunner(self.program, options.simulator.value, memory)
         most, words = options.steps_to_compare, self.program.ring_words
-        self.run.comparison = Comparison(training.network, runner, most, runner.together, ring_words=words)
+        self.run.comparison = StepComparison(training.network, runner, most, runner.together, ring_words=words)
 
     def write_model(self, path):
         """Writes what has been learnt; whether in the form of the model that was read. Raises ModelError or DataError."""
@@ -186,7 +186,7 @@ def make_job(options):
         graph=graph,
         start="fresh" if fresh else "file",
         data=data,
-        run=Run(training=training, checkpoints=folder),
+        run=TrainingRun(training=training, checkpoints=folder),
         writer=writer,
     )
 

@@ -57,7 +57,7 @@ class Links:
     def __init__(self, root, places):
         self.root, self.places, self.copies, self.sources = root, places, {}, {}
 
-    def turned(self, text, file, page):
+    def rewritten(self, text, file, page):
         """The text of a page that stands in `file`, with links as `page` has them."""
 
         def turn(link):

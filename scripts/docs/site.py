@@ -113,7 +113,7 @@ def pages():
     texts, places = _texts()
     links = Links(ROOT, places)
     found = {
-        place: with_languages(outside_code(links.turned(text, file, place), with_numbers_right))
+        place: with_languages(outside_code(links.rewritten(text, file, place), with_numbers_right))
         for place, (file, text) in texts.items()
     }
     found |= links.sources

@@ -7,7 +7,7 @@ import numpy as np
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.encoding import encode
-from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Opcode, Region
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine
 
@@ -32,14 +32,16 @@ _PROGRAM = [
         {"start": 1, "buffer": 0, "rows0": 3, "rows0_stride": 1, "rows1": 1, "tiles0": 1, "tiles1": 1, "acc": 0, "bias": 0},
     ),
     (Opcode.MATMUL, {"start": 0, "buffer": 3, "rows0": 3, "rows0_stride": 1, "rows1": 1, "tiles0": 1, "tiles1": 1, "acc": 0}),
-    (Opcode.ACTIVATE, {"function": Function.RELU, "format": Format.BFLOAT16, "rows": 3, "lanes": 2, "buffer": 6, "acc": 0}),
+    (Opcode.ACTIVATE, {"function": FunctionCode.RELU, "format": Format.BFLOAT16, "rows": 3, "lanes": 2, "buffer": 6, "acc": 0}),
     (Opcode.STORE, {"region": Region.OUTPUT, "rows": 3, "offset": 0, "buffer": 6}),
     (Opcode.HALT, {}),
 ]
 
 
 def _text(name, value):
-    return f"{name}={value.name if isinstance(value, (Region, Function, Format)) else hex(value) if name == 'offset' else value}"
+    return (
+        f"{name}={value.name if isinstance(value, (Region, FunctionCode, Format)) else hex(value) if name == 'offset' else value}"
+    )
 
 
 def _memory():

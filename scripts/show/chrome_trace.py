@@ -23,7 +23,7 @@ def write_trace(path, runs):
     Parameters
     ----------
     path : path
-    runs : list of sim.host.timeline.Run
+    runs : list of sim.host.timeline.TracedRun
     """
     lines = ",\n".join(json.dumps(event) for event in trace_events(runs))
     write_file(path, f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'.encode())

@@ -1,8 +1,8 @@
 """What can't be trained, in the words of its refusal."""
 
-from ..ir.derivatives import DERIVATIVES
+from ..functions.derivatives import DERIVATIVES
+from ..functions.functions import NONE
 from ..ir.errors import ModelError
-from ..ir.functions import NONE
 from ..ir.training import NOWHERE
 
 __all__ = ["check_trainable"]

@@ -10,11 +10,11 @@ from itertools import groupby
 from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode, Region
 
-from ..compiler.instructions import Ring
-from ..compiler.results import function_code, write_rows
-from ..compiler.timing import turnaround
-from ..ir.derivatives import Derivative
-from ..ir.functions import NONE
+from ..compiler.codegen.instructions import Ring
+from ..compiler.codegen.results import function_code, write_rows
+from ..compiler.timing.model import turnaround
+from ..functions.derivatives import Derivative
+from ..functions.functions import NONE
 from ..ir.tiles import tiles_of
 from .flat_terms import flat_terms
 from .lowering import back_name, flat_name, slope_name
@@ -85,7 +85,7 @@ class ChunkCode:
     ----------
     emitter : StepEmitter
     memory : StepMemory
-    turned : dict of str to Turned
+    transposed : dict of str to TransposedGradient
     operands, others, spare : Ring
         Places in the unified buffer: for what is read from host memory by the first stage, and by all that follows; and for what
         is transposed on its way to SCRATCH.
@@ -98,8 +98,8 @@ class ChunkCode:
         Cycles so far for which the array could only work on something else: results that the next stage reads.
     """
 
-    def __init__(self, emitter, memory, turned, operands, others, spare, prepare):
-        self.emitter, self.memory, self.turned, self.n = emitter, memory, turned, emitter.n
+    def __init__(self, emitter, memory, transposed, operands, others, spare, prepare):
+        self.emitter, self.memory, self.transposed, self.n = emitter, memory, transposed, emitter.n
         self.operands, self.others, self.spare = operands, others, spare
         self.training, self.flat = memory.training, memory.lowered.flat
         self.stages = self.training.graph.stages
@@ -269,7 +269,7 @@ class ChunkCode:
             for part in parts:
                 term = self.terms[part.stage][part.term]
                 for output in range(self.memory.flat[part.source].tiles):
-                    found.append((part.source, output, [term.turned(c, output) for c in columns]))
+                    found.append((part.source, output, [term.transposed(c, output) for c in columns]))
             yield from self._add(chunk, found, count, acc)
             self._keep(chunk, tensor, stage, column, count, acc, place)
             self._wait(2 * count * chunk.rows)
@@ -316,14 +316,14 @@ class ChunkCode:
 
     def _transposed(self, chunk, one):
         """A gradient's blocks, for the gradients of weights."""
-        turned, tensor, first = self.turned.get(one.name), self.memory.flat[one.name], chunk.samples[0] // self.n
-        if turned is None:
+        transposed, tensor, first = self.transposed.get(one.name), self.memory.flat[one.name], chunk.samples[0] // self.n
+        if transposed is None:
             return
-        together = max(1, min(self.later.size // turned.rows, self.emitter.zero_rows // tensor.tiles))
+        together = max(1, min(self.later.size // transposed.rows, self.emitter.zero_rows // tensor.tiles))
         for block in range(first, first + chunk.blocks, together):
             count = min(together, first + chunk.blocks - block)
             tiles = [[tensor.tile(tile, (block + b) * self.n) for tile in range(tensor.tiles)] for b in range(count)]
-            turned.write(self.emitter, tiles, block, self.later, self.spare)
+            transposed.write(self.emitter, tiles, block, self.later, self.spare)
             yield
 
     def _select(self, chunk, count, acc, kept, result):

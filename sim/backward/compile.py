@@ -2,21 +2,22 @@
 
 1. The batch is cut into chunks (:mod:`sim.backward.chunks`): each goes forward and, while the next one goes forward, back again.
 2. Gradients of parameters are summed a part at a time (:mod:`sim.backward.gradients`), and updated (:mod:`sim.backward.updates`).
-3. Instructions are put in order (:mod:`sim.compiler.scheduling`), and the step is simulated (:mod:`sim.compiler.timing`); of
+3. Instructions are put in order (:mod:`sim.compiler.codegen.scheduling`), and the step is simulated
+(:mod:`sim.compiler.timing.model`); of
    several ways to cut the batch, the best is kept.
 """
 
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 
+from ..compiler.codegen.scheduling import ordered
 from ..compiler.program import CompileError
-from ..compiler.scheduling import ordered
-from ..compiler.tiling import NothingFits
-from ..compiler.timing import simulate
+from ..compiler.tiling.stage_tiling import NothingFits
+from ..compiler.timing.model import simulate
 from ..golden.progress import Progress, touched
 from ..golden.training import slope_table
 from ..ir.optimizers import Adam
+from .candidates import StepCandidate
 from .cropping import cropped
-from .drafts import Draft
 from .lowering import check_masks, lowered
 from .memory import Masked
 from .step_program import make_step
@@ -66,11 +67,11 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     check_masks(made, masked.stages if masked else ())
     for starts in chunk_starts(config, batch):
         try:
-            draft = Draft(made, optimizer, config, batch, starts, masked, sharded)
+            candidate = StepCandidate(made, optimizer, config, batch, starts, masked, sharded)
         except NothingFits as error:
             fault = error
             continue
-        ops = draft.emitter.ops
+        ops = candidate.emitter.ops
         if best and simulated + 2 * len(ops) > _SIMULATED:
             break
         ideal, simulated = simulate(ops, config, ideal=True, cores=cores), simulated + len(ops)
@@ -82,12 +83,12 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
             timeline = _ends(order, config, cores) and simulate(order, config, limit=best and best[-1].cycles, cores=cores)
             simulated += len(ops)
             if timeline:
-                best = draft, order, timeline
+                best = candidate, order, timeline
     if best is None:
         stuck = f"{training.graph.name}: no order of its instructions comes to its end"
         raise CompileError(fault.reason(config) if fault else stuck)
-    draft, order, timeline = best
-    return make_step(draft.training, optimizer, config, draft.memory, draft.emitter.constants, order, timeline.cycles)
+    candidate, order, timeline = best
+    return make_step(candidate.training, optimizer, config, candidate.memory, candidate.emitter.constants, order, timeline.cycles)
 
 
 def _check_functions(graph, config):

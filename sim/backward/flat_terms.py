@@ -31,7 +31,7 @@ class FlatTerm:
         """Weights of a pass, for a column tile; None of zeros alone."""
         return self.tiles.tile(*place[1:], column)
 
-    def turned(self, source, output):
+    def transposed(self, source, output):
         """The same transposed, for the gradient of a tile of the source; None if it is not read."""
         place = next((place for place in self.passes if place[0] == source), None)
         tile = place and self.tile(place, output)

@@ -3,16 +3,16 @@
 Vectors change places by passes over the identity, whose operands are read in any order. A block of n samples is taken at a time.
 """
 
-from amaranth_tpu.hw.spec.isa import Condition, Format, Function, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode, Region
 
+from ..compiler.codegen.results import write_rows
 from ..compiler.program import CompileError
-from ..compiler.results import write_rows
 from .lowering import back_name, flat_name
 from .tensors import Tile
 
 __all__ = ["Mover"]
 
-_FIELDS = {"function": Function.NONE, "format": Format.BFLOAT16}
+_FIELDS = {"function": FunctionCode.NONE, "format": Format.BFLOAT16}
 
 
 class Mover:

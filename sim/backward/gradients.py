@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.program import CompileError
-from ..compiler.timing import turnaround
+from ..compiler.timing.model import turnaround
 from .memory import blocks_of, trained_terms
 from .parameters import Planes, Stacked, StackedBias
 from .tensors import NOTHING, Tile
-from .turned import turning
+from .transposed_gradients import transposing
 
-__all__ = ["Part", "GradientCode"]
+__all__ = ["GradientBlock", "GradientCode"]
 
 _HALVES = 2  # times that the last part is cut in two
 
 
 @dataclass
-class Part:
+class GradientBlock:
     """Of a parameter: vectors whose sums are in the accumulators.
 
     Parameters
@@ -49,7 +49,7 @@ class GradientCode:
     memory : StepMemory
     terms : dict of int to list of FlatTerm
         Of flat stages.
-    turned : dict of str to Turned
+    transposed : dict of str to TransposedGradient
         Gradients of flat stages, transposed.
     sums, acc : Ring
         Accumulator rows: for sums of gradients, and for what is transposed.
@@ -59,8 +59,8 @@ class GradientCode:
         Rows of a part.
     """
 
-    def __init__(self, emitter, memory, terms, turned, sums, acc, ring, most):
-        self.emitter, self.memory, self.terms, self.turned, self.n = emitter, memory, terms, turned, emitter.n
+    def __init__(self, emitter, memory, terms, transposed, sums, acc, ring, most):
+        self.emitter, self.memory, self.terms, self.transposed, self.n = emitter, memory, terms, transposed, emitter.n
         self.sums, self.acc, self.ring, self.most = sums, acc, ring, most // emitter.n * emitter.n
         self.kept = set()  # gradients whose transposed samples are in SCRATCH
         self.turn = 0  # half of the ring that has what was transposed last
@@ -93,7 +93,7 @@ class GradientCode:
             tiles = [[gradient.tile(tile, sample, 1) for sample in samples] for tile in range(gradient.tiles)]
             yield from self._bias(planes, tiles)
             return
-        term, turned = self.terms[one.stage][planes.parameter.term], self.turned[one.name]
+        term, transposed = self.terms[one.stage][planes.parameter.term], self.transposed[one.name]
         _, _, inputs, _ = planes.shape or planes.parameter.initial.shape
         source = self.memory.flat[term.source]
         read = {term.tiles.number(*place): tile for tile, *place in term.passes}
@@ -102,10 +102,10 @@ class GradientCode:
             columns = [read.get(k + c) for c in range(count)]
             tiles = [NOTHING if tile is None else source.tile(tile, s, 1) for s in samples for tile in columns]
             group = emitter.group(tiles, count, acc, size)
-            for places in turned.read(emitter, first, size, self.ring):
+            for places in transposed.read(emitter, first, size, self.ring):
                 for _ in group.add(places, [(1, 0), (size, 1)]):
                     pass
-            yield Part(planes, k * planes.rows + first, count * size, acc)
+            yield GradientBlock(planes, k * planes.rows + first, count * size, acc)
 
     def _bias(self, planes, tiles):
         """From the tiles of the gradient, of each tile of outputs in the order of the sum."""
@@ -115,7 +115,7 @@ class GradientCode:
             acc = self.sums.take(len(some))
             ones = [emitter.rows["ones"]] * len(some[0])
             emitter.add_up([tile for block in zip(*some) for tile in block], len(some), ones, [(1, 0), (1, 1)], acc, 1)
-            yield Part(planes, first, len(some), acc, False)
+            yield GradientBlock(planes, first, len(some), acc, False)
 
     def _cuts(self, planes):
         """`(first k tile, k tiles, first row, rows)` of the parts: one k tile's rows, or all of those of several. The very last
@@ -170,7 +170,7 @@ class GradientCode:
                 size = min(each, count - c) * rows
                 for low in range(0, size, self.most):
                     part = min(self.most, size - low)
-                    yield Part(planes, (k + c) * rows + low, part, acc + c * rows + low)
+                    yield GradientBlock(planes, (k + c) * rows + low, part, acc + c * rows + low)
 
     def _sweep(self, name, groups, blocks, rows):
         """Passes over the whole batch, some blocks of a sample at a time; the next ones are transposed meanwhile."""
@@ -194,7 +194,7 @@ class GradientCode:
 
     def _stacked(self, planes, name, tiles):
         """Of weights and bias, from the tiles of the gradient, of each tile of outputs in the order of the sum."""
-        emitter, each, (_, vector) = self.emitter, planes.each, self.memory.turned_inputs[name]
+        emitter, each, (_, vector) = self.emitter, planes.each, self.memory.transposed_inputs[name]
         blocks, count = len(tiles[0]), len(tiles)
         if count * each > self.sums.size or count > emitter.zero_rows:
             raise CompileError(f"{planes.parameter.name}: accumulator_depth: gradients of its {count} tiles do not fit")
@@ -209,8 +209,8 @@ class GradientCode:
                 pass
         for first in range(0, planes.rows, each):
             for low in range(0, each - 1, self.most):
-                yield Part(planes, first + low, min(self.most, each - 1 - low), acc + first + low)
-            yield Part(planes, first + each - 1, 1, acc + first + each - 1, False)
+                yield GradientBlock(planes, first + low, min(self.most, each - 1 - low), acc + first + low)
+            yield GradientBlock(planes, first + each - 1, 1, acc + first + each - 1, False)
 
     def _groups(self, planes, name, k, count, acc, blocks):
         """The groups of column tiles of a sweep, which go on from sample to sample: one column tile, or so many that passes over
@@ -247,6 +247,6 @@ class GradientCode:
         return place, self._transposing(tiles, place, vector)
 
     def _transposing(self, tiles, place, vector):
-        yield from turning(self.emitter, tiles, place, self.acc)
+        yield from transposing(self.emitter, tiles, place, self.acc)
         if vector is not None:
             self.emitter.store(Region.SCRATCH, vector, len(tiles) * len(tiles[0]) * self.n, place)

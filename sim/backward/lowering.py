@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compiler.batching import Batched
-from ..compiler.im2col import fold
+from ..compiler.memory.batching import Batched
+from ..compiler.passes.im2col import fold
 from ..compiler.program import CompileError
+from ..functions.derivatives import Derivative
 from ..golden.arithmetic import bfloat16
-from ..ir.derivatives import Derivative
 from ..ir.graph import Extra, Select, Stage, Tensor, Term
 
 __all__ = [
@@ -192,7 +192,7 @@ def _gradients(training, lowered_terms, flat, flattened, tensors):
             tensors[name] = replace(graph.tensors[stage.output], name=name)
             terms = (_identity(name, stage),)
         else:
-            terms = tuple(_turned(training, part) for part in one.terms)
+            terms = tuple(_mirrored(training, part) for part in one.terms)
         select = Select(stage.output) if stage.function.name == "relu" else None
         if stage.pool:
             select = Select(_index_name(stage.output), stage.pool.window, index=True)
@@ -224,9 +224,9 @@ def _scaled(made, stage, tensors):
     return [product, replace(made, terms=(_identity(name, stage),))]
 
 
-def _turned(training, part):
+def _mirrored(training, part):
     """A term of a data gradient, over what it reads in memory."""
-    term = training.turned(part, training.graph.stages[part.stage].terms[part.term].weights)
+    term = training.mirrored(part, training.graph.stages[part.stage].terms[part.term].weights)
     stretch = training.stretch(part)
     return replace(term, source=apart_name(part.source, stretch))
 

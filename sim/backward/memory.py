@@ -7,7 +7,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.layout import HostLayout, layout_of
+from ..compiler.memory.layout import HostLayout, layout_of
 from ..golden.arithmetic import bfloat16
 from ..golden.training import TrainingState
 from ..ir.tiles import tiles_of
@@ -52,9 +52,9 @@ class StepMemory:
     targets, logits : Flat
     masks : dict of str to Flat
         Of results that have one: by the flat tensor's name.
-    turned_inputs : dict of str to (str, int)
+    transposed_inputs : dict of str to (str, int)
         Gradients whose stage reads the input, and is stacked: what it reads, and the first vector of that in INPUT once more,
-        turned: `[sample][block of n positions][channel, and a row of ones]`, positions counted as the gradient's.
+        transposed: `[sample][block of n positions][channel, and a row of ones]`, positions counted as the gradient's.
     kept : dict of str to int
         Gradients that are kept transposed, for several passes over the batch: the first vectors in SCRATCH.
     sizes : dict of Region to vectors
@@ -66,7 +66,7 @@ class StepMemory:
         self.lowered, self.training, self.n, self.batch = lowered, lowered.training, n, batch
         self.sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
         self.planes, self.flat, self.regions = [], {}, {}
-        self.turned_inputs, self.kept, self.masks, self.dropout = {}, {}, {}, dropout
+        self.transposed_inputs, self.kept, self.masks, self.dropout = {}, {}, {}, dropout
         for one in self.training.parameters:
             self.planes.append(self._planes(one, dict(optimizer.slots)))
             self.take(Region.SCRATCH, self.planes[-1].size)
@@ -112,7 +112,7 @@ class StepMemory:
         for source, gradient, parameter in trained_terms(self.lowered):
             if is_stacked(self.lowered, parameter, self.n):
                 size = blocks_of(self.layouts[gradient]) * (self.layouts[source].tensor.channels + 1)
-                self.turned_inputs[gradient] = source, self.take(Region.INPUT, self.batch * size)
+                self.transposed_inputs[gradient] = source, self.take(Region.INPUT, self.batch * size)
         self.targets = self._placed(Flat(last.channels, self.n, starts), Region.INPUT)
         self.logits = self._placed(Flat(last.channels, self.n, starts, size=2), Region.OUTPUT)
 
@@ -189,7 +189,9 @@ class StepMemory:
         gathered = {gather.tensor.name: gather(values) for gather in self.lowered.gathers}
         for name, made in gathered.items():
             parts.append(self.flat[name].pack(made[:, 0, 0]) if name in self.flat else self.layouts[name].pack(made))
-        parts += [self._turned(self.layouts[gradient], gathered[name]) for gradient, (name, _) in self.turned_inputs.items()]
+        parts += [
+            self._transposed(self.layouts[gradient], gathered[name]) for gradient, (name, _) in self.transposed_inputs.items()
+        ]
         ordered = np.array(targets)
         if graph.output_order is not None:
             ordered[:, graph.output_order] = targets
@@ -209,8 +211,8 @@ class StepMemory:
         padded = np.pad(mask, ((0, 0), (0, 0), (0, 0), (0, -shape[3] % self.n))).reshape(self.batch, -1)
         return self.masks[name].pack(padded[:, : self.masks[name].channels])
 
-    def _turned(self, layout, values):
-        """Bytes of values (batch, height, width, channels), turned, for the gradient of this layout."""
+    def _transposed(self, layout, values):
+        """Bytes of values (batch, height, width, channels), transposed, for the gradient of this layout."""
         batch, height, width, channels = values.shape
         whole = np.zeros((batch, blocks_of(layout) * self.n, channels + 1), bfloat16)
         positions = np.arange(height)[:, None] * layout.pitch + np.arange(width)

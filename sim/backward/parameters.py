@@ -165,7 +165,7 @@ class Planes:
 
 class Stacked(Planes):
     """Of weights of one k tile and the bias of their stage, as `[tile of outputs][k, and then the bias]`: a vector has n outputs.
-    So lie the sums of a gradient whose operands are what the stage read, turned by the host, and whose tiles are D."""
+    So lie the sums of a gradient whose operands are what the stage read, transposed by the host, and whose tiles are D."""
 
     @property
     def each(self):

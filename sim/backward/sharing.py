@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from amaranth_tpu.hw.spec.isa import Format, Opcode, Region, RingMode
 
-from ..compiler.instructions import Ring
+from ..compiler.codegen.instructions import Ring
 from ..golden.shards import segment_outputs
 from .parameters import MASTER
 from .sharded_planes import ShardedPlanes

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Half, Opcode, Region
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Half, Opcode, Region
 
-from ..compiler.emitter import Emitter
-from ..compiler.instructions import Ring
-from ..compiler.layout import ZEROS
-from ..compiler.matmuls import Group
-from ..compiler.scheduling import STARTING
+from ..compiler.codegen.emitter import Emitter
+from ..compiler.codegen.instructions import Ring
+from ..compiler.codegen.matmuls import Group
+from ..compiler.codegen.scheduling import STARTING
+from ..compiler.memory.layout import ZEROS
 from ..golden.arithmetic import bfloat16
 from ..golden.function_tables import table_of
 from .parameters import MASTER
@@ -222,8 +222,8 @@ class StepEmitter(Emitter):
             self.put_table(*self.constants.tables[function.key], operands or self.table_ring)
 
     def group(self, tiles, count, acc, rows, bias=None):
-        """:class:`sim.compiler.matmuls.Group` of `count` column tiles of `rows` sums each, that takes these tiles in the order of
-        its passes, then columns; from bias row `bias` on, None: from +0."""
+        """:class:`sim.compiler.codegen.matmuls.Group` of `count` column tiles of `rows` sums each, that takes these tiles in
+        the order of its passes, then columns; from bias row `bias` on, None: from +0."""
         if bias is None:
             assert count <= self.zero_rows
             self._load_zeros()
@@ -291,7 +291,7 @@ class StepEmitter(Emitter):
 
     # Results
 
-    def activate(self, acc, buffer, rows, format=Format.BFLOAT16, function=Function.NONE, lanes=None):
+    def activate(self, acc, buffer, rows, format=Format.BFLOAT16, function=FunctionCode.NONE, lanes=None):
         """Sums in a row -> vectors in a row."""
         self.emit(
             Opcode.ACTIVATE,

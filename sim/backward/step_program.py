@@ -32,7 +32,7 @@ class StepProgram:
     useful_macs : int
         Multiplications that the step needs on a core: forward, gradients of weights, and data gradients but for the input's.
     predicted_cycles : int
-        Cycles of the step with the default memory latency, by :mod:`sim.compiler.timing`.
+        Cycles of the step with the default memory latency, by :mod:`sim.compiler.timing.model`.
     ops : tuple of Op
         The instructions, HALT left out.
     """

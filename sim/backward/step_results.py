@@ -2,8 +2,8 @@
 
 from amaranth_tpu.hw.spec.isa import Condition, Format, Opcode
 
-from ..compiler.results import Results
-from ..ir.functions import NONE
+from ..compiler.codegen.results import Results
+from ..functions.functions import NONE
 
 __all__ = ["StepResults"]
 

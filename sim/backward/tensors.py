@@ -9,7 +9,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.layout import Layout
+from ..compiler.memory.layout import Layout
 from ..ir.graph import Tensor
 
 __all__ = ["Tile", "NOTHING", "Flat"]
@@ -53,10 +53,10 @@ class Flat:
 
     @cached_property
     def layouts(self):
-        """A :class:`sim.compiler.layout.Layout` of each stretch."""
+        """A :class:`sim.compiler.memory.layout.Layout` of each stretch."""
         widths = (end - first for first, end in zip(self.starts, self.starts[1:]))
         return [
-            Layout(Tensor("chunk", self.channels, 1, width), self.n, 1, beside=-width % self.n, flat=True) for width in widths
+            Layout(Tensor("chunk", self.channels, 1, width), self.n, 1, beside=-width % self.n, along_x=True) for width in widths
         ]
 
     @cached_property

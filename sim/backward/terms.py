@@ -19,12 +19,12 @@ class ParameterTiles:
     kernel : (int, int)
     inputs : int
         Tiles of the source's channels, in the forward pass.
-    turned : bool
+    transposed : bool
         Whether it is the data gradient's term: kernel positions last to first, inputs and outputs changed.
     """
 
-    def __init__(self, planes, kernel, inputs, turned=False):
-        self.planes, self.kernel, self.inputs, self.turned = planes, kernel, inputs, turned
+    def __init__(self, planes, kernel, inputs, transposed=False):
+        self.planes, self.kernel, self.inputs, self.transposed = planes, kernel, inputs, transposed
 
     def number(self, ky, kx, tile):
         """Number of a k tile."""
@@ -33,9 +33,9 @@ class ParameterTiles:
     def tile(self, ky, kx, tile, column):
         """The :class:`Tile` of a pass over a tile of the source, for a column tile of the sums."""
         height, width = self.kernel
-        if self.turned:
+        if self.transposed:
             ky, kx, tile, column = height - 1 - ky, width - 1 - kx, column, tile
-        return self.planes.tile(self.number(ky, kx, tile), column, int(self.turned))
+        return self.planes.tile(self.number(ky, kx, tile), column, int(self.transposed))
 
 
 class FixedTiles:

@@ -6,9 +6,9 @@ others come between that one's, so that what they wait for, the way through the 
 
 from collections import deque
 
-from amaranth_tpu.hw.spec.isa import Format, Function, Opcode, Region
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Opcode, Region
 
-from ..compiler.instructions import Ring
+from ..compiler.codegen.instructions import Ring
 from ..ir.optimizers import Adam, Sgd
 from .parameters import MASTER
 from .sharing import SharedRule, bucket_rows
@@ -146,14 +146,14 @@ class _Adam(_Rule):
         emitter.add_scaled("moved", second, rows, acc, start)
         emitter.add_scaled("square", square, rows, acc)
         self._store_halves(acc, halves, rows, second)
-        emitter.activate(acc, root, rows, function=Function.TABLE)
+        emitter.activate(acc, root, rows, function=FunctionCode.TABLE)
         yield
         acc = self.acc.take(rows)
         emitter.add_scaled("identity", first, rows, acc, FROM_ZERO)
         self._multiply(acc, root, rows)
         acc = self.acc.take(rows)
         emitter.add_scaled("beyond", second, rows, acc, FROM_ZERO)
-        emitter.activate(acc, other, rows, function=Function.TABLE)
+        emitter.activate(acc, other, rows, function=FunctionCode.TABLE)
         yield
         acc = self.acc.take(rows)
         emitter.add_scaled("identity", root, rows, acc, FROM_ZERO)

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Task
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Task
 
 from ..golden import arithmetic as golden
 from ..golden.softmax import softmax
 from ..golden.table_lookup import Table, lookup
 from ..rtl.ports import binary32_bits
 
-__all__ = ["TIES", "Model", "canonical", "largest", "number"]
+__all__ = ["TIES", "ActivationModel", "canonical", "largest", "number"]
 
 TIES = (
     0x3F808000,
@@ -46,7 +46,7 @@ def operand(rng):
     return rng.choice((number(rng) >> 16, number(rng) >> 16, rng.choice((0, 1, 2, 3, 255)), rng.getrandbits(16)))
 
 
-class Model:
+class ActivationModel:
     """Accumulators, unified buffer and function table of a core, and what an operation makes of them."""
 
     def __init__(self, rng, config):
@@ -102,7 +102,7 @@ class Model:
     def numbers(self, op, windows):
         """Of each lane's window the number of its first largest row, 255 where RELU leaves nothing."""
         numbers = [window.index(largest(window)) for window in windows]
-        if op["function"] == Function.RELU:
+        if op["function"] == FunctionCode.RELU:
             numbers = [number if int(golden.relu(largest(window))) else 255 for number, window in zip(numbers, windows)]
         return [number if c < op["lanes"] else 0 for c, number in enumerate(numbers)]
 
@@ -120,9 +120,9 @@ class Model:
 
     def vectors(self, op, values):
         """The one or two vectors of a row of results."""
-        if op["function"] == Function.TABLE:
+        if op["function"] == FunctionCode.TABLE:
             values = [int(lookup(value, self.table)) << 16 for value in values]
-        elif op["function"] == Function.RELU:
+        elif op["function"] == FunctionCode.RELU:
             values = [int(golden.relu(value)) for value in values]
         values = [value if c < op["lanes"] else 0 for c, value in enumerate(values)]
         if op["format"] == Format.BINARY32:

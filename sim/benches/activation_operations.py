@@ -1,6 +1,6 @@
 """Random operations of the activation unit, such as the decoder would let through."""
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, Function, Task, exists
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Task, exists
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..rtl.ports import pack
@@ -44,7 +44,7 @@ def ones(*counts):
 
 def idle(config):
     """Every field, as the decoder leaves it in operations that have none of it."""
-    fields = {"function": Function.NONE, "format": Format.BFLOAT16, "rows": 1, "lanes": config.n, "row": 0, "acc": 0}
+    fields = {"function": FunctionCode.NONE, "format": Format.BFLOAT16, "rows": 1, "lanes": config.n, "row": 0, "acc": 0}
     if config.pooling or config.softmax:
         fields |= {"rows1": 1, "rows1_stride": 0, "buffer_stride": 0}
     if config.softmax:
@@ -77,9 +77,9 @@ def random_operation(rng, config):
     windows = config.pooling and kind < 0.7
     formats = [Format.BFLOAT16, Format.BINARY32, *([Format.INDEX if windows else Format.PLANES] if config.training else [])]
     op["format"] = rng.choice(formats)
-    op["function"] = rng.choice([function for function in Function if exists(config, function)])
-    if op["function"] == Function.TABLE and op["format"] not in (Format.BFLOAT16, Format.BINARY32):
-        op["function"] = rng.choice((Function.NONE, Function.RELU))
+    op["function"] = rng.choice([function for function in FunctionCode if exists(config, function)])
+    if op["function"] == FunctionCode.TABLE and op["format"] not in (Format.BFLOAT16, Format.BINARY32):
+        op["function"] = rng.choice((FunctionCode.NONE, FunctionCode.RELU))
     if config.training:
         op["buffer_step"] = 2 if op["format"] == Format.BINARY32 else 1
     if windows:
@@ -157,7 +157,7 @@ def _softmax(rng, config, op):
     height = rows * op["format"].height + rng.randrange(3)
     return {
         "softmax": 1,
-        "function": Function.NONE,
+        "function": FunctionCode.NONE,
         "rows": rows,
         "rows1": tiles,
         "rows1_stride": stride,

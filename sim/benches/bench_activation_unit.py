@@ -6,12 +6,12 @@ import cocotb
 from amaranth_tpu.hw.activation.activation_unit import ActivationUnit
 from amaranth_tpu.hw.activation.result_units import ResultUnits
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Function, Task
+from amaranth_tpu.hw.spec.isa import FunctionCode, Task
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
-from .activation_model import Model
+from .activation_model import ActivationModel
 from .activation_operations import idle, interrupted, ones, payload, random_operation, rows_read, table_loads, tag
 
 
@@ -138,7 +138,7 @@ async def operations(ports, rng, *, config, pending, model, grants, pace):
 async def runs(ports, rng, *, count, part=1, **sizes):
     """At full speed, one row a cycle from the second on; then with waits on either side, and a reset in between."""
     config = Config(**sizes)
-    model, total = Model(rng, config), 0
+    model, total = ActivationModel(rng, config), 0
     model.quick = False
     if config.table_lanes:
         loads = table_loads(rng, config, part)
@@ -163,9 +163,9 @@ async def runs(ports, rng, *, count, part=1, **sizes):
 async def functions(ports, rng, *, rows, **sizes):
     """Cycles that an ACTIVATE of so many rows takes with the function TABLE, of an empty table, and with NONE."""
     config = Config(**sizes)
-    model, found = Model(rng, config), []
+    model, found = ActivationModel(rng, config), []
     model.quick = False
-    for function in (Function.TABLE, Function.NONE):
+    for function in (FunctionCode.TABLE, FunctionCode.NONE):
         op = {**idle(config), "tag": tag(rng, config), "function": function, "rows": rows}
         op |= {"single": ones(rows)} if config.pooling else {}
         found.append((await operations(ports, rng, config=config, pending=[op], model=model, grants=1, pace=1))[0])
@@ -176,7 +176,7 @@ async def paces(ports, rng, *, programs, grants=1, **sizes):
     """Cycles from the first operation to the last vector, of several lists of operations, but those in which the buffer made the
     unit wait; `programs` says what is not idle."""
     config, found = Config(**sizes), []
-    model = Model(rng, config)
+    model = ActivationModel(rng, config)
     model.quick = False
     for program in programs:
         pending = [{**idle(config), "tag": tag(rng, config), **changes} for changes in program]

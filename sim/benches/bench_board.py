@@ -14,7 +14,7 @@ from amaranth_tpu.hw.spec.registers import IDENTIFIER
 
 from ..frontend.load import load_network
 from ..golden.arithmetic import bfloat16
-from ..host.board import Board
+from ..host.board import ConnectedBoard
 from ..host.serial_link import LinkError, SerialLink
 from ..rtl.bench_side import arguments, report, tick
 from .uart_pins import UartPins
@@ -46,7 +46,7 @@ async def run(dut):
     """A network and samples, from files."""
     job = arguments()
     _, link = await prepare(dut, **job["line"])
-    board = await Board.connect(link)
+    board = await ConnectedBoard.connect(link)
     network = load_network(Path(job["network"]))
     samples = numpy.load(job["samples"]).astype(bfloat16)
     program = board.compile(network, len(samples), job["batch"])
@@ -75,7 +75,7 @@ async def faults(dut):
     """Damage in both directions: an error within its time, and the next transfer works."""
     job = arguments()
     line, link = await prepare(dut, **job["line"])
-    board = await Board.connect(link)
+    board = await ConnectedBoard.connect(link)
     timeout, silence = job["line"]["timeout"], job["line"]["silence"]
     limit = 3 * (timeout + 11 * silence + 10 * 2 * 60 / job["line"]["baud"])
     ended = {}

@@ -21,7 +21,7 @@ from ..rtl.bench_side import arguments, report
 PERIOD = 10
 
 
-class Port:
+class AxiLiteHost:
     """What :class:`sim.host.driver.Driver` needs, from cocotbext-axi."""
 
     def __init__(self, master, irq):
@@ -73,7 +73,7 @@ async def network(dut):
     dut.aresetn.value = 1
     await ClockCycles(dut.aclk, 4)
 
-    driver = Driver(Port(master, dut.irq))
+    driver = Driver(AxiLiteHost(master, dut.irq))
     identity = await driver.identify()
     await driver.configure_regions(job["regions"])
     await driver.start()

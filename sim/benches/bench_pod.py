@@ -30,7 +30,7 @@ with warnings.catch_warnings():
 
 from ..host.driver import CoreFault, Driver, flush_ring
 from ..rtl.bench_side import arguments, report
-from .bench_cocotbext import PERIOD, Port
+from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 def _agents(dut, rank, image, rng, pause):
@@ -48,7 +48,7 @@ def _agents(dut, rank, image, rng, pause):
                 if channel is not None:
                     channel.set_pause_generator(iter(lambda: rng.random() < pause, None))
     memory.write(0, image)
-    return memory, Driver(Port(master, getattr(dut, f"core{rank}_irq")))
+    return memory, Driver(AxiLiteHost(master, getattr(dut, f"core{rank}_irq")))
 
 
 async def _one(dut, driver, rank, size, job):

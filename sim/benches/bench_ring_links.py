@@ -43,7 +43,7 @@ from amaranth_tpu.hw.spec.registers import REGISTER
 
 from ..host.driver import Driver
 from ..rtl.bench_side import arguments, report
-from .bench_cocotbext import PERIOD, Port
+from .bench_cocotbext import PERIOD, AxiLiteHost
 
 
 async def _watch(dut):
@@ -94,7 +94,7 @@ async def ring_links(dut):
     dut.aresetn.value = 1
     await ClockCycles(dut.aclk, 4)
 
-    driver, gone = Driver(Port(master, dut.irq)), []
+    driver, gone = Driver(AxiLiteHost(master, dut.irq)), []
     await driver.configure_regions(job["regions"])
     await driver.write("ring", REGISTER["ring"].pack(rank=0, size=job["size"], flush=0))
     tasks = [cocotb.start_soon(task) for task in (_watch(dut), _give(source, job["links"], gone), _take(sink, gone))]

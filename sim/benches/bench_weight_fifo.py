@@ -8,7 +8,7 @@ from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
 
 
-class Cells:
+class WeightRegisters:
     """The weights of n x n cells, from the streams at the left edge: words move a column a cycle, marks one in two cycles.
 
     A mark at column c takes the word there; a switch makes the taken word the running one, from before a mark of the
@@ -42,7 +42,7 @@ async def traffic(ports, rng, *, n, tiles, skew, count, pace):
     Returns the cycles of the switches.
     """
     weights = [[[rng.getrandbits(16) for _ in range(n)] for _ in range(n)] for _ in range(count)]  # [tile][column][row]
-    cells, done = Cells(n), [[0] * n for _ in range(n)]
+    cells, done = WeightRegisters(n), [[0] * n for _ in range(n)]
     start = ports.cycle
     written = freed = shifted = 0
     last_read, switches, was_shifting = [], [], []

@@ -10,7 +10,7 @@ from amaranth_tpu.hw.spec.registers import REGISTER, VERSION
 from ..compiler.program import CompileError
 from .tensors import HostTensor, input_tensors, output_tensor
 
-__all__ = ["LAST", "Needs", "Part", "HostModel", "host_model"]
+__all__ = ["LAST", "Needs", "VectorSlice", "HostModel", "host_model"]
 
 _ODD = re.compile(r"[^\w.+ -]", re.ASCII)  # what might end a string or a comment of C
 #: What is left to the host after the last layer, in the order of the driver's `enum tpu_last`.
@@ -36,7 +36,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Part:
+class VectorSlice:
     """One of several inputs or outputs, which are one vector: `values` values of a sample from `first` on."""
 
     name: str
@@ -65,8 +65,8 @@ class HostModel:
     output_shape: tuple[int, ...]
     input: tuple[HostTensor, ...]
     output: HostTensor
-    input_parts: tuple[Part, ...]
-    output_parts: tuple[Part, ...]
+    input_parts: tuple[VectorSlice, ...]
+    output_parts: tuple[VectorSlice, ...]
 
     @property
     def left_to_host(self):
@@ -150,5 +150,5 @@ def host_model(network, program):
 
 def _parts(ends):
     return tuple(
-        Part(_ODD.sub("_", end.name), tuple(end.shape), end.place.start, end.place.stop - end.place.start) for end in ends
+        VectorSlice(_ODD.sub("_", end.name), tuple(end.shape), end.place.start, end.place.stop - end.place.start) for end in ends
     )

@@ -28,7 +28,7 @@ class HostTensor:
 def _placed(memory, name, values, places):
     """:class:`HostTensor` of a tensor, from what is where of the first sample."""
     batched, layout, n = memory.batched, memory.host.layouts[name], memory.n
-    rows, step = (batched.rows, n) if name in batched.flat else (1, 0)
+    rows, step = (batched.rows, n) if name in batched.along_x else (1, 0)
     return HostTensor(rows, layout.sample * n, step, tuple(copies_of(values, places)))
 
 

@@ -17,9 +17,9 @@ from ..fusion.origin import softmax
 from . import interpreters
 from .interpreters import InterpreterError, values_of
 from .overflow import first_not_finite
-from .reference import BINARY32, check_stages, run_draft
+from .reference import BINARY32, check_stages, run_exact
 
-__all__ = ["Comparison", "against_model", "chosen"]
+__all__ = ["ModelComparison", "against_model", "chosen"]
 
 _MOST = 8  # samples
 _SECONDS = 4.0  # that an interpreter may take for them, about
@@ -30,7 +30,7 @@ _UNITS = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """
     Parameters
     ----------
@@ -115,11 +115,11 @@ def against_model(network, samples, results, *, makers=None, most=_MOST, second=
     """
     origin = network.origin
     if origin is None:
-        return Comparison(0, None, "", reason="the network was not read from an ONNX file")
+        return ModelComparison(0, None, "", reason="the network was not read from an ONNX file")
     count = min(len(samples), len(results))
     picked = np.union1d(chosen(count, most), _first_not_finite(results[:count]))
     samples, results = np.asarray(samples, np.float32)[picked], np.asarray(results)[picked]
-    found = Comparison(0, None, origin.output.value)
+    found = ModelComparison(0, None, origin.output.value)
     reasons = []
     for make in makers or interpreters.available():
         try:
@@ -186,7 +186,7 @@ def _asked(make, network, samples, results, output, second):
             check=lambda count, values: _check_shapes(interpreter.title, origin, checked, count, values),
         )
     except _OtherShape as error:
-        return Comparison(count, interpreter.title, output.value, error=str(error))
+        return ModelComparison(count, interpreter.title, output.value, error=str(error))
     found = _figures(interpreter.title, output.value, theirs, results)
     found = _read_rightly(found, network, samples, theirs, make, output, second)
     return found if found.error else replace(found, error=_lost(found, network, samples, theirs, results))
@@ -210,7 +210,7 @@ def _figures(title, value, theirs, ours):
     finite = np.isfinite(theirs) & np.isfinite(ours)
     difference, there = np.where(finite, ours - np.where(finite, theirs, 0), 0), max(1, int(finite.sum()))
     same = (theirs.argmax(axis=1) == ours.argmax(axis=1)).mean() if ours.shape[1] > 1 else None
-    return Comparison(
+    return ModelComparison(
         len(ours),
         title,
         value,
@@ -237,7 +237,7 @@ def _read_rightly(found, network, samples, theirs, interpreter, output, second):
     """The comparison with what came of the draft."""
     origin = network.origin
     unit = _unit(origin.path)
-    exact, bounds = (array[:, output.place] for array in run_draft(origin, samples, BINARY32(unit)))
+    exact, bounds = (array[:, output.place] for array in run_exact(origin, samples, BINARY32(unit)))
     if output.last:  # of a softmax a difference in what goes in is the most that its logarithm can differ by, twice
         away = 2 * bounds.max(axis=1, keepdims=True)
         exact = softmax(exact, output.last == "log")

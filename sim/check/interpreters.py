@@ -16,7 +16,7 @@ from .onnxruntime_import import import_onnxruntime
 
 __all__ = [
     "InterpreterError",
-    "Interpreter",
+    "InterpreterSession",
     "available",
     "onnxruntime_of",
     "onnx_reference",
@@ -30,7 +30,7 @@ class InterpreterError(RuntimeError):
     """An interpreter can't compute a model; one line that says why."""
 
 
-class Interpreter:
+class InterpreterSession:
     """One interpreter with one model.
 
     Parameters
@@ -95,7 +95,7 @@ def onnxruntime_of(path, names, providers=("CPUExecutionProvider",), optimized=F
             raise ValueError(f"no provider {', '.join(absent)}; it has {', '.join(there)}")
         content = _model(path, names).SerializeToString()
         session = onnxruntime.InferenceSession(content, options, providers=list(providers or there))
-    return Interpreter(title, lambda feeds: session.run(list(names), feeds), speed=5e8)
+    return InterpreterSession(title, lambda feeds: session.run(list(names), feeds), speed=5e8)
 
 
 def _evaluator(model, names, title):
@@ -104,7 +104,7 @@ def _evaluator(model, names, title):
     with _as_refusal(title):
         logging.getLogger("onnx").setLevel(logging.CRITICAL)
         evaluator = ReferenceEvaluator(model)
-    return Interpreter(title, lambda feeds: evaluator.run(list(names), feeds), speed=1e7)
+    return InterpreterSession(title, lambda feeds: evaluator.run(list(names), feeds), speed=1e7)
 
 
 _SAME = (b"SAME_UPPER", b"SAME_LOWER")
@@ -186,7 +186,7 @@ def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
 
     Parameters
     ----------
-    interpreter : Interpreter
+    interpreter : InterpreterSession
         That was made for some values of the model.
     origin : sim.fusion.origin.Origin
     samples : float32 (count, size)

@@ -23,8 +23,8 @@ from ..frontend.messages import inline
 from ..golden.network import run_graph
 from ..ir.errors import ModelError
 from .against_model import against_model
-from .interpreters import Interpreter
-from .reference import BINARY32, run_draft
+from .interpreters import InterpreterSession
+from .reference import BINARY32, run_exact
 
 __all__ = ["PASSED", "REFUSED", "WRONG", "TRACEBACK", "Reading", "node_tests", "readings", "outcome", "groups"]
 
@@ -167,7 +167,7 @@ def _difference(path, arrays, expected, tolerance):
         return None  # an ArgMax of the input itself is all that there is
 
     def expecting(path, names):
-        return Interpreter("the test", lambda feeds: [expected[name] for name in names], speed=1e15)
+        return InterpreterSession("the test", lambda feeds: [expected[name] for name in names], speed=1e15)
 
     # No other interpreter is asked: the outputs that the test expects are ONNX's meaning.
     found = against_model(network, samples.rows, results, makers=[expecting], most=len(samples.rows), second=())
@@ -180,7 +180,7 @@ def _difference(path, arrays, expected, tolerance):
 
 def _is_near(network, rows, expected, tolerance):
     """Returns whether the draft in binary64 is as near to the outputs as the test asks: some are written with few digits."""
-    exact, _ = run_draft(network.origin, rows, BINARY32())
+    exact, _ = run_exact(network.origin, rows, BINARY32())
     return all(
         np.allclose(output.finish(exact), np.reshape(expected[output.name], (len(rows), -1)), *tolerance)
         for output in network.origin.outputs

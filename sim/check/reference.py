@@ -1,7 +1,7 @@
 """What a model means, in binary64: its fused draft computed without any rounding, and how far rounding may lead from it.
 
 Two questions are told apart. Does the draft mean what the model means? Then the model's own values, in binary32, lie within
-what binary32 explains (:func:`run_draft`). Does every stage give what the draft says? Then what it makes of its operands, which
+what binary32 explains (:func:`run_exact`). Does every stage give what the draft says? Then what it makes of its operands, which
 are bfloat16, lies within what its own bfloat16 roundings explain (:func:`check_stages`), however many stages come before it.
 """
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..functions.functions import NONE
 from ..fusion.nodes import Input
 from ..fusion.origin import softmax
 from ..golden.arithmetic import round_bfloat16
 from ..golden.network import run_graph
-from ..ir.functions import NONE
 from ..ir.graph import span
 
-__all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_draft", "check_stages", "tensors_of"]
+__all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_exact", "check_stages", "tensors_of"]
 
 _TINY = 2.0**-126
 _HUGE = 2.0**126  # sums of which a part may be infinite in binary32
@@ -206,7 +206,7 @@ def _arranged(origin, samples):
     return first, ordered.reshape(-1, *first.shape)
 
 
-def run_draft(origin, samples, rounding):
+def run_exact(origin, samples, rounding):
     """The results of a draft for float samples (count, size), and how far an interpreter that rounds so may be from each of them:
     both binary64 (count, results). What can't be bounded, as it may leave the range of binary32, has an infinite bound."""
     with np.errstate(all="ignore"):

@@ -2,18 +2,21 @@
 
 The passes, one after the other:
 
-1. Maxima over large windows are split (:mod:`sim.compiler.split_pool`).
-2. Neighbouring positions of few channels go side by side in a vector, where that is faster (:mod:`sim.compiler.neighbours`).
+1. Maxima over large windows are split (:mod:`sim.compiler.passes.split_pool`).
+2. Neighbouring positions of few channels go side by side in a vector, where that is faster
+(:mod:`sim.compiler.passes.neighbours`).
 3. Depthwise convolutions get positions in the lanes, where the core has `transpose` and that is faster
-   (:mod:`sim.compiler.turning`).
-4. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.im2col`).
+   (:mod:`sim.compiler.passes.depthwise`).
+4. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.passes.im2col`).
 5. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
 
-   a. the batch goes along x (:mod:`sim.compiler.batching`), and tensors get places in host memory (:mod:`sim.compiler.layout`);
-   b. stages are tiled (:mod:`sim.compiler.tiling`, :mod:`sim.compiler.chunk_tiling`), and tensors between those that overlap
-      stay in the unified buffer where there is room (:mod:`sim.compiler.resident`);
-   c. instructions are emitted (:mod:`sim.compiler.codegen`);
-   d. they are scheduled (:mod:`sim.compiler.scheduling`), and the program is simulated (:mod:`sim.compiler.timing`).
+   a. the batch goes along x (:mod:`sim.compiler.memory.batching`), and tensors get places in host memory
+   (:mod:`sim.compiler.memory.layout`); b. stages are tiled (:mod:`sim.compiler.tiling.stage_tiling`,
+   :mod:`sim.compiler.tiling.chunk_tiling`), and tensors between those that overlap
+      stay in the unified buffer where there is room (:mod:`sim.compiler.tiling.resident`);
+   c. instructions are emitted (:mod:`sim.compiler.codegen.generate`);
+   d. they are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the program is simulated
+   (:mod:`sim.compiler.timing.model`).
 
 6. The best is written down (:mod:`sim.compiler.image`), and kept on disk (:mod:`sim.compiler.program_cache`).
 """
@@ -23,16 +26,16 @@ from functools import partial
 
 import numpy as np
 
-from ..ir.functions import NONE
+from ..functions.functions import NONE
 from .decisions import decision_of
-from .im2col import fold
 from .image import HostMemory, make_code, make_program
-from .neighbours import fold_columns
+from .passes.depthwise import map_depthwise
+from .passes.im2col import fold
+from .passes.neighbours import fold_columns
+from .passes.split_pool import split_windows
 from .program import CompileError, Program, disassemble
 from .program_cache import key_of, load, store
 from .search import Trials, search
-from .split_pool import split_windows
-from .turning import turn
 
 __all__ = ["CompileError", "Program", "EFFORTS", "check_batch", "check_effort", "compile_network", "disassemble"]
 
@@ -105,13 +108,13 @@ def _fastest(graph, ways, config, batch, effort, trials):
 
 
 def _ways(graph, config, batch):
-    """`(tensors, stages)` of the graph: with neighbouring positions side by side or not, with depthwise convolutions turned or
-    not."""
+    """`(tensors, stages)` of the graph: with neighbouring positions side by side or not, with depthwise convolutions
+    transposed or not."""
     folded = fold_columns(graph, config.n)
     ways = [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]
     if config.transpose:
-        turned = [turn(replace(graph, stages=stages), tensors, config.n, batch) for tensors, stages in ways]
-        ways += [way for way in turned if way]
+        transposed = [map_depthwise(replace(graph, stages=stages), tensors, config.n, batch) for tensors, stages in ways]
+        ways += [way for way in transposed if way]
     return ways
 
 

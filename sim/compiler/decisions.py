@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from .batching import lay_along_x
-from .chunk_tiling import RunPlan
-from .im2col import fold
-from .layout import lay_out
-from .search import Choice, Draft
-from .tiling import StagePlan
+from .memory.batching import lay_along_x
+from .memory.layout import lay_out
+from .passes.im2col import fold
+from .search import Candidate, Choice
+from .tiling.chunk_tiling import RunPlan
+from .tiling.stage_tiling import StagePlan
 
 __all__ = ["Decision", "decision_of"]
 
@@ -44,7 +44,7 @@ class Decision:
 
     def emit(self, choice, config):
         """Returns the program's instructions."""
-        ops = Draft(choice, self.runs, config).ops
+        ops = Candidate(choice, self.runs, config).ops
         return [ops[number] for number in self.order]
 
     def plain(self):
@@ -60,7 +60,7 @@ class Decision:
 
 def decision_of(way, choice, schedule):
     """Returns the :class:`Decision` by which a :class:`Choice` and its :class:`Schedule` came from way number `way`."""
-    number = {id(op): index for index, op in enumerate(schedule.draft.ops)}
+    number = {id(op): index for index, op in enumerate(schedule.candidate.ops)}
     order = np.fromiter((number[id(op)] for op in schedule.ops), np.int32, len(schedule.ops))
     return Decision(way, choice.batched.rows, choice.runs, order)
 

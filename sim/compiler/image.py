@@ -10,10 +10,10 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 from ..golden.arithmetic import bfloat16
 from ..golden.function_tables import table_of
 from ..ir.tiles import tiles_of
-from .layout import ZEROS
+from .memory.layout import ZEROS
 from .program import Program, check_regions, host_vectors
-from .tiling import count_passes, passes_of
-from .timing import MATMUL
+from .tiling.stage_tiling import count_passes, passes_of
+from .timing.model import MATMUL
 
 __all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "encoded"]
 
@@ -44,7 +44,7 @@ class HostMemory:
         values, parts = self.graph.arrange_input(x), []
         for gather in batched.gathers:
             name, made = gather.tensor.name, gather(values)
-            if name in batched.flat:
+            if name in batched.along_x:
                 whole = np.zeros((batched.chunks * batched.rows, made.shape[3]), made.dtype)
                 whole[: len(made)] = made[:, 0, 0]
                 made = whole.reshape(batched.chunks, 1, batched.rows, -1)
@@ -55,7 +55,7 @@ class HostMemory:
         """float32 (batch, output size) from an image of region OUTPUT."""
         batched, name = self.batched, self.graph.output
         values = self.host.layouts[name].unpack(data, "<f4" if batched.wide else bfloat16)
-        if name in batched.flat:
+        if name in batched.along_x:
             values = values.reshape(-1, 1, 1, values.shape[3])[: batched.batch]
         return self.graph.arrange_output(values)
 
@@ -64,7 +64,7 @@ class HostMemory:
         batched, graph, n = self.batched, self.graph, self.n
         index = value if graph.output_order is None else int(graph.output_order[value])
         y, x, channel = np.unravel_index(index, graph.tensors[graph.output].shape)
-        if graph.output in batched.flat:
+        if graph.output in batched.along_x:
             sample, x = divmod(sample, batched.rows)
         position = self.host.layouts[graph.output].position(sample, int(y), int(channel) // n, int(x))
         return (position * n + int(channel) % n) * (4 if batched.wide else 2)
@@ -110,7 +110,7 @@ def dense_weights(term, column, count, n):
 def array_cycles(batched, number, ops, host, n):
     """Cycles in which the array takes the rows of a stage, or can't because a tile still shifts in: of a flat result for the
     whole batch at once, of others as they are cut."""
-    if not batched.is_flat(number):
+    if not batched.is_along_x(number):
         return sum(op.passes * max(op.rows, n) for op in ops if op.stage == number and op.unit == MATMUL)
     return max(batched.batch, n) * count_passes(batched.stages[number], n)
 
@@ -182,7 +182,7 @@ def _sizes(memory, config):
 def make_code(memory, schedule, config):
     """Encodes a :class:`Schedule`: the :class:`Code`, for a :class:`HostMemory`. Raises CompileError if a region is too large."""
     ops, n, beats = schedule.ops, config.n, config.beats_per_vector
-    (order, tiles), functions = schedule.draft.groups, tuple(schedule.draft.emitter.tables)
+    (order, tiles), functions = schedule.candidate.groups, tuple(schedule.candidate.emitter.tables)
     size = (len(ops) + 1) * config.instruction_bytes
     weights = _first_weight(size, len(_constants(memory, functions, config)), config)
     sizes = {region.name: bytes_ for region, bytes_ in _sizes(memory, config).items()}
@@ -213,7 +213,7 @@ def make_program(memory, plans, code, emit, config):
 
     inputs = sum(
         host.layouts[gather.tensor.name].size
-        if gather.tensor.name not in batched.flat
+        if gather.tensor.name not in batched.along_x
         else host.layouts[gather.tensor.name].tiles * batched.batch
         for gather in batched.gathers
     )

@@ -50,7 +50,7 @@ class Program:
     least_beats : int
         Bus beats that any schedule needs to read: input, weights and biases once.
     predicted_cycles : int
-        Cycles of the run with the default memory latency, by :mod:`sim.compiler.timing`.
+        Cycles of the run with the default memory latency, by :mod:`sim.compiler.timing.model`.
     plan : object
         The choices made.
     memory : object

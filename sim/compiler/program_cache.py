@@ -18,7 +18,7 @@ from amaranth_tpu.hw.verilog.header import package_version
 from ..data.disk_cache import DiskCache
 from ..data.printable import printable
 from ..data.source_digest import source_digest
-from ..ir.functions import Function
+from ..functions.functions import Function
 from .decisions import Decision
 from .image import Code
 

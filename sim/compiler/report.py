@@ -9,19 +9,19 @@ from amaranth_tpu.hw.spec.encoding import decode, encode
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.spec.registers import STALLS
 
-from ..ir.functions import NONE
+from ..functions.functions import NONE
 from .image import array_cycles
 from .program import host_vectors
-from .timing import UNITS, simulate
+from .timing.model import UNITS, simulate
 
-__all__ = ["Layer", "described_layers", "expected_layers", "planned_layers", "measured_layers", "first_stages"]
+__all__ = ["LayerCost", "described_layers", "expected_layers", "planned_layers", "measured_layers", "first_stages"]
 
 
 _LAYERED_PASSES = 60_000  # of a program, up to which it is simulated once for each layer
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerCost:
     """One layer or stage over one batch. Layers overlap: while one drains, the next one's operands come. A layer has the cycles
     in which the array took its rows, and those that it adds to the waiting; what it takes of the waiting of the layers before it
     is not counted there any more. So the cycles of all layers are those of the run.
@@ -101,7 +101,7 @@ def _tiling(plan, stage, batched, number):
     height, width = stage.result_size
     parts = [
         f"{batched.chunks} x {batched.rows} samples"
-        if batched.is_flat(number)
+        if batched.is_along_x(number)
         else f"{plan.samples} x {plan.rows}x{plan.columns} of {height}x{width}"
     ]
     if len(plan.groups) > 1 or plan.groups[0] > 1:
@@ -185,7 +185,7 @@ def _layers(program, busy, waiting, reasons=None):
         cycles, macs = taken + sum(own[number].values()), program.batch * macs
         read, written = _beats(program, number)
         layers.append(
-            Layer(
+            LayerCost(
                 name,
                 kind,
                 shape,
@@ -206,7 +206,7 @@ def _layers(program, busy, waiting, reasons=None):
 def described_layers(program):
     """Layers of which nothing is known that time has to do with: no cycles, no utilisation."""
     return [
-        Layer(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
+        LayerCost(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
         for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))
     ]
 

@@ -6,18 +6,18 @@ from functools import cached_property, partial
 from itertools import groupby, product
 from math import inf
 
-from .batching import Batched, lay_along_x
-from .chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, run_cost
-from .codegen import generate
-from .layout import HostLayout, lay_out
-from .overlap import APART, FAR_APART, groups_of, vectors_of
+from .codegen.generate import generate
+from .codegen.scheduling import ordered, with_weights
+from .memory.batching import Batched, lay_along_x
+from .memory.layout import HostLayout, lay_out
 from .program import CompileError
-from .resident import with_residents
-from .scheduling import ordered, with_weights
-from .tiling import NothingFits, count_passes, plan_stage
-from .timing import MATMUL, estimate, simulate
+from .tiling.chunk_tiling import REFINEMENTS, RunPlan, chunk_sizes, plan_run, run_cost
+from .tiling.overlap import APART, FAR_APART, groups_of, vectors_of
+from .tiling.resident import with_residents
+from .tiling.stage_tiling import NothingFits, count_passes, plan_stage
+from .timing.model import MATMUL, estimate, simulate
 
-__all__ = ["Choice", "Draft", "Schedule", "Trials", "search", "overlapping_runs"]
+__all__ = ["Choice", "Candidate", "Schedule", "Trials", "search", "overlapping_runs"]
 
 _SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are compared by simulation
 _OVERLAP_PASSES = 10_000  # passes up to which all stages that overlap are compared at once, with all samples
@@ -57,14 +57,14 @@ class Choice:
         """The :class:`StagePlan` of each stage."""
         return [plan for run in self.runs for plan in run.plans]
 
-    def kind(self, flat):
+    def kind(self, along_x):
         """The runs whose results are flat, or the others."""
-        return tuple(run for run in self.runs if self.batched.is_flat(run.stages[0]) == flat)
+        return tuple(run for run in self.runs if self.batched.is_along_x(run.stages[0]) == along_x)
 
-    def passes(self, flat):
+    def passes(self, along_x):
         """Of the array in these runs."""
         batched, total = self.batched, 0
-        for run in self.kind(flat):
+        for run in self.kind(along_x):
             for number, plan in zip(run.stages, run.plans):
                 stage = batched.stages[number]
                 total += len(plan.rectangles(stage, batched)) * count_passes(stage, self.host.n)
@@ -80,7 +80,7 @@ class Choice:
         """With other `eager`, `tail`, or `first`, which counts where the program begins with it."""
         runs = tuple(
             replace(run, **changes)
-            if self.batched.is_flat(run.stages[0]) and (run is self.runs[0] or "first" not in changes)
+            if self.batched.is_along_x(run.stages[0]) and (run is self.runs[0] or "first" not in changes)
             else run
             for run in self.runs
         )
@@ -110,7 +110,7 @@ class Trials:
                 self._progress(self._done, self._total)
 
 
-class Draft:
+class Candidate:
     """The instructions of some of a choice's runs, in the order in which they were generated.
 
     Members
@@ -148,16 +148,16 @@ class Draft:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The instructions of a draft in their final order, and the cycles that they take."""
+    """The instructions of a candidate in their final order, and the cycles that they take."""
 
-    draft: Draft
+    candidate: Candidate
     ops: list
     cycles: int
 
     @property
     def waiting(self):
         """Share of the cycles in which the array takes no rows."""
-        return 1 - self.draft.cycles / self.cycles
+        return 1 - self.candidate.cycles / self.cycles
 
 
 def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, trials=None):
@@ -175,9 +175,9 @@ def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, t
         choice, best = (_first(laid, config, batch), None) if fast else _search(laid, config, batch, trials)
     except NothingFits as error:
         raise CompileError(error.reason(config)) from None
-    if best is None or best.draft.runs != choice.runs:
+    if best is None or best.candidate.runs != choice.runs:
         for chosen in trials.of([choice]):
-            best = Draft(chosen, chosen.runs, config).scheduled(chosen.eager)
+            best = Candidate(chosen, chosen.runs, config).scheduled(chosen.eager)
     return choice, best
 
 
@@ -199,8 +199,8 @@ def _search(laid, config, batch, trials):
 def _choices(laid, config, batch, overlaps):
     """Choices of stages with flat results, the most promising first; none if there are no such stages. Raises NothingFits."""
     choices, fault, batched = [], None, laid(batch, 1)
-    flat = any(map(batched.is_flat, range(len(batched.stages))))
-    for rows in chunk_sizes(config, batch) if flat else ():
+    along_x = any(map(batched.is_along_x, range(len(batched.stages))))
+    for rows in chunk_sizes(config, batch) if along_x else ():
         batched = laid(batch, rows)
         for variant in range(4):
             try:
@@ -220,7 +220,7 @@ def _choice(batched, config, overlaps, variant=0):
     """`overlaps` : runs whose results are not flat. Raises NothingFits."""
     host, runs = lay_out(batched, config.n), list(overlaps)
     for run in batched.runs():
-        if batched.is_flat(run[0]):
+        if batched.is_along_x(run[0]):
             space = config.unified_buffer_depth - host.zeros
             runs.append(plan_run(batched, run, config, host.layouts, space, variant))
     homes = {name for run in runs for name in run.homes}
@@ -257,7 +257,7 @@ def _best_overlap(batched, few, config, trials):
     for choice in trials.of(choices):
         if all(choice.runs != other.runs for other in choices[: choices.index(choice)]):
             enough = 1 if choice in choices[:2] else _GAIN  # many passes leave less of the budget for what follows
-            made = Draft(choice, choice.runs, config).scheduled(choice.eager, best[0] * enough if best else None)
+            made = Candidate(choice, choice.runs, config).scheduled(choice.eager, best[0] * enough if best else None)
             best = (made.cycles, choice.runs) if made else best
     return best[1]
 
@@ -276,9 +276,11 @@ def _joined(parts, resident, few, config, trials):
         choice = Choice(few, lay_out(few, config.n, run.homes), (run,))
         left -= choice.passes(False)
         if left > 0 or run in parts[_ALL]:
-            draft = Draft(choice, (run,), config)
+            candidate = Candidate(choice, (run,), config)
             cycles = (
-                draft.scheduled(choice.eager).cycles if draft.passes <= _SIMULATED_PASSES else estimate(draft.ops, config).cycles
+                candidate.scheduled(choice.eager).cycles
+                if candidate.passes <= _SIMULATED_PASSES
+                else estimate(candidate.ops, config).cycles
             )
             tried.append((cycles, run))
     best: list[tuple[float, tuple]] = [(0, ())]  # of the first stages: cycles and runs
@@ -286,13 +288,13 @@ def _joined(parts, resident, few, config, trials):
         ends = [
             (best[run.stages[0]][0] + cycles, (*best[run.stages[0]][1], run)) for cycles, run in tried if run.stages[-1] == number
         ]
-        best.append(best[-1] if few.is_flat(number) else min(ends, key=lambda end: end[0], default=(inf, ())))
+        best.append(best[-1] if few.is_along_x(number) else min(ends, key=lambda end: end[0], default=(inf, ())))
     return best[-1][1]
 
 
 def _overlaps(batched, host, config, depth, share=1):
     """RunPlans of all stages whose results are not flat, within a share of the unified buffer. Raises NothingFits."""
-    neighbours = (list(numbers) for flat, numbers in groupby(range(len(batched.stages)), batched.is_flat) if not flat)
+    neighbours = (list(numbers) for along_x, numbers in groupby(range(len(batched.stages)), batched.is_along_x) if not along_x)
     runs = (overlapping_runs(batched, numbers, config, host.layouts, host.zeros, depth, share=share) for numbers in neighbours)
     return tuple(run for some in runs for run in some)
 
@@ -332,19 +334,19 @@ def _best(choices, config, trials):
         runs, passes = trial.compared
         if passes <= budget and not (best and best.waiting < _WAITING):
             budget -= passes
-            made = Draft(trial, runs, config).scheduled(trial.eager, best and best.cycles)
+            made = Candidate(trial, runs, config).scheduled(trial.eager, best and best.cycles)
             if made:
                 choice, best = trial, made
     for changes in REFINEMENTS if best and best.waiting >= _WAITING else ():
-        start, tried, draft = choice, [(choice.runs, choice.eager)], None
+        start, tried, candidate = choice, [(choice.runs, choice.eager)], None
         for change in trials.of(changes[: _REFINING_PASSES // start.compared[1]]):
             trial = start.changed(**change)
             if (trial.runs, trial.eager) in tried:
                 continue
-            if draft is None or trial.runs != tried[-1][0]:
-                draft = Draft(trial, trial.compared[0], config)
+            if candidate is None or trial.runs != tried[-1][0]:
+                candidate = Candidate(trial, trial.compared[0], config)
             tried.append((trial.runs, trial.eager))
-            made = draft.scheduled(trial.eager, best and best.cycles)
+            made = candidate.scheduled(trial.eager, best and best.cycles)
             if made:
                 choice, best = trial, made
     return choice, best

@@ -3,8 +3,8 @@
 import numpy as np
 from onnx import TensorProto, defs, helper, numpy_helper
 
+from ..functions.functions import NONE
 from ..ir.errors import ModelError
-from ..ir.functions import NONE
 from ..ir.graph import span
 
 __all__ = ["plain_model"]

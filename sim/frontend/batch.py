@@ -12,7 +12,7 @@ import numpy as np
 
 from ..ir.errors import ModelError
 from .constants import fold_constants
-from .values import FLOATS, LIMIT, SymbolicTensor
+from .index.values import FLOATS, LIMIT, SymbolicTensor
 
 __all__ = ["Sizes", "Repeated", "fold_open_constants", "checked"]
 
@@ -72,7 +72,8 @@ def _parts(value):
 
 
 def fold_open_constants(step, folder):
-    """Outputs, a list, of a :class:`sim.frontend.values.Step` of constants of which some are :class:`Sizes` or :class:`Repeated`.
+    """Outputs, a list, of a :class:`sim.frontend.index.values.Step` of constants of which some are :class:`Sizes` or
+    :class:`Repeated`.
 
     Raises
     ------
@@ -213,5 +214,5 @@ def _beside(step, repeated, tensor):
     if step.operator in (*_ELEMENTWISE, *_RECURRENT):
         return values
     if step.operator == "Concat" and values.ndim == len(tensor.dims) and not values.any():
-        return tensor.turned(np.full(values.shape, -1))
+        return tensor.permuted(np.full(values.shape, -1))
     raise _refused(step)

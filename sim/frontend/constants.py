@@ -8,9 +8,9 @@ from onnx import TensorProto, ValueInfoProto, external_data_helper, helper, nump
 
 from ..golden.arithmetic import bfloat16
 from ..ir.errors import ModelError
+from .index.values import FLOATS, INTEGERS, LIMIT, common, show
 from .messages import inline, title, unsupported
 from .registry import CONSTANTS, ONNX, OPERATORS, register
-from .values import FLOATS, INTEGERS, LIMIT, common, show
 
 __all__ = ["read_constant", "fold_constants"]
 
@@ -60,7 +60,7 @@ def read_constant(tensor, what, folder):
 
 
 def fold_constants(step, folder):
-    """Outputs, a list, of a :class:`sim.frontend.values.Step` that only has constants."""
+    """Outputs, a list, of a :class:`sim.frontend.index.values.Step` that only has constants."""
     node, arguments, opset = step.node, step.arguments, step.opset
     if node.domain not in ONNX or not OPERATORS[node.op_type].on_constants:
         raise unsupported(node, "is not supported on constants")

@@ -19,23 +19,23 @@ from onnx import helper
 from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse
 from ..fusion.lowering import as_graph
-from ..fusion.nodes import Input, Joint, Linear, View
+from ..fusion.nodes import Input, Joint, Linear, ValueView
 from ..fusion.origin import ModelInput, make_origin
 from ..ir.errors import ModelError
+from .apply import apply
 from .batch import Repeated, Sizes, checked, fold_open_constants
-from .check import check_header, check_names, check_text
-from .check_nodes import check_nodes
-from .check_ranges import check_ranges
 from .constants import fold_constants, read_constant
-from .expressions import limited_proofs
+from .index.values import FLOATS, INTEGERS, LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, show, whole
+from .index.views import Relayout, everything
 from .local_functions import without_functions
 from .messages import inline, title, unsupported
-from .operators import apply
+from .operators.expressions import limited_proofs
+from .operators.shapes import together
 from .order import sort_nodes
 from .registry import LINEAR, ONNX, OPERATORS, operators_of
-from .shapes import together
-from .values import FLOATS, INTEGERS, LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, show, whole
-from .views import Relayout, everything
+from .validity.model import check_header, check_names, check_text
+from .validity.nodes import check_nodes
+from .validity.ranges import check_ranges
 
 __all__ = ["read_model", "read_network"]
 
@@ -423,10 +423,10 @@ def _name(tensor, name):
         )
         if natural and np.array_equal(tensor.index, whole(tensor.source).reshape(-1)):
             tensor.source.value = name
-            tensor.source.view = View(name, tensor.dims[1:])
+            tensor.source.view = ValueView(name, tensor.dims[1:])
     if tensor.source.view is None and tensor.batch in (0, None) and tensor.dims[:1] == (1,):
         if np.array_equal(np.sort(tensor.index), np.arange(prod(tensor.source.shape))):
-            tensor.source.view = View(name, tensor.dims[1:], tensor.index.astype(np.int32))
+            tensor.source.view = ValueView(name, tensor.dims[1:], tensor.index.astype(np.int32))
 
 
 def _without_softmax(tensor, keep):

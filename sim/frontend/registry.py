@@ -42,8 +42,8 @@ class Operator:
     Parameters
     ----------
     handler : function or None
-        Of a :class:`sim.frontend.values.Step` and the first of its symbolic tensors: what the node makes, one value or a list.
-        None: the operator is supported as part of a written-out function, or on constants, alone.
+        Of a :class:`sim.frontend.index.values.Step` and the first of its symbolic tensors: what the node makes, one value or a
+        list. None: the operator is supported as part of a written-out function, or on constants, alone.
     group : str
         What kind it is.
     domain : str

@@ -11,11 +11,11 @@ from itertools import product
 
 import numpy as np
 
+from ..functions.functions import NONE, RELU, Function
 from ..ir.errors import ModelError
-from ..ir.functions import NONE, RELU, Function
 from ..ir.graph import span
 from .merging import Loss, both, check_losses, gentle, keeps_range, lost, together
-from .nodes import Affine, Linear, Part, Tap, Unknown
+from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
 
@@ -131,7 +131,7 @@ class _Fusion:
         for (top, bottom), (left, right) in corners:
             weights = np.ones(channels) if scale is None else scale[top, left]
             tap = Tap(result.source, weights.reshape(1, 1, 1, channels), padding=(-top, -left), groups=channels, exact=True)
-            parts.append(Part((tap,), (bottom - top, right - left), (top, left)))
+            parts.append(SumRegion((tap,), (bottom - top, right - left), (top, left)))
             bias.append(None if shift is None else shift[top, left])
             sizes.append(None if size is None else size[top:bottom, left:right].max((0, 1)))
         bias = None if shift is None else np.stack(bias) if len(parts) > 1 else bias[0]

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.functions import NONE, Function
+from ..functions.functions import NONE, Function
 from ..ir.graph import Pool
 
-__all__ = ["View", "Node", "Input", "Joint", "Unknown", "Affine", "Linear", "Part", "Tap", "identity", "per_channel"]
+__all__ = ["ValueView", "Node", "Input", "Joint", "Unknown", "Affine", "Linear", "SumRegion", "Tap", "identity", "per_channel"]
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class ValueView:
     """A value of the model that has all the values of a node.
 
     Parameters
@@ -52,7 +52,7 @@ class Node:
         (height, width, channels).
     value : str or None
         The model's value, (batch, channels[, height, width]), that this is.
-    view : View or None
+    view : ValueView or None
         The model's value, of any shape and order, that this is.
     loose : bool
         Whether its memory layout is still free: it is the input, or element by element of it, so that it has whatever layout the
@@ -63,7 +63,7 @@ class Node:
     title: str
     shape: tuple[int, int, int]
     value: str | None = None
-    view: View | None = None
+    view: ValueView | None = None
     loose: bool = False
 
     sources = ()
@@ -152,7 +152,7 @@ class Tap:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SumRegion:
     """Sums of `size` (height, width) that are written from `origin` on."""
 
     taps: tuple[Tap, ...]
@@ -166,7 +166,7 @@ class Linear(Node):
     channels), `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out.
     `loss` is a :class:`sim.fusion.merging.Loss`, of the shape of `bias`, if constants have been merged."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[SumRegion, ...]
     bias: np.ndarray | None = None
     loss: object = None
     pool: Pool | None = None
@@ -199,7 +199,7 @@ def identity(source):
     """The part that only copies a node."""
     channels = source.shape[2]
     tap = Tap(source, np.ones((1, 1, 1, channels)), groups=channels, exact=True, select=np.arange(channels))
-    return Part((tap,), source.shape[:2])
+    return SumRegion((tap,), source.shape[:2])
 
 
 def per_channel(array, shape):

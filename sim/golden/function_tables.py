@@ -1,6 +1,6 @@
 """Function tables: the one with the least error for each function, and how large the errors of a table are.
 
-The table is :mod:`sim.golden.table_lookup`'s; the functions are those of :mod:`sim.ir.functions`.
+The table is :mod:`sim.golden.table_lookup`'s; the functions are those of :mod:`sim.functions.functions`.
 """
 
 import functools
@@ -10,7 +10,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 
-from ..ir import derivatives, functions
+from ..functions import derivatives, functions
 from . import table_cache, table_lookup
 from .arithmetic import activate
 from .table_lookup import BINADES, NEVER, Table, lookup, moved, rounded_entry
@@ -82,8 +82,8 @@ def is_steady(function, sums):
 
 @functools.lru_cache(maxsize=1024)
 def table_of(function):
-    """The Table of a :class:`sim.ir.functions.Function` with the least error over all inputs, from the cache on disk if another
-    process has computed it.
+    """The Table of a :class:`sim.functions.functions.Function` with the least error over all inputs, from the cache on disk if
+    another process has computed it.
 
     Raises
     ------

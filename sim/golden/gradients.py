@@ -180,7 +180,7 @@ def data_gradient(graph, one, gradients, weights, sums):
             apart = np.zeros((batch, (height - 1) * down + 1, (width - 1) * across + 1, channels), bfloat16)
             apart[:, ::down, ::across] = source
             source = apart
-        total = sums.add_term(total, source, graph.turned(part, weights(part)))
+        total = sums.add_term(total, source, graph.mirrored(part, weights(part)))
     return sums.rounded(total)
 
 

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from amaranth_tpu.hw.spec.instruction import Unit
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Condition, Fault, Format, Function, Half, Opcode, Region, RingMode
+from amaranth_tpu.hw.spec.isa import (
+    INSTRUCTIONS,
+    TABLE_WORDS,
+    Condition,
+    Fault,
+    Format,
+    FunctionCode,
+    Half,
+    Opcode,
+    Region,
+    RingMode,
+)
 
 from .arithmetic import activate, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
 from .isa_check import MachineFault, check, host_bytes
@@ -17,7 +28,7 @@ from .table_lookup import Table, lookup
 
 __all__ = ["Exchange", "Machine", "MachineFault"]
 
-_ACTIVATION = {Function.NONE: "none", Function.RELU: "relu"}
+_ACTIVATION = {FunctionCode.NONE: "none", FunctionCode.RELU: "relu"}
 #: What INDEX says of a window of which RELU leaves nothing.
 _NOTHING = 255
 #: Opcode to what does it, a method of :class:`Machine` that takes the instruction's fields.
@@ -277,7 +288,7 @@ class Machine:
         sums = ordered(largest).view(np.uint32)
         places = (buffer + outer * buffer_stride + (buffer_step or format.height) * inner).ravel()
         if format is Format.INDEX:
-            nothing = (function is Function.RELU) & (relu(sums) == 0)
+            nothing = (function is FunctionCode.RELU) & (relu(sums) == 0)
             self.buffer[places] = np.where(np.arange(self.config.n) < lanes, np.where(nothing, _NOTHING, index), 0)
         else:
             self._write_results(sums, function, format, lanes, places)
@@ -292,11 +303,11 @@ class Machine:
             values[:count] = softmax(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
             values = (values << np.uint32(16)).reshape(tiles, n)
             places = buffer + row * height + np.arange(tiles) * buffer_stride
-            self._write_results(values, Function.NONE, format, n, places)
+            self._write_results(values, FunctionCode.NONE, format, n, places)
 
     def _results(self, sums, function, lanes):
         """Function and lanes of sums (rows, n): binary32 bits."""
-        if function is Function.TABLE:
+        if function is FunctionCode.TABLE:
             values = lookup(sums, self.table).astype(np.uint32) << np.uint32(16)
         else:
             values = np.asarray(activate(np.ascontiguousarray(sums).view(np.float32), _ACTIVATION[function])).view(np.uint32)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..ir.derivatives import Derivative
+from ..functions.derivatives import Derivative
 from ..ir.errors import ModelError
 from ..ir.graph import Graph
 from .arithmetic import bfloat16, round_bfloat16

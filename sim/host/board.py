@@ -17,7 +17,7 @@ from .inference import HostImage, cycle_limit, even_batch, summarize
 from .serial_link import SerialLink
 from .serial_port import SerialPort
 
-__all__ = ["BoardError", "Board", "run_on_board"]
+__all__ = ["BoardError", "ConnectedBoard", "run_on_board"]
 
 _BATCHES = (128, 64, 32, 16, 8, 4, 2, 1)
 
@@ -40,7 +40,7 @@ def _config(found):
     return Config(**sizes, cell_stages=stages, bus_width=8 * found["bus_bytes"])
 
 
-class Board:
+class ConnectedBoard:
     """A core behind a serial line; made by :meth:`connect`.
 
     Attributes
@@ -91,7 +91,7 @@ class Board:
         )
 
     async def run(self, network, program, samples, progress=lambda done, total: None):
-        """Runs bfloat16 samples (count, inputs) in batches. Returns a :class:`sim.host.inference.Result`.
+        """Runs bfloat16 samples (count, inputs) in batches. Returns a :class:`sim.host.inference.RunResult`.
 
         `progress` is called with `(done, total)` bytes on the line.
         """
@@ -156,7 +156,7 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", pro
 
     Returns
     -------
-    Program, sim.host.inference.Result
+    Program, sim.host.inference.RunResult
 
     Raises
     ------
@@ -165,7 +165,7 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", pro
     """
 
     async def session(transport):
-        board = await Board.connect(SerialLink(transport, baud=baud))
+        board = await ConnectedBoard.connect(SerialLink(transport, baud=baud))
         program = board.compile(network, len(samples), batch and min(batch, len(samples)), effort)
         return program, await board.run(network, program, samples, progress)
 

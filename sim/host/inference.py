@@ -24,7 +24,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..compiler.compile import compile_network
-from ..compiler.timing import HOST_LATENCY
+from ..compiler.timing.model import HOST_LATENCY
 from ..data.samples import as_rows, as_samples
 from ..golden.arithmetic import bfloat16, round_bfloat16
 from ..golden.isa_model import Machine, MachineFault
@@ -38,7 +38,7 @@ from .driver import fault_of
 
 __all__ = [
     "SIMULATORS",
-    "Result",
+    "RunResult",
     "HostImage",
     "core_simulation",
     "cycle_limit",
@@ -103,7 +103,7 @@ class HostImage:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What a run gave.
 
     Parameters
@@ -220,7 +220,7 @@ def run_samples(
     if simulator == "golden":
         started = time.perf_counter()
         expected = run_network(network, samples)
-        return Result(expected, expected, None, time.perf_counter() - started)
+        return RunResult(expected, expected, None, time.perf_counter() - started)
     program = program or compile_network(network, config, batch or len(samples))
     host = HostImage(program, samples)
     expected = run_network(network, samples)
@@ -285,7 +285,7 @@ def _run_model(program, host, expected, progress=None):
         if fault:
             break
     logits = host.results(memory[host.outputs[0] :])
-    return Result(logits, expected, _differing(logits, expected), time.perf_counter() - started, fault=fault)
+    return RunResult(logits, expected, _differing(logits, expected), time.perf_counter() - started, fault=fault)
 
 
 def count_batch(program, samples, *, simulator="verilator", memory=None, timeout=3600, quick=False):
@@ -302,9 +302,9 @@ def _differing(one, two):
 
 
 def summarize(program, config, logits, expected, counters, **rest):
-    """The :class:`Result` of batches with these `counters`; `rest` are the fields that do not follow from them."""
+    """The :class:`RunResult` of batches with these `counters`; `rest` are the fields that do not follow from them."""
     cycles = sum(one["cycles"] for one in counters)
-    return Result(
+    return RunResult(
         logits=logits,
         expected=expected,
         mismatched_bits=_differing(logits, expected),

@@ -11,11 +11,11 @@ from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 from amaranth_tpu.hw.spec.registers import STALLS
 
-__all__ = ["Fetch", "Instruction", "Run", "timeline"]
+__all__ = ["Fetch", "TracedInstruction", "TracedRun", "timeline"]
 
 
 @dataclass
-class Instruction:
+class TracedInstruction:
     """One instruction of a run. A moment is a cycle of the simulation; None: it did not come to that before the run ended.
 
     Parameters
@@ -65,7 +65,7 @@ class Fetch:
 
 
 @dataclass
-class Run:
+class TracedRun:
     """One run of the core, from its first cycle, `begin`, to the one behind its last, `end`.
 
     Parameters
@@ -75,7 +75,7 @@ class Run:
     reads, writes : list of (str, int, int)
         Beats on the bus, one each cycle: whose they are, the first cycle and the one behind the last.
     fetches : list of Fetch
-    instructions : list of Instruction
+    instructions : list of TracedInstruction
     """
 
     begin: int
@@ -125,14 +125,14 @@ def timeline(seen, program):
 
     Returns
     -------
-    list of Run
+    list of TracedRun
     """
     runs = []
     for _, begin, end in _stretches(seen["active"], lambda row: row["active"] or None, 0, 1 << 64):
         here = {name: [row for row in _rows(rows, begin, end) if row["cycle"] >= begin] for name, rows in seen.items()}
         offers = _stretches(seen["offered"], lambda row: row["valid"] or None, begin, end)
         runs.append(
-            Run(
+            TracedRun(
                 begin,
                 end,
                 _stretches(seen["state"], _state, begin, end, late=1),
@@ -163,7 +163,7 @@ def _instructions(seen, offers, program):
         opcode, fields = decode(int.from_bytes(program.model[row["pc"] : row["pc"] + 32], "little"))
         op = program.ops[row["pc"] // step] if row["pc"] // step < len(program.ops) else None
         layer = None if op is None else stages[op.parts[0][0] if op.parts else op.stage].name
-        instructions.append(Instruction(row["pc"], opcode, fields, layer, row["cycle"]))
+        instructions.append(TracedInstruction(row["pc"], opcode, fields, layer, row["cycle"]))
 
     # The dispatcher has one at a time, the next one at the earliest a cycle after the last has its place.
     free, offers = 0, deque(offers)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .functions import NONE, Function
+from ..functions.functions import NONE, Function
 
 __all__ = ["Tensor", "Term", "Pool", "Select", "Extra", "Stage", "Graph", "dense_chain", "span"]
 
@@ -24,17 +24,17 @@ def span(count, stride, kernel, dilation):
 class Tensor:
     """`channels` values at each of `height` x `width` positions of a sample, in bfloat16 (the graph's output: binary32).
 
-    The compiler's own may be `turned`: another tensor, as loads have it that transpose every tile of n positions and n channels.
-    Of one that is turned by overlapping blocks of its rows, `block` has `(positions from a block to the next, those of the
-    first block before the row)`. And the last `void` positions of a sample may not be there, where those of a smaller one do not
-    fill the last row: they are +0.
+    The compiler's own may be `transpose_of`: another tensor, as loads have it that transpose every tile of n positions and n
+    channels. Of one that is turned by overlapping blocks of its rows, `block` has `(positions from a block to the next, those
+    of the first block before the row)`. And the last `void` positions of a sample may not be there, where those of a smaller
+    one do not fill the last row: they are +0.
     """
 
     name: str
     channels: int
     height: int = 1
     width: int = 1
-    turned: str | None = None
+    transpose_of: str | None = None
     void: int = 0
     block: tuple[int, int] | None = None
 

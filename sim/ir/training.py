@@ -99,7 +99,7 @@ class TrainingGraph:
         """The :class:`Parameter` of a stage's term (None: its bias), or None of one that is fixed."""
         return next((one for one in self.parameters if (one.stage, one.term) == (stage, term)), None)
 
-    def turned(self, part, weights):
+    def mirrored(self, part, weights):
         """The :class:`sim.ir.graph.Term` of a :class:`GradientTerm`, for the weights of its reader: a convolution of stride 1
         over the gradient of the reader's sums, stretched by :meth:`stretch`, whose kernel positions come last to first."""
         term = self.graph.stages[part.stage].terms[part.term]
@@ -111,6 +111,6 @@ class TrainingGraph:
 
     def stretch(self, part):
         """As of :meth:`sim.ir.graph.Term.stretch`, of the reader. Between two positions of the gradient of its sums,
-        :meth:`turned` reads that many less one of +0; what is +0 changes no sum, so it need not be multiplied."""
+        :meth:`mirrored` reads that many less one of +0; what is +0 changes no sum, so it need not be multiplied."""
         stage = self.graph.stages[part.stage]
         return stage.terms[part.term].stretch(stage.sums_size)

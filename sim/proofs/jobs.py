@@ -13,7 +13,7 @@ from .properties import specification
 from .replay import replay
 from .smt import Circuit, solve
 
-__all__ = ["Counterexample", "Proof", "Job", "proofs", "negative_controls"]
+__all__ = ["Counterexample", "Proof", "ProofJob", "proofs", "negative_controls"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Job:
+class ProofJob:
     """All properties about one block: to be proven, or, of a `subject` that is wrong, to be refuted.
 
     Parameters
@@ -153,7 +153,7 @@ def _value_text(value):
 
 def proofs(block, values=None):
     """Jobs that prove a block."""
-    return [Job(block, value) for value in BLOCKS[block].values if values is None or value in values]
+    return [ProofJob(block, value) for value in BLOCKS[block].values if values is None or value in values]
 
 
 def _mutations(block, value, count):
@@ -171,22 +171,22 @@ def negative_controls(mutations=3):
     """Jobs with something wrong in each, which must be refuted."""
     multiplier, adder, cell = 2, (3, True), 3
     jobs = [
-        Job("multiplier", multiplier, "specification: subnormals are kept", specification(flush=False)),
-        Job("adder", adder, "specification: subnormals are kept", specification(flush=False)),
-        Job("adder", adder, "specification: rounds toward zero", specification(rounding="RTZ")),
-        Job("cell", cell, "specification: rounds toward zero", specification(rounding="RTZ")),
-        Job("multiplier", multiplier, "block: flushes the least exponent", mutate=FlushesLeastNormal),
-        Job("adder", adder, "block: flushes the least exponent", mutate=FlushesLeastNormal),
-        Job("adder", adder, "block: no sticky bit", mutate=DropsSticky),
-        Job("cell", cell, "block: takes the next weight a cycle late", mutate=SwitchesLate),
-        Job("cell", cell, "block: a mark switches too", mutate=MarkSwitches),
-        Job("comparator", True, "block: of equal negative numbers each is larger", mutate=NotStrict),
-        Job("select lane", 1, "block: keeps lanes with a NaN", mutate=KeepsNaN),
+        ProofJob("multiplier", multiplier, "specification: subnormals are kept", specification(flush=False)),
+        ProofJob("adder", adder, "specification: subnormals are kept", specification(flush=False)),
+        ProofJob("adder", adder, "specification: rounds toward zero", specification(rounding="RTZ")),
+        ProofJob("cell", cell, "specification: rounds toward zero", specification(rounding="RTZ")),
+        ProofJob("multiplier", multiplier, "block: flushes the least exponent", mutate=FlushesLeastNormal),
+        ProofJob("adder", adder, "block: flushes the least exponent", mutate=FlushesLeastNormal),
+        ProofJob("adder", adder, "block: no sticky bit", mutate=DropsSticky),
+        ProofJob("cell", cell, "block: takes the next weight a cycle late", mutate=SwitchesLate),
+        ProofJob("cell", cell, "block: a mark switches too", mutate=MarkSwitches),
+        ProofJob("comparator", True, "block: of equal negative numbers each is larger", mutate=NotStrict),
+        ProofJob("select lane", 1, "block: keeps lanes with a NaN", mutate=KeepsNaN),
     ]
     mutated = ("multiplier", multiplier), ("adder", adder), ("cell", cell), ("activation lane", True), ("select lane", 1)
     for block, value in mutated:
         for change in _mutations(block, value, mutations):
             words = dict(zip(*[iter(change.split()[1:])] * 2))
             subject = f"netlist: {words['-mode']} at `{words['-cell']}.{words['-port']}[{words['-portbit']}]`"
-            jobs.append(Job(block, value, subject, changes=change, harmless=True))
+            jobs.append(ProofJob(block, value, subject, changes=change, harmless=True))
     return jobs

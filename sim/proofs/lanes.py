@@ -6,7 +6,7 @@ from amaranth_tpu.hw.activation.select_lane import SelectLane
 from amaranth_tpu.hw.arithmetic.comparator import Comparator
 
 from ..golden import arithmetic as golden
-from .properties import Block, Property
+from .properties import Property, ProvenBlock
 
 __all__ = ["LANES"]
 
@@ -148,7 +148,7 @@ def _index_model(latency, columns, port):
 LANES = {
     block.name: block
     for block in (
-        Block(
+        ProvenBlock(
             "comparator",
             "strict",
             (False, True),
@@ -156,7 +156,7 @@ LANES = {
             _comparator_properties,
             _comparator_model,
         ),
-        Block(
+        ProvenBlock(
             "activation lane",
             "halves",
             (False, True),
@@ -164,7 +164,7 @@ LANES = {
             _lane_properties,
             _lane_model,
         ),
-        Block("select lane", "latency", (1,), lambda latency: SelectLane(), _select_properties, _select_model),
-        Block("index lane", "latency", (1,), lambda latency: IndexLane(), _index_properties, _index_model),
+        ProvenBlock("select lane", "latency", (1,), lambda latency: SelectLane(), _select_properties, _select_model),
+        ProvenBlock("index lane", "latency", (1,), lambda latency: IndexLane(), _index_properties, _index_model),
     )
 }

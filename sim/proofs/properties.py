@@ -16,7 +16,7 @@ from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 
 from ..golden import arithmetic as golden
 
-__all__ = ["ARITHMETIC", "Block", "Property", "specification"]
+__all__ = ["ARITHMETIC", "ProvenBlock", "Property", "specification"]
 
 _SPECIFICATION = """
 (define-fun ftz ((f Float32)) Float32 {ftz})
@@ -105,7 +105,7 @@ class Property:
 
 
 @dataclass(frozen=True)
-class Block:
+class ProvenBlock:
     """A block in all its pipelinings.
 
     Parameters
@@ -249,8 +249,10 @@ _CELL_START = {
 ARITHMETIC = {
     block.name: block
     for block in (
-        Block("multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_properties, _multiplier_model),
-        Block(
+        ProvenBlock(
+            "multiplier", "lead", tuple(LEADS), lambda lead: Multiplier(lead=lead), _multiplier_properties, _multiplier_model
+        ),
+        ProvenBlock(
             "adder",
             "latency",
             tuple((latency, canonical) for latency in LATENCIES for canonical in (False, True)),
@@ -258,6 +260,8 @@ ARITHMETIC = {
             _adder_properties,
             _adder_model,
         ),
-        Block("cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_properties, _cell_model, _CELL_START),
+        ProvenBlock(
+            "cell", "stages", tuple(STAGES), lambda stages: Cell(stages=stages), _cell_properties, _cell_model, _CELL_START
+        ),
     )
 }

@@ -85,7 +85,7 @@ class _State:
 _IDLE, _PLACE, _START, _WORK = 0, 2, 3, 4
 
 
-class _Unit(_State):
+class _RingState(_State):
     """The unit in one cycle; `ahead` is vectors sent less vectors taken, `segment` that of the last operation."""
 
     def __init__(self, circuit, config, cycle):
@@ -234,7 +234,7 @@ def _unit_script(circuit, config, assumptions, refuted, cycles=1):
 def _goes_on(circuit, config):
     """A claim about more cycles: what is assumed, what follows, and their number."""
     cycles = config.latency + 5
-    units = [_Unit(circuit, config, cycle) for cycle in range(cycles)]
+    units = [_RingState(circuit, config, cycle) for cycle in range(cycles)]
     assumptions, ends = [units[0].invariant(), units[0].flag("active"), units[0].flag("busy")], []
     for cycle, unit in enumerate(units):
         head, after = unit.queued[0], _State(circuit, cycle + 1)
@@ -264,7 +264,7 @@ def unit_claims(circuit, config, *, too_low=0):
     too_low : int
         Vectors by which the bound is lower than a segment: anything but 0 is wrong.
     """
-    now, then = _Unit(circuit, config, 0), _Unit(circuit, config, 1)
+    now, then = _RingState(circuit, config, 0), _RingState(circuit, config, 1)
     nothing = f"(= ahead.0 {_number(0)})"
     begin = [nothing, f"(= segment.0 {_number(0)})"]
     quiet = (f"(not {now.flag(name)})" for name in ("active", "sent__tvalid", "read"))

@@ -36,28 +36,31 @@ def own_environment():
             os.environ.update(hidden)
 
 
+class _Bounded:
+    """A runner whose commands each have a limit of time."""
+
+    time_limit, log_path, watch = 600, None, None
+
+    def _execute_cmds(self, commands, cwd, stdout=None):
+        self.prepared = commands, cwd
+
+    def perform(self):
+        """Returns the exit status of the commands; those after a failed one are not run. Raises TimeoutError."""
+        commands, cwd = self.prepared
+        with open(self.log_path, "a") as log:
+            for command in commands:
+                if status := execute(command, cwd=cwd, env=self.env, log=log, timeout=self.time_limit, watch=self.watch):
+                    return status
+        return 0
+
+
 @functools.cache
 def cocotb_runners():
     """Returns cocotb's runners by simulator: `build` and `test` prepare commands, which `perform` then runs, each with a limit
     of time. Verilator's models stay private."""
     from cocotb_tools import runner
 
-    class Bounded:
-        time_limit, log_path, watch = 600, None, None
-
-        def _execute_cmds(self, commands, cwd, stdout=None):
-            self.prepared = commands, cwd
-
-        def perform(self):
-            """Returns the exit status of the commands; those after a failed one are not run. Raises TimeoutError."""
-            commands, cwd = self.prepared
-            with open(self.log_path, "a") as log:
-                for command in commands:
-                    if status := execute(command, cwd=cwd, env=self.env, log=log, timeout=self.time_limit, watch=self.watch):
-                        return status
-            return 0
-
-    class Icarus(Bounded, runner.Icarus):
+    class Icarus(_Bounded, runner.Icarus):
         dumped = ()
 
         def _waves_file(self):
@@ -75,7 +78,7 @@ def cocotb_runners():
             [command] = super()._test_command()
             return [[word for word in command if word != "-fst" or self.trace_name.endswith(".fst")]]
 
-    class Verilator(Bounded, runner.Verilator):
+    class Verilator(_Bounded, runner.Verilator):
         tool, make_arguments = None, ()
 
         def _simulator_in_path_build_only(self):

@@ -19,7 +19,7 @@ from .ports import pack
 from .runner import SimulationError
 from .streams import compile_block
 
-__all__ = ["Bucket", "Result", "ring_core", "random_bucket", "exhaustive_links", "run_buckets"]
+__all__ = ["Bucket", "BucketResult", "ring_core", "random_bucket", "exhaustive_links", "run_buckets"]
 
 _HANGS = (1 << 32) - 1
 
@@ -87,7 +87,7 @@ def random_bucket(rng, config, size, *, rows=None, **fields):
 
 
 @dataclass
-class Result:
+class BucketResult:
     """What became of a bucket: `cycles`, None if it hangs; of every core its memory, and the vectors `sent`, `received`, read and
     written (`counts`)."""
 
@@ -130,7 +130,7 @@ def run_buckets(config, buckets, links, *, timeout=600):
 
     Returns
     -------
-    list of Result
+    list of BucketResult
 
     Raises
     ------
@@ -158,5 +158,5 @@ def run_buckets(config, buckets, links, *, timeout=600):
         position += 1 + 4 * size
         memories = words[position : position + size * rows].view("<u2").reshape(size, rows, 2)
         position += size * rows
-        results.append(Result(None if cycles == _HANGS else cycles, list(memories), counts))
+        results.append(BucketResult(None if cycles == _HANGS else cycles, list(memories), counts))
     return results

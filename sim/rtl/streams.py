@@ -1,7 +1,7 @@
 """Streams vectors through one block.
 
-:class:`Block` is for volume: the block's Verilog, compiled by Verilator together with a small C++ program; some millions of
-vectors a second. :func:`simulate_columns` does the same in Amaranth's simulator, about a thousand vectors a second.
+:class:`StreamedBlock` is for volume: the block's Verilog, compiled by Verilator together with a small C++ program; some
+millions of vectors a second. :func:`simulate_columns` does the same in Amaranth's simulator, about a thousand vectors a second.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ from amaranth_tpu.hw.verilog.export import component_to_verilog
 from .cpp_program import cpp_program
 from .runner import Simulation
 
-__all__ = ["SideBySide", "Block", "compile_block", "simulate_columns"]
+__all__ = ["SideBySide", "StreamedBlock", "compile_block", "simulate_columns"]
 
 # Inputs change, outputs are sampled, the clock rises: row t of the output is what the ports show in cycle t.
 _STREAM = """
@@ -102,7 +102,7 @@ class SideBySide(wiring.Component):
         return m
 
 
-class Block:
+class StreamedBlock:
     """A component compiled for streaming. Ports of more than 32 bits are not supported.
 
     Parameters
@@ -143,7 +143,7 @@ class Block:
 
 
 def simulate_columns(component, **columns):
-    """The same as :meth:`Block.run`, in Amaranth's simulator; ports are not nested."""
+    """The same as :meth:`StreamedBlock.run`, in Amaranth's simulator; ports are not nested."""
     cycles = max(map(len, columns.values()))
     inputs, outputs = _ports(component)
     found = {name: np.zeros(cycles, dtype=np.uint32) for name, _ in outputs}

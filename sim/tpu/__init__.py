@@ -8,7 +8,7 @@ their names in the file.
 >>> model = tpu.load("d")                                        # or the path of any ONNX file
 >>> x = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
 >>> y = model.predict(x)                                         # by the golden model, which defines every bit
->>> same = model.predict(x, on="model", core=tpu.Config(n=4))    # "icarus", "verilator": the RTL; tpu.Board("/dev/ttyUSB0")
+>>> same = model.predict(x, on="model", core=tpu.Config(n=4))    # "icarus", "verilator": the RTL; tpu.SerialBoard("/dev/ttyUSB0")
 >>> y.shape, bool((y == same).all())
 ((3, 10), True)
 >>> {name: values.shape for name, values in model.trace(x).items()}
@@ -33,19 +33,19 @@ from ..host.serial_link import LinkError
 from ..ir.errors import ModelError
 from .estimate import Estimate
 from .model import Model, load
-from .places import PLACES, Board, Interpreter, Simulator
-from .run import Run, RunError
+from .places import PLACES, Interpreter, SerialBoard, Simulator
+from .run import InferenceRun, RunError
 from .values import Value
 
 __all__ = [
     "load",
     "Model",
     "Value",
-    "Run",
+    "InferenceRun",
     "Estimate",
     "PLACES",
     "Simulator",
-    "Board",
+    "SerialBoard",
     "Interpreter",
     "Config",
     "from_preset",

@@ -48,8 +48,8 @@ class Estimate:
 
     @cached_property
     def layers(self):
-        """What each layer costs: a list of :class:`sim.compiler.report.Layer`, whose cycles add up to those of the run. They have
-        no cycles in a program of more than 60,000 passes."""
+        """What each layer costs: a list of :class:`sim.compiler.report.LayerCost`, whose cycles add up to those of the run.
+        They have no cycles in a program of more than 60,000 passes."""
         return planned_layers(self.program)
 
 

@@ -11,8 +11,8 @@ from ..host.inference import even_batch
 from ..models.shipped import SHIPPED
 from .estimate import estimate_of
 from .layers import layers_of, trace
-from .places import Board, Interpreter, Simulator, place_of
-from .run import Run, RunError, checked
+from .places import Interpreter, SerialBoard, Simulator, place_of
+from .run import InferenceRun, RunError, checked
 from .values import inputs_of, outputs_of, samples_of
 
 __all__ = ["Model", "load"]
@@ -60,7 +60,7 @@ class Model:
         values of a sample one after the other.
     on : str, or a place
         `golden`, `model`, `icarus`, `verilator`, `onnxruntime`, `onnx` (:data:`PLACES`), or a :class:`Simulator`,
-        :class:`Board` or :class:`Interpreter` with its own settings.
+        :class:`SerialBoard` or :class:`Interpreter` with its own settings.
     core : Config, name of a preset, or None for the preset `default`
         Of a simulated core. A board has its own.
     batch : int or None
@@ -131,7 +131,7 @@ class Model:
         return self._programs[key]
 
     def run(self, x, on="golden", *, core=None, batch=None, progress=None):
-        """Computes, and returns a :class:`Run`: `outputs`, `result` with cycles and stalls, `failure`, `compare()`.
+        """Computes, and returns a :class:`InferenceRun`: `outputs`, `result` with cycles and stalls, `failure`, `compare()`.
 
         `progress` is called with `(done, total)`: batches, or bytes on a board's line.
 
@@ -154,13 +154,13 @@ class Model:
             found = {output.name: output.of(result.logits) for output in outputs}
         if samples.alone:
             found = {name: values[0] for name, values in found.items()}
-        return Run(network, place, samples.rows, found, result, program)
+        return InferenceRun(network, place, samples.rows, found, result, program)
 
     def _compute(self, network, rows, place, core, batch, progress=None):
         """The program and the result of all of the network, or of a part of it, on a core or a model of one."""
         if batch is not None:
             check_batch(batch)
-        if isinstance(place, Board):
+        if isinstance(place, SerialBoard):
             if core is not None:
                 raise ValueError("a board has its own core: leave `core` out")
             return place.run(network, rows, effort=self.effort, batch=batch, progress=progress)
@@ -258,7 +258,7 @@ class Model:
 
         Returns
         -------
-        sim.check.against_model.Comparison
+        sim.check.against_model.ModelComparison
             `largest` and `rms` difference, `top_agreement`, and `error`, which is None if rounding explains the difference.
 
         Raises

@@ -7,12 +7,12 @@ import numpy as np
 from ..check import interpreters
 from ..check.interpreters import values_of
 from ..golden.arithmetic import round_bfloat16
+from ..host.batch_groups import run_in_parts
 from ..host.board import run_on_board
 from ..host.inference import SIMULATORS, run_samples
-from ..host.parts import run_in_parts
 from ..host.spread import in_turn
 
-__all__ = ["PLACES", "Simulator", "Board", "Interpreter", "place_of", "interpreter_of"]
+__all__ = ["PLACES", "Simulator", "SerialBoard", "Interpreter", "place_of", "interpreter_of"]
 
 #: Names that stand for places.
 PLACES = (*SIMULATORS, "onnxruntime", "onnx")
@@ -76,7 +76,7 @@ class Simulator:
 
 
 @dataclass(frozen=True)
-class Board:
+class SerialBoard:
     """A core on an FPGA, behind a serial line; what its sizes are, it says itself.
 
     Parameters
@@ -88,7 +88,7 @@ class Board:
     Examples
     --------
     >>> from amaranth_tpu.sim import tpu
-    >>> tpu.Board("/dev/ttyUSB0").baud
+    >>> tpu.SerialBoard("/dev/ttyUSB0").baud
     3000000
     """
 
@@ -143,7 +143,7 @@ class Interpreter:
 
 def place_of(on):
     """The place that a name stands for, or the place itself. Raises ValueError."""
-    if isinstance(on, (Simulator, Board, Interpreter)):
+    if isinstance(on, (Simulator, SerialBoard, Interpreter)):
         place = on
     elif on in PLACES:
         place = Simulator(on) if on in SIMULATORS else Interpreter(on)

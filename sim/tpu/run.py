@@ -10,7 +10,7 @@ from ..check.overflow import first_not_finite
 from ..data.printable import quoted
 from .places import interpreter_of
 
-__all__ = ["Run", "RunError", "checked"]
+__all__ = ["InferenceRun", "RunError", "checked"]
 
 
 class RunError(RuntimeError):
@@ -37,13 +37,13 @@ def checked(result, reason=str):
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class InferenceRun:
     """
     Parameters
     ----------
     outputs : dict of str to array
         By the names of the model's outputs, in its shapes.
-    result : sim.host.inference.Result or None
+    result : sim.host.inference.RunResult or None
         Cycles, stalls, bits that differ from the golden model's; None on an ONNX interpreter.
     program : sim.compiler.program.Program or None
         That ran; None where none did.

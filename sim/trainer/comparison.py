@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..golden.training import images
 
-__all__ = ["CoreSteps", "Comparison", "differing_bits"]
+__all__ = ["CoreSteps", "StepComparison", "differing_bits"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def differing_bits(one, two):
     return 8 * len(second) if one.shape != two.shape else int(np.bitwise_count(first ^ second).sum())
 
 
-class Comparison:
+class StepComparison:
     """Runs steps that the golden model has done on a core too, some at a time, and counts the bits that differ.
 
     Parameters

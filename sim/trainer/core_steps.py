@@ -11,7 +11,7 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.timing import HOST_LATENCY
+from ..compiler.timing.model import HOST_LATENCY
 from ..golden.isa_model import MachineFault
 from ..golden.isa_ring import MachineRing
 from ..golden.shards import shards_of
@@ -92,7 +92,7 @@ def _pages(size):
 
 @dataclass(frozen=True, eq=False)
 class StepRunner:
-    """Runs steps; for :class:`sim.trainer.comparison.Comparison`.
+    """Runs steps; for :class:`sim.trainer.comparison.StepComparison`.
 
     Parameters
     ----------

@@ -4,18 +4,18 @@ import time
 from dataclasses import dataclass
 
 from ..data.checkpoints import Checkpoint
-from .comparison import Comparison
+from .comparison import StepComparison
 from .event_log import EventLog
 from .resuming import save
 from .training import Training
 
-__all__ = ["Run"]
+__all__ = ["TrainingRun"]
 
 _SECONDS = 30  # between checkpoints within an epoch
 
 
 @dataclass(kw_only=True)
-class Run:
+class TrainingRun:
     """A training run with all that looks on.
 
     What is written before a step that fails stays.
@@ -25,7 +25,7 @@ class Run:
     training : Training
     checkpoints : Checkpoint or None
         Gets a checkpoint after each epoch, and every half minute; and when the run is interrupted.
-    comparison : Comparison or None
+    comparison : StepComparison or None
         Gets the steps from where the run goes on, until it has enough.
     log : EventLog or None
         Gets loss, accuracy and rate of each step, and each epoch's figures.
@@ -35,7 +35,7 @@ class Run:
 
     training: Training
     checkpoints: Checkpoint | None = None
-    comparison: Comparison | None = None
+    comparison: StepComparison | None = None
     log: EventLog | None = None
     on_step: object = None
     on_epoch: object = None

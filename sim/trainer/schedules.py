@@ -4,7 +4,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 
-__all__ = ["Schedule", "parse_schedule", "DEFAULT", "FORMS"]
+__all__ = ["RateSchedule", "parse_schedule", "DEFAULT", "FORMS"]
 
 #: A share of all steps, and the factor from there on.
 _FIFTHS = ((0.0, 1.0), (0.4, 0.5), (0.6, 0.2), (0.8, 0.1))
@@ -17,7 +17,7 @@ FORMS = (
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RateSchedule:
     """The factor of the rate at each step.
 
     Parameters
@@ -77,20 +77,20 @@ def _factor(text):
 
 
 def parse_schedule(text):
-    """The :class:`Schedule` of a text such as `steps:2,4:0.1`. Raises ValueError, in one line, for any other than `FORMS`."""
+    """The :class:`RateSchedule` of a text such as `steps:2,4:0.1`. Raises ValueError, in one line, for any other than `FORMS`."""
     kind, *parts = text.strip().split(":")
     try:
         match kind, parts:
             case (("constant" | "fifths"), []):
-                return Schedule(text, kind)
+                return RateSchedule(text, kind)
             case "steps", [epochs, factor]:
                 numbers = _numbers(epochs, int)
                 if list(numbers) == sorted({*numbers}):
-                    return Schedule(text, kind, numbers, _factor(factor))
+                    return RateSchedule(text, kind, numbers, _factor(factor))
             case "exponential", [factor]:
-                return Schedule(text, kind, factor=_factor(factor))
+                return RateSchedule(text, kind, factor=_factor(factor))
             case _, []:
-                return Schedule(text, "list", _numbers(kind, float))
+                return RateSchedule(text, "list", _numbers(kind, float))
     except ValueError:
         pass
     raise ValueError(f"{text!r} is no schedule; write {FORMS.replace('`', '')}")

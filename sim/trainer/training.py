@@ -16,7 +16,7 @@ from ..golden.training import TrainingState, bound_graph, forward, one_hot, step
 from .errors import TrainingError
 from .order import epoch_order
 from .samples import Score
-from .schedules import Schedule
+from .schedules import RateSchedule
 
 _MEASURED = 500  # samples of a forward pass
 
@@ -35,7 +35,7 @@ class Plan:
     optimizer : sim.ir.optimizers.Sgd or Adam
     rate : float
         Of the mean gradient over a batch; times the schedule's factor.
-    schedule : Schedule
+    schedule : RateSchedule
     batch, epochs : int
         Samples of a step, epochs in all. The last part of an epoch that does not fill a batch is left out.
     seed : int
@@ -50,7 +50,7 @@ class Plan:
 
     optimizer: object
     rate: float
-    schedule: Schedule
+    schedule: RateSchedule
     batch: int
     epochs: int
     seed: int = 1

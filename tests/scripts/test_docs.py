@@ -22,9 +22,9 @@ _NOT_RUN = ("not run by the tests", "run by tests/")
 ELSEWHERE = {
     "./scripts/demo.sh": ".ci/run",
     "./scripts/check.sh": ".ci/run",
-    "export PATH=": "tests/hw/test_fusesoc.py",
-    "fusesoc --cores-root": "tests/hw/test_fusesoc.py",
-    "tpu compile --model": "tests/hw/test_c_driver.py",
+    "export PATH=": "tests/hw/examples/test_fusesoc.py",
+    "fusesoc --cores-root": "tests/hw/examples/test_fusesoc.py",
+    "tpu compile --model": "tests/hw/driver/test_c_driver.py",
 }
 
 
@@ -220,7 +220,7 @@ def test_links_are_turned(tmp_path):
     places = {("docs/x.md", ""): "guide/x.md", ("hw/README.md", ""): "r/index.md", ("hw/README.md", "ports"): "r/p.md"}
     made = links.Links(tmp_path, places)
     text = "[a](../a.py) [b](../b) [c](x.md#h) [d](../hw#ports) ![e](../p.svg) [f](https://x.y)\n```\n[a](../a.py)\n```\n"
-    assert made.turned(text, "docs/y.md", "guide/y.md") == (
+    assert made.rewritten(text, "docs/y.md", "guide/y.md") == (
         "[a](../source/a.py.md) [b](../source/b/index.md) [c](x.md#h) [d](../r/p.md#ports) ![e](../pictures/p.svg) [f](https://x.y)"
         "\n```\n[a](../a.py)\n```\n"
     )

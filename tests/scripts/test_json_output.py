@@ -10,8 +10,8 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.registers import STALLS
-from amaranth_tpu.sim.check.against_model import Comparison
-from amaranth_tpu.sim.compiler.report import Layer
+from amaranth_tpu.sim.check.against_model import ModelComparison
+from amaranth_tpu.sim.compiler.report import LayerCost
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from json_output import SCHEMA, printed
 from training_runs import write_dense_model, write_samples
@@ -76,8 +76,8 @@ def test_schema_has_the_fields_of_the_code():
     there = {name: {*SCHEMA["$defs"][name]["properties"]} for name in SCHEMA["$defs"] if "properties" in SCHEMA["$defs"][name]}
     assert there["core"] == {one.name for one in fields(Config)}
     assert there["stalls"] == {*STALLS}
-    assert there["against_model"] == {one.name for one in fields(Comparison)}
-    layer = {one.name for one in fields(Layer)} | {"bound"}
+    assert there["against_model"] == {one.name for one in fields(ModelComparison)}
+    layer = {one.name for one in fields(LayerCost)} | {"bound"}
     assert there["planned_layer"] == layer - {"stalls"} | {"where"} and there["measured_layer"] == layer | {"error"}
     assert {entry["$ref"] for entry in SCHEMA["anyOf"]} >= {f"#/$defs/{name}" for name in ("run", "train", "compile", "synth")}
 

@@ -20,7 +20,7 @@ from amaranth_tpu.scripts.cli.core_options import CoreChoice
 from amaranth_tpu.scripts.datasheet import SECTIONS
 from amaranth_tpu.scripts.show.documents import DOCUMENTS, RESULTS, ROOT, table, table_rows
 from amaranth_tpu.scripts.show.markdown import markdown_table
-from amaranth_tpu.sim.frontend.operators import supported_operators
+from amaranth_tpu.sim.frontend.apply import supported_operators
 from command import tpu as run_tpu
 
 TABLES = ("utilisation", "networks", "training", "boards", "devices")

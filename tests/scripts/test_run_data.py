@@ -343,7 +343,7 @@ def test_latency_without_a_word(model, x, monkeypatch):
     import inspect
 
     from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.compiler.timing import HOST_LATENCY, simulate
+    from amaranth_tpu.sim.compiler.timing.model import HOST_LATENCY, simulate
 
     asked = []
 

@@ -1,6 +1,6 @@
 """The activation functions that tests go through: all that the core has from its table, some with several parameters."""
 
-from amaranth_tpu.sim.ir.functions import DEFINITIONS, Function
+from amaranth_tpu.sim.functions.functions import DEFINITIONS, Function
 
 TABLES = [
     *(Function(one.name, one.example) for one in DEFINITIONS.values() if not one.built_in),

@@ -37,17 +37,17 @@ def compile_c(compiler, *arguments):
     assert done.returncode == 0, done.stderr
 
 
-class Port(ctypes.Structure):
+class DriverPort(ctypes.Structure):
     _fields_ = [("context", ctypes.c_void_p), ("read", READ), ("write", WRITE), ("wait", HOOK), ("fence", HOOK)]
 
 
 class Core(ctypes.Structure):
-    _fields_ = [("port", ctypes.POINTER(Port))] + [
+    _fields_ = [("port", ctypes.POINTER(DriverPort))] + [
         (name, U32) for name in ("version", "bus_bytes", "register_offset", "needed", "found", "cause", "pc", "quiet")
     ]
 
 
-class Places(ctypes.Structure):
+class DriverPlaces(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("model", "input", "output", "scratch")]
 
 
@@ -99,7 +99,7 @@ class Session:
         self.host, self.registers, self.library, self.core = host, registers, host.library, Core()
         self.fences = 0
         wait = HOOK(registers.wait) if interrupts else HOOK()
-        self.port = Port(None, READ(registers.read), WRITE(registers.write), wait, HOOK(self._fence))
+        self.port = DriverPort(None, READ(registers.read), WRITE(registers.write), wait, HOOK(self._fence))
 
     def _fence(self, context):
         self.fences += 1
@@ -116,7 +116,9 @@ class Session:
 
     def place(self, **changes):
         offsets = self.host.places | changes
-        return self("place", self.host.model, ctypes.byref(Places(*(BASE + offsets[name] for name, _ in Places._fields_))))
+        return self(
+            "place", self.host.model, ctypes.byref(DriverPlaces(*(BASE + offsets[name] for name, _ in DriverPlaces._fields_)))
+        )
 
     def prepare(self):
         """Everything up to the first run."""
@@ -129,7 +131,7 @@ class Session:
 
 
 @dataclass
-class Host:
+class DriverHost:
     """A network on a core through the C driver: the bundle, the library, and memory that both sides see.
 
     `places` has the offset of each region in `memory`.
@@ -172,7 +174,7 @@ class Host:
 
 
 def host_of(network, config, samples, folder, batch=None):
-    """The :class:`Host` of a network, with its image in place and the rest of memory full of ones."""
+    """The :class:`DriverHost` of a network, with its image in place and the rest of memory full of ones."""
     program = compile_network(network, config, batch or len(samples))
     bundle = make_bundle(network, program, samples)
     sizes = [("model", bundle.model.image_bytes), ("input", bundle.model.input_bytes)]
@@ -182,4 +184,4 @@ def host_of(network, config, samples, folder, batch=None):
         places[name], end = end, -(-(end + size) // 256) * 256 + 256
     memory = (ctypes.c_uint8 * end).from_buffer_copy(b"\xff" * end)
     memory[places["model"] : places["model"] + len(program.model)] = program.model
-    return Host(bundle, config, build_library(folder, bundle.files["model.h"].decode()), memory, places)
+    return DriverHost(bundle, config, build_library(folder, bundle.files["model.h"].decode()), memory, places)

@@ -11,7 +11,7 @@ from amaranth_tpu.hw.spec.isa import (
     TABLE_WORDS,
     Condition,
     Format,
-    Function,
+    FunctionCode,
     Opcode,
     Region,
     RingMode,
@@ -23,7 +23,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.table_lookup import Table
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
-from core_runs import Host, image_of, op, run, same, usual_simulator
+from core_runs import MemoryBuilder, image_of, op, run, same, usual_simulator
 from ring_loop import looped
 
 
@@ -148,7 +148,7 @@ class Hazards:
         self.rng, self.config, self.tiles, self.program, self.known_table = rng, config, 0, [], known_table
         self.cores = 1  # of the ring
         self.records = records(config)
-        self.functions = [function for function in Function if exists(config, function)]
+        self.functions = [function for function in FunctionCode if exists(config, function)]
         self.has_table = not config.table_lanes
 
     def below(self, bound):
@@ -264,7 +264,7 @@ class Hazards:
 
     def select_by_index(self):
         """Indices of maxima are no numbers to go on with: what they select is found, then they are overwritten."""
-        function = Function.RELU if self.chance(0.5) else Function.NONE
+        function = FunctionCode.RELU if self.chance(0.5) else FunctionCode.NONE
         pool = self.draw(Opcode.POOL, format=Format.INDEX, function=function, buffer_step=self.below(2))
         if not pool:
             return
@@ -285,7 +285,7 @@ class Hazards:
         rows = 1 + self.below(2)
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
         planes = config.training and self.chance(0.5)
-        function = Function.RELU if self.chance(0.5) else Function.NONE
+        function = FunctionCode.RELU if self.chance(0.5) else FunctionCode.NONE
         self.program.append(
             op(
                 Opcode.ACTIVATE,
@@ -361,7 +361,7 @@ class Hazards:
 
 
 def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000):
-    host, machine = Host(rng), Machine(config)
+    host, machine = MemoryBuilder(rng), Machine(config)
     simulator = simulator or usual_simulator(config, verilog)
     known_table = bool(simulator == "icarus" and config.table_lanes)
     if known_table:

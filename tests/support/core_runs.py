@@ -54,7 +54,7 @@ BAD = MEMORY - 0x1000  # where an erroneous bus has its bad addresses
 SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
 
 
-class Host:
+class MemoryBuilder:
     """Host memory under construction: full of random bytes, so that a stray write shows."""
 
     def __init__(self, rng, size=MEMORY):

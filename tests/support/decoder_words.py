@@ -3,7 +3,7 @@
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
 from amaranth_tpu.hw.spec.instruction import Unit
-from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, Function, Half, Opcode, Region, RingMode, Task, records
+from amaranth_tpu.hw.spec.isa import Condition, Fault, Format, FunctionCode, Half, Opcode, Region, RingMode, Task, records
 from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout, matmul_layout, ring_layout, transfer_layout
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.rtl.ports import pack, unpack
@@ -117,7 +117,7 @@ def operation(opcode, fields, config, pc):
         found |= {name: fields[name] for name in ("lanes", "acc") if name in fields}
         found["format"] = fields.get("format", Format.BFLOAT16).value
         if opcode is not Opcode.LOAD_TABLE:
-            found["function"] = fields.get("function", Function.NONE).value
+            found["function"] = fields.get("function", FunctionCode.NONE).value
         if config.pooling:
             counts = (rows, *(fields.get(name, 1) for name in ("rows1", "window0", "window1")))
             found |= {

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from amaranth_tpu.sim.formula.formulas import VARIABLE, constant
+from amaranth_tpu.sim.frontend.formulas.tensor_formulas import _made
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.frontend.tensor_formulas import _made
+from amaranth_tpu.sim.functions.formulas import VARIABLE, constant
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.errors import ModelError

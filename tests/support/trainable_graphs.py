@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
-from amaranth_tpu.sim.ir.functions import NONE, RELU, Function
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, span
 from graphs import random_values
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.golden.training import images, initial_state, one_hot, step
-from amaranth_tpu.sim.ir.functions import RELU
 from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
 
 __all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps"]

@@ -1,0 +1,295 @@
+"""One way to compile a step: the batch in these chunks, and everything that follows from it."""
+
+from dataclasses import replace
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ..compiler.codegen.generate import Overlap
+from ..compiler.codegen.instructions import Ring
+from ..compiler.search import overlapping_runs
+from ..compiler.tiling.overlap import take_turns
+from ..compiler.tiling.stage_tiling import NothingFits
+from ..functions.derivatives import Derivative
+from ..golden.inverse_root import InverseRoot
+from ..ir.optimizers import Adam
+from ..ir.tiles import tiles_of
+from .chunks import Chunk, ChunkCode, kept_vectors
+from .flattening import Mover
+from .gradients import GradientCode
+from .memory import StepMemory, blocks_of, trained_terms
+from .sharded_planes import ShardedPlanes
+from .sharing import GATHERED_TOGETHER, Gatherer, bucket_rows
+from .step_emitter import Constants, StepEmitter
+from .terms import FixedTiles, ParameterTiles
+from .transposed_gradients import TransposedGradient
+from .updates import BUCKET_PARTS, IN_FLIGHT, places_of_sums, rows_in_flight, rows_of_factors, update_all
+
+__all__ = ["StepCandidate"]
+
+_TABLE_ROWS = 128  # vectors of function tables on their way, where stages have functions by table
+
+
+class StepCandidate:
+    """
+    Parameters
+    ----------
+    lowered : Lowered
+    optimizer : Sgd or Adam
+    config : Config
+    batch : int
+    starts : tuple of int
+        First samples of the chunks, and the end.
+    masked : Masked or None
+    sharded : bool
+        As of StepMemory.
+
+    Members
+    -------
+    memory : StepMemory
+    emitter : StepEmitter
+        With all instructions.
+
+    Raises
+    ------
+    NothingFits
+    """
+
+    def __init__(self, lowered, optimizer, config, batch, starts, masked=None, sharded=True):
+        self.lowered, self.training, self.optimizer = lowered, lowered.training, optimizer
+        self.config, self.n, self.batch, self.cores = config, config.n, batch, lowered.cores
+        self.memory = memory = StepMemory(lowered, optimizer, self.n, batch, starts, masked, sharded)
+        self.chunks = [Chunk(samples, self.n) for samples in zip(starts, starts[1:])]
+        self.gathered = Ring(4 * self.n, GATHERED_TOGETHER * self._gathered)
+        functions = self._functions()
+        table_rows = min(_TABLE_ROWS, config.unified_buffer_depth // 8) if functions else 0
+        self.tables = Ring(4 * self.n + self.gathered.size, table_rows)
+        self.constant_rows = self.tables.base + self.tables.size
+        self.spare_rows = config.accumulator_depth // 4
+        self._check_rows(accumulator_depth=(self.spare_rows, 4 * self.n))
+        self._place()
+        memory.keep(config.accumulator_depth - self.spare_rows)
+        self.staging = []
+        if self.cores > 1:
+            rows = max(self.spare_rows, *(one.segment for one in self._shared), 0)
+            self.staging = [memory.take(Region.SCRATCH, 2 * rows) for _ in range(IN_FLIGHT)]
+        values = {"identity": 1, "minus": -1, "ones": 1, **dict.fromkeys(optimizer.factors(1, batch * lowered.cores, 1))}
+        if memory.masked:
+            values["keep"] = masked.factor
+        if isinstance(optimizer, Adam):
+            functions += (InverseRoot(),)
+        constants = Constants(self.n, values, 2 * config.bias_depth // 8, functions)
+        self.emitter = StepEmitter(config, memory.sizes[Region.SCRATCH], constants, self.tables)
+        self.emitter.cores = lowered.cores
+        self._check_rows(bias_depth=(self.emitter.bias_ring.size // 3, 4 * self.n))
+        self._enter_stages()
+        if memory.sharded:
+            self.emitter.images = Gatherer(self.emitter, self._shared, self.gathered)
+        self._spatial(False)
+        mover = self._mover()
+        for name in lowered.flattened:
+            mover.flatten(name)
+        self._forward_and_back()
+        self._load_factors()
+        self._flat_gradients()
+        for name in lowered.returned:
+            mover.put_back(name)
+        self._spatial(True)
+        self._spatial_gradients()
+
+    def _check_rows(self, **found):
+        """Raises NothingFits for a parameter of the configuration that leaves an update less than n rows: {name: (rows, what it
+        takes)}."""
+        for name, (rows, needed) in found.items():
+            if rows < self.n:
+                raise NothingFits(name, needed, self.training.graph.stages[0].name)
+
+    def _functions(self):
+        """The functions by table of all stages, and their derivatives."""
+        used = dict.fromkeys(stage.function for stage in self.training.graph.stages if stage.function.is_table)
+        return (*used, *map(Derivative, used))
+
+    def _enter_stages(self):
+        """What the emitter has to know of stages that are not flat."""
+        emitter, memory = self.emitter, self.memory
+        emitter.regions, emitter.flat_stages = memory.regions, len(self.lowered.stages)
+        readers = {one.stage: one for one in self.training.gradients}
+        for index, (stage, number, backward) in enumerate(self.lowered.stages):
+            terms = []
+            for place, term in enumerate(stage.terms):
+                part = readers[number].terms[place] if backward and not term.fixed else None
+                planes = (
+                    memory.planes_of(*((part.stage, part.term) if part else (number, place))) if part or not backward else None
+                )
+                if planes is None:
+                    terms.append(FixedTiles(emitter.constants, term))
+                    continue
+                inputs = term.weights.shape[3] if part else term.weights.shape[2]
+                terms.append(ParameterTiles(planes, term.kernel, tiles_of(inputs, self.n), transposed=bool(part)))
+            emitter.weights[index] = terms
+            bias = None if backward else memory.planes_of(number, None)
+            if bias:
+                emitter.biases[index] = bias
+
+    def _spatial(self, backward):
+        """The stages that are not flat, forward or back."""
+        numbers = [index for index, one in enumerate(self.lowered.stages) if one[2] == backward]
+        if not numbers:
+            return
+        batched, first = self.lowered.batched(self.batch), self.constant_rows
+        config = replace(self.config, bias_depth=2 * self.emitter.zero_rows)
+        runs = overlapping_runs(batched, numbers, config, self.memory.layouts, first, config.accumulator_depth, True)
+        for index, run in enumerate(runs):
+            Overlap(self.emitter, batched, self.memory.host, run, first, index % 2 == 1, margins=False).generate()
+
+    def _mover(self):
+        """What moves tensors between stages that are flat and others."""
+        ring = Ring(self.constant_rows, self.config.unified_buffer_depth - self.constant_rows)
+        return Mover(self.emitter, self.memory, ring, Ring(0, self.config.accumulator_depth))
+
+    def _place(self):
+        """Cuts the unified buffer: constants, gradients transposed, what chunks keep, and the rest. Where the batch is one chunk
+        or two in turn, the places of the first one and of the second.
+
+        Gradients that don't stay there have to come from SCRATCH for each k tile. So they may take more than half of it, unless
+        that makes updates go in smaller parts."""
+        depth, each = self.config.unified_buffer_depth, rows_in_flight(self.optimizer, self.memory.planes, self.cores)
+        for most, rows in ((depth * 5 // 8, self.spare_rows), (depth // 3, self.n)):
+            self._place_transposed(most)
+            least = max(self._place_chunks(), self.base + rows * each)
+            if least <= depth:
+                break
+        else:
+            raise NothingFits("unified_buffer_depth", least, self.training.graph.stages[0].name)
+        for transposed in self.transposed.values():
+            if transposed.place is None:
+                transposed.vector = self.memory.take(Region.SCRATCH, transposed.blocks * transposed.rows)
+
+    def _place_transposed(self, most):
+        """Gradients transposed, up to so many vectors with the constants before them."""
+        memory, self.transposed, self.base = self.memory, {}, self.constant_rows
+        trained = {one.parameter.stage for one in memory.planes}
+        for one in self.training.gradients:
+            if one.stage in trained and one.stage in self.lowered.flat:
+                self.transposed[one.name] = transposed = TransposedGradient(
+                    memory.flat[one.name].tiles * self.n, -(-memory.batch // self.n), None
+                )
+                end = self.base + transposed.blocks * transposed.rows
+                if end - self.gathered.size <= most:
+                    transposed.place, self.base = self.base, end
+
+    def _place_chunks(self):
+        """What follows. Returns the vectors that there have to be."""
+        memory, depth, ends = self.memory, self.config.unified_buffer_depth, [self.base]
+        for parity in (0, 1):
+            rows = max((chunk.rows for chunk in self.chunks[parity::2]), default=0)
+            ends.append(ends[-1] + kept_vectors(memory, rows))
+        for index, chunk in enumerate(self.chunks):
+            chunk.place = ends[index % 2]
+        rows = 3 * max(chunk.rows for chunk in self.chunks)
+        self.spare = Ring(ends[-1], self._spare)
+        first = ends[-1] + self.spare.size
+        others = max(rows, (depth - first) // 3) if self._others else 0
+        self.others, self.operands = Ring(first, others), Ring(first + others, depth - first - others)
+        return first + rows + (rows if self._others else 0)
+
+    @property
+    def _others(self):
+        """Whether flat stages but the first read host memory, or gradients leave the unified buffer on their way."""
+        lowered, stages = self.lowered, self.training.graph.stages
+        there = {stages[number].output for number in lowered.flat}
+        read = {term.source for number in lowered.flat[1:] for term in lowered.terms[number]}
+        return bool(lowered.returned or self.memory.masks or read - there)
+
+    @property
+    def _gathered(self):
+        """Vectors of the largest k tile of weights that cores share, and of what is a core's own of it."""
+        return max((bucket_rows(one, one.cores) + one.segment for one in self._shared), default=0)
+
+    @property
+    def _shared(self):
+        return [one for one in self.memory.planes if isinstance(one, ShardedPlanes)]
+
+    @property
+    def _spare(self):
+        """Vectors for what is transposed on its way to SCRATCH."""
+        return 2 * max((one.rows for one in self.transposed.values() if one.place is None), default=0)
+
+    def _forward_and_back(self):
+        """All chunks: the first stage of one while the one before goes through the others and back."""
+        emitter, depth = self.emitter, self.config.accumulator_depth
+        self.code = code = ChunkCode(
+            emitter, self.memory, self.transposed, self.operands, self.others, self.spare, self._load_table
+        )
+        before = None
+        for chunk in [*self.chunks, None]:
+            if before is self.chunks[0]:
+                self._load_rows()
+            least = max(self.memory.logits.tiles * before.rows, depth // 4) if before else 0
+            needed = code.least(chunk) if chunk else 0
+            if least + needed > depth:
+                raise NothingFits("accumulator_depth", least + needed, self.training.graph.stages[-1].name)
+            code.share(min(depth - least, code.sums(chunk)) if chunk else 0)
+            works = [code.begin(chunk)] if chunk else []
+            works += [code.end(before)] if before else []
+            self._take_turns(works, code)
+            before = chunk
+
+    def _load_rows(self):
+        """Operands that are needed when the first chunk has gone through its first stage."""
+        for place, (name, count) in enumerate((("identity", self.n), ("ones", 1))):
+            self.emitter.load_rows(name, place * self.n, count)
+
+    def _load_table(self):
+        """Adam's table, while the activation unit has nothing else to do: until the first chunk's first sums are there."""
+        if isinstance(self.optimizer, Adam) and not self.tables.size:
+            self.emitter.load_table(InverseRoot(), self.operands)
+
+    def _take_turns(self, works, code):
+        """Runs generators side by side, the one next that has made the fewest cycles of work for the array or waits for it."""
+        done = [0] * len(works)
+
+        def measured(index, work):
+            before = self.emitter.worked.total() + code.waited
+            for _ in work:
+                done[index] += self.emitter.worked.total() + code.waited - before
+                yield
+                before = self.emitter.worked.total() + code.waited
+
+        take_turns([measured(index, work) for index, work in enumerate(works)], lambda index: done[index])
+
+    def _load_factors(self):
+        """Factors of updates as operands, and the function table where other functions had it until now."""
+        if isinstance(self.optimizer, Adam) and self.tables.size:
+            self.emitter.load_table(InverseRoot())
+        for place, name in enumerate(rows_of_factors(self.optimizer)):
+            self.emitter.load_rows(name, (2 + place) * self.n)
+
+    def _flat_gradients(self):
+        """Gradients of parameters of flat stages, and their updates, beside the gradients that are transposed already."""
+        streamed = max((one.rows * one.blocks for one in self.transposed.values() if one.place is None), default=0)
+        space = self.config.unified_buffer_depth - self.base
+        self._update(self.base, min(streamed, space // 2), "flat_parts", places_of_sums(self.optimizer))
+
+    def _spatial_gradients(self):
+        """Of the other stages."""
+        planes = [self.memory.layouts[gradient] for _, gradient, _ in trained_terms(self.lowered)]
+        if not planes:
+            return
+        rows = max(layout.tiles for layout in planes) * self.n
+        each = max(blocks_of(layout) * layout.tiles for layout in planes) * self.n
+        space = self.config.unified_buffer_depth - self.constant_rows
+        self._update(self.constant_rows, min(3 * each, max(2 * rows, space // 2)), "spatial_parts")
+
+    def _update(self, first, transposed, parts, places=1):
+        """Updates of parts, with so many vectors of the unified buffer from `first` on for what is transposed, and so many places
+        in the accumulators for sums of updates."""
+        emitter, depth = self.emitter, self.config.accumulator_depth
+        rest = Ring(first + transposed, self.config.unified_buffer_depth - first - transposed)
+        each = rows_in_flight(self.optimizer, self.memory.planes, self.cores)
+        most = min(self.spare_rows, emitter.bias_ring.size // 3, rest.size // each)
+        self._check_rows(unified_buffer_depth=(most, first + transposed + each * self.n))
+        spare = places * self.spare_rows
+        acc, sums = Ring(0, spare), Ring(spare, depth - spare)
+        ring = Ring(first, transposed)
+        code = GradientCode(emitter, self.memory, self.code.terms, self.transposed, sums, acc, ring, most)
+        update_all(emitter, self.optimizer, getattr(code, parts)(), rest, acc, self.staging, BUCKET_PARTS * most, most // 2)

@@ -1,0 +1,1 @@
+"""Instructions for tiled stages, and their order."""

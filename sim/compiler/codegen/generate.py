@@ -1,0 +1,161 @@
+"""Code generation: from stages and how they are cut to instructions in order.
+
+A job brings the operands of a rectangle of results to the unified buffer, sums, and activates into another part of it: to where
+the next stages read it, or to a place from which it is stored. A chunk goes through all stages of a run with flat results before
+the next one does. The stages of other runs overlap. This order defines the result. :mod:`sim.compiler.codegen.scheduling` then
+puts the instructions where they overlap.
+"""
+
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+
+from ..tiling.overlap import sources_of, steps_of, sums_of, take_turns, vectors_of
+from .emitter import StageEmitter
+from .instructions import Ring
+from .stage_code import StageCode
+
+__all__ = ["generate", "Overlap"]
+
+
+def generate(batched, host, runs, config):
+    """:class:`sim.compiler.codegen.emitter.StageEmitter` with all instructions but LOAD_WEIGHTS and HALT.
+
+    Parameters
+    ----------
+    batched : Batched
+    host : HostLayout
+    runs : sequence of RunPlan
+        All of them, or those that are to be compared.
+    config : Config
+    """
+    emitter = StageEmitter(config, batched.stages, host)
+    if host.zeros:
+        emitter.load_zeros(0, host.zeros)
+    along_x = [batched.is_along_x(run.stages[0]) for run in runs]
+    for index, run in enumerate(runs):
+        emitter.begin_run(run.stages)
+        if along_x[index]:
+            _take_chunks(emitter, batched, host, run, index == 0, run is runs[-1])
+        else:
+            behind = [*along_x[index + 1 :], True].index(True)  # of those, every other one, and not the last, has the lower end
+            Overlap(emitter, batched, host, run, host.zeros, behind % 2 == 1).generate()
+    return emitter
+
+
+def _take_chunks(emitter, batched, host, run, first, last):
+    """The instructions of a run with flat results; `first`, `last` : whether it is that of the program."""
+    homes = {name: (host.zeros + place, samples) for name, (place, samples) in run.homes.items()}
+    base, end = host.zeros + run.home_size, emitter.config.unified_buffer_depth - run.staging
+    rings = Ring(base, end - base), Ring(end, run.staging), Ring(0, emitter.config.accumulator_depth)
+    codes = [StageCode(emitter, batched, host.layouts, run, number, homes, *rings) for number in run.stages]
+    for chunk in range(batched.chunks):
+        for code in codes:
+            emitter.stage = code.number
+            code.prepare()
+            begins, ends = chunk == 0 and code is codes[0], chunk + 1 == batched.chunks and code is codes[-1]
+            for _ in code.job(code.rectangles[chunk], first=first and begins, last=last and ends):
+                pass
+
+
+class Overlap:
+    """The instructions of a run whose stages take turns.
+
+    Parameters
+    ----------
+    emitter : Emitter
+        With what StageEmitter has of stages.
+    batched : Batched
+    host : HostLayout
+    run : RunPlan
+    first : int
+        Vector of the unified buffer from which on it is theirs.
+    low : bool
+        As of :func:`sim.compiler.tiling.overlap.vectors_of`.
+    margins : bool
+        Whether zeros around tensors in SCRATCH are written; else they are there.
+    """
+
+    def __init__(self, emitter, batched, host, run, first, low, margins=True):
+        self.emitter, self.batched, self.host, self.run, self.zeroed = emitter, batched, host, run, set()
+        self.margins, depth, self.codes = margins, emitter.config.unified_buffer_depth, []
+        homes = {name: (first + place, samples) for name, (place, samples) in run.homes.items()}
+        vectors = vectors_of(run.plans, first + run.home_size, depth, low)
+        for number, plan, (operands, place) in zip(run.stages, run.plans, vectors):
+            rings = Ring(*operands), Ring(place, plan.slots * plan.staging), None
+            self.codes.append(StageCode(emitter, batched, host.layouts, run, number, homes, *rings))
+
+    def generate(self):
+        for code in self.codes:
+            self.emitter.stage = code.number
+            code.prepare()
+        sources = sources_of([code.stage for code in self.codes], self.batched.tensors)
+        before = []
+        for step in steps_of([[rectangle.samples for rectangle in code.rectangles] for code in self.codes], sources):
+            turns = [(self.codes[index], [self.codes[index].rectangles[job] for job in jobs]) for index, jobs in step.items()]
+            cycles = [code.cycles(rectangles) for code, rectangles in turns]
+            if before != list(step):
+                wanted = [(most, code.plan.sums) for most, (code, _) in zip(cycles, turns)]
+                for (code, _), rows in zip(turns, sums_of(wanted, self.emitter.config.accumulator_depth)):
+                    code.acc = Ring(*rows)
+            before = list(step)
+            take_turns(
+                [self._generate(*turn) for turn in turns],
+                self._progress([code.number for code, _ in turns], cycles),
+                self.run.apart,
+            )
+
+    def _progress(self, numbers, cycles):
+        """Function of a turn: how much of its cycles has been generated since now."""
+        begun = [self.emitter.worked[number] for number in numbers]
+        return lambda turn: (self.emitter.worked[numbers[turn]] - begun[turn]) / cycles[turn]
+
+    def _generate(self, code, rectangles):
+        """Jobs of a stage."""
+        for rectangle in rectangles:
+            self.emitter.stage = code.number
+            for is_break in code.job(rectangle):
+                if is_break or code.acc.size >= 2 * code.plan.sums:
+                    yield
+                    self.emitter.stage = code.number
+            if self.margins:
+                self._zero_margins(code, rectangle.samples)
+                self._zero_void(code, rectangle)
+            yield
+
+    def _zero_void(self, code, rectangle):
+        """Zeros at the end of samples, over the results that are none."""
+        layout = code.layout
+        void, (height, width) = layout.tensor.void, layout.tensor.shape[:2]
+        if void and rectangle.rows[1] == code.stage.result_size[0]:
+            for sample in range(*rectangle.samples):
+                for tile in range(layout.tiles):
+                    self.emitter.move(
+                        Opcode.STORE, code.stage.output, layout.position(sample, height - 1, tile, width - void), 0, void
+                    )
+
+    def _zero_margins(self, code, samples):
+        """Zeros behind and beside samples of a tensor in SCRATCH, and before the first."""
+        name, layout = code.stage.output, code.layout
+        if name in self.run.homes or self.host.regions[name][0] is not Region.SCRATCH:
+            return
+        for sample in range(*samples):
+            if (name, sample) in self.zeroed:
+                continue
+            self.zeroed.add((name, sample))
+            stretches = [(0, layout.lead)] if sample == 0 else []
+            for tile in range(layout.tiles if layout.planar else 1):
+                stretches.append((layout.position(sample, layout.tensor.height, tile), layout.below * layout.row))
+            widths = [
+                layout.tensor.width if other.stage.reflow else other.plan.columns
+                for other in self.codes
+                if other.stage.output == name
+            ]
+            if layout.beside and min(widths) < layout.tensor.width:
+                stretches += [
+                    (layout.position(sample, y, tile, layout.tensor.width), layout.beside)
+                    for y in range(layout.tensor.height)
+                    for tile in range(layout.tiles)
+                ]
+            zeros = self.host.zeros
+            for position, count in stretches:
+                for first in range(0, count, zeros or 1):
+                    self.emitter.move(Opcode.STORE, name, position + first, 0, min(zeros, count - first))

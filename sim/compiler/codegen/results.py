@@ -1,0 +1,229 @@
+"""The way out of the accumulators: activation, pooling, softmax, products, and the way back to host memory."""
+
+from dataclasses import replace
+
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Opcode
+
+from ...ir.tiles import tiles_of
+from ..memory.areas import Placed
+from ..tiling.stage_tiling import runs_of_windows
+
+__all__ = ["Results", "write_rows", "function_code"]
+
+
+def function_code(function):
+    """How instructions name a :class:`sim.functions.functions.FunctionCode` or :class:`sim.functions.derivatives.Derivative`."""
+    return FunctionCode.TABLE if function.is_table else FunctionCode[function.name.upper()]
+
+
+class Results:
+    """Writes the results of one stage.
+
+    Parameters
+    ----------
+    emitter : Emitter
+    stage : Stage
+    wide : bool
+        Whether results are binary32: two vectors a position.
+    """
+
+    def __init__(self, emitter, stage, wide):
+        self.emitter, self.stage, self.n = emitter, stage, emitter.n
+        self.size = 2 if wide else 1  # vectors of a position
+        self.format, self.function = Format.BINARY32 if wide else Format.BFLOAT16, stage.function
+
+    def activate(self, rectangle, column, acc, result, factor):
+        """Sums of a column tile at `acc` -> its positions of the area `result`. `factor` is the area that products are made
+        with."""
+        stage = self.stage
+        if stage.times:
+            self._multiply(rectangle, column, acc, result, factor)
+            return
+        fields = self.fields(column)
+        if stage.pool:
+            self._pool_windows(rectangle, column, acc, result, fields)
+            return
+        if stage.reflow:
+            self._reflow(rectangle, column, acc, result, fields)
+            return
+        # Runs of rows that follow each other in the accumulators, and their distance in the result.
+        samples, rows, columns = rectangle.sums
+        if samples > 1 and rows * columns > 1 and result.area.sample != rows * result.area.row:
+            for sample in range(samples):
+                place = self._at(rectangle, column, result, sample)
+                write_rows(self.emitter, fields, acc + sample * rows * columns, rows, columns, result.area.row, place)
+            return
+        outer, inner, step = (
+            (samples, 1, result.area.sample) if rows == columns == 1 else (samples * rows, columns, result.area.row)
+        )
+        write_rows(self.emitter, fields, acc, outer, inner, step, self._at(rectangle, column, result))
+
+    def _reflow(self, rectangle, column, acc, result, fields):
+        """Results to rows of another length: whole ones, and what is left of the last."""
+        (samples, rows, columns), area = rectangle.sums, result.area
+        height, width = area.layout.tensor.shape[:2]
+        first = rectangle.rows[0] * columns
+        full, rest = divmod(min(first + rows * columns, height * width) - first, width)
+        for sample in range(samples):
+            sums = acc + sample * rows * columns
+            place = [result.at(rectangle.samples[0] + sample, first // width + y, column, 0) for y in (0, full)]
+            if full:
+                write_rows(self.emitter, fields, sums, full, width, area.row, place[0])
+            if rest:
+                write_rows(self.emitter, fields, sums + full * width, 1, rest, 0, place[1])
+
+    def activate_across(self, rectangle, columns, acc, result):
+        """Sums of column tiles, (first, count), which follow each other in the accumulators, of a stage of one column -> their
+        positions, which follow each other in the result."""
+        samples, rows, _ = rectangle.sums
+        fields, strides, area = self.fields(columns[0]), (1, samples * rows), result.area
+        together = samples if area.sample == rows * area.row else 1
+        for sample in range(0, samples, together):
+            place = self._at(rectangle, columns[0], result, sample)
+            sums = acc + sample * rows
+            _pool(self.emitter, fields, sums, together * rows, columns[1], area.row, place, strides, (1, 1), (0, 0))
+
+    def fields(self, column):
+        """What results of a column tile are made by."""
+        return {"function": function_code(self.function), "format": self.format, "lanes": self._lanes(column)}
+
+    def softmax(self, rectangle, acc, sums, result):
+        """Sums of all column tiles, `sums` rows each: a row of positions at a time, unless one tile holds all channels."""
+        samples, rows, columns = rectangle.sums
+        tiles, parts, pitch = tiles_of(self.stage.channels, self.n), samples * rows, result.area.pitch
+        if tiles == 1 and (pitch == columns or parts == 1):
+            parts, columns = 1, parts * columns
+        for part in range(parts):
+            self.emitter.emit(
+                Opcode.SOFTMAX,
+                {
+                    "format": self.format,
+                    "rows": columns,
+                    "lanes": self._lanes(tiles - 1),
+                    "acc": acc + part * columns,
+                    "buffer": result.place + part * tiles * pitch * self.size,
+                    "tiles": tiles,
+                    "acc_stride": sums,
+                    "buffer_stride": pitch * self.size,
+                },
+            )
+
+    def write_group(self, rectangle, group, acc, parts, *, area, home, staging, factor, single):
+        """A flat result's group of column tiles, to its home, or by way of the ring `staging` to host memory at once.
+
+        Parameters
+        ----------
+        group : (first column tile, column tiles)
+        parts : sequence of (first row, rows)
+            That are activated one after the other.
+        area : Area
+            Of the whole result.
+        home : int or None
+            Its place, if it stays.
+        single : bool
+            Whether one column tile is to be there before the next one.
+        """
+        (column, count), (sample, _), rows, c = group, rectangle.samples, rectangle.sums[2], 0
+        while c < count:
+            together = 1
+            if len(parts) == 1 and not single and not self.stage.times and rows == area.pitch:
+                full = self.stage.channels // self.n - column - c
+                most = staging.size // 2 // (rows * self.size) if home is None else count
+                together = max(1, min(count - c, full, most))
+            for begin, part in parts:
+                size, at = together * part, (sample, 0, column + c, begin)
+                place = staging.take(size * self.size) - area.place(*at) * self.size if home is None else home
+                made = Placed(area, place, self.size)
+                piece = replace(rectangle, columns=(begin, begin + size), sum_columns=(begin, begin + size))
+                self.activate(piece, column + c, acc + c * rows + begin, made, factor)
+                if home is None:
+                    self.emitter.move(Opcode.STORE, self.stage.output, area.layout.position(*at), made.at(*at), size, self.size)
+            c += together
+
+    def store(self, result):
+        """A job's results -> host memory."""
+        self.store_area(result, self.stage.output)
+
+    def store_area(self, placed, name):
+        """An area of a tensor -> host memory."""
+        for position, place, count in placed.area.transfers(across_samples=True):
+            self.emitter.move(Opcode.STORE, name, position, placed.place + place * placed.size, count, placed.size)
+
+    def _at(self, rectangle, column, result, sample=0, y=0, x=0):
+        """Place of the result (sample, y, x) of a job."""
+        top, left = self.stage.origin
+        return result.at(rectangle.samples[0] + sample, top + rectangle.rows[0] + y, column, left + rectangle.columns[0] + x)
+
+    def _lanes(self, column):
+        return min(self.n, self.stage.channels - column * self.n)
+
+    def _multiply(self, rectangle, column, acc, result, factor):
+        """A row of positions at a time: the rows of both factors and of the product lie apart in their own ways."""
+        samples, rows, columns = rectangle.sums
+        for sample in range(samples):
+            for y in range(rows):
+                operand = factor.at(rectangle.samples[0] + sample, rectangle.rows[0] + y, column, rectangle.columns[0])
+                self.emitter.emit(
+                    Opcode.MULTIPLY,
+                    {
+                        "rows": columns,
+                        "lanes": self._lanes(column),
+                        "acc": acc + (sample * rows + y) * columns,
+                        "operand": operand,
+                        "buffer": self._at(rectangle, column, result, sample, y),
+                    },
+                )
+
+    def _pool_windows(self, rectangle, column, acc, result, fields):
+        """A POOL for each part of the rectangle whose windows are cut alike by the edges of the sums."""
+        pool, width = self.stage.pool, rectangle.sums[2]
+        for y, rows, wy, high in runs_of_windows(self.stage, 0, *rectangle.rows):
+            for x, columns, wx, broad in runs_of_windows(self.stage, 1, *rectangle.columns):
+                top = y * pool.stride[0] - pool.padding[0] + wy * pool.dilation[0] - rectangle.sum_rows[0]
+                left = x * pool.stride[1] - pool.padding[1] + wx * pool.dilation[1] - rectangle.sum_columns[0]
+                place = self._at(rectangle, column, result, 0, y - rectangle.rows[0], x - rectangle.columns[0])
+                _pool(
+                    self.emitter,
+                    fields,
+                    acc + top * width + left,
+                    rows,
+                    columns,
+                    result.area.row,
+                    place,
+                    (pool.stride[0] * width, pool.stride[1]),
+                    (high, broad),
+                    (pool.dilation[0] * width, pool.dilation[1]),
+                )
+
+
+def write_rows(emitter, fields, acc, outer, inner, step, buffer):
+    """`outer` runs of `inner` sums, `step` positions apart in the result, with these fields of an ACTIVATE: one instruction where
+    it can be."""
+    size = fields["format"].height
+    if outer == 1 or step == inner:
+        emitter.emit(Opcode.ACTIVATE, {**fields, "rows": outer * inner, "acc": acc, "buffer": buffer})
+    elif emitter.config.pooling:
+        _pool(emitter, fields, acc, outer, inner, step, buffer, (inner, 1), (1, 1), (0, 0))
+    else:
+        for index in range(outer):
+            write_rows(emitter, fields, acc + index * inner, 1, inner, 0, buffer + index * step * size)
+
+
+def _pool(emitter, fields, acc, outer, inner, step, buffer, strides, window, window_strides):
+    emitter.emit(
+        Opcode.POOL,
+        {
+            **fields,
+            "acc": acc,
+            "buffer": buffer,
+            "rows0": inner,
+            "rows0_stride": strides[1],
+            "rows1": outer,
+            "rows1_stride": strides[0],
+            "buffer_stride": step * fields["format"].height,
+            "window0": window[1],
+            "window0_stride": window_strides[1],
+            "window1": window[0],
+            "window1_stride": window_strides[0],
+        },
+    )

@@ -1,0 +1,79 @@
+"""The order of a program's instructions: weights in front of their use, and nothing that could begin behind what can't."""
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+from ..timing.model import MATMUL
+from .instructions import Op
+
+__all__ = ["with_weights", "ordered", "STARTING"]
+
+_MOST_TILES = 65_535  # in one LOAD_WEIGHTS
+
+#: LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last.
+STARTING = 4
+
+
+def with_weights(ops):
+    """The instructions with LOAD_WEIGHTS put in front of the first that needs them, and the groups of tiles in the order
+    in which the image holds them: {(stage, column, columns): first tile}. One may bring tiles of several stages, in order."""
+    image, size = {}, 0
+    result, current, end = [], None, None
+    started = 0
+    for op in ops:
+        if op.opcode is Opcode.LOAD_WEIGHTS:
+            current = None  # of what a stage has stored: in its place among the tiles
+        if op.opcode is Opcode.LOAD and started < STARTING:
+            current = None  # weights of one block only
+            started += 1
+        if op.tiles is not None:
+            *group, before, count = op.tiles
+            group = tuple(group)
+            if group not in image:
+                image[group] = size
+                size += op.group_tiles
+            first = image[group] + before
+            while count:
+                if current is None or first != end or current.rows == _MOST_TILES or op.stage < current.parts[-1][0]:
+                    current, end = Op(Opcode.LOAD_WEIGHTS, {"offset": first}, stage=op.stage), first
+                    result.append(current)
+                part = min(count, _MOST_TILES - current.rows)
+                current.rows += part
+                current.parts.append((op.stage, part))
+                first, end, count = first + part, end + part, count - part
+        result.append(op)
+    for op in result:
+        if op.opcode is Opcode.LOAD_WEIGHTS:
+            op.fields["rows"] = op.rows
+    return result, (image, size)
+
+
+def ordered(ops, timeline, eager):
+    """The instructions by the time at which they would begin if dispatch cost nothing.
+
+    Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use: those that wait for
+    something hold up the MATMULs behind them, the others come earlier. At the start, the first blocks of operands are asked for
+    before the flood of weights that fills the FIFO.
+    """
+    keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
+    loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
+    weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
+    # Not where stored tensors are weights too: what waits for these must not come before the tiles in front of them.
+    stored = any(ops[index].waits for index in weights) and any("region" not in ops[index].fields for index in weights)
+    for number, index in enumerate(() if stored else weights[:STARTING]):
+        if number + eager < len(loads):
+            keys[index] = max(keys[index], (keys[loads[number + eager]][0], loads[number + eager] + 0.5))
+    for before, index in zip(weights, weights[1:]):
+        keys[index] = max(keys[index], (keys[before][0], index))
+    held = min(keys)
+    for index, op in enumerate(ops):
+        if op.opcode is Opcode.LOAD_WEIGHTS and op.waits:
+            held = max(held, keys[index])
+        elif op.unit == MATMUL:
+            keys[index] = max(keys[index], held)
+    later = max(keys)
+    for index in reversed(range(len(ops))):
+        if ops[index].unit == MATMUL:
+            later = min(later, (keys[index][0], index - 0.5))
+        elif ops[index].opcode is Opcode.LOAD_WEIGHTS:
+            keys[index] = later = min(keys[index], later)
+    return [ops[index] for index in sorted(range(len(ops)), key=lambda index: (keys[index], index))]

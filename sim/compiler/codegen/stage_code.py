@@ -1,0 +1,330 @@
+"""The instructions of one stage: jobs, the operands that they bring, the sums that they make."""
+
+from itertools import groupby
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Opcode
+
+from ..memory.areas import Placed, whole_area
+from ..memory.data_tiles import ends_with_zeros
+from ..tiling.stage_tiling import count_passes, passes_of, reads_transposed
+from ..timing.model import turnaround
+from .instructions import Ring
+from .matmuls import Group
+
+__all__ = ["StageCode"]
+
+#: Row of the unified buffer that holds zeros, where there are margins.
+ZERO_ROW = 0
+
+#: Stands for the tensor that is read where results are made, among the operands.
+_BESIDE = object()
+_PIECES = 8  # loads of a chunk's operands, so that they come and go while passes run
+
+
+class StageCode:
+    """Makes the instructions of a stage.
+
+    Parameters
+    ----------
+    emitter : Emitter
+    batched : Batched
+    layouts : dict of str to Layout
+    run : RunPlan
+    number : int
+        Of the stage.
+    homes : dict of str to (int, int)
+        Tensors in the unified buffer: their first rows, and how many samples, or chunks, have room there at a time.
+    operands, staging, acc : Ring
+        Places for operands, for results, and for sums.
+    """
+
+    def __init__(self, emitter, batched, layouts, run, number, homes, operands, staging, acc):
+        self.emitter, self.batched, self.layouts, self.run, self.n = emitter, batched, layouts, run, emitter.n
+        self.number, self.stage, self.plan = number, batched.stages[number], run.plans[number - run.stages[0]]
+        self.homes, self.operands, self.staging, self.acc = homes, operands, staging, acc
+        self.layout, self.rectangles = layouts[self.stage.output], self.plan.rectangles(self.stage, batched)
+        self.besides, self.zeroed, self.forms = self._besides(), set(), {}
+        self.results = emitter.results(self.stage, batched.is_wide(self.stage))
+        self.passes = count_passes(self.stage, self.n)
+
+    def _besides(self):
+        """Places for what selects: between operands and results, as an instruction that reads there and writes here holds up all
+        others between. None if nothing does."""
+        if not self.stage.select:
+            return None
+        size = max(self.plan.beside(self.stage, one, self.layouts).size for one in self.rectangles)
+        size *= 2 if self.operands.size >= 2 * self.plan.operands else 1
+        self.operands = Ring(self.operands.base, self.operands.size - size)
+        return Ring(self.operands.base + self.operands.size, size)
+
+    def prepare(self):
+        """What all the jobs need: the table of the function, zeros beside the results."""
+        if self.stage.function.is_table:
+            self.emitter.load_table(self.stage.function, self.operands)
+        if self.stage.output in self.homes:
+            return
+        whole = self.stage.reflow or self.plan.columns * self.stage.window[1] == self.layout.tensor.width
+        if whole and (self.layout.beside or any(extra.spread != (1, 1) for extra in self.stage.extras)):
+            self.emitter.load_zeros(self.staging.base, self.staging.size)
+
+    # Jobs. They and what they call yield where other stages may have a turn: True between groups of column tiles.
+
+    def job(self, rectangle, *, first=False, last=False):
+        """Sums and results of a rectangle. What a group of column tiles gives of a flat result goes out at once. Softmax needs
+        the sums of all column tiles at once.
+
+        Parameters
+        ----------
+        first, last : bool
+            Of a flat result: whether nothing goes before it in the program, and whether nothing comes after it.
+        """
+        stage, sums, home = self.stage, int(np.prod(rectangle.sums)), self.stage.output in self.homes
+        whole = stage.softmax or not self.layout.along_x
+        if home:
+            result = self._home(stage.output, rectangle)
+            self._zero_margins(result)
+        else:
+            result = Placed(self.plan.result(stage, rectangle, self.layouts), 0, self.results.size)
+            if whole:
+                result.place = self.staging.take(self.plan.staging or result.area.size * self.results.size)
+        if stage.extras:
+            result.extras = self._extras(rectangle, result.place)
+        begin, end = rectangle.tiles or (0, self.layout.tiles)
+        cuts, column = {} if whole else self._cuts(first), begin
+        operands = self._load_block(rectangle, self.plan.blocks[0], cuts) if len(self.plan.blocks) == 1 else None
+        held = self.acc.take(self.layout.tiles * sums) if stage.softmax else None
+        transposed = reads_transposed(stage, self.layouts)
+        for count in self.plan.groups:
+            if column > begin:
+                yield True
+            ends = column + count == self.layout.tiles
+            size = -(-sums // self.run.tail) if last and ends and not whole and not stage.times else sums
+            parts = [(begin, min(size, sums - begin)) for begin in range(0, sums, size)]
+            acc = self.acc.take(count * sums) if held is None else held + column * sums
+            operands = yield from self._sum(rectangle, (column, count), acc, sums, operands, cuts, parts)
+            factor = operands.get(_BESIDE)
+            if not whole:
+                self.results.write_group(
+                    rectangle,
+                    (column, count),
+                    acc,
+                    parts,
+                    area=result.area,
+                    home=result.place if home else None,
+                    staging=self.staging,
+                    factor=factor,
+                    single=ends and home,
+                )
+            elif transposed and count > 1:
+                self.results.activate_across(rectangle, (column, count), acc, result)
+            elif not stage.softmax:
+                for c in range(count):
+                    self.results.activate(rectangle, column + c, acc + c * sums, result, factor)
+            column += count
+        if stage.softmax:
+            self.results.softmax(rectangle, held, sums, result)
+        if whole and not home:
+            self.results.store(result)
+
+    def _home(self, name, rectangle):
+        """The samples of a rectangle, or its chunk, of a tensor that stays in the unified buffer."""
+        area, (place, samples) = whole_area(self.layouts[name], rectangle.samples), self.homes[name]
+        return Placed(area, place + rectangle.samples[0] % samples * area.size)
+
+    def _zero_margins(self, home):
+        """Zeros around a sample of a tensor that stays in the unified buffer, before the first one that has its place."""
+        layout, area = home.area.layout, home.area
+        if home.place in self.zeroed or area.size == layout.tiles * layout.tensor.height * layout.tensor.width:
+            return
+        self.zeroed.add(home.place)
+        (sample, _), (height, width) = area.samples, layout.tensor.shape[:2]
+        ends = [
+            (home.at(sample, y, tile, width), home.at(sample, y, tile, width) + layout.beside)
+            for y in range(height)
+            for tile in range(layout.tiles)
+            if layout.beside
+        ]
+        ends = [(home.place, home.at(sample, 0, 0, 0)), *ends, (home.at(sample, height, 0, 0), home.place + area.size)]
+        for first, end in ends:
+            if first < end:
+                self.emitter.load_zeros(first, end - first)
+
+    def _extras(self, rectangle, place):
+        """What else a job makes, always at the same places behind the results, so that zeros between stay there."""
+        largest = max(self.rectangles, key=lambda one: int(np.prod(one.sums)))
+        sizes = [area.size for area in self.plan.made(self.stage, largest, self.layouts)]
+        made = []
+        for index, (extra, area) in enumerate(zip(self.stage.extras, self.plan.made(self.stage, rectangle, self.layouts)[1:])):
+            made.append(Placed(area, place + sum(sizes[: index + 1])))
+            if extra.spread != (1, 1) and self.plan.columns < self.stage.result_size[1]:
+                self.emitter.load_zeros(made[-1].place, area.size)
+        return made
+
+    def cycles(self, rectangles):
+        """Of the array, in jobs."""
+        return (
+            self.passes / (len(self.plan.tiles) or 1) * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
+        )
+
+    # Operands
+
+    def _cuts(self, first):
+        """{source: tiles at which the passes of a flat source are cut}: where its loads end, or what writes it does. `first` :
+        whether nothing has been loaded yet."""
+        cuts = {}
+        if len(self.plan.blocks) > 1:
+            return cuts
+        for source in {term.source for term in self.stage.terms}:
+            tiles = self.layouts[source].tiles
+            if not self.layouts[source].along_x:
+                continue
+            if source in self.homes:
+                group = max(
+                    (
+                        plan.groups[-1]
+                        for number, plan in zip(self.run.stages, self.run.plans)
+                        if self.batched.stages[number].output == source
+                    ),
+                    default=1,
+                )
+                cuts[source] = list(range(tiles - group, tiles))
+            elif first:
+                sizes, cuts[source] = [*self.run.first], [0]
+                while cuts[source][-1] < tiles:
+                    cuts[source].append(cuts[source][-1] + (sizes.pop(0) if len(sizes) > 1 else sizes[0]))
+            else:
+                cuts[source] = list(range(0, tiles, -(-tiles // _PIECES)))
+        return cuts
+
+    def _load_block(self, rectangle, block, cuts=None):
+        """{source: Placed}. What `cuts` has is loaded with the passes that need it, the other operands now."""
+        stage, areas, found = self.stage, self.plan.areas(self.stage, rectangle, block, self.layouts), {}
+        if stage.beside and block is self.plan.blocks[-1]:
+            areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
+        names = {source: stage.beside if source is _BESIDE else source for source in areas}
+        apart = [_BESIDE] if self.besides else []
+        size = sum(area.size for source, area in areas.items() if names[source] not in self.homes and source not in apart)
+        place = self.operands.take(size) if size else 0
+        for source, area in areas.items():
+            name = names[source]
+            if name in self.homes:
+                found[source] = self._home(name, rectangle)
+                continue
+            ends = [end for end in (cuts or {}).get(source, ()) if area.tiles[0] < end < area.tiles[1]]
+            at = self.besides.take(area.size) if source in apart else place
+            found[source] = operand = Placed(area, at, loads=area.loads(ends))
+            if self._has_margins(at, area) and area.layout.grouped and not area.layout.base:
+                operand.loads = [(area.tiles[0], area.inner_transfers())]
+            if not ends:
+                self._load(name, operand, area.tiles[1])
+            place += 0 if source in apart else area.size
+        return found
+
+    def _has_margins(self, place, area):
+        """Whether the last operand in a place had the same form, so that zeros around it are there."""
+        form = area.size, area.rows, area.tiles[1] - area.tiles[0]
+        if self.forms.get(place) == form:
+            return True
+        self.forms = {at: other for at, other in self.forms.items() if at + other[0] <= place or place + area.size <= at}
+        self.forms[place] = form
+        return False
+
+    def _load(self, name, operand, tiles):
+        """Brings what is not there yet of the first tiles."""
+        transposed = {"transpose": 1} if self.layouts[name].tensor.transpose_of else {}
+        while operand.loads and operand.loads[0][0] < tiles:
+            for host, offset, count in operand.loads.pop(0)[1]:
+                self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count, **transposed)
+
+    def _operands(self, term, rectangle, passes, operand, rows):
+        """First vector of every pass, and the two loops over the rows of each, for these rows of the sums, (first, end)."""
+        area, (samples, _, columns) = operand.area, rectangle.sums
+        y, x = (
+            first * stride - padding
+            for first, stride, padding in zip(
+                (rectangle.sum_rows[0] + rows[0], rectangle.sum_columns[0]), term.stride, term.padding
+            )
+        )
+        first = area.samples[0]
+        places = [operand.at(first, y + ky * term.dilation[0], tile, x + kx * term.dilation[1]) for _, ky, kx, tile in passes]
+        strides = area.sample, term.stride[0] * area.row, term.stride[1]
+        if rectangle.batch and not area.layout.along_x:
+            strides = 0, 0, area.sample
+        loops = []
+        for count, stride in zip((samples, rows[1] - rows[0], columns), strides):
+            if loops and loops[-1][1] == count * stride:
+                loops[-1] = loops[-1][0] * count, stride
+            elif count > 1:
+                loops.append((count, stride))
+        return places, [(1, 0)] * (2 - len(loops)) + loops
+
+    # Sums
+
+    def _trimmed(self, term, rectangle, passes, started):
+        """`(passes, (first, end))`: passes in stretches, and the rows of the sums that they are made for. Of the other rows they
+        would only read zeros around the source. The very first pass, before any has `started`, makes all."""
+        (samples, rows, _), height = rectangle.sums, self.batched.tensors[term.source].height
+        whole = 0, rows
+
+        def reach(one):
+            at = rectangle.sum_rows[0] * term.stride[0] - term.padding[0] + one[1] * term.dilation[0]
+            first, end = max(0, -(at // term.stride[0])), min(rows, -(-(height - at) // term.stride[0]))
+            return (first, end) if first < end else whole
+
+        if not self.emitter.skips_margins or samples > 1 or {reach(one) for one in passes} == {whole}:
+            yield passes, whole
+            return
+        if not started:
+            yield passes[:1], whole
+        for found, some in groupby(passes[int(not started) :], reach):
+            yield [*some], found
+
+    def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
+        """All passes of a group of column tiles, (first, count). Returns the operands that are there at the end."""
+        passes = passes_of(self.stage, self.n, columns[0])
+        tiles = self.emitter.tiles(columns, passes, rectangle.samples[0])
+        count = len(passes) + ends_with_zeros(self.stage, self.n)
+        whole = self._whole(count, sums, parts)
+        across = int(reads_transposed(self.stage, self.layouts))
+        group = Group(self.emitter, columns[0], columns[1], acc, sums, count, parts, whole, tiles=tiles, across=across)
+        for block in self.plan.blocks:
+            if len(self.plan.blocks) > 1:
+                operands = self._load_block(rectangle, block)
+            for index, ky, end_ky, tile, end_tile in block:
+                term = self.stage.terms[index]
+                operand = operands[term.source]
+                mine = [p for p in passes if p[0] == index and ky <= p[1] < end_ky and tile <= p[3] < end_tile]
+                for some in _cut(mine, self._ends(term.source, columns[0], cuts)):
+                    self._load(term.source, operand, some[-1][3] + 1)
+                    for these, rows in self._trimmed(term, rectangle, some, group.done):
+                        places, loops = self._operands(term, rectangle, these, operand, rows)
+                        yield from group.add(places, loops, rows[0] * rectangle.sums[2])
+        if group.done < count:
+            yield from group.add([ZERO_ROW], [(1, 0), (sums, 0)])
+        assert group.done == count
+        return operands
+
+    def _ends(self, source, column, cuts):
+        """Where passes are cut: of the first group, and of all while the next chunk's operands wait for the places of these."""
+        if source not in cuts:
+            return ()
+        waited = source not in self.homes and self.batched.chunks > 1 and 2 * self.layouts[source].sample > self.operands.size
+        return cuts[source] if column == 0 or waited else ()
+
+    def _whole(self, passes, rows, parts):
+        """Passes before those that are made part by part: the last ones, as many as a part takes to follow itself."""
+        return passes if len(parts) == 1 else max(0, passes - 1 - -(-turnaround(self.emitter.config) // max(rows, self.n)))
+
+
+def _cut(passes, ends):
+    """Passes in stretches, the next of which begins with the first one of a tile in `ends`."""
+    stretch = []
+    for one in passes:
+        if stretch and one[3] in ends:
+            yield stretch
+            stretch = []
+        stretch.append(one)
+    if stretch:
+        yield stretch

@@ -1,0 +1,1 @@
+"""Layouts of tensors in host memory and in the unified buffer."""

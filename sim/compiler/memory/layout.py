@@ -1,0 +1,225 @@
+"""Where a tensor's vectors are in host memory, and how numpy arrays get there and back.
+
+A vector is `n` channels of one position. A tensor lies as `[sample][y][tile][x]`, in tiles of `n` channels, with margins of
+zeros that neighbours share. The columns behind a row are also those before the next one. The rows below a sample are also those
+above the next. So what a padded convolution reads for any range of rows is one stretch of memory.
+
+Of a training step they lie by planes, `[sample][tile][y][x]`, so that n vectors in a row are n positions.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.isa import Region
+
+from ...golden.arithmetic import bfloat16
+from ...ir.graph import Tensor, span
+from ...ir.tiles import tiles_of
+from ..program import CompileError
+from .batching import reads
+from .data_tiles import margins
+
+__all__ = ["ZEROS", "Layout", "HostLayout", "layout_of", "lay_out"]
+
+#: Vectors of zeros in region MODEL, from which zero margins are loaded.
+ZEROS = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of one tensor for a batch, counted in positions from its first.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    n, batch : int
+    below, beside : int
+        Rows of zeros below every sample, columns of zeros behind every row.
+    lead : int
+        Zeros in front of the first sample.
+    along_x : bool
+        Whether it has the samples along x, and chunks of them in the place of samples; see :mod:`sim.compiler.memory.batching`.
+    planar : bool
+        Whether tiles come before y and x.
+    behind : int
+        Of a planar one: zeros behind every plane, a tile of a sample.
+    grouped : bool
+        Of a tensor of one column: whether it lies as a planar one does that it is transposed from, or to: n tiles in a row are n
+        positions there.
+    base : Layout or None
+        Of a tensor that is transposed by blocks: the one of what it is transposed from, whose rows are several blocks.
+    """
+
+    tensor: Tensor
+    n: int
+    batch: int
+    below: int = 0
+    beside: int = 0
+    lead: int = 0
+    along_x: bool = False
+    planar: bool = False
+    behind: int = 0
+    grouped: bool = False
+    base: "Layout | None" = None
+
+    @property
+    def tiles(self):
+        return tiles_of(self.tensor.channels, self.n)
+
+    @property
+    def pitch(self):
+        """Positions of a tile's row."""
+        return self.tensor.width + self.beside
+
+    @property
+    def row(self):
+        """Positions from one y to the next."""
+        return self.n if self.grouped else self.pitch if self.planar else self.tiles * self.pitch
+
+    @property
+    def plane(self):
+        """Positions from one tile to the next."""
+        return (self.tensor.height + self.below) * self.pitch + self.behind if self.planar else self.pitch
+
+    @property
+    def sample(self):
+        """Positions from one sample to the next."""
+        if self.grouped:
+            return self.tiles * (self.tensor.height + self.below)
+        return self.tiles * self.plane if self.planar else (self.tensor.height + self.below) * self.row
+
+    @property
+    def size(self):
+        """Positions in all."""
+        return self.lead + self.batch * self.sample
+
+    def position(self, sample, y, tile=0, x=0):
+        """Number of a position; y and x may lie in the margins."""
+        if self.base and self.tensor.block:
+            step, before = self.tensor.block
+            row, block = divmod(y, self.tensor.height // self.base.tensor.height)
+            return self.base.position(sample, row, tile // self.n, block * step - before) + tile % self.n
+        if self.grouped:
+            group, place = divmod(tile, self.n)
+            return self.lead + sample * self.sample + (group * (self.tensor.height + self.below) + y) * self.n + place
+        return self.lead + sample * self.sample + y * self.row + tile * self.plane + x
+
+    def _view(self, vectors):
+        """Of (positions without the lead, n): (batch, height, tiles, width, n), without margins."""
+        height, width = self.tensor.height, self.tensor.width
+        if self.planar:
+            planes = vectors.reshape(self.batch, self.tiles, self.plane, self.n)[:, :, : height * self.pitch]
+            return planes.reshape(self.batch, self.tiles, height, self.pitch, self.n)[..., :width, :].swapaxes(1, 2)
+        return vectors.reshape(self.batch, height + self.below, self.tiles, self.pitch, self.n)[:, :height, :, :width]
+
+    def pack(self, values):
+        """Bytes of bfloat16 (up to batch, height, width, channels); missing samples are zeros."""
+        values = np.asarray(values)
+        if values.dtype != bfloat16:
+            raise TypeError(f"samples must be bfloat16, not {values.dtype}")
+        if values.shape[1:] != self.tensor.shape or len(values) > self.batch:
+            raise ValueError(f"samples must be of shape (up to {self.batch}, {self.tensor.shape}), not {values.shape}")
+        padded = np.zeros((self.batch, *self.tensor.shape[:2], self.tiles * self.n), "<u2")
+        padded[: len(values), ..., : self.tensor.channels] = values.view(np.uint16)
+        whole = np.zeros((self.batch * self.sample, self.n), "<u2")
+        self._view(whole)[:] = padded.reshape(*padded.shape[:3], self.tiles, self.n).transpose(0, 1, 3, 2, 4)
+        return bytes(2 * self.n * self.lead) + whole.tobytes()
+
+    def unpack(self, data, dtype="<f4"):
+        """float32 (batch, height, width, channels) from the bytes of a tensor, one position being `n` binary32 or bfloat16."""
+        dtype = np.dtype(dtype)
+        values = np.frombuffer(bytes(data[: dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n :]
+        values = self._view(values).transpose(0, 1, 3, 2, 4)
+        return np.ascontiguousarray(values.reshape(*values.shape[:3], -1)[..., : self.tensor.channels])
+
+
+def layout_of(tensor, n, batch, terms, along_x=False, planar=False):
+    """The layout that serves these (term, size of the sums) that read the tensor."""
+    below = beside = top = left = 0
+    for term, size in terms:
+        before = [max(0, padding) for padding in term.padding]
+        after = [
+            max(0, span(count, stride, kernel, dilation) - padding - have)
+            for count, stride, kernel, dilation, padding, have in zip(
+                size, term.stride, term.kernel, term.dilation, term.padding, (tensor.height, tensor.width)
+            )
+        ]
+        top, left = max(top, before[0]), max(left, before[1])
+        below, beside = max(below, before[0], after[0]), max(beside, before[1], after[1])
+    layout = Layout(tensor, n, batch, below, beside, along_x=along_x, planar=planar)
+    return replace(layout, lead=top * layout.row + left)
+
+
+@dataclass(frozen=True)
+class HostLayout:
+    """Where all tensors are in host memory.
+
+    Parameters
+    ----------
+    layouts : dict of tensor name to Layout
+    regions : dict of tensor name to `(Region, first vector)`
+        Of those that are in host memory at all.
+    sizes : dict of Region to vectors
+    n : int
+    """
+
+    layouts: dict
+    regions: dict
+    sizes: dict
+    n: int
+
+    @property
+    def zeros(self):
+        """Vectors of zeros in the unified buffer that margins are written with."""
+        written = [self.layouts[name] for name, (region, _) in self.regions.items() if region is not Region.INPUT]
+        return min(ZEROS, max(max(one.below * one.row, one.lead, one.beside) for one in written))
+
+
+def _transposed(tensor, base, terms):
+    """Layouts of a transposed tensor and of what it is transposed from, whose rows are tiles of n positions, at the same
+    places."""
+    transposed = layout_of(tensor, base.n, base.batch, terms)
+    if tensor.width > 1:
+        return replace(transposed, planar=True), replace(base, grouped=True)
+    if tensor.block:
+        (step, before), blocks = tensor.block, tensor.height // base.tensor.height
+        beside = max(before, (blocks - 1) * step + base.n - base.tensor.width)  # up to the end of the last block
+        base = replace(base, beside=beside, below=-(-transposed.below // blocks), planar=True)
+        base = replace(base, lead=base.below * base.row + before)
+        return replace(transposed, grouped=True, base=base), base
+    lead = transposed.lead // transposed.row * base.n
+    base = replace(base, beside=base.n - base.tensor.width, below=transposed.below, lead=lead, planar=True)
+    return replace(transposed, lead=lead, grouped=True), base
+
+
+def lay_out(batched, n, homes=()):
+    """:class:`HostLayout` of a :class:`sim.compiler.memory.batching.Batched`; tensors of `homes` never leave the unified
+    buffer."""
+    inputs = [gather.tensor.name for gather in batched.gathers]
+    used = {name for stage in batched.stages for name in reads(stage)}
+    readers = {}
+    for stage in batched.stages:
+        for term in stage.terms:
+            alike = (stage.output in batched.along_x) == (term.source in batched.along_x)
+            readers.setdefault(term.source, []).append((term, stage.sums_size if alike else (1, 1)))
+    layouts, regions = {}, {}
+    sizes = {Region.INPUT: 0, Region.SCRATCH: 0, Region.OUTPUT: 0}
+    output, margin = batched.graph.output, margins(batched.stages, batched.tensors, n)
+    transposed = {tensor.transpose_of: name for name, tensor in batched.tensors.items() if tensor.transpose_of}
+    for name in dict.fromkeys([*inputs, *(stage.output for stage in batched.stages)]):
+        layouts[name] = layout = layout_of(
+            batched.tensors[name], n, batched.count(name), readers.get(name, ()), name in batched.along_x
+        )
+        if name in transposed:
+            layouts[transposed[name]], layout = _transposed(batched.tensors[transposed[name]], layout, readers[transposed[name]])
+        layouts[name] = layout = replace(layout, beside=max(layout.beside, margin.get(name, 0)))
+        region = Region.INPUT if name in inputs else Region.OUTPUT if name == output else Region.SCRATCH
+        if region is Region.OUTPUT and name in used:
+            raise CompileError(f"{batched.graph.name}: its output {name!r} is also used inside, which is not supported")
+        if name not in homes:
+            regions[name] = region, sizes[region]
+            sizes[region] += layout.size * (2 if region is Region.OUTPUT and batched.wide else 1)
+            if name in transposed:
+                regions[transposed[name]] = regions[name]
+    return HostLayout(layouts, regions, sizes, n)

@@ -1,0 +1,288 @@
+"""Depthwise convolutions with positions in the lanes.
+
+With channels in the lanes, a depthwise convolution uses n of the n x n cells: each weight takes a pass for n results. With rows
+of a channel's image in the lanes, as many as go into a vector, each channel has tiles of its own: bands, whose lanes are the
+positions that a window sees. A pass then makes as many results as there are positions in a vector, from all of the window that
+lies in one.
+
+What is in host memory is the same: n vectors of n channels at n positions in a row, transposed by the loads, are n vectors of
+n positions of one channel each. So a tensor is read *transposed*, by the depthwise convolution, and what that writes is read
+transposed by the pointwise one behind it. Rows that are longer than a vector are read in blocks, which overlap by what a
+window sees beside its position. Sums keep their order, and weights between are structural zeros (-0), so no bit changes.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from ...golden.arithmetic import bfloat16
+from ...ir.graph import Tensor, Term
+from ...ir.tiles import tiles_of
+
+__all__ = ["map_depthwise"]
+
+_ZERO = 0x8000  # x * -0 added changes no sum
+
+
+@dataclass(frozen=True)
+class _Band:
+    """A depthwise term between vectors that hold `rows` rows of the source and `made` rows of the result.
+
+    Parameters
+    ----------
+    term : Term
+    source, result : (int, int)
+        Height and width.
+    """
+
+    term: Term
+    source: tuple[int, int]
+    result: tuple[int, int]
+    rows: int
+    made: int
+
+    @property
+    def blocks(self):
+        """Vectors of a channel of the source, and of the result."""
+        return tiles_of(self.source[0], self.rows), tiles_of(self.result[0], self.made)
+
+    @cached_property
+    def step(self):
+        """Vectors of the source from one of the result to the next; None if they do not come in step."""
+        if self.blocks[1] == 1:
+            return 1
+        step, rest = divmod(self.term.stride[0] * self.made, self.rows)
+        return None if rest else step
+
+    @cached_property
+    def _seen(self):
+        """`(made row, column, kernel row, kernel column)` to the source's row, from the result's first one on, and column."""
+        (sy, sx), (dy, dx), (py, px) = self.term.stride, self.term.dilation, self.term.padding
+        seen = {}
+        for y, x, ky, kx in product(range(self.made), range(self.result[1]), *map(range, self.term.kernel)):
+            row, column = y * sy + ky * dy - py, x * sx + kx * dx - px
+            if 0 <= column < self.source[1] and (self.blocks[1] > 1 or 0 <= row < self.source[0] and y < self.result[0]):
+                seen[y, x, ky, kx] = row, column
+        return seen
+
+    @cached_property
+    def reach(self):
+        """The first and the last of the source's vectors that the result's first one sees."""
+        rows = [row // self.rows for row, _ in self._seen.values()]
+        return min(rows), max(rows)
+
+    @property
+    def passes(self):
+        return self.reach[1] - self.reach[0] + 1
+
+    def with_positions_in_lanes(self, source, n):
+        """The term over a transposed source."""
+        first, last = self.reach
+        kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
+        band = np.full((last - first + 1, n, channels, n), _ZERO, np.uint16)
+        for (y, x, ky, kx), (row, column) in self._seen.items():
+            block, place = divmod(row, self.rows)
+            band[block - first, place * self.source[1] + column, :, y * self.result[1] + x] = kernel[ky, kx, 0]
+        weights = band.reshape(len(band), 1, n, channels * n).view(bfloat16)
+        return Term(source, weights, stride=(self.step, 1), padding=(-first, 0), groups=channels, fixed=self.term.fixed)
+
+
+@dataclass(frozen=True)
+class _Halo:
+    """A depthwise term between rows of several vectors: each of the source's has what the results in one see.
+
+    Parameters
+    ----------
+    term : Term
+        Of stride 1.
+    source, result : (int, int)
+        Height and width.
+    step : int
+        Results in a vector.
+    """
+
+    term: Term
+    source: tuple[int, int]
+    result: tuple[int, int]
+    step: int
+    rows, made = 1, 1
+
+    @property
+    def across(self):
+        """Vectors of a row."""
+        return self.result[1] // self.step
+
+    @property
+    def blocks(self):
+        return self.source[0] * self.across, self.result[0] * self.across
+
+    @property
+    def passes(self):
+        return self.term.kernel[0]
+
+    def with_positions_in_lanes(self, source, n):
+        """The term over a transposed source."""
+        kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
+        band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
+        for x, kx in product(range(self.step), range(self.term.kernel[1])):
+            band[:, x + kx * self.term.dilation[1], :, x] = kernel[:, kx, 0]
+        weights = band.reshape(self.passes, 1, n, channels * n).view(bfloat16)
+        dilation, padding = self.term.dilation[0] * self.across, self.term.padding[0] * self.across
+        return Term(source, weights, dilation=(dilation, 1), padding=(padding, 0), groups=channels, fixed=self.term.fixed)
+
+
+def _is_depthwise(stage):
+    term, channels = stage.terms[0], stage.channels
+    return len(stage.terms) == 1 and not term.data and 1 < term.groups == channels and term.weights.shape[2] == 1
+
+
+def _is_pointwise(stage):
+    term = stage.terms[0]
+    return (
+        len(stage.terms) == 1
+        and not (term.data or term.sparse or any(term.padding))
+        and (term.groups == 1 and term.kernel == term.stride == (1, 1))
+    )
+
+
+def _is_plain(stage):
+    return not (stage.pool or stage.softmax or stage.times or stage.select or stage.extras or stage.origin != (0, 0))
+
+
+class _DepthwiseMapping:
+    """Which stages of a graph are to be transposed, by the cycles of the array; `rows` of the tensors in which vectors are
+    transposed.
+
+    Parameters
+    ----------
+    graph : Graph
+    n, batch : int
+    """
+
+    def __init__(self, graph, n, batch):
+        self.graph, self.n, self.batch, self.known = graph, n, batch, {}
+        self.readers, self.writers = {}, {}
+        for number, stage in enumerate(graph.stages):
+            self.writers.setdefault(stage.output, []).append(number)
+            for name in {*(term.source for term in stage.terms), *(term.data for term in stage.terms), stage.beside}:
+                self.readers.setdefault(name, []).append(number)
+
+    def pair(self, number):
+        """The pointwise stage behind a depthwise one that both may be transposed; None if there is none."""
+        stage, tensors = self.graph.stages[number], self.graph.tensors
+        if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output == self.graph.output:
+            return None
+        source, behind = stage.terms[0].source, self.readers.get(stage.output, ())
+        if len(self.writers.get(source, ())) != 1 or self.readers[source] != [number]:
+            return None
+        if tensors[source].width > self.n and not self._step(stage):
+            return None
+        if len(behind) != 1 or len(self.writers[stage.output]) != 1:
+            return None
+        reader = self.graph.stages[behind[0]]
+        whole = reader.size == stage.size == tensors[stage.output].shape[:2]
+        if not (whole and _is_pointwise(reader) and _is_plain(reader)) or reader.output == self.graph.output:
+            return None
+        return behind[0] if self._begins_whole(source) else None
+
+    def _step(self, stage):
+        """Results in a vector if rows of the source are cut into blocks, as many as can be; 0 if they can't be cut."""
+        term, width = stage.terms[0], stage.size[1]
+        most = self.n - (term.kernel[1] - 1) * term.dilation[1]
+        if term.stride != (1, 1) or min(term.padding) < 0:
+            return 0
+        return max((step for step in range(1, most + 1) if width % step == 0), default=0)
+
+    def _begins_whole(self, name):
+        writer = self.graph.stages[self.writers[name][0]]
+        return not (writer.softmax or writer.times) and writer.result_size == self.graph.tensors[name].shape[:2]
+
+    def entries(self, number):
+        """Rows of the source of a depthwise stage that may be in a vector, whose writer is not transposed itself."""
+        source = self.graph.tensors[self.graph.stages[number].terms[0].source]
+        writer = self.graph.stages[self.writers[source.name][0]]
+        return range(1, max(1, self.n // source.width) + 1 if _is_plain(writer) and source.height > 1 else 2)
+
+    def best(self, number, rows):
+        """`(cycles saved, {stage: _Band})` from a depthwise stage on, whose source has so many rows in a vector; None if that
+        can't be."""
+        key = number, rows
+        if key not in self.known:
+            found = [self._saved(number, band) for band in self._bands(number, rows)]
+            self.known[key] = max(found, key=lambda one: one[0], default=None)
+        return self.known[key]
+
+    def _bands(self, number, rows):
+        stage = self.graph.stages[number]
+        term, source = stage.terms[0], self.graph.tensors[stage.terms[0].source]
+        if source.width > self.n:
+            return [_Halo(term, source.shape[:2], stage.size, self._step(stage))] if rows == 1 else []
+        if rows > source.height or rows * source.width > self.n:
+            return []
+        most = min(self.n // stage.size[1], stage.size[0])
+        bands = (_Band(term, source.shape[:2], stage.size, rows, made) for made in range(1, most + 1))
+        return [band for band in bands if band.step is not None]
+
+    def _saved(self, number, band):
+        behind, stage, made = self.pair(number), self.graph.stages[number], band.made
+        following, rest = self.readers.get(self.graph.stages[behind].output, ()), None
+        if len(following) == 1 and self.pair(following[0]) is not None:
+            rest = self.best(following[0], made)
+        if rest is None or not worth(rest[0]):
+            rest = 0, {}
+        area = stage.size[0] * stage.size[1]
+        before = stage.terms[0].weights[..., 0].size * tiles_of(stage.channels, self.n) * max(self.n, area) * self.batch
+        after = band.passes * stage.channels * max(self.n, band.blocks[1] * self.batch)
+        return before - after + rest[0], {number: band} | rest[1]
+
+
+def worth(saved):
+    """Whether so many cycles of the array saved are worth it."""
+    return saved > 0
+
+
+def map_depthwise(graph, tensors, n, batch):
+    """`(tensors, stages)` of the graph with depthwise convolutions transposed by which the array has less to do; None if there
+    are none. `tensors` may have been folded already, and then are those of the graph's stages."""
+    turning, bands = _DepthwiseMapping(replace(graph, tensors=tensors), n, batch), {}
+    for number in range(len(graph.stages)):
+        if number not in bands and turning.pair(number) is not None:
+            found = (turning.best(number, rows) for rows in turning.entries(number))
+            saved, more = max((one for one in found if one), key=lambda one: one[0], default=(0, {}))
+            bands |= more if worth(saved) else {}
+    if not bands:
+        return None
+    tensors, stages = dict(tensors), list(graph.stages)
+    for number, band in bands.items():
+        _replace(turning, tensors, stages, number, band, n)
+    return tensors, tuple(stages)
+
+
+def _arranged(tensors, stage, rows, width):
+    """The stage with the output that has `rows` of its tensor's rows in one."""
+    tensor = tensors[stage.output]
+    blocks = tiles_of(tensor.height, rows)
+    void = (blocks * rows - tensor.height) * tensor.width
+    tensors[tensor.name] = replace(tensor, height=blocks, width=rows * tensor.width, void=void)
+    return replace(stage, reflow=width != rows * tensor.width)
+
+
+def _replace(turning, tensors, stages, number, band, n):
+    stage, behind = stages[number], turning.pair(number)
+    name, made, pointwise = stage.terms[0].source, tensors[stage.output], stages[behind]
+    blocks, wide = band.blocks[1], isinstance(band, _Halo)
+    lanes = band.step if wide else band.made * band.result[1]
+    if band.rows > 1:
+        writer = turning.writers[name][0]
+        stages[writer] = _arranged(tensors, stages[writer], band.rows, stages[writer].result_size[1])
+    block = (band.step, band.term.padding[1]) if wide else None
+    view = Tensor(f"{name}, transposed", tensors[name].channels * n, band.blocks[0], transpose_of=name, block=block)
+    back = Tensor(f"{made.name}, transposed", made.channels, blocks, n, transpose_of=made.name)
+    tensors |= {view.name: view, back.name: back, made.name: Tensor(made.name, made.channels * n, blocks)}
+    bias = None if stage.bias is None else np.repeat(stage.bias, n)
+    stages[number] = replace(stage, terms=(band.with_positions_in_lanes(view.name, n),), size=(blocks, 1), bias=bias)
+    stages[behind] = replace(
+        pointwise, terms=(replace(pointwise.terms[0], source=back.name),), size=(blocks, lanes), reflow=lanes != band.result[1]
+    )

@@ -1,0 +1,192 @@
+"""Few channels: neighbouring positions side by side in a vector.
+
+A tensor of c channels leaves n - c lanes of every vector idle, and a window that slides over it takes one pass for each column
+of the kernel. With p columns in a vector, position X holding columns p X - offset and on, [column][channel], one pass serves p
+columns of the kernel and p results. So a stage becomes one of fewer positions and more channels, whose weights are mostly
+structural zeros (-0). Sums keep their order, rows of the kernel, columns, channels, so no bit changes. It is what im2col does
+for the graph's input, for tensors that the core writes itself.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from math import gcd, lcm, prod
+
+import numpy as np
+
+from ...golden.arithmetic import bfloat16
+from ...ir.graph import Term, span
+from ..tiling.stage_tiling import count_passes
+from .im2col import fold as gather
+
+__all__ = ["Fold", "fold_columns"]
+
+_ZERO = 0x8000  # as between groups of channels: x * -0 added changes no sum
+_MOST_TRIALS = 64
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Columns of a tensor in a vector: `count`, and how many places the first one is behind the start of the first vector."""
+
+    count: int = 1
+    offset: int = 0
+
+    def width(self, width):
+        """Positions that so many columns take."""
+        return -(-(width + self.offset) // self.count)
+
+
+def _dense(term):
+    """Bits of a term's weights, (ky, kx, channels of the source, channels of the result): -0 between groups."""
+    inputs, channels = term.weights.shape[2:]
+    dense = np.full((*term.kernel, inputs * term.groups, channels), _ZERO, np.uint16)
+    outputs = channels // term.groups
+    for g in range(term.groups):
+        own = slice(g * outputs, (g + 1) * outputs)
+        dense[:, :, g * inputs : (g + 1) * inputs, own] = term.weights.view(np.uint16)[..., own]
+    return dense
+
+
+def _between(term, source, result):
+    """The term between folded tensors. Of a result of several vectors in a row, `count` times the stride has to be a multiple of
+    the source's `count`."""
+    if source.count == result.count == 1:
+        return term
+    step, places = term.stride[1], {}
+    for x, k in product(range(result.count), range(term.kernel[1])):
+        column = (x - result.offset) * step + k * term.dilation[1] - term.padding[1] + source.offset
+        places[x, k] = divmod(column, source.count)
+    first, last = min(places.values())[0], max(places.values())[0]
+    dense = _dense(term)
+    inputs, outputs = dense.shape[2:]
+    weights = np.full((term.kernel[0], last - first + 1, source.count * inputs, result.count * outputs), _ZERO, np.uint16)
+    for (x, k), (position, lane) in places.items():
+        weights[:, position - first, lane * inputs : (lane + 1) * inputs, x * outputs : (x + 1) * outputs] = dense[:, k]
+    return Term(
+        term.source,
+        weights.view(bfloat16),
+        (term.stride[0], max(1, step * result.count // source.count)),
+        (term.dilation[0], 1),
+        (term.padding[0], -first),
+        fixed=term.fixed,
+        sparse=True,
+    )
+
+
+def _inside(graph, name):
+    """Whether nothing that reads a tensor reads beside it, where there would have to be zeros."""
+    width = graph.tensors[name].width
+    return all(
+        term.padding[1] <= 0
+        and span(stage.sums_size[1], term.stride[1], term.kernel[1], term.dilation[1]) - term.padding[1] <= width
+        for stage in graph.stages
+        for term in stage.terms
+        if term.source == name
+    )
+
+
+def _foldable(graph):
+    """Names of the tensors that one stage makes, all at once, and that are only read as operands of sums; in their order."""
+    found = {}
+    for stage in graph.stages:
+        whole = stage.result_size == graph.tensors[stage.output].shape[:2] and stage.output not in found
+        found[stage.output] = whole and not (stage.pool or stage.softmax or stage.times)
+    products = [(stage, term) for stage in graph.stages for term in stage.terms if term.data]
+    for stage, term in products:
+        found |= dict.fromkeys((stage.output, term.source, term.data), False)
+    for name in [graph.output, *(stage.times for stage in graph.stages)]:
+        found[name] = False
+    return [name for name, can in found.items() if can]
+
+
+class _Folding:
+    """A graph with some tensors folded.
+
+    Parameters
+    ----------
+    graph : Graph
+    n : int
+    wanted : dict of str to int
+        Columns in a vector, of some tensors; of others only where those make it necessary.
+    known : dict
+        Terms that other foldings have made.
+
+    Members
+    -------
+    folds : dict of str to Fold
+    stages : list of Stage
+
+    Raises
+    ------
+    ValueError
+        Where a tensor may not be as it would have to be.
+    """
+
+    def __init__(self, graph, n, wanted, known):
+        self.graph, self.n, self.known, self.folds, self.stages = graph, n, known, {}, []
+        foldable = _foldable(graph)
+        for stage in graph.stages:
+            self.stages.append(self._stage(stage, wanted.get(stage.output, 1), stage.output in foldable))
+
+    def _stage(self, stage, count, foldable):
+        """The stage with its operands folded, and its result by a multiple of `count`."""
+        width, name = stage.size[1], stage.output
+        for term in stage.terms if width > 1 else ():
+            source = self.folds.get(term.source, Fold()).count
+            count = lcm(count, source // gcd(source, term.stride[1]))
+        if count == 1:
+            return self._made(stage, Fold())
+        inside = _inside(self.graph, name)
+        if not foldable or count > width or not inside and width % count:
+            raise ValueError(name)
+        folds = [Fold(count, offset) for offset in range(count if inside else 1)]
+        made = [self._made(stage, fold) for fold in folds]
+        best = min(range(len(folds)), key=lambda index: count_passes(made[index], self.n) * prod(made[index].size))
+        self.folds[name] = folds[best]
+        return made[best]
+
+    def _made(self, stage, fold):
+        terms = tuple(self._term(term, self.folds.get(term.source, Fold()), fold) for term in stage.terms)
+        if fold.count == 1:
+            return replace(stage, terms=terms)
+        bias = None if stage.bias is None else np.tile(stage.bias, fold.count)
+        return replace(stage, terms=terms, size=(stage.size[0], fold.width(stage.size[1])), bias=bias)
+
+    def _term(self, *key):
+        if key not in self.known:
+            self.known[key] = _between(*key)
+        return self.known[key]
+
+    @property
+    def tensors(self):
+        made = dict(self.graph.tensors)
+        for name, fold in self.folds.items():
+            made[name] = replace(made[name], channels=made[name].channels * fold.count, width=fold.width(made[name].width))
+        return made
+
+    @property
+    def cycles(self):
+        """Of the array for a sample, roughly."""
+        stages, _ = gather(replace(self.graph, stages=tuple(self.stages)), self.n)
+        return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
+
+
+def fold_columns(graph, n):
+    """`(tensors, stages, {tensor: Fold})` of the graph, stages one for one, with those tensors folded by which the array has less
+    to do; None if there are none."""
+    tensors, known, wanted = graph.tensors, {}, {}
+    trials = [
+        (name, count)
+        for name in _foldable(graph)
+        for count in range(min(n // tensors[name].channels, tensors[name].width), 1, -1)
+    ][:_MOST_TRIALS]
+    if not trials:
+        return None
+    best = _Folding(graph, n, {}, known)
+    for name, count in trials:
+        with suppress(ValueError):
+            made = _Folding(graph, n, wanted | {name: count}, known)
+            if made.cycles < best.cycles:
+                wanted, best = wanted | {name: count}, made
+    return (best.tensors, tuple(best.stages), best.folds) if best.folds else None

@@ -1,0 +1,1 @@
+"""Division of stages into pieces that fit the buffers."""

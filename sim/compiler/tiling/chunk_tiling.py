@@ -1,0 +1,216 @@
+"""Tiling of runs with flat results: chunks of the batch, groups of column tiles, tensors that stay in the unified buffer."""
+
+from dataclasses import dataclass, field
+
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS
+
+from ...ir.tiles import tiles_of
+from ..timing.model import turnaround
+from .overlap import APART
+from .stage_tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, group_cycles, passes_of
+
+__all__ = ["RunPlan", "chunk_sizes", "plan_run", "run_cost", "REFINEMENTS"]
+
+_BLOCK = 32  # tiles of a streamed block
+_CAPS = ((8, 0.75), (4, 0.5), (8, 0.5), (2, 0.5))  # groups: most column tiles, and most of what is left of them
+
+#: Choices that matter at the beginning and the end of a run, one after the other.
+REFINEMENTS = (
+    [
+        {"first": first, "eager": eager}
+        for first in ((1, 2, 4, 8, 16, 24), (1, 1, 2, 4, 8), (1, 2, 3, 4, 6, 8))
+        for eager in (0, 1, 2)
+    ],
+    [{"tail": tail} for tail in (1, 2, 4)],
+)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The free choices of a run of stages.
+
+    Parameters
+    ----------
+    stages : range
+        Numbers.
+    plans : tuple of StagePlan
+    staging : int
+        Vectors of the unified buffer for results on their way to the host, of a run with flat results. The stages of another run
+        have each its own.
+    homes : dict of str to (int, int)
+        Tensors that stay in the unified buffer: the first row of each, behind the zeros, and how many samples have room there at
+        a time, or chunks.
+    home_size : int
+        Rows that they take.
+    first : tuple of int
+        Tiles of the first loads of the program.
+    tail : int
+        Parts that the rows of the very last results are cut in, so that activation and store start early.
+    apart : float
+        Of stages that overlap, as :func:`sim.compiler.tiling.overlap.take_turns` has it.
+    """
+
+    stages: range
+    plans: tuple
+    staging: int = 0
+    homes: dict = field(default_factory=dict)
+    home_size: int = 0
+    first: tuple = (1, 2, 4, 8, 16, 24)
+    tail: int = 1
+    apart: float = APART
+
+
+def chunk_sizes(config, batch):
+    """Samples of a chunk: the whole batch, and equal parts of it of about these sizes."""
+    most = min(batch, config.accumulator_depth)
+    wanted = [size for power in range(16) for size in (1 << power, 3 << power >> 1)] + [most]
+    counts = sorted({-(-batch // size) for size in wanted if size <= most})
+    return list(dict.fromkeys(-(-batch // count) for count in counts))
+
+
+def _kept(batched, run):
+    """{tensor: (first, last stage)} of those that no other run needs."""
+    life = {}
+    for number in run:
+        life.setdefault(batched.stages[number].output, [number, number])
+    for number, stage in enumerate(batched.stages):
+        for name in (*(term.source for term in stage.terms), stage.times):
+            if name in life:
+                life[name] = [life[name][0], number] if number in run else [0, len(batched.stages)]
+    life.pop(batched.graph.output, None)
+    return {name: tuple(stages) for name, stages in life.items() if stages[1] in run}
+
+
+def _homes(life, sizes):
+    """{tensor: place}, each in the first room that nothing else needs while it lives, and rows in all."""
+    places = {}
+    for name in sorted(life, key=lambda name: life[name]):
+        others = sorted(
+            (places[other], places[other] + sizes[other])
+            for other in places
+            if life[other][0] <= life[name][1] and life[name][0] <= life[other][1]
+        )
+        at = 0
+        for first, end in others:
+            if at + sizes[name] <= first:
+                break
+            at = max(at, end)
+        places[name] = at
+    return places, max((places[name] + sizes[name] for name in places), default=0)
+
+
+class _ChunkJob(Job):
+    """What a chunk needs in a stage.
+
+    Members
+    -------
+    blocks : list of (int, tuple)
+        Ways to cut the sum: vectors of the largest block, and the blocks.
+    whole, least : int
+        Vectors of the operands if they come at once, and at least.
+    staged, wanted : int
+        Vectors for results on their way to the host: at least, and so that they overlap.
+    """
+
+    def __init__(self, batched, number, layouts, homes):
+        super().__init__(batched, number, layouts, StagePlan(1, 1, batched.rows, (), (), 0, 1), homes)
+        self.blocks = [(self.operands(blocks), blocks) for blocks in blocks_of(self.stage, layouts)]
+        self.whole, self.least = self.blocks[0][0], min(self.blocks)[0]
+        self.staged = 0 if self.stage.output in homes else self.held * self.width
+        self.wanted = self.staged if self.stage.softmax else self.staged * max(2, min(4, self.tiles))
+
+    def choose(self, room):
+        """Blocks for a ring of `room` vectors: one, or several of which three fit, or two."""
+        if self.whole <= room:
+            return self.blocks[0][1]
+        for slots in (3, 2, 1):
+            for size, blocks in self.blocks[1:]:
+                tiles = max(end - first for block in blocks for _, _, _, first, end in block)
+                if slots * size <= room and (tiles <= _BLOCK or size == self.least):
+                    return blocks
+        raise AssertionError("its least block fits")
+
+
+def _places(batched, run, layouts, space):
+    """`(homes, rows, staging, stages)` that fit, the fastest: all in the unified buffer, or without the largest tensors."""
+    life = _kept(batched, run)
+    sizes = {name: layouts[name].sample for name in life}
+    while True:
+        homes, rows = _homes(life, sizes)
+        stages = [_ChunkJob(batched, number, layouts, homes) for number in run]
+        least, staged = max(one.least for one in stages), max(one.staged for one in stages)
+        whole, left = max(one.whole for one in stages), space - rows
+        for ring in dict.fromkeys((2 * whole if batched.chunks > 1 else whole, whole, least)):
+            if ring + staged <= left:
+                wanted = max(one.wanted for one in stages)
+                return homes, rows, max(staged, min(wanted, (left - ring) // 2)), stages
+        if not life:
+            worst = max(zip(stages, run), key=lambda one: one[0].least + one[0].staged)
+            raise NothingFits("unified_buffer_depth", least + staged, batched.stages[worst[1]].name)
+        del life[max(life, key=lambda name: (sizes[name], name))]
+
+
+def plan_run(batched, run, config, layouts, space, variant):
+    """:class:`RunPlan` for `space` vectors of the unified buffer; `variant` says which of the groupings. Raises NothingFits."""
+    homes, rows, staging, stages = _places(batched, run, layouts, space)
+    for one in stages:
+        if one.held > config.accumulator_depth:
+            raise NothingFits("accumulator_depth", one.held, one.stage.name)
+    room, plans = space - rows - staging, []
+    for one in stages:
+        blocks = one.choose(room)
+        groups = _groups(one.stage, config, batched.rows, len(blocks) > 1, variant)
+        plans.append(StagePlan(1, 1, batched.rows, groups, blocks, 0, 1))
+    homes = {name: (place, 1) for name, place in homes.items()}
+    return RunPlan(run, tuple(plans), staging, homes, rows, tail=min(4, max(1, batched.rows // 8)))
+
+
+def _groups(stage, config, rows, streamed, variant):
+    """Sizes of the groups of column tiles: as large as may be if operands are read again for each."""
+    columns, slots = tiles_of(stage.channels, config.n), config.accumulator_depth // rows
+    if stage.softmax or not stage.is_uniform:
+        return even_groups(columns, 1)
+    most = max(1, min(slots // 2 if slots > 1 else 1, config.bias_depth // 2, 65535))
+    least = min(most, -(-turnaround(config) // max(rows, config.n)))
+    cap, share = _CAPS[variant]
+    return _taper(columns, most, most, 1) if streamed else _taper(columns, max(least, min(cap, most)), least, share)
+
+
+def _taper(columns, cap, least, share):
+    """Groups of at most `cap` and this share of what is left: they get smaller towards the end, where what follows waits
+    for the last one. Groups of `least` hide the turnaround."""
+    groups = []
+    while columns:
+        size = min(columns, cap, max(least, -int(-columns * share // 1)))
+        if 0 < columns - size < least and columns <= cap:
+            size = columns
+        groups.append(size)
+        columns -= size
+    return tuple(groups)
+
+
+def run_cost(batched, plan, config, layouts):
+    """Cycles, roughly: the array or the bus, whichever takes longer, and a part of the other."""
+    compute = bus = functions = 0
+    beats, n = config.beats_per_vector, config.n
+    for number, part in zip(plan.stages, plan.plans):
+        one, column = _ChunkJob(batched, number, layouts, plan.homes), 0
+        for count in part.groups:
+            passes = len(passes_of(one.stage, n, column))
+            compute += passes * group_cycles(config, count, batched.rows) + 10
+            bus += passes * count * n * beats
+            if len(part.blocks) > 1:
+                bus += one.whole * beats
+                compute += len(part.blocks) * 8
+            column += count
+        bus += one.whole * beats if len(part.blocks) == 1 else 0
+        functions += TABLE_WORDS if one.stage.function.is_table else 0
+    chunks = batched.batch / batched.rows
+    overlap = (
+        1
+        if chunks == 1
+        or 2 * layouts[batched.stages[plan.stages[0]].terms[0].source].sample
+        <= config.unified_buffer_depth - plan.home_size - plan.staging
+        else 1.1
+    )
+    return ((max(compute, bus) + min(compute, bus) / 8) * overlap + 100 + functions) * chunks

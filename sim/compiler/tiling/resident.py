@@ -1,0 +1,105 @@
+"""Tensors that stay in the unified buffer, from the stage that makes them to those that read them, while these overlap.
+
+A tensor moves three times through the buffer's vector port on its way through host memory, and once if it stays. It has room for
+as many samples as are under way between the first stage and the last one.
+"""
+
+from dataclasses import replace
+
+from ..memory.areas import whole_area
+from ..memory.batching import reads, writes
+from .overlap import numbered, sources_of, vectors_of
+from .stage_tiling import NothingFits, plan_stage
+
+__all__ = ["with_residents"]
+
+
+def with_residents(batched, run, config, layouts, first, depth):
+    """A RunPlan with as many tensors in the unified buffer as there is room for, the largest first; None if there is none.
+
+    Parameters
+    ----------
+    batched : Batched
+    run : RunPlan
+        Of stages that overlap.
+    config : Config
+    layouts : dict of str to Layout
+    first : int
+        Vector of the unified buffer from which on it is theirs.
+    depth : int
+        Accumulator rows that there are for a stage.
+    """
+    names, best = _candidates(batched, run.stages), None
+    for name in sorted(names, key=lambda name: -layouts[name].sample):
+        kept = {*best.homes, name} if best else {name}
+        try:
+            best = _planned(batched, run, config, layouts, first, depth, kept) or best
+        except NothingFits:
+            continue
+    return best
+
+
+def _candidates(batched, numbers):
+    """Names of the tensors that could stay: one of these stages makes it whole, and others read it as an operand alone."""
+    stages, found = batched.stages, []
+    transposed = {tensor.transpose_of for tensor in batched.tensors.values()}
+    for number in numbers:
+        name, tensor = stages[number].output, batched.tensors[stages[number].output]
+        users = [other for other, stage in enumerate(stages) if name in reads(stage) | writes(stage)]
+        whole = stages[number].origin == (0, 0) and stages[number].window == (1, 1) and not tensor.void
+        plain = not (stages[number].softmax or stages[number].select or stages[number].extras)
+        if (
+            users[1:]
+            and {*users} <= {*numbers}
+            and whole
+            and plain
+            and tensor.transpose_of is None
+            and name not in transposed
+            and all(_is_operand(name, stages[user]) for user in users if user != number)
+        ):
+            found.append(name)
+    return found
+
+
+def _is_operand(name, stage):
+    """Whether a stage reads a tensor as an operand alone. One with a table needs room for operands, to bring it."""
+    other = {stage.output, stage.beside, *(term.data for term in stage.terms)}
+    return name not in other and not stage.function.is_table and all(extra.tensor != name for extra in stage.extras)
+
+
+def _planned(batched, run, config, layouts, first, depth, kept):
+    """The run with these tensors in the buffer, or None if that is too small."""
+    stages = [batched.stages[number] for number in run.stages]
+    users = [not kept.isdisjoint({*reads(stage), stage.output}) for stage in stages]
+    sizes = {name: whole_area(layouts[name], (0, 1)).size for name in kept}
+    space = config.unified_buffer_depth - first - sum(sizes.values())
+    plans = [
+        plan_stage(batched, number, config, layouts, space, depth, kept) if uses else plan
+        for number, plan, uses in zip(run.stages, run.plans, users)
+    ]
+    jobs = [[job.samples for job in plan.rectangles(stage, batched)] for plan, stage in zip(plans, stages)]
+    steps = numbered(jobs, sources_of(stages, batched.tensors))
+    homes, size = {}, 0
+    for index, stage in enumerate(stages):
+        if stage.output in kept:
+            readers = [reader for reader, other in enumerate(stages) if stage.output in reads(other)]
+            homes[stage.output] = size, max(_under_way(jobs, steps, index, reader) for reader in readers)
+            size += sizes[stage.output] * homes[stage.output][1]
+    if (
+        first + size > config.unified_buffer_depth
+        or sum(plan.sums for plan in plans) > config.accumulator_depth
+        or vectors_of(plans, first + size, config.unified_buffer_depth, False) is None
+    ):
+        return None
+    return replace(run, plans=tuple(plans), homes=homes, home_size=size)
+
+
+def _under_way(jobs, steps, writer, reader):
+    """Samples between a stage and another: so many that none is written in a step in which the one before it there is read."""
+    begin = {first: step for (first, _), step in zip(reversed(jobs[writer]), reversed(steps[writer]))}
+    end = {first: step for (first, _), step in zip(jobs[reader], steps[reader])}
+    return next(
+        count
+        for count in range(1, len(begin) + 1)
+        if all(begin.get(sample + count, step + 1) > step for sample, step in end.items())
+    )

@@ -1,0 +1,421 @@
+"""How a stage is cut into pieces that fit the buffers: result rectangles, column tiles, blocks of the sum.
+
+All ranges are half open. A *pass* is one tile of weights: (term, ky, kx, tile of the source's channels).
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import gcd, prod
+
+import numpy as np
+
+from ...ir.graph import span
+from ...ir.tiles import tiles_of
+from ..memory.areas import Area, Rectangle
+from ..memory.batching import reads
+from ..timing.model import turnaround
+
+__all__ = [
+    "StagePlan",
+    "Job",
+    "NothingFits",
+    "passes_of",
+    "count_passes",
+    "reads_transposed",
+    "blocks_of",
+    "even_groups",
+    "group_cycles",
+    "plan_stage",
+    "runs_of_windows",
+]
+
+
+_PLACES = 4  # for the sums of such a group
+_TRANSPOSED = 8  # column tiles whose passes alternate where positions are in the lanes, so that instructions are few
+
+
+class NothingFits(Exception):
+    """Not even the smallest tile of a stage fits; `name` is the parameter of the configuration that is too small."""
+
+    def __init__(self, name, needed, stage):
+        super().__init__(name, needed, stage)
+        self.name, self.needed, self.stage = name, needed, stage
+
+    def reason(self, config):
+        """One line: what a core of this configuration lacks, and the option that mends it."""
+        have, option = getattr(config, self.name), self.name.replace("_", "-")
+        return f"stage {self.stage}: {self.name} = {have}: its smallest tile takes {self.needed}; choose a larger --{option}"
+
+
+def passes_of(stage, n, column):
+    """The passes that make a column tile, in order; those that groups, or sparse terms, leave without weights are left out."""
+    passes = []
+    for index, term in enumerate(stage.terms):
+        inputs, outputs = term.weights.shape[2], stage.channels // term.groups
+        first = column * n // outputs
+        last = (min((column + 1) * n, stage.channels) - 1) // outputs
+        tiles = range(first * inputs // n, tiles_of((last + 1) * inputs, n))
+        there = _tiles_with_weights(term, n)[..., column] if term.sparse else None
+        passes += [
+            (index, ky, kx, tile)
+            for ky in range(term.kernel[0])
+            for kx in range(term.kernel[1])
+            for tile in tiles
+            if there is None or there[ky, kx, tile]
+        ]
+    return passes
+
+
+@lru_cache(maxsize=256)
+def _tiles_with_weights(term, n):
+    """Of a sparse term: bool (kernel rows, kernel columns, tiles of the source, column tiles)."""
+    there = term.weights.view(np.uint16) != 0x8000
+    for axis in (2, 3):
+        there = np.logical_or.reduceat(there, range(0, there.shape[axis], n), axis=axis)
+    return there
+
+
+def count_passes(stage, n):
+    """Of all column tiles, over one piece of work."""
+    return sum(len(passes_of(stage, n, column)) for column in range(tiles_of(stage.channels, n)))
+
+
+def runs_of_windows(stage, axis, first, end):
+    """`(first result, results, first window position, positions)` along an axis: results whose windows are cut alike."""
+    pool, have, runs = stage.pool, stage.sums_size[axis], []
+    for index in range(first, end):
+        start = index * pool.stride[axis] - pool.padding[axis]
+        inside = [w for w in range(pool.window[axis]) if 0 <= start + w * pool.dilation[axis] < have]
+        cut = inside[0], len(inside)
+        if runs and tuple(runs[-1][2:]) == cut:
+            runs[-1][1] += 1
+        else:
+            runs.append([index, 1, *cut])
+    return runs
+
+
+def _ranges(total, step):
+    """`(first, end)` of pieces of a length."""
+    return [(first, min(total, first + step)) for first in range(0, total, step)]
+
+
+def _sums_of(stage, axis, first, end):
+    if not stage.pool:
+        return first, end
+    pool = stage.pool
+    low = first * pool.stride[axis] - pool.padding[axis]
+    high = (end - 1) * pool.stride[axis] - pool.padding[axis] + (pool.window[axis] - 1) * pool.dilation[axis] + 1
+    return max(0, low), min(stage.sums_size[axis], high)
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The free choices of a stage.
+
+    Parameters
+    ----------
+    samples, rows, columns : int
+        Size of a job's rectangle of results.
+    groups : tuple of int
+        Sizes of the groups of column tiles whose passes alternate.
+    blocks : tuple of tuple
+        Pieces `(term, first ky, end ky, first tile, end tile)` that are brought together; all in one, if they fit.
+    staging, slots : int
+        Vectors of a job's result in the unified buffer, and how many such places there are.
+    operands : int
+        Vectors of the largest block of operands.
+    sums : int
+        Accumulator rows of the column tiles whose passes alternate.
+    tiles : tuple of (int, int)
+        Ranges of column tiles that are jobs of their own, of a stage whose column tiles each read a tile of their own; else none.
+    """
+
+    samples: int
+    rows: int
+    columns: int
+    groups: tuple
+    blocks: tuple
+    staging: int
+    slots: int
+    operands: int = 0
+    sums: int = 0
+    tiles: tuple = ()
+
+    def rectangles(self, stage, batched):
+        """The jobs, in order. Of a flat result, a chunk each."""
+        height, width = stage.result_size
+        if stage.output in batched.along_x:
+            ranges = _ranges(batched.batch, batched.rows)
+            return [
+                Rectangle((chunk, chunk + 1), (0, 1), (0, end - first), (0, 1), (0, end - first), (first, end))
+                for chunk, (first, end) in enumerate(ranges)
+            ]
+        return [
+            Rectangle(samples, rows, columns, _sums_of(stage, 0, *rows), _sums_of(stage, 1, *columns), tiles=tiles)
+            for samples in _ranges(batched.batch, self.samples)
+            for rows in _ranges(height, self.rows)
+            for columns in _ranges(width, self.columns)
+            for tiles in self.tiles or (None,)
+        ]
+
+    def areas(self, stage, rectangle, block, layouts):
+        """{source: Area} that the pieces of a block need for a rectangle."""
+        areas = {}
+        whole = self.columns == stage.result_size[1]
+        for index, ky, end_ky, tile, end_tile in block:
+            term = stage.terms[index]
+            layout = layouts[term.source]
+            y = rectangle.sum_rows[0] * term.stride[0] + ky * term.dilation[0] - term.padding[0]
+            end_y = (rectangle.sum_rows[1] - 1) * term.stride[0] + (end_ky - 1) * term.dilation[0] - term.padding[0] + 1
+            columns = None
+            if not whole:
+                x = rectangle.sum_columns[0] * term.stride[1] - term.padding[1]
+                columns = x, x + span(rectangle.sums[2], term.stride[1], term.kernel[1], term.dilation[1])
+            left = max(0, term.padding[1])
+            tiles = rectangle.tiles or (tile, end_tile)
+            area = Area(layout, rectangle.samples_of(layout), (y, end_y), tiles, columns, left)
+            areas[term.source] = area.joined(areas.get(term.source, area))
+        return areas
+
+    def result(self, stage, rectangle, layouts):
+        """The area of the output that a job makes."""
+        if stage.reflow:
+            layout, width = layouts[stage.output], stage.result_size[1]
+            first, end = (row * width for row in rectangle.rows)
+            rows = first // layout.tensor.width, min(layout.tensor.height, -(-end // layout.tensor.width))
+            return Area(layout, rectangle.samples, rows, (0, layout.tiles), None, 0)
+        return self._area(layouts[stage.output], rectangle, stage.origin, stage.window)
+
+    def made(self, stage, rectangle, layouts):
+        """The area of the output, and those of what else a job makes."""
+        areas = [self.result(stage, rectangle, layouts)]
+        for extra in stage.extras:
+            window = [a * b for a, b in zip(stage.window, extra.spread)]
+            areas.append(self._area(layouts[extra.tensor], rectangle, (0, 0), window))
+        return areas
+
+    def _area(self, layout, rectangle, origin, window):
+        """Of a tensor that has a window for each result."""
+        rows, columns = (
+            (start + edges[0] * size, start + edges[1] * size)
+            for start, edges, size in zip(origin, (rectangle.rows, rectangle.columns), window)
+        )
+        whole = layout.along_x or rectangle.columns[1] - rectangle.columns[0] == -(-layout.tensor.width // window[1])
+        return Area(layout, rectangle.samples, rows, rectangle.tiles or (0, layout.tiles), None if whole else columns, 0)
+
+    def beside(self, stage, rectangle, layouts):
+        """The area of what is read where the results are made."""
+        layout = layouts[stage.beside]
+        columns = None if self.columns == stage.result_size[1] else rectangle.columns
+        return Area(layout, rectangle.samples, rectangle.rows, (0, layout.tiles), columns, 0)
+
+
+def reads_transposed(stage, layouts):
+    """Whether positions are in the lanes of what a stage reads, so that each column tile reads a tile of its own."""
+    source = layouts[stage.terms[0].source].tensor
+    return source.transpose_of is not None and source.width == 1
+
+
+def blocks_of(stage, layouts):
+    """Ways to cut the sum: whole, by rows of the kernel, by tiles of channels where that keeps the order."""
+    whole = [(index, 0, term.kernel[0], 0, layouts[term.source].tiles) for index, term in enumerate(stage.terms)]
+    yield (tuple(whole),)
+    highest = max(term.kernel[0] for term in stage.terms)
+    for count in range(2, highest + 1):
+        step = -(-highest // count)
+        if count > 2 and step == -(-highest // (count - 1)):
+            continue
+        yield tuple(
+            ((index, ky, min(ky + step, end), 0, tiles),) for index, _, end, _, tiles in whole for ky in range(0, end, step)
+        )
+    if len(whole) > 1 and highest == 1:
+        yield tuple((piece,) for piece in whole)
+    widest, parts = max(layouts[term.source].tiles for term in stage.terms), 2
+    while parts < 2 * widest and not reads_transposed(stage, layouts):
+        step, pieces = -(-widest // min(parts, widest)), []
+        for index, _, end, _, tiles in whole:
+            own = step if stage.terms[index].kernel[1] == 1 else tiles  # tiles are the inner loop of the sum
+            pieces += [((index, ky, ky + 1, tile, min(tile + own, tiles)),) for ky in range(end) for tile in range(0, tiles, own)]
+        yield tuple(pieces)
+        parts *= 2
+
+
+def even_groups(columns, together):
+    """Column tiles in groups of this size."""
+    return (together,) * (columns // together) + (columns % together,) * bool(columns % together)
+
+
+def _sizes(total):
+    """Equal parts of a length, the longest first."""
+    return sorted({-(-total // count) for count in range(1, total + 1)}, reverse=True)
+
+
+def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()):
+    """The cheapest way to cut a stage whose result is not flat.
+
+    Parameters
+    ----------
+    layouts : dict of str to Layout
+    space : int
+        Vectors of the unified buffer that there are for it.
+    depth : int
+        Accumulator rows that there are for it.
+    homes : collection of str
+        Tensors that stay in the unified buffer, each sample in a place of its own.
+
+    Raises
+    ------
+    NothingFits
+    """
+    found, needed, stage = [], ("", 0), batched.stages[number]
+    at_home = not homes.isdisjoint({*reads(stage), stage.output})
+    for samples, rows, columns, *tiles in _shapes(stage, 1 if at_home else batched.batch, layouts):
+        job = Job(batched, number, layouts, StagePlan(samples, rows, columns, (), (), 0, 1, tiles=tuple(tiles)), homes)
+        staged = job.made * job.width
+        if job.held > depth:
+            needed = "accumulator_depth", job.held
+            continue
+        if found and _cost(job, config, _together(job, config, depth))[0] >= min(cost for cost, _ in found):
+            continue
+        for blocks in blocks_of(stage, layouts):
+            size = job.operands(blocks)
+            slots = max((count for count in (3, 2, 1) if count * staged + 2 * size <= space), default=0)
+            if not slots and staged + size > space:
+                needed = "unified_buffer_depth", staged + size
+                continue
+            found.append(_plan(job, config, blocks, size, slots, depth))
+            if slots:
+                break
+    if not found:
+        raise NothingFits(*needed, stage.name)
+    return min(found, key=lambda entry: entry[0])[1]
+
+
+def _follow(term, stage, layout):
+    """Whether what a term reads of a sample ends where that of the next one begins, as its rows do."""
+    whole = layout.below == 0 and not layout.tensor.transpose_of and layout.tensor.height == stage.sums_size[0]
+    return whole and term.kernel[0] == term.stride[0] == 1 and term.padding == (0, 0)
+
+
+def _shapes(stage, batch, layouts):
+    """Sizes of jobs: samples, where one loop over rows is free for them, or serves them too; rows and columns of the result;
+    ranges of column tiles, if they are cut."""
+    height, width = stage.result_size
+    free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
+    layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.transpose_of for term in stage.terms)
+    several = free and not stage.pool and (transposed or not layout.planar) and not any(term.data for term in stage.terms)
+    step = layout.tensor.width // gcd(layout.tensor.width, width) if stage.reflow else 1
+    rows = [
+        *((samples, height, width) for samples in (_sizes(batch) if several else ())),
+        *((1, rows, width) for rows in _sizes(height) if rows == height or rows % step == 0),
+    ]
+    if reads_transposed(stage, layouts):
+        n = layout.n
+        parts = [_ranges(layout.tiles, n * size) for size in _sizes(layout.tiles // n)[1:] if layout.tiles // n % size == 0]
+        return [*rows, *((*shape, *part) for shape in rows for part in parts)]
+    # What is read transposed is read by whole tiles.
+    return rows if transposed or stage.reflow else [*rows, *((1, 1, columns) for columns in _sizes(width)[1:])]
+
+
+class Job:
+    """What the jobs of one size need.
+
+    Parameters
+    ----------
+    trial : StagePlan
+        With the size.
+    homes : collection of str
+        Tensors that are in the unified buffer already.
+
+    Members
+    -------
+    rectangles : list of Rectangle
+        All that differ.
+    sums, held : int
+        Accumulator rows of a column tile of the largest one, and of those that it needs at once.
+    width : int
+        Vectors of a position of the result.
+    made : int
+        Positions of all that the largest one makes on the way to host memory.
+    """
+
+    def __init__(self, batched, number, layouts, trial, homes=()):
+        self.batched, self.stage, self.layouts, self.trial, self.homes = batched, batched.stages[number], layouts, trial, homes
+        samples = batched.rows if batched.is_along_x(number) else trial.samples
+        self.rectangles = trial.rectangles(self.stage, replace(batched, batch=min(batched.batch, samples)))
+        self.largest = max(self.rectangles, key=lambda rectangle: prod(rectangle.sums))
+        self.sums = prod(self.largest.sums)
+        self.tiles = trial.tiles[0][1] if trial.tiles else layouts[self.stage.output].tiles
+        self.held = self.sums * (self.tiles if self.stage.softmax else 1)
+        self.width = 2 if batched.is_wide(self.stage) else 1
+        stays = not batched.is_along_x(number) and self.stage.output in homes
+        self.made = 0 if stays else sum(area.size for area in trial.made(self.stage, self.largest, layouts))
+
+    def sizes(self, blocks, rectangle):
+        """Vectors of each block of operands, of which the last brings what the result is multiplied with."""
+        sizes = [
+            sum(
+                area.size
+                for source, area in self.trial.areas(self.stage, rectangle, block, self.layouts).items()
+                if source not in self.homes
+            )
+            for block in blocks
+        ]
+        if self.stage.beside and self.stage.beside not in self.homes:
+            sizes[-1] += self.trial.beside(self.stage, rectangle, self.layouts).size
+        return sizes
+
+    def operands(self, blocks):
+        """Vectors of the largest block of operands."""
+        return max(max(self.sizes(blocks, rectangle)) for rectangle in self.rectangles)
+
+
+def group_cycles(config, count, rows):
+    """Cycles of a pass over so many rows in a group of column tiles: passes over the same sums wait for each other."""
+    return max(count * max(rows, config.n), turnaround(config))
+
+
+def _together(job, config, depth):
+    """Column tiles whose passes alternate."""
+    if reads_transposed(job.stage, job.layouts) and config.pooling:
+        return max(1, min(job.tiles, _TRANSPOSED, config.accumulator_depth // _PLACES // job.sums, config.bias_depth // 2))
+    if job.stage.softmax or not job.stage.is_uniform:
+        return 1
+    wanted = -(-turnaround(config) // job.sums)
+    return max(1, min(job.tiles, wanted, depth // 2 // job.sums, config.bias_depth // 2))
+
+
+def _cost(job, config, together, blocks=1, operands=0):
+    """`(cycles, roughly; those of the array or of the bus, the fewer; jobs)` for vectors of operands a job."""
+    passes, again = count_passes(job.stage, config.n), 1 if blocks == 1 else -(-job.tiles // together)
+    passes /= len(job.trial.tiles) or 1
+    jobs = -(-job.batched.batch // job.trial.samples) * len(job.rectangles)
+    compute = jobs * passes / together * group_cycles(config, together, job.sums)
+    bus = jobs * (passes * config.n + job.made * job.width + again * operands) * config.beats_per_vector
+    return max(compute, bus) + jobs * 30 * (1 + blocks * again), min(compute, bus), jobs
+
+
+def _groups(job, n, together):
+    """Sizes of the groups of column tiles of a job, which are of one group of tiles in a transposed stage."""
+    if reads_transposed(job.stage, job.layouts):
+        return even_groups(n, together) * (job.tiles // n)
+    return even_groups(job.tiles, together)
+
+
+def _plan(job, config, blocks, operands, slots, depth):
+    """`(cycles, roughly, StagePlan)`. Without `slots` for results nothing overlaps."""
+    together = _together(job, config, depth)
+    cost, less, jobs = _cost(job, config, together, len(blocks), sum(job.sizes(blocks, job.largest)))
+    if not slots or job.held * together > depth // 2 and jobs > 1:
+        cost += less
+    if slots == 1 and reads_transposed(job.stage, job.layouts):
+        cost += jobs * job.made * config.beats_per_vector  # the results of the next one wait until these are stored
+    return cost, replace(
+        job.trial,
+        groups=_groups(job, config.n, together),
+        blocks=blocks,
+        staging=job.made * job.width,
+        slots=slots or 1,
+        operands=operands,
+        sums=job.held * together,
+    )

@@ -1,0 +1,1 @@
+"""The timing model: cycles of a program without its data."""

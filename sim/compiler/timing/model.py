@@ -1,0 +1,369 @@
+"""How long a program takes, about: the units, the bus and the array, event by event, without any data.
+
+The compiler compares schedules with it and orders instructions by it; nothing that is right or wrong depends on it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil, inf
+
+from amaranth_tpu.hw.array.transposer import Transposer
+from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
+from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
+from amaranth_tpu.hw.bus.weight_credits import WeightCredits
+from amaranth_tpu.hw.control.dispatcher import Dispatcher
+from amaranth_tpu.hw.cycles import PASSES, in_array, pass_cycles, result_cycles
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
+
+from ..host_latency import HOST_LATENCY
+from .ring import ring_cycles
+from .vector_port import VectorPort
+
+__all__ = [
+    "LOAD",
+    "WEIGHTS",
+    "STORE",
+    "MATMUL",
+    "ACTIVATE",
+    "RING",
+    "UNIT",
+    "UNITS",
+    "HOST_LATENCY",
+    "Timeline",
+    "simulate",
+    "estimate",
+    "turnaround",
+]
+
+_UNITS = [Unit.LOAD, Unit.WEIGHTS, Unit.STORE, Unit.MATMUL, Unit.ACTIVATE, Unit.RING]
+#: How many units there are, each of which works in order, and their numbers here.
+UNITS = len(_UNITS)
+LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE, RING = range(UNITS)
+#: Opcode to the number of its unit; those of no unit have the number behind the last.
+UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in INSTRUCTIONS.items()}
+
+_DISPATCH = 6  # cycles an instruction, and one more for each in flight
+_START, _END = 12, 8  # cycles around a run: start to fetch and decode, last completion to interrupt
+# Cycles from the last vector or tile to what waits for it: results, without and with all that is between two instructions;
+# stores, behind the memory's answer; loads; the tile that the array takes.
+_RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
+_LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
+
+
+def turnaround(config):
+    """Cycles between two passes over the same accumulator rows."""
+    return config.n * config.latency + config.read_latency
+
+
+@dataclass
+class Timeline:
+    """`cycles` of the run, cycle in which each instruction began, and cycles in which the array was taken."""
+
+    cycles: int
+    starts: list
+    busy: int
+
+
+class _Run:
+    def __init__(self, ops, config, latency, ideal, limit, cores):
+        self.ops, self.config, self.latency, self.ideal, self.limit = ops, config, latency, ideal, limit
+        self.cores = cores
+        self.rows = sum(op.passes * op.rows for op in ops if op.unit == MATMUL)
+        self.beats = config.beats_per_vector
+        self.wake = [0, _START + latency]
+        self.starts = [0] * len(ops)
+        self.queues = [deque() for _ in range(UNITS)]
+        self.done = [[] for _ in range(UNITS)]  # completion times, by unit
+        self.blocks = [([], 0)] * UNITS  # of each unit's next operation: whose completion it waits for, and which
+        self.free = [0] * UNITS
+        self.begin_at: float = 0  # infinity: nothing waits for a time
+        self.flight = []
+        self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
+        self.bus_free = _START + latency if ideal else 0
+        self.data_free = 0
+        self.bursts, self.load_bursts = deque(), deque()  # when the data of the bursts asked for has come
+        self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
+        self.load, self.load_bias = None, False  # vectors that the present load still has to ask for
+        # Whether they are transposed, and when those before have all left the transposer.
+        self.load_transposed, self.transposed_end = False, 0
+        self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
+        self.segments = deque()  # tile counts at which a LOAD_WEIGHTS completes
+        self.arrivals = deque()
+        # Cycles that a tile comes later to the FIFO than from the bus.
+        self.transposer = Transposer.latency + config.n - 1 if config.training else 0
+        self.matmul, self.passes, self.pass_at = None, 0, None
+        self.array_free, self.shift_free, self.busy = 0, 0, 0
+        self.recent = deque()
+        self.leaves, self.in_array = deque(maxlen=PASSES), in_array(config)  # when the latest passes have left the array
+        self.turnaround = turnaround(config)
+        # Cycles from the last vector to what waits for the end of its instruction.
+        self.after = {ACTIVATE: _RESULTS_IDEAL if ideal else _RESULTS, STORE: latency + _STORED, RING: _EXCHANGED}
+        self.port, self.port_wake = VectorPort(self.beats), None
+        self.writing = self.storing = self.ringing = False
+
+    def run(self):
+        now = 0
+        while self.wake:
+            now = heappop(self.wake)
+            while self.wake and self.wake[0] == now:
+                heappop(self.wake)
+            while self.advance(now):
+                pass
+            if self.limit is not None and now + self.rows - self.busy + _END >= self.limit:
+                return None
+        if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
+            raise AssertionError("the schedule does not come to its end")
+        return Timeline(now + _END, self.starts, self.busy)
+
+    def advance(self, now):
+        """What can happen in this cycle. Returns whether anything did."""
+        progress = self.dispatched < len(self.ops) and now >= self.next_dispatch and self.dispatch(now)
+        if self.writing or self.storing or self.ringing:
+            progress |= self.move(now)
+        progress |= self.begin(now)
+        if self.matmul is not None:
+            progress |= self.array(self.matmul, now)
+        if now >= self.bus_free and (self.load is not None or self.tiles_asked < self.tiles_wanted):
+            progress |= self.bus(now)
+        return progress
+
+    def at(self, time):
+        heappush(self.wake, time)
+        return True
+
+    def complete(self, unit, time):
+        self.begin_at = 0
+        self.done[unit].append(time)
+        heappush(self.flight, time)
+        self.at(time)
+
+    def dispatch(self, now):
+        op = self.ops[self.dispatched]
+        if not self.ideal:
+            while self.flight and self.flight[0] <= now:
+                heappop(self.flight)
+            flight = self.dispatched - sum(map(len, self.done)) + len(self.flight)
+            if flight >= self.config.in_flight or len(self.queues[op.unit]) >= Dispatcher.queue_depth:
+                return False
+            self.next_dispatch = now + _DISPATCH + flight
+            self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
+            self.at(self.next_dispatch)
+        self.begin_at = 0
+        self.queues[op.unit].append((self.dispatched, op))
+        self.dispatched += 1
+        return True
+
+    def blocked_until(self, unit, op, now):
+        """When what the unit's next operation waits for in other units has ended; infinite while that is not known."""
+        done, need = self.blocks[unit]
+        if need and (len(done) < need or done[need - 1] > now):
+            return done[need - 1] if len(done) >= need else inf
+        for other, need in op.waits:
+            done = self.done[other]
+            if len(done) < need or done[need - 1] > now:
+                self.blocks[unit] = done, need
+                return done[need - 1] if len(done) >= need else inf
+        self.blocks[unit] = [], 0
+        return 0
+
+    def is_taken(self, unit):
+        """Whether the unit is still at work on the operation before."""
+        return (
+            self.load is not None
+            if unit == LOAD
+            else self.matmul is not None
+            if unit == MATMUL
+            else self.tiles_asked < self.tiles_wanted
+            if unit == WEIGHTS
+            else self.writing
+            if unit == ACTIVATE
+            else self.ringing
+            if unit == RING
+            else self.storing
+        )
+
+    def begin(self, now):
+        """Hands over what need not wait. Until `begin_at` nothing can, unless an instruction comes, or the end of one."""
+        if now < self.begin_at:
+            return False
+        self.begin_at = inf
+        for unit, queue in enumerate(self.queues):
+            if not queue or self.is_taken(unit):
+                continue
+            index, op = queue[0]
+            until = max(self.free[unit], self.blocked_until(unit, op, now))
+            if unit == LOAD and not op.fields.get("transpose"):  # it waits for the end of those that are transposed
+                until = max(until, self.transposed_end + _LOADED)
+            if until > now:
+                self.begin_at = min(self.begin_at, until)
+                continue
+            queue.popleft()
+            self.starts[index] = now
+            self.start(unit, op, now)
+            self.begin_at = now
+        return self.begin_at == now
+
+    def start(self, unit, op, now):
+        """Hands an operation to its unit."""
+        if unit == LOAD:
+            self.load_bias, self.load_transposed = op.opcode is Opcode.LOAD_BIAS, bool(op.fields.get("transpose"))
+            self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n, op.fields)
+        elif unit == WEIGHTS:
+            self.tiles_wanted += op.rows
+            self.segments.append(self.tiles_wanted)
+        elif unit == MATMUL:
+            self.matmul, self.passes = op, 0
+        elif self.ideal:
+            self.free[unit] = now + _alone(op, self.config, self.cores)
+            self.at(self.free[unit])
+            self.complete(unit, self.free[unit] + self.after[unit])
+        elif unit == STORE:
+            self.port.advance(now)
+            self.port.begin_store(op.rows)
+            self.storing = True
+        elif unit == RING:
+            self.port.advance(now)
+            self.port.begin_ring(*ring_cycles(self.config, op.fields, self.cores))
+            self.ringing = True
+        else:
+            self.port.advance(now)
+            self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
+            self.writing = True
+
+    def move(self, now):
+        """Results, segments of the ring and stores through the vector port."""
+        wake, progress = self.port.advance(now), False
+        if self.writing and self.port.result_end is not None:
+            self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
+            self.writing, progress = False, True
+        if self.ringing and self.port.ring_end is not None:
+            self.complete(RING, self.port.ring_end + self.after[RING])
+            self.ringing, progress = False, True
+        if self.storing and self.port.store_end is not None:
+            self.complete(STORE, self.port.store_end + self.after[STORE])
+            self.storing, progress = False, True
+        if wake not in (None, self.port_wake):
+            self.at(wake)
+            self.port_wake = wake
+        return progress
+
+    def array(self, op, now):
+        """Passes of the present MATMUL."""
+        if self.pass_at is None:
+            start = max(now, self.array_free)
+            if len(self.leaves) == PASSES:
+                start = max(start, self.leaves[0])
+            if not op.keep:
+                if not self.arrivals:
+                    return False
+                start = max(start, self.arrivals[0] + _TILE, self.shift_free)
+            acc = op.acc + self.passes % op.tiles0 * op.acc_stride
+            while self.recent and self.recent[0][0] + self.recent[0][2] + self.turnaround <= now:
+                self.recent.popleft()
+            for begun, base, rows in self.recent:
+                if base < acc + op.rows and acc < base + rows:
+                    start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
+            self.pass_at = start, acc
+            return self.at(start)
+        start, acc = self.pass_at
+        if now < start:
+            return False
+        self.pass_at = None
+        self.array_free = now + max(2, op.rows)
+        self.leaves.append(now + op.rows - 1 + self.in_array)
+        self.busy += op.rows
+        if not op.keep:
+            self.arrivals.popleft()
+            self.tiles_taken += 1
+            self.shift_free = now + self.config.n
+        self.recent.append((now, acc, op.rows))
+        self.passes += 1
+        self.at(self.array_free)
+        if self.passes == op.passes:
+            self.complete(MATMUL, now + op.rows + self.turnaround + self.config.n)
+            self.matmul = None
+        return True
+
+    def bus(self, now):
+        """Grants one burst: addresses go out one a cycle, data comes back in order, a beat a cycle."""
+        for bursts in (self.bursts, self.load_bursts):
+            while bursts and bursts[0] <= now:
+                bursts.popleft()
+        if len(self.bursts) >= OUTSTANDING_READS:
+            return False
+        n, depth = self.config.n, self.config.weight_fifo_depth
+        held = self.tiles_asked - self.tiles_taken
+        tiles = 0
+        if self.tiles_asked < self.tiles_wanted:
+            tiles = min(self.tiles_a_burst, self.tiles_wanted - self.tiles_asked, depth)
+            tiles = tiles if held + tiles <= depth + 1 else 0
+        loads = self.load is not None and len(self.load_bursts) < _LOAD_BURSTS
+        if tiles and (not loads or held * n < min(WeightCredits.cushion, depth * n // 2)):
+            for _ in range(tiles):
+                arrival = self.deliver(now, n)
+                self.tiles_asked += 1
+                self.arrivals.append(arrival + self.transposer)
+                while self.segments and self.segments[0] <= self.tiles_asked:
+                    self.segments.popleft()
+                    self.complete(WEIGHTS, arrival)
+        elif loads:
+            vectors = min(self.load, max(1, MAX_BURST // self.beats))
+            arrival = self.deliver(now, vectors)
+            later = Transposer.latency + self.config.n - 1 if self.load_transposed else 0
+            if not self.load_bias:
+                self.port.load(arrival - vectors * self.beats + later, arrival + later)
+            self.load_bursts.append(arrival)
+            self.load -= vectors
+            if self.load_transposed:
+                self.transposed_end = arrival + later
+            if not self.load:
+                self.load = None
+                self.complete(LOAD, arrival + later + _LOADED)
+        else:
+            return False
+        self.bursts.append(self.data_free)
+        self.at(self.data_free)
+        self.bus_free = now + 1
+        return self.at(self.bus_free)
+
+    def deliver(self, now, vectors):
+        """When the last beat of a burst comes."""
+        self.data_free = max(self.data_free, now + self.latency) + vectors * self.beats
+        return self.data_free
+
+
+def _alone(op, config, cores):
+    """Cycles of an instruction that goes through the vector port, if nothing else does."""
+    if op.unit == RING:
+        return ring_cycles(config, op.fields, cores)[0]
+    return result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
+
+
+def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1):
+    """Timeline of the instructions in this order; None as soon as it is sure to take `limit` cycles or more.
+
+    `ideal` dispatches all at once, as if windows had no end, and has a port for each who uses the vector port. What it says of
+    when instructions begin makes the better order. `cores` : of a ring, which all run the same program.
+    """
+    return _Run(ops, config, latency, ideal, limit, cores).run()
+
+
+def estimate(ops, config, latency=HOST_LATENCY):
+    """Like an ideal :func:`simulate`, but rough and fast: an instruction is one event, the bus has no end."""
+    free, done, starts = [0] * UNITS, [[0] for _ in range(UNITS)], []
+    settle = turnaround(config) + config.n
+    for op in ops:
+        start = max(free[op.unit], *(done[unit][need] for unit, need in op.waits), 0)
+        if op.unit == MATMUL:
+            cycles, delay = ceil(op.passes * pass_cycles(config, op.rows, op.keep)), settle
+        else:
+            cycles, delay = _alone(op, config, 1), latency
+        if op.unit == WEIGHTS:
+            cycles = delay = 0
+            start = max(start, free[MATMUL] - 1)
+        starts.append(start)
+        free[op.unit] = start + cycles
+        done[op.unit].append(start + cycles + delay)
+    return Timeline(max(map(max, done)), starts, 0)

@@ -1,1 +1,0 @@
-"""Whether a formula of one number is a function of the core."""

@@ -1,0 +1,137 @@
+"""What each ONNX operator does to a :class:`sim.frontend.index.values.SymbolicTensor`."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..data.printable import printable
+from ..fusion.nodes import Unknown
+from ..ir.errors import ModelError
+from .formulas.tensor_formulas import ELEMENTS, formulas_of
+from .index.values import LOWEST, SymbolicTensor, show
+from .messages import unsupported
+from .operators import dense, normalization, quotients, recurrent, reshapes, shapes, windows  # noqa: F401 - registers their operators
+from .operators.expressions import recognise, unknown
+from .registry import CONSTANTS, FINAL, ML, OPERATORS, PARTS, SHAPES, operator, register, supported_operators
+from .validity.operator_rules import default_of
+
+__all__ = ["apply", "supported_operators"]
+
+# What has a formula, but no handler.
+for _name in ELEMENTS:
+    _reduces = _name.startswith("Reduce")
+    _attributes = ("axes", "keepdims", "noop_with_empty_axes") if _reduces else ()
+    register((_name,), None, PARTS, counts_from_end=not _reduces, attributes=_attributes)
+
+
+def apply(step):
+    """The values of a node that a SymbolicTensor goes into, a list."""
+    bare = any(value.bare for value in step.arguments if isinstance(value, SymbolicTensor))
+    if bare:
+        _check_bare(step)
+    # Gemm wants two axes, so from there on there is more than one sample.
+    return [
+        replace(value, bare=bare and step.operator != "Gemm") if isinstance(value, SymbolicTensor) and bare else value
+        for value in _apply(step)
+    ]
+
+
+def _check_bare(step):
+    """Refuses what means something else for one sample, if a Squeeze has removed the batch's axis then, so that all others count
+    otherwise from the first on."""
+    rank = max(len(value.dims) for value in step.arguments if isinstance(value, SymbolicTensor))
+    axis = step.attributes.get("axis", 1 if step.operator.endswith("Softmax") and step.opset < 13 else -1)
+    copies = step.operator == "Reshape" and not isinstance(step.arguments[1], SymbolicTensor) and (0, 0) in reshapes.pairs(step)
+    if not OPERATORS[step.operator].counts_from_end or copies or axis not in (-1, rank - 1):
+        raise ModelError(
+            f"{step.title}: comes after a Squeeze without axes, which removes the batch too if there is one sample; "
+            f"give the Squeeze its axes"
+        )
+
+
+def _check_attributes(step, known):
+    """Refuses attributes that the operator's handler does not read, unless they have ONNX' default."""
+    for name, value in step.attributes.items():
+        if name not in known.attributes and value != default_of(step.operator, known.domain, step.opset, name):
+            shown = printable(value.decode("utf-8", "replace") if isinstance(value, bytes) else value, 60)
+            raise ModelError(f"{step.title}: its attribute {name} of {shown} is not supported; leave it out")
+
+
+def _apply(step):
+    tensor = next(value for value in step.arguments if isinstance(value, SymbolicTensor))
+    known = OPERATORS[step.operator]
+    _check_attributes(step, known)
+    if known.handler is _label:
+        return [_label(step, tensor)]
+    if tensor.label:
+        if known.keeps_labels:
+            return [_kept_label(step, tensor, known)]
+        raise ModelError(f"{step.title}: nothing may come after ArgMax")
+    if known.group == CONSTANTS:
+        raise unsupported(step.node)
+    if step.operator == "CastLike" and not isinstance(step.arguments[0], SymbolicTensor):
+        return [shapes.cast_like(step, tensor)]
+    if known.shaped_by_constants and not isinstance(step.arguments[0], SymbolicTensor):
+        raise ModelError(f"{step.title}: its shape must be constant")
+    tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
+    if step.operator != "MaxPool" and any((value.index == LOWEST).any() for value in tensors):
+        raise ModelError(f"{step.title}: its input is padded with the lowest number, which only MaxPool can read")
+    if tensor.integer and known.group != SHAPES and step.operator != "Scaler":
+        raise ModelError(f"{step.title}: works on integers; put a Cast to float before it")
+    if step.operator not in ELEMENTS:
+        if len(tensors) > 1 and not known.joins:
+            several = ", ".join(name for name, one in OPERATORS.items() if one.joins)
+            raise ModelError(f"{step.title}: joins two branches; that is only supported of {several}")
+        result = known.handler(step, tensor)
+        return [
+            replace(value, formulas={}, woven=False) if isinstance(value, SymbolicTensor) else value
+            for value in (result if isinstance(result, list) else [result])
+        ]
+    if known.group == SHAPES:
+        result = known.handler(step, tensor)
+        return [replace(result, formulas=formulas_of(step, result))]
+    return [_element(step, tensor, known)]
+
+
+def _element(step, tensor, known):
+    """What may be a part of a function that is written out: the function if it is complete, else what can be done by itself."""
+    tensors = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
+    partial = known.handler is None or any(isinstance(value.source, Unknown) for value in tensors)
+    inverts = step.operator == "Reciprocal" or step.operator == "Div" and step.arguments[1] is tensor
+    woven = partial or inverts or len(tensors) > 1 or any(value.woven for value in tensors)
+    if woven:
+        result = unknown(step)
+        found = recognise(step, result)
+        if found is not None:
+            return replace(found, formulas=result.formulas, woven=True)
+    alone = len(tensors) == 1 or known.joins
+    if alone and not partial:
+        result = known.handler(step, tensor)
+        result = replace(result, formulas=formulas_of(step, result))
+    return replace(result, woven=woven)
+
+
+@operator("ArgMax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis", "keepdims", "select_last_index"))
+@operator("ZipMap", group=FINAL, domain=ML, on_constants=False, attributes=("classlabels_int64s", "classlabels_strings"))
+@operator("ArrayFeatureExtractor", group=FINAL, domain=ML, on_constants=False)
+def _label(step, tensor):
+    if step.operator != "ArgMax":
+        return replace(tensor, label="name")
+    axis = step.attributes.get("axis", 0) % len(tensor.dims)
+    if tensor.dims[axis] != tensor.size or axis == tensor.batch:
+        raise ModelError(
+            f"{step.title}: must be over all {tensor.size} values of a sample; its shape is {show(tensor)}, its axis {axis}"
+        )
+    dims, batch, keep = tensor.dims, tensor.batch, step.attributes.get("keepdims", 1)
+    if not keep and batch is not None:
+        batch -= axis < batch
+    return replace(tensor, dims=(*dims[:axis], *(1,) * keep, *dims[axis + 1 :]), batch=batch, label="number")
+
+
+def _kept_label(step, tensor, known):
+    """The number of a class in another shape; a Cast leaves it as it is."""
+    if tensor.label == "name" or known.handler is shapes.keep:
+        return tensor
+    one = replace(tensor, index=np.zeros(1, int), label="")
+    moved = known.handler(replace(step, arguments=[one, *step.arguments[1:]]), one)
+    return replace(tensor, dims=moved.dims, batch=moved.batch, bare=moved.bare)

@@ -1,0 +1,1 @@
+"""Formulas of tensors: chains of elementwise operators as expressions."""

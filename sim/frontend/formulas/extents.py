@@ -1,0 +1,32 @@
+"""How small the values of a node may be, by what it is made of."""
+
+import numpy as np
+
+from ...fusion.nodes import Affine, Linear
+
+__all__ = ["least"]
+
+_NOT_NEGATIVE = ("relu", "sigmoid", "exp", "abs", "softplus", "inverse_root", "toward_one")
+_DEEPEST = 16
+
+
+def least(node, depth=_DEEPEST):
+    """A number that no value of a node is below, in exact arithmetic; -infinity if nothing is known."""
+    if depth and isinstance(node, Affine) and (node.scale is None or (node.scale >= 0).all()):
+        low = least(node.source, depth - 1)
+        low = low if node.scale is None or low == 0 else low * float(np.min(node.scale) if low > 0 else np.max(node.scale))
+        return low + (0.0 if node.shift is None else float(np.min(node.shift)))
+    if not isinstance(node, Linear):
+        return -np.inf
+    if node.times is not None:
+        (*_, tap), single = node.parts[0].taps, len(node.parts) == 1 and len(node.parts[0].taps) == 1
+        square = single and node.bias is None and tap.source is node.times and tap.identity(node.parts[0].size)
+        return 0.0 if square else -np.inf
+    if node.softmax or node.function.name in _NOT_NEGATIVE:
+        return 0.0 if node.softmax in ("", "softmax") else -np.inf
+    taps = [tap for part in node.parts for tap in part.taps]
+    if not depth or not node.open or any(tap.matrix is not None or (tap.weights < 0).any() for tap in taps):
+        return -np.inf
+    if any(least(tap.source, depth - 1) < 0 for tap in taps):
+        return -np.inf
+    return 0.0 if node.bias is None else float(np.min(node.bias))

@@ -1,0 +1,177 @@
+"""Formulas (:mod:`sim.functions.formulas`) of the tensors of an ONNX graph: what each is made of, operator by operator.
+
+A tensor has a formula of each tensor from which alone, and from constant numbers, its operators make it. Constants that differ
+from place to place end that.
+"""
+
+import math
+
+import numpy as np
+
+from ...functions.formulas import DEEPEST, VARIABLE, clipped, constant, formula, largest, least, logarithm, negative
+from ...functions.functions import DEFINITIONS, Function, of_operator
+from ...fusion.nodes import Unknown
+from ..index.values import SymbolicTensor
+
+__all__ = ["ELEMENTS", "TRUTHS", "REDUCTIONS", "formulas_of", "shape_of", "reduced"]
+
+_HIGHEST_POWER = 32
+
+
+def shape_of(tensor):
+    """What two tensors have in common whose values are in the same places."""
+    return tensor.dims, tensor.batch
+
+
+def reduced(shape, axis):
+    """The shape that is left of one by reducing an axis that stays; None of the batch's axis."""
+    dims, batch = shape
+    return None if axis == batch else (tuple(1 if place == axis else size for place, size in enumerate(dims)), batch)
+
+
+def _elementary(operation):
+    return lambda step, *arguments: formula(operation, *arguments)
+
+
+def _subtract(step, one, two):
+    return formula("add", one, negative(two))
+
+
+def _sum(step, first, *rest):
+    for one in rest:
+        first = formula("add", first, one)
+    return first
+
+
+def _clip(step, one, *bounds):
+    if step.opset < 11:
+        bounds = [step.attributes.get(name) for name in ("min", "max")]
+    else:
+        bounds = [bound and (bound.parameter if bound.operation == "constant" else math.nan) for bound in (*bounds, None, None)]
+    low, high = (default if bound is None else bound for bound, default in zip(bounds, (-math.inf, math.inf)))
+    return None if math.isnan(low) or math.isnan(high) else clipped(one, low, high)
+
+
+def _power(step, base, exponent):
+    if exponent.operation != "constant":
+        if base.operation != "constant" or base.parameter <= 0:
+            return None
+        return formula("exp", formula("multiply", exponent, constant(math.log(base.parameter))))
+    count = exponent.parameter
+    if count == 0.5:
+        return formula("sqrt", base)
+    if not 1 <= abs(count) <= _HIGHEST_POWER or count != int(count):
+        return None
+    power = base if abs(count) == 1 else formula("power", base, parameter=int(abs(count)))
+    return power if count > 0 else formula("divide", constant(1), power)
+
+
+def _function(step, one):
+    """An operator that is one function."""
+    definition = of_operator(step.operator, step.attributes)
+    parameters = (step.attributes.get(name, value) for name, value in zip(definition.attributes, definition.parameters))
+    try:
+        return Function(definition.name, tuple(parameters)).formula(one) if definition.formula else None
+    except ValueError:  # there is no such function, which its handler says
+        return None
+
+
+#: Operators on numbers: what they make, of the step and of the formulas of its inputs. None: no formula is known for it.
+_NUMBERS = {
+    "Add": _elementary("add"),
+    "Mul": _elementary("multiply"),
+    "Div": _elementary("divide"),
+    "Sub": _subtract,
+    "Sum": _sum,
+    "Max": lambda step, *several: largest(*several),
+    "Min": lambda step, *several: least(*several),
+    "Neg": _elementary("negative"),
+    "Sqrt": _elementary("sqrt"),
+    "Log": lambda step, one: logarithm(one),
+    "Reciprocal": lambda step, one: formula("divide", constant(1), one),
+    "Pow": _power,
+    "Clip": _clip,
+    **{one.operator: _function for one in DEFINITIONS.values() if one.operator},
+    "Greater": _elementary("greater"),
+    "GreaterOrEqual": _elementary("at_least"),
+    "Less": lambda step, one, two: formula("greater", two, one),
+    "LessOrEqual": lambda step, one, two: formula("at_least", two, one),
+}
+
+#: Operators whose result is true or false.
+TRUTHS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not")
+REDUCTIONS = ("ReduceMax", "ReduceSum", "ReduceLogSumExp")
+_SAME = ("Identity", "Dropout", "Cast", "CastLike")
+_SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Expand")
+
+#: Operators that a formula may consist of.
+ELEMENTS = (*_NUMBERS, "Where", "Not", *REDUCTIONS, *_SAME, *_SHAPES)
+
+
+def formulas_of(step, result):
+    """The formulas of the SymbolicTensor that a step makes: a dict from the SymbolicTensor that each is of."""
+    # What comes behind the first input of these says which shape or kind is wanted.
+    inputs = step.arguments[:1] if step.operator in (*_SAME, *_SHAPES, *REDUCTIONS) else step.arguments
+    tensors = [_roots(value) for value in inputs if isinstance(value, SymbolicTensor)]
+    constants = [None if isinstance(value, SymbolicTensor) or value is None else _number(value) for value in inputs]
+    if any(have is None and isinstance(value, np.ndarray) for have, value in zip(constants, inputs)):
+        return {}
+    made, shape = {}, shape_of(result)
+    for root in tensors[0]:
+        if not all(root in known for known in tensors):
+            continue
+        known = iter(tensors)
+        one = _made(
+            step,
+            [next(known)[root] if isinstance(value, SymbolicTensor) else number for value, number in zip(inputs, constants)],
+            shape,
+        )
+        if one is not None and one.depth <= DEEPEST:
+            made[root] = one
+    return made
+
+
+def _roots(tensor):
+    """The formulas of an input, the one of itself included."""
+    is_root = not isinstance(tensor.source, Unknown) and not tensor.integer and not tensor.label
+    return {**tensor.formulas, tensor: VARIABLE} if is_root else tensor.formulas
+
+
+def _number(value):
+    """The formula of a constant that is the same number everywhere, else None."""
+    numbers = np.asarray(value)
+    same = numbers.dtype.kind in "fiu" and numbers.size > 0 and (numbers == numbers.flat[0]).all()
+    return constant(numbers.flat[0]) if same else None
+
+
+def _made(step, arguments, shape):
+    operator = step.operator
+    first = arguments[0]
+    if operator in _SAME:
+        # What is true or false becomes a number.
+        return formula("where", first, constant(1), constant(0)) if first.truth and operator.startswith("Cast") else first
+    if operator == "Not":
+        return formula("not", first) if first.truth else None
+    if operator == "Where":
+        truth, *arguments = arguments
+        if not truth.truth or any(one.truth for one in arguments):
+            return None
+        return formula("where", truth, *arguments)
+    if any(one and one.truth for one in arguments):
+        return None
+    if operator in _NUMBERS:
+        return _NUMBERS[operator](step, *arguments)
+    if operator in _SHAPES:
+        if shape == shape_of(step.arguments[0]):
+            return first
+        return formula("expand" if operator == "Expand" else "reshape", first, parameter=shape)
+    return _reduction(step, first)
+
+
+def _reduction(step, first):
+    tensor = step.arguments[0]
+    axes = step.integers("axes", 1)
+    if not axes or len(axes) > 1:
+        return None
+    axis, kept = axes[0] % len(tensor.dims), step.attributes.get("keepdims", 1)
+    return formula(step.operator, first, parameter=(axis, shape_of(tensor), kept))

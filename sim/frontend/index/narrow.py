@@ -1,0 +1,63 @@
+"""Some of the channels of a node, as values of a node that has no others: heads of attention, of a dense layer that makes all."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from ...fusion.nodes import Affine, Joint, Linear, per_channel
+from .views import seen_through
+
+__all__ = ["narrowed"]
+
+
+def narrowed(tensor):
+    """The same values of a smaller node, where there is one that makes just these; else the tensor as it is."""
+    while True:
+        node = tensor.source
+        if isinstance(node, Joint) or tensor.index.min() < 0 or tensor.size == prod(node.shape):
+            return tensor
+        through = seen_through(tensor)
+        if through.source is node:
+            break
+        tensor = through
+    if isinstance(node, Affine):
+        return _of_affine(tensor, node)
+    if isinstance(node, Linear) and node.plain and not node.multiplies:
+        return _of_sums(tensor, node)
+    return tensor
+
+
+def _of_affine(tensor, node):
+    inner = narrowed(replace(tensor, source=node.source))
+    source = inner.source
+    if inner.size != prod(source.shape) or not np.array_equal(np.sort(inner.index), np.arange(inner.size)):
+        return tensor
+
+    def placed(values):
+        if values is None:
+            return None
+        array = np.empty(inner.size)
+        array[inner.index] = np.broadcast_to(values, node.shape).reshape(-1)[tensor.index]
+        return per_channel(array.reshape(source.shape), source.shape)
+
+    facts = {"name": node.name, "title": node.title, "shape": source.shape, "loose": source.loose}
+    return replace(inner, source=Affine(**facts, source=source, scale=placed(node.scale), shift=placed(node.shift)))
+
+
+def _of_sums(tensor, node):
+    """The columns of weights that make the channels, of all positions."""
+    height, width, depth = node.shape
+    channels, positions = np.unique(tensor.index % depth), tensor.index // depth
+    (part,) = node.parts
+    whole = len(np.unique(positions)) == height * width and tensor.size == height * width * len(channels)
+    if not whole or any(tap.groups > 1 for tap in part.taps) or len(np.unique(tensor.index)) < tensor.size:
+        return tensor
+    taps = tuple(
+        replace(tap, weights=tap.weights[..., channels], select=None if tap.select is None else tap.select[channels])
+        for tap in part.taps
+    )
+    bias = None if node.bias is None else node.bias[..., channels]
+    facts = {"name": node.name, "title": node.title, "shape": (height, width, len(channels))}
+    index = positions * len(channels) + np.searchsorted(channels, tensor.index % depth)
+    return replace(tensor, source=Linear(**facts, parts=(replace(part, taps=taps),), bias=bias), index=index)

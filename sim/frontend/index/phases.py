@@ -1,0 +1,165 @@
+"""Tensors with more pixels than the node that holds them: pixel (f * y + a, f * x + b) is at (y, x), in channels of its own.
+
+No stage writes every second pixel. So what DepthToSpace, Resize and a ConvTranspose make stays where it is: channels of coarse
+positions, one block of them for each phase (a, b), or for a Resize the same block for all. A convolution that reads such a
+tensor is one over the coarse positions, whose weights say which phases each of its own phases adds up. Where these are blocks of
+their own, most weights are 0, which costs as many more multiplications.
+"""
+
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from ...fusion.nodes import Joint, Linear, SumRegion, Tap
+from .values import limited, whole
+
+__all__ = ["Phases", "phases_of", "phased_convolution", "phased_concat", "in_phases"]
+
+
+@dataclass(frozen=True, eq=False)
+class Phases:
+    """
+    Parameters
+    ----------
+    factor : (int, int)
+        Rows and columns of pixels at each position of the node.
+    channels : int array (rows, columns, channels)
+        For each phase and channel of the tensor, the node's; -1: the constant 0.
+    """
+
+    factor: tuple[int, int]
+    channels: np.ndarray
+
+
+def phases_of(source, index):
+    """The Phases of an index (channel, y, x) into a node, or None if it has not this form."""
+    height, width, depth = source.shape
+    if isinstance(source, Joint) or index.shape[1] % height or index.shape[2] % width:
+        return None
+    factor = index.shape[1] // height, index.shape[2] // width
+    places = np.arange(height * width).reshape(height, width) * depth
+    channels = np.empty((*factor, len(index)), int)
+    for a, b in np.ndindex(factor):
+        block = index[:, a :: factor[0], b :: factor[1]]
+        first = channels[a, b] = block[:, 0, 0]
+        if first.max() >= depth or not np.array_equal(
+            block, np.where(first < 0, first, first + places[..., None]).transpose(2, 0, 1)
+        ):
+            return None
+    return None if (index < -1).any() else Phases(factor, channels)
+
+
+def in_phases(index, factor):
+    """An index (channel, y, x) as one (phase and channel, y, x), whose rows and columns are multiples of the factor."""
+    channels, height, width = index.shape
+    split = index.reshape(channels, height // factor[0], factor[0], width // factor[1], factor[1])
+    return split.transpose(2, 4, 0, 1, 3).reshape(-1, height // factor[0], width // factor[1])
+
+
+def _in_pixels(index, factor, size):
+    """The opposite, without what is beyond `size` (height, width)."""
+    split = index.reshape(*factor, -1, *index.shape[1:])
+    pixels = split.transpose(2, 3, 0, 4, 1).reshape(split.shape[2], index.shape[1] * factor[0], -1)
+    return pixels[:, : size[0], : size[1]]
+
+
+# Convolutions
+
+
+def _links(factor, kernel, stride, dilation, before, transposed):
+    """Along one axis: `(phases of the result, stride over the node, links)`. A link (p, k, a, offset) says that phase p of the
+    result adds element k of the kernel times phase a of the node `offset` positions further on."""
+    if transposed:
+        phases, step = stride * factor, 1
+        aims = ((p, k, a, p + before - k * dilation - stride * a) for p, k, a in np.ndindex(phases, kernel, factor))
+        return phases, step, [(p, k, a, aim // phases) for p, k, a, aim in aims if aim % phases == 0]
+    phases, step = factor // gcd(factor, stride), stride // gcd(factor, stride)
+    reads = ((p, k, p * stride + k * dilation - before) for p, k in np.ndindex(phases, kernel))
+    return phases, step, [(p, k, read % factor, read // factor) for p, k, read in reads]
+
+
+def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=False):
+    """A convolution, or a transposed one, of an index (channel, y, x) that has Phases, whose result may have phases too.
+
+    Parameters
+    ----------
+    weights : binary64 (kernel height, kernel width, channels / groups, outputs)
+    at : object
+        With `kernel`, `stride`, `dilation`, `begin` and `size`, (int, int) each, as of the convolution in pixels.
+
+    Returns
+    -------
+    Linear, index (output, y, x), or None
+        The node, without a bias; None if the index has no phases.
+    """
+    seen = None if isinstance(tensor.source, Joint) else phases_of(tensor.source, index)
+    if seen is None:
+        return None
+    geometry = zip(seen.factor, at.kernel, at.stride, at.dilation, at.begin)
+    axes = [_links(*one, transposed) for one in geometry]
+    phases, steps = tuple(one[0] for one in axes), tuple(one[1] for one in axes)
+    links = [one[2] or [(0, 0, 0, 0)] for one in axes]
+    first = [min(offset for *_, offset in one) for one in links]
+    kernel = [max(offset for *_, offset in one) - low + 1 for one, low in zip(links, first)]
+    inputs, outputs = tensor.source.shape[2], weights.shape[3]
+    limited(step, *kernel, inputs, *phases, outputs)
+    spread = np.zeros((*kernel, inputs, *phases, outputs))
+    full = _without_groups(weights, groups)
+    for py, ky, ay, dy in axes[0][2]:
+        for px, kx, ax, dx in axes[1][2]:
+            channels = seen.channels[ay, ax]
+            there = np.flatnonzero(channels >= 0)
+            np.add.at(spread[dy - first[0], dx - first[1], :, py, px], channels[there], full[ky, kx, there])
+    size = tuple(-(-have // count) for have, count in zip(at.size, phases))
+    one = Tap(
+        tensor.source, spread.reshape(*kernel, inputs, -1), stride=steps, padding=tuple(-low for low in first), dilation=(1, 1)
+    )
+    node = Linear(**step.titles, shape=(*size, one.weights.shape[3]), parts=(SumRegion((one,), size),))
+    return node, _in_pixels(whole(node), phases, at.size)
+
+
+def _without_groups(weights, groups):
+    """(kernel height, kernel width, channels, outputs) of weights in groups."""
+    if groups == 1:
+        return weights
+    height, width, inputs, outputs = weights.shape
+    full = np.zeros((height, width, groups, inputs, groups, outputs // groups))
+    for group in range(groups):
+        full[:, :, group, :, group] = weights.reshape(height, width, inputs, groups, -1)[:, :, :, group]
+    return full.reshape(height, width, groups * inputs, outputs)
+
+
+# Concatenation
+
+
+def phased_concat(step, indices, taps_of):
+    """Tensors joined along their channels, of which one at least has more pixels than its node: `(node, index)`, or None.
+
+    Parameters
+    ----------
+    indices : list of (source, index (channel, y, x))
+    taps_of : function
+        :func:`sim.frontend.index.views.channel_taps`.
+    """
+    if any(isinstance(source, Joint) for source, _ in indices):
+        return None
+    found = [phases_of(source, index) for source, index in indices]
+    factor = tuple(np.max([one.factor for one in found if one] or [(1, 1)], axis=0).tolist())
+    size = indices[0][1].shape[1:]
+    if factor == (1, 1) or any(have % count for have, count in zip(size, factor)):
+        return None
+    blocks = [in_phases(index, factor) for _, index in indices]
+    total, first, taps, order = sum(map(len, blocks)), 0, [], []
+    for (source, _), block in zip(indices, blocks):
+        limited(step, source.shape[2], total)
+        one = taps_of(source, block, total, first)
+        if one is None:
+            return None
+        taps += one
+        order.append(np.arange(first, first + len(block)).reshape(*factor, -1))
+        first += len(block)
+    coarse = tuple(have // count for have, count in zip(size, factor))
+    node = Linear(**step.titles, shape=(*coarse, total), parts=(SumRegion(tuple(taps), coarse),))
+    places = whole(node)[np.concatenate(order, axis=2).reshape(-1)]
+    return node, _in_pixels(places, factor, size)

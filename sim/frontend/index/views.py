@@ -1,0 +1,413 @@
+"""How the values of a tensor lie in the node that made them: which row, column and channel each comes from.
+
+Transpose, Reshape, Slice, Pad and the like only change the index of a :class:`sim.frontend.index.values.SymbolicTensor`. Before
+a window slides over it, the index is taken apart again; where that can't be expressed by a term's stride and padding, the values
+are copied first.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...fusion.nodes import Joint, Linear, Node, SumRegion, Tap
+from ...ir.errors import ModelError
+from ...ir.graph import Pool
+from .blocks import block_product, block_select
+from .values import limited, show, whole
+
+__all__ = [
+    "Relayout",
+    "View",
+    "view",
+    "arranged",
+    "copied",
+    "product_in_blocks",
+    "arrangement",
+    "select",
+    "channel_taps",
+    "tap",
+    "everything",
+    "seen_through",
+    "slide",
+    "roles_of",
+    "in_roles",
+    "in_place",
+]
+
+_MOST_GATHERS = 64
+
+# Which axes of a sample may be (channel, y, x), by how many there are: as it stands first, then channels last.
+_ROLES = (
+    ((None, None, None),),
+    ((0, None, None), (None, None, 0), (None, 0, None)),
+    ((0, None, 1), (1, None, 0), (0, 1, None), (1, 0, None), (None, 0, 1), (None, 1, 0)),
+    ((0, 1, 2), (2, 0, 1), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 1, 0)),
+)
+
+
+class Relayout(Exception):
+    """The input is to be read again, with `shape` (height, width, channels) and in this order: the sample's value at each
+    place."""
+
+    def __init__(self, shape, order):
+        super().__init__()
+        self.shape, self.order = shape, order
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A tensor (channel, y, x) whose place (c, y, x) holds the node's value of channel `channels[c]` at (`rows[y]`,
+    `columns[x]`), or 0 where one of them is -1."""
+
+    source: Node
+    channels: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+
+    @property
+    def complete(self):
+        """Whether it is the whole node, with its channels in any order."""
+        height, width, channels = self.source.shape
+        return (
+            np.array_equal(np.sort(self.channels), np.arange(channels))
+            and np.array_equal(self.rows, np.arange(height))
+            and np.array_equal(self.columns, np.arange(width))
+        )
+
+
+def _apart(source, index):
+    """The View of an index (channel, y, x), or None if it has not this form."""
+    _, width, channels = source.shape
+    there = index >= 0
+    parts = [np.where(there, part, -1) for part in (index % channels, index // (width * channels), index // channels % width)]
+    c, rows, columns = (part.max(axis=axes) for part, axes in zip(parts, ((1, 2), (0, 2), (0, 1))))
+    again = (rows[:, None] * width + columns) * channels + c[:, None, None]
+    again[(c < 0)[:, None, None] | (rows < 0)[:, None] | (columns < 0)] = -1
+    return View(source, c, rows, columns) if np.array_equal(again, index) else None
+
+
+def view(tensor, index):
+    """The View of an index (channel, y, x) into a tensor's source, or None."""
+    result = None if isinstance(tensor.source, Joint) else _apart(tensor.source, index)
+    if result is None and tensor.source.loose:
+        _relayout(tensor, index)
+    return result
+
+
+def _relayout(tensor, index):
+    """Restarts with another layout of the input, if there is one in which this index is a View."""
+    there = index >= 0
+    inner = index[np.ix_(there.any((1, 2)), there.any((0, 2)), there.any((0, 1)))]
+    size = tensor.source.shape[2]
+    if inner.size == size and np.array_equal(np.sort(inner, axis=None), np.arange(size)):
+        raise Relayout((*inner.shape[1:], inner.shape[0]), inner.transpose(1, 2, 0).reshape(-1))
+    root = tensor.source
+    while root.sources:
+        root = root.sources[0]
+    axes = [length for length in root.sample if length != 1]
+    if len(axes) in (2, 3):  # cut or mirrored: as the model has it, with the channels first or last
+        places = np.arange(size).reshape(axes if len(axes) == 3 else [1, *axes])
+        for pixels in (places.transpose(1, 2, 0), places):
+            shape, order = pixels.shape, pixels.reshape(-1)
+            moved = np.where(there, np.argsort(order)[index], -1)
+            if _apart(replace(root, shape=shape), moved) is not None:
+                raise Relayout(shape, order)
+
+
+def roles_of(shape, last=None):
+    """Which axes of a sample of this shape may be (channel, y, x), the likeliest first; None stands for one that it does not
+    have. With `last`, that axis is the channel."""
+    axes = [axis for axis, size in enumerate(shape) if size != 1 or axis == last]
+    if len(axes) > 3:
+        return []
+    ways = [tuple(None if role is None else axes[role] for role in roles) for roles in _ROLES[len(axes)]]
+    return [roles for roles in ways if last is None or roles[0] == last]
+
+
+def arranged(tensor, last=None):
+    """Ways to see a sample as (channel, y, x): pairs of a View and of the axes of the sample that these are, as of
+    :func:`roles_of`."""
+    ways = [] if isinstance(tensor.source, Joint) else roles_of(tensor.sample.shape, last)
+    found = False
+    for roles in ways:
+        seen = _apart(tensor.source, in_roles(tensor.sample, roles))
+        if seen is not None:
+            found = True
+            yield seen, roles
+    if ways and not found and tensor.source.loose:
+        _relayout(tensor, in_roles(tensor.sample, ways[0]))
+
+
+def arrangement(step, tensor, last=None):
+    """`(tensor, View, roles)` of all values of a tensor's source in one of these ways; a copy if there is none."""
+    tensor = everything(step, tensor)
+    for seen, roles in arranged(tensor, last):
+        return tensor, seen, roles
+    for roles in roles_of(tensor.sample.shape, last):
+        node = copied(step, tensor, in_roles(tensor.sample, roles))
+        tensor = tensor.of(node, in_place(whole(node), tensor.sample.shape, roles))
+        return tensor, _apart(node, whole(node)), roles
+    raise ModelError(f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported")
+
+
+def in_roles(sample, roles):
+    """A sample as (channel, y, x), which are its axes of these roles."""
+    kept = [axis for axis in roles if axis is not None]
+    rest = [axis for axis in range(sample.ndim) if axis not in kept]
+    return sample.transpose(*kept, *rest).reshape([1 if axis is None else sample.shape[axis] for axis in roles])
+
+
+def in_place(index, sample_shape, roles):
+    """The opposite: an index (channel, y, x) as a sample whose axes of these roles have its sizes, and all others 1."""
+    kept = [axis for axis in roles if axis is not None]
+    rest = [axis for axis in range(len(sample_shape)) if axis not in kept]
+    sizes = [size for size, axis in zip(index.shape, roles) if axis is not None]
+    return index.reshape(*sizes, *[1] * len(rest)).transpose(np.argsort([*kept, *rest]))
+
+
+def _fit(have, places, count, stride, kernel, dilation, before):
+    """(stride, dilation, padding) with which `count` windows read along one axis of `have` positions what they would read of
+    `places`, or None."""
+    reads = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
+    wanted = np.where((reads >= 0) & (reads < len(places)), places[np.clip(reads, 0, len(places) - 1)], -1)
+    there = np.flatnonzero(places >= 0)
+    if not there.size:
+        return 1, 1, -have
+    step = 1 if there.size == 1 else (places[there[1]] - places[there[0]]) // (there[1] - there[0])
+    start = places[there[0]] - step * there[0]
+    if step < 1:
+        return None
+    stride, dilation = (step * stride if count > 1 else 1), (step * dilation if kernel > 1 else 1)
+    before = step * before - start
+    got = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
+    if not np.array_equal(np.where((got >= 0) & (got < have), got, -1), wanted):
+        return None
+    return int(stride), int(dilation), int(before)
+
+
+def slide(seen, size, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0)):
+    """Keywords `stride`, `dilation`, `padding` of a tap that reads a View's source as such windows read the View, or None."""
+    places = (seen.rows, seen.columns)
+    fits = [_fit(*axis) for axis in zip(seen.source.shape, places, size, stride, kernel, dilation, padding)]
+    return None if None in fits else dict(zip(("stride", "dilation", "padding"), zip(*fits)))
+
+
+def select(source, channels, **geometry):
+    """The tap that takes these channels of a node."""
+    have = source.shape[2]
+    if np.array_equal(channels, np.arange(have)):
+        return Tap(source, np.ones((1, 1, 1, have)), groups=have, exact=True, select=channels, **geometry)
+    return Tap(source, _chosen(have, channels)[None, None], exact=True, select=channels, **geometry)
+
+
+def _chosen(have, channels):
+    """(have, channels): 1 where a channel is the one that is taken. Where all of these lie on one diagonal, that is a view of a
+    few numbers: the parts of a Concat are as wide, each, as what is made of them."""
+    there = np.flatnonzero(channels >= 0)
+    shift = int(channels[there[0]] - there[0]) if there.size else 0
+    diagonal = np.arange(max(0, -shift), min(len(channels), have - shift))
+    if np.array_equal(there, diagonal) and np.array_equal(channels[there], there + shift):
+        line = np.zeros(have + len(channels) - 1)
+        line[len(channels) - 1 + shift] = 1
+        (step,) = line.strides
+        return np.lib.stride_tricks.as_strided(line[len(channels) - 1 :], (have, len(channels)), (step, -step), writeable=False)
+    weights = np.zeros((have, len(channels)))
+    weights[channels[there], there] = 1
+    return weights
+
+
+def tap(step, seen, weights, size, groups=1, **geometry):
+    """A convolution over a View, with weights (kernel height, kernel width, channels / groups, outputs); None if the View has to
+    be copied for that."""
+    place = slide(seen, size, weights.shape[:2], **geometry)
+    if place is None:
+        return None
+    have, outputs = seen.source.shape[2], weights.shape[3]
+    inner = np.arange(have).reshape(groups, -1) if have == len(seen.channels) else None
+    if inner is None or (np.sort(seen.channels.reshape(groups, -1), axis=1) != inner).any():
+        limited(step, *weights.shape[:2], have, outputs)
+        spread = np.zeros((*weights.shape[:2], have, outputs))
+        for column in range(outputs):
+            sources = seen.channels.reshape(groups, -1)[column * groups // outputs]
+            there = np.flatnonzero(sources >= 0)
+            np.add.at(spread[..., column], (slice(None), slice(None), sources[there]), weights[:, :, there, column])
+        return Tap(seen.source, spread, **place)
+    if not np.array_equal(seen.channels, np.arange(have)):
+        order = np.argsort(seen.channels.reshape(groups, -1), axis=1).repeat(outputs // groups, axis=0)  # (outputs, channels)
+        weights = np.take_along_axis(weights, order.T[None, None], axis=2)
+    return Tap(seen.source, weights, groups=groups, **place)
+
+
+def _runs(have, places):
+    """Cuts positions into runs that one tap can read: (first, end) pairs."""
+    first = 0
+    while first < len(places):
+        end, step = first + 1, 1 << len(places).bit_length()
+        while step:  # any beginning of a run is one, so its length is found bit by bit
+            if end + step <= len(places) and _fit(have, places[first : end + step], end + step - first, 1, 1, 1, 0):
+                end += step
+            step //= 2
+        yield first, end
+        first = end
+
+
+def copied(step, tensor, index):
+    """A node that holds what an index (channel, y, x) into a tensor's source says, in this order."""
+    seen = view(tensor, index)
+    channels, height, width = index.shape
+    if isinstance(tensor.source, Joint):
+        vector = _as_vector(step, replace(tensor, dims=(index.size,), index=index.reshape(-1)))
+        return copied(step, vector, vector.index.reshape(index.shape))
+    if seen is None:
+        taps = channel_taps(tensor.source, index, channels)
+        if taps is None or len(taps) > height * width:
+            return _gathered(step, tensor.source, index)
+        limited(step, tensor.source.shape[2], channels)
+        return Linear(**step.titles, shape=(height, width, channels), parts=(SumRegion(tuple(taps), (height, width)),))
+    limited(step, tensor.source.shape[2], channels)
+    repeated = [len(places) > 1 and places[0] >= 0 and np.unique(places).size == 1 for places in (seen.rows, seen.columns)]
+    if any(repeated):
+        return _repeated(step, seen, repeated)
+    parts = []
+    for top, bottom in _runs(seen.source.shape[0], seen.rows):
+        for left, right in _runs(seen.source.shape[1], seen.columns):
+            size = (bottom - top, right - left)
+            piece = View(seen.source, seen.channels, seen.rows[top:bottom], seen.columns[left:right])
+            parts.append(SumRegion((select(seen.source, seen.channels, **slide(piece, size, (1, 1))),), size, (top, left)))
+    return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
+
+
+def channel_taps(source, index, total, first=0):
+    """Taps that choose what an index (channel, y, x) says, as the channels from `first` on of `total`: one for all channels that
+    are at the same positions, as in each block of a SpaceToDepth; None if one of them can't be read so, or for many taps."""
+    groups = {}
+    for channel, one in enumerate(index):
+        seen = _apart(source, one[None])
+        if seen is None:
+            return None
+        if seen.channels[0] >= 0:
+            _, chosen = groups.setdefault((seen.rows.tobytes(), seen.columns.tobytes()), (seen, np.full(total, -1)))
+            chosen[first + channel] = seen.channels[0]
+    places = [slide(seen, index.shape[1:], (1, 1)) for seen, _ in groups.values()]
+    if None in places or not 1 <= len(places) <= _MOST_GATHERS:
+        return None
+    return [select(source, chosen, **place) for (_, chosen), place in zip(groups.values(), places)]
+
+
+def _repeated(step, seen, repeated):
+    """One row or column, or one position, everywhere: windows that all hold this one, and nothing else."""
+    size = tuple(1 if there else len(places) for there, places in zip(repeated, (seen.rows, seen.columns)))
+    narrow = View(seen.source, seen.channels, seen.rows[: size[0]], seen.columns[: size[1]])
+    window = tuple(len(places) if there else 1 for there, places in zip(repeated, (seen.rows, seen.columns)))
+    result = (len(seen.rows), len(seen.columns))
+    place = slide(narrow, size, (1, 1))
+    if place is None:
+        raise ModelError(f"{step.title}: repeats its input in a way that is not supported")
+    part = SumRegion((select(seen.source, seen.channels, **place),), size)
+    return Linear(
+        **step.titles,
+        shape=(*result, len(seen.channels)),
+        parts=(part,),
+        pool=Pool(window, result, padding=(window[0] - 1, window[1] - 1)),
+    )
+
+
+def _gathered(step, source, index):
+    """The same for any index: a stage for each position, that picks its values from all of the source."""
+    channels, height, width = index.shape
+    if height * width > _MOST_GATHERS or index.max() < 0:
+        raise ModelError(
+            f"{step.title}: its input's values are arranged in a way that is not supported; "
+            f"{height} x {width} positions would have to be gathered one by one"
+        )
+    parts, taps = [], {place: block_select(source, index[:, *place]) for place in np.ndindex(height, width)}
+    if None in taps.values():
+        limited(step, height * width, *source.shape, channels)
+    for place, one in taps.items():
+        if one is None:
+            weights = np.zeros((int(np.prod(source.shape)), channels))
+            there = np.flatnonzero(index[:, *place] >= 0)
+            weights[index[there, *place], there] = 1
+            one = Tap(source, weights.reshape(*source.shape, channels), exact=True)
+        parts.append(SumRegion((one,), (1, 1), place))
+    return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
+
+
+def product_in_blocks(step, tensor, weights, exact=False):
+    """:func:`sim.frontend.index.blocks.block_product`, if need be of a copy: one position for each of a row's values, where
+    that takes fewer than one for each row."""
+    found = block_product(step, tensor, weights, exact)
+    rows = tensor.index.reshape(-1, 1, len(weights))
+    if found or isinstance(tensor.source, Joint) or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
+        return found
+    node = copied(step, tensor, rows)
+    return block_product(step, tensor.of(node, whole(node)), weights, exact)
+
+
+def _as_vector(step, tensor):
+    """Values of several nodes, copied into a vector."""
+    taps, first = [], 0
+    for source in tensor.source.sources:
+        size = int(np.prod(source.shape))
+        limited(step, size, tensor.size)
+        there = np.flatnonzero((tensor.index >= first) & (tensor.index < first + size))
+        weights = np.zeros((size, tensor.size))
+        weights[tensor.index[there] - first, there] = 1
+        taps.append(Tap(source, weights.reshape(*source.shape, -1), exact=True))
+        first += size
+    node = Linear(**step.titles, shape=(1, 1, tensor.size), parts=(SumRegion(tuple(taps), (1, 1)),))
+    return tensor.of(node, np.arange(tensor.size).reshape(tensor.sample.shape))
+
+
+def seen_through(tensor):
+    """The tensor as values of the node that they were copied from, if they all come from one part of a node that only joins
+    others."""
+    node = tensor.source
+    if (
+        not isinstance(node, Linear)
+        or not node.plain
+        and len(node.parts) < 2
+        or not node.open
+        or node.pool
+        or tensor.index.min() < 0
+    ):
+        return tensor
+    (_, width, depth), channels = node.shape, tensor.index % node.shape[2]
+    rows, columns = tensor.index // (width * depth), tensor.index // depth % width
+    for part in node.parts:
+        (top, left), (height, wide) = part.origin, part.size
+        inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + wide)
+        if inside.all():
+            return _seen_in(tensor, node, part, (rows - top, columns - left, channels))
+    return tensor
+
+
+def _seen_in(tensor, node, part, places):
+    """The same of values at these places (y, x, channel) of a part's sums."""
+    if node.bias is not None:
+        return tensor
+    rows, columns, channels = places
+    for tap in part.taps:
+        if tap.select is None or tap.kernel != (1, 1) or (tap.select[channels] < 0).any():
+            continue
+        if any(other is not tap and (other.select is None or (other.select[channels] >= 0).any()) for other in part.taps):
+            return tensor
+        height, width, depth = tap.source.shape
+        y, x = (place * stride - before for place, stride, before in zip((rows, columns), tap.stride, tap.padding))
+        if min(y.min(), x.min()) < 0 or y.max() >= height or x.max() >= width:
+            return tensor
+        return replace(tensor, source=tap.source, index=(y * width + x) * depth + tap.select[channels])
+    return tensor
+
+
+def everything(step, tensor):
+    """The tensor as all values of its source, each once, in any order; a copy, if they are not."""
+    if isinstance(tensor.source, Joint):
+        return _as_vector(step, tensor)
+    if np.array_equal(np.sort(tensor.index), np.arange(np.prod(tensor.source.shape))):
+        return tensor
+    ways = [roles for _, roles in arranged(tensor)] or roles_of(tensor.sample.shape)
+    if not ways:
+        raise ModelError(f"{step.title}: works on {show(tensor)}; up to three axes of a sample are supported")
+    node = copied(step, tensor, in_roles(tensor.sample, ways[0]))
+    return tensor.of(node, in_place(whole(node), tensor.sample.shape, ways[0]))

@@ -1,0 +1,185 @@
+"""ONNX' matrix products."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from ...data.printable import printable
+from ...fusion.nodes import Joint, Linear, SumRegion, Tap
+from ...ir.errors import ModelError
+from ..index.values import BatchFixed, SymbolicTensor, limited, show, whole
+from ..index.views import arranged, arrangement, in_place, product_in_blocks, tap
+from ..registry import LINEAR, MICROSOFT, operator
+from .elementwise import affine, apply_operator
+from .products import tensor_product
+
+__all__ = ["multiplied"]
+
+
+@operator("MatMul", group=LINEAR, joins=True, counts_from_end=True)
+def matrices(step, tensor):
+    """MatMul."""
+    if all(isinstance(value, SymbolicTensor) for value in step.arguments):
+        return tensor_product(step, *step.arguments)
+    return linear(step, tensor)
+
+
+_GEMM = ("alpha", "beta", "transA", "transB")
+
+
+@operator("Gemm", group=LINEAR, counts_from_end=True, attributes=_GEMM)
+def linear(step, tensor):
+    """Gemm, and MatMul, of values and constant weights."""
+    gemm = step.operator in ("Gemm", "FusedGemm")
+    if not isinstance(step.arguments[0], SymbolicTensor) or gemm and step.attributes.get("transA", 0):
+        raise ModelError(
+            f"{step.title}: weights stand on the left, or a batch is transposed; only "
+            f"values x weights is supported, with values (batch, K)"
+        )
+    if isinstance(step.arguments[1], SymbolicTensor):
+        raise ModelError(f"{step.title}: multiplies two tensors, which MatMul alone may; its weights must be constant")
+    weights = step.arguments[1].astype(np.float64)
+    if gemm and (weights.ndim != 2 or len(tensor.dims) != 2):
+        raise ModelError(f"{step.title}: Gemm needs matrices, not {show(tensor)} and {show(weights.shape)}")
+    if gemm and step.attributes.get("transB", 0):
+        weights = weights.T
+    vector = weights.ndim == 1
+    if weights.ndim == 0 or prod(weights.shape[:-2]) != 1 or not tensor.dims:
+        raise ModelError(f"{step.title}: {show(tensor)} and weights of {show(weights.shape)} are not values and one matrix")
+    extra = max(0, weights.ndim - max(2, len(tensor.dims)))
+    weights = weights.reshape(-1, 1) if vector else weights.reshape(weights.shape[-2:])
+    inputs, outputs = weights.shape
+    if tensor.batch == len(tensor.dims) - 1:
+        _along_batch(step, tensor, weights)
+    if tensor.dims[-1] != inputs:
+        raise ModelError(f"{step.title}: {show(tensor)} and weights of {show(weights.shape)} do not multiply")
+    if outputs == 0:
+        raise ModelError(f"{step.title}: has no outputs")
+    alpha = step.attributes.get("alpha", 1.0) if gemm else 1.0
+    result = multiplied(step, tensor, weights)
+    dims = tensor.dims[:-1] if vector else (1,) * extra + tensor.dims[:-1] + (outputs,)
+    result = replace(result, dims=dims, batch=None if tensor.batch is None else tensor.batch + extra)
+    if alpha != 1.0:
+        result = affine(step, result, scale=np.array(alpha))
+    beta = step.attributes.get("beta", 1.0)
+    if gemm and step.argument(2) is not None and beta != 0:
+        if isinstance(step.arguments[2], SymbolicTensor):
+            raise ModelError(f"{step.title}: its bias must be constant")
+        addend = step.arguments[2].astype(np.float64)
+        result = affine(step, result, shift=addend if beta == 1.0 else addend * beta)
+        if result.dims != dims:
+            raise ModelError(f"{step.title}: its bias of {show(addend.shape)} does not fit its result of {show(dims)}")
+    return result
+
+
+def multiplied(step, tensor, weights):
+    """The last axis of a tensor times weights (inputs, outputs)."""
+    whole_sample = tensor.size == len(weights) and not _at_one_position(tensor)
+    result = _of_sample(step, tensor, weights) if whole_sample else _of_positions(step, tensor, weights)
+    return result.permuted(result.index.reshape(*tensor.dims[:-1], -1))
+
+
+def _at_one_position(tensor):
+    """Whether it is a position of several that its node has."""
+    positions = tensor.index // tensor.source.shape[2]
+    return not isinstance(tensor.source, Joint) and prod(tensor.source.shape[:2]) > 1 and np.unique(positions).size == 1
+
+
+def _along_batch(step, tensor, weights):
+    """Refuses sums over samples; where the batch is open, the weights tell the only size that ONNX takes."""
+    text = f"{step.title}: adds up values of different samples: {show(tensor)} times weights of {show(weights.shape)}"
+    if tensor.is_open and len(weights) % tensor.dims[-1] == 0:
+        raise BatchFixed(text, len(weights) // tensor.dims[-1])
+    raise ModelError(text)
+
+
+def _of_sample(step, tensor, weights):
+    """All values of a sample make all outputs: one position, whose kernel is as large as the source."""
+    sources = tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
+    taps, first = [], 0
+    for source in sources:
+        size = prod(source.shape)
+        there = np.flatnonzero((tensor.index >= first) & (tensor.index < first + size))
+        places = tensor.index[there] - first
+        first += size
+        limited(step, size, weights.shape[1])
+        kernel = np.zeros((size, weights.shape[1]))
+        if len(np.unique(places)) == len(places):
+            kernel[places] = weights[there]
+        else:
+            np.add.at(kernel, places, weights[there])
+        taps.append(Tap(source, kernel.reshape(*source.shape, -1)))
+    node = Linear(**step.titles, shape=(1, 1, weights.shape[1]), parts=(SumRegion(tuple(taps), (1, 1)),))
+    return tensor.of(node, np.arange(weights.shape[1]).reshape(tensor.dims[:-1] + (-1,)))
+
+
+def _of_positions(step, tensor, weights):
+    """The last axis at each position of the others: a convolution with a kernel of 1 x 1."""
+    last = len(tensor.dims) - 1
+    for seen, roles in arranged(tensor, last=last):  # noqa: B007 - read after the loop
+        one, size = _at_each(step, seen, weights)
+        if one is not None:
+            break
+    else:
+        found = product_in_blocks(step, tensor, weights)
+        if found:
+            return tensor.of(found[0], found[1].reshape(*tensor.dims[:-1], -1))
+        tensor, seen, roles = arrangement(step, tensor, last=last)
+        one, size = _at_each(step, seen, weights)
+    node = Linear(**step.titles, shape=(*size, weights.shape[1]), parts=(SumRegion((one,), size),))
+    return tensor.of(node, in_place(whole(node), tensor.dims, roles))
+
+
+def _at_each(step, seen, weights):
+    size = (len(seen.rows), len(seen.columns))
+    return tap(step, seen, weights[None, None], size), size
+
+
+@operator(
+    "FusedGemm",
+    group=LINEAR,
+    domain=MICROSOFT,
+    on_constants=False,
+    counts_from_end=True,
+    attributes=(*_GEMM, "activation", "activation_alpha", "activation_beta", "activation_gamma"),
+)
+def fused(step, tensor):
+    """onnxruntime's optimiser: Gemm and what comes after it in one."""
+    function = step.attributes.get("activation", b"").decode("utf-8", "replace")
+    result = linear(step, tensor)
+    if not function:
+        return result
+    # alpha and beta are those of the product; the function's own have a prefix.
+    own = {
+        name: step.attributes[f"activation_{name}"]
+        for name in ("alpha", "beta", "gamma")
+        if f"activation_{name}" in step.attributes
+    }
+    return apply_operator(replace(step, attributes=own), result, function)
+
+
+@operator("Einsum", group=LINEAR, attributes=("equation",))
+def einsum(step, tensor):
+    """A matrix product in Einstein's notation, such as bk,kn->bn; either operand may come first."""
+    equation = step.attributes["equation"].decode("utf-8", "replace").replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    if not arrow:  # the letters that occur once, in the order of the alphabet
+        result = "".join(sorted(letter for letter in {*left} - {",", "."} if left.count(letter) == 1))
+    terms = dict(zip(map(id, step.arguments), left.split(",")))
+    weights = next((value for value in step.arguments if value is not tensor), np.empty(0))
+    values, matrix = terms[id(tensor)], terms.get(id(weights), "")
+    inner, outer = values[-1:], result[-1:]
+    fits = (
+        "." not in left
+        and left.count(",") == 1
+        and len(values) == len({*values}) == len(tensor.dims)
+        and result == values[:-1] + outer
+    )
+    if not fits or outer in values or matrix not in (inner + outer, outer + inner):
+        raise ModelError(
+            f"{step.title}: its equation {printable(equation, 60)} is not a product of a tensor's last axis with a constant "
+            "matrix, as in bk,kn->bn or btk,kn->btn; use Transpose and MatMul"
+        )
+    weights = weights if matrix == inner + outer else weights.T
+    return linear(replace(step, arguments=[tensor, weights]), tensor)

@@ -1,0 +1,398 @@
+"""ONNX' operators on each value by itself: scales and shifts by constants, functions, sums and products of two tensors."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...functions.functions import DEFINITIONS, NONE, RELU, Function, attributes_of, of_operator
+from ...fusion.fuse import bounds
+from ...fusion.nodes import Affine, Joint, Linear, SumRegion, identity, per_channel
+from ...ir.errors import ModelError
+from ...ir.graph import Pool
+from ..index.blocks import block_select
+from ..index.narrow import narrowed
+from ..index.phases import phases_of
+from ..index.values import SymbolicTensor, common, limited, show, whole
+from ..index.views import arranged, arrangement, copied, everything, select, slide, view
+from ..registry import ELEMENTWISE, FINAL, FUNCTIONS, ML, operator, register
+from .shapes import concat
+
+__all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "product", "softmax"]
+
+
+_LEAST = 2.0**-126  # normal number
+
+
+# Scales and shifts
+
+
+@operator("Add", "Sub", "Mul", "Sum", "Mean", group=ELEMENTWISE, joins=True, counts_from_end=True)
+@operator("Neg", group=ELEMENTWISE, counts_from_end=True)
+@operator(
+    "BatchNormalization",
+    group=ELEMENTWISE,
+    on_constants=False,
+    attributes=("epsilon", "spatial", "training_mode", "momentum"),  # the last is of training alone
+)
+@operator("Scaler", group=ELEMENTWISE, domain=ML, on_constants=False, attributes=("offset", "scale"))
+def elementwise(step, tensor):
+    """Add, Sub, Mul, Neg, Sum, Mean, BatchNormalization, Scaler."""
+    operator = step.operator
+    if operator == "Neg":
+        return affine(step, tensor, scale=np.array(-1.0))
+    if operator == "Scaler":
+        offset, scale = (np.array(step.attributes[key], dtype=np.float64) for key in ("offset", "scale"))
+        return affine(step, replace(tensor, integer=False), scale=scale, shift=-offset * scale)
+    if operator == "BatchNormalization":
+        return _folded_batch_norm(step, tensor)
+    if operator == "Sum":
+        return _summed(step)
+    if operator == "Mean":
+        return affine(step, _summed(step), scale=np.array(1 / len(step.arguments)))
+    if all(isinstance(value, SymbolicTensor) for value in step.arguments):
+        return _of_tensors(step)
+    left = isinstance(step.arguments[0], SymbolicTensor)
+    constant = step.arguments[1 if left else 0].astype(np.float64)
+    if operator == "Mul":
+        return affine(step, tensor, scale=constant)
+    if operator == "Add":
+        return affine(step, tensor, shift=constant)
+    return affine(step, tensor, shift=-constant) if left else affine(step, tensor, scale=np.array(-1.0), shift=constant)
+
+
+def _summed(step):
+    result, *tensors = (value for value in step.arguments if isinstance(value, SymbolicTensor))
+    for value in tensors:
+        result = _of_tensors(replace(step, arguments=[result, value]), "Add")
+    for value in step.arguments:
+        if not isinstance(value, SymbolicTensor):
+            result = affine(step, result, shift=value.astype(np.float64))
+    return result
+
+
+def _folded_batch_norm(step, tensor):
+    if step.attributes.get("training_mode", 0) or not isinstance(step.arguments[0], SymbolicTensor):
+        raise ModelError(f"{step.title}: must be exported for inference")
+    gain, offset, mean, variance = (value.astype(np.float64) for value in step.arguments[1:5])
+    gain = gain / np.sqrt(variance + step.attributes.get("epsilon", 1e-5))
+    shape = (-1,) + (1,) * (len(tensor.dims) - 2)
+    return affine(step, tensor, scale=gain.reshape(shape), shift=(offset - mean * gain).reshape(shape))
+
+
+def _per_value(step, tensor, constant):
+    """A tensor in the shape of `tensor + constant`, and the constant as one number for each value of a sample."""
+    dims, batch = common(step, tensor, constant)
+    tensor = broadcast(step, tensor, dims, batch)
+    return tensor, np.broadcast_to(constant, dims).reshape(-1)
+
+
+def affine(step, tensor, scale=None, shift=None):
+    """`tensor * scale + shift`."""
+    for constant in (scale, shift):
+        if constant is not None and not np.isfinite(constant).all():
+            raise ModelError(f"{step.title}: a constant of it is infinite or no number")
+    if scale is not None and ((scale != 0) & (np.abs(scale) < _LEAST)).any():
+        raise ModelError(f"{step.title}: multiplies by less than 2^-126, which is a subnormal number; the core takes these for 0")
+    if scale is not None:
+        tensor, scale = _per_value(step, tensor, scale)
+    if shift is not None:
+        dims = tensor.dims
+        tensor, shift = _per_value(step, tensor, shift)
+        if scale is not None and tensor.dims != dims:
+            scale = np.broadcast_to(scale.reshape(dims), tensor.dims).reshape(-1)
+    tensor = everything(step, tensor)
+
+    def placed(values):
+        if values is None:
+            return None
+        array = np.empty(tensor.size)
+        array[tensor.index] = values
+        return per_channel(array.reshape(tensor.source.shape), tensor.source.shape)
+
+    return tensor.of(
+        Affine(
+            **step.titles,
+            shape=tensor.source.shape,
+            source=tensor.source,
+            loose=tensor.source.loose,
+            scale=placed(scale),
+            shift=placed(shift),
+        )
+    )
+
+
+# Functions
+
+
+@operator("PRelu", group=FUNCTIONS, counts_from_end=True)
+@operator("Clip", group=FUNCTIONS, counts_from_end=True, attributes=("min", "max"))
+@operator("Max", "Min", group=ELEMENTWISE, joins=True, counts_from_end=True)
+def function(step, tensor):
+    """Operators that are one function, and Clip, Max and Min."""
+    operator = step.operator
+    if operator in ("Max", "Min"):
+        several = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
+        if len(several) > 1:
+            tensor = _extremum(step, several)
+            constants = [value for value in step.arguments if not isinstance(value, SymbolicTensor)]
+            step = replace(step, arguments=[tensor, *constants])
+    if operator in ("Clip", "Max", "Min"):
+        return _bounded(step, tensor)
+    if operator == "PRelu":
+        return _sloped(step, tensor)
+    return apply_operator(step, tensor, operator)
+
+
+for _name in dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator):
+    register((_name,), function, FUNCTIONS, counts_from_end=True, attributes=attributes_of(_name))
+
+_STEEPEST = 1  # slope up to which two terms may have something in common that cancels out: none of them overflows alone
+
+
+def _sloped(step, tensor):
+    """PRelu."""
+    slope = step.arguments[1]
+    if isinstance(slope, SymbolicTensor) or not isinstance(step.arguments[0], SymbolicTensor):
+        raise ModelError(f"{step.title}: its slope must be constant")
+    if common(step, tensor, slope)[0] != tensor.dims:
+        raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(tensor)}")
+    if not np.isfinite(slope).all():
+        raise ModelError(f"{step.title}: its slope is infinite or no number")
+    if np.unique(slope).size == 1:
+        return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
+    tensor = everything(step, tensor)
+    slope = slope.astype(np.float64)
+    if np.abs(slope).max() > _STEEPEST:  # relu(x) - slope * relu(-x): a stage more, and nothing cancels out
+        below = apply_function(step, affine(step, tensor, scale=np.array(-1.0)), RELU)
+        above = apply_function(step, tensor, RELU)
+        return _of_tensors(replace(step, arguments=[above, affine(step, below, scale=-slope)]), "Add")
+    # One slope for each channel: x * slope + relu(x) * (1 - slope).
+    return _of_tensors(
+        replace(
+            step, arguments=[affine(step, tensor, scale=slope), affine(step, apply_function(step, tensor, RELU), scale=1 - slope)]
+        ),
+        "Add",
+    )
+
+
+def apply_operator(step, tensor, operator):
+    """The function of this ONNX operator; the attributes are the step's."""
+    try:
+        function = _function_of(step, operator)
+    except ModelError:
+        raise
+    except ValueError as error:  # of a Function that there is not
+        raise ModelError(f"{step.title}: {error}") from None
+    return apply_function(step, tensor, function)
+
+
+def _function_of(step, operator):
+    if operator == "Clip":  # of a FusedConv
+        return bounds(*step.attributes["activation_params"])
+    definition = of_operator(operator, step.attributes)
+    if definition is None:
+        known = dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator)
+        raise ModelError(f"{step.title}: its activation {operator} is not supported; {', '.join(known)} are")
+    values = list(step.attributes.get("activation_params", [])) or [
+        float(step.attributes.get(key, usual)) for key, usual in zip(definition.attributes, definition.parameters)
+    ]
+    if not np.isfinite(values).all():
+        raise ModelError(f"{step.title}: one of {', '.join(definition.attributes)} is infinite or no number")
+    return Function(definition.name, tuple(values))
+
+
+def apply_function(step, tensor, function):
+    """A Function of each value."""
+    if function == NONE:
+        return tensor
+    tensor = everything(step, tensor)
+    source = tensor.source
+    return tensor.of(Linear(**step.titles, shape=source.shape, parts=(identity(source),), function=function, loose=source.loose))
+
+
+def _bounded(step, tensor):
+    if step.operator == "Clip":
+        low, high = (
+            step.attributes.get(key) if step.opset < 11 else constant
+            for key, constant in zip(("min", "max"), (step.argument(1), step.argument(2)))
+        )
+        if [isinstance(value, SymbolicTensor) for value in (step.arguments[0], low, high)] != [True, False, False]:
+            raise ModelError(f"{step.title}: its bounds must be constant")
+        low, high = (None if bound is None else float(np.reshape(bound, ())) for bound in (low, high))
+    else:
+        constants = [value for value in step.arguments if not isinstance(value, SymbolicTensor)]
+        if not constants:
+            return tensor
+        dims, batch = common(step, *step.arguments)
+        tensor = broadcast(step, tensor, dims, batch)
+        every = (np.maximum if step.operator == "Max" else np.minimum).reduce([np.broadcast_to(v, dims) for v in constants])
+        if np.unique(every).size != 1:
+            raise ModelError(f"{step.title}: its constants differ from value to value; only one constant number is supported")
+        bound = float(every.reshape(-1)[0])
+        low, high = (bound, None) if step.operator == "Max" else (None, bound)
+    low, high = (bound if bound is None else np.reshape(bound, ())[()] for bound in (low, high))
+    largest = np.finfo(np.float32).max
+    low = -np.inf if low is None or low <= -largest else low
+    high = np.inf if high is None or high >= largest else high
+    if not low <= high:
+        raise ModelError(f"{step.title}: its bounds {low} and {high} are the wrong way round")
+    return apply_function(step, tensor, bounds(low, high))
+
+
+# Softmax
+
+
+@operator("Softmax", "LogSoftmax", group=FINAL, on_constants=False, counts_from_end=True, attributes=("axis",))
+def softmax(step, tensor, kind=None):
+    """Softmax and LogSoftmax over the channels, or over all values of a sample; `kind` is "softmax" or "log", if it is not the
+    operator's. Over several positions at once nothing can make it, so it may only be left out."""
+    axis = step.attributes.get("axis", -1 if step.opset >= 13 else 1) % len(tensor.dims)
+    # Before opset 13 everything from the axis on was taken together.
+    axes = [axis] if step.opset >= 13 else range(axis, len(tensor.dims))
+    if tensor.batch in axes:
+        raise ModelError(
+            f"{step.title}: is along axis {axis} of {show(tensor)}, and so across the batch; a sample may only depend on itself"
+        )
+    covered = np.prod([tensor.dims[axis] for axis in axes])
+    kind = kind or ("softmax" if step.operator == "Softmax" else "log")
+    if covered == tensor.size:
+        tensor = everything(step, tensor)
+        return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
+    if covered == tensor.dims[axis] and kind == "softmax":
+        return _sliced_shares(step, tensor, axis) or _shares(step, arrangement(step, tensor, last=axis)[0], kind)
+    raise ModelError(
+        f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
+        f"{show(tensor)}, its axis {axis}"
+    )
+
+
+def _sliced_shares(step, tensor, axis):
+    """Softmax of values that are no channels of positions, but are so in each slice along another axis, such as that of heads; or
+    None."""
+    if next(arranged(tensor, last=axis), None):
+        return None
+    for other, size in enumerate(tensor.dims):
+        if size == 1 or other in (axis, tensor.batch):
+            continue
+        slices = [narrowed(tensor.permuted(tensor.sample.take([place], axis=other))) for place in range(size)]
+        if all(next(arranged(one, last=axis), None) for one in slices):
+            made = [_shares(step, arrangement(step, one, last=axis)[0], "softmax") for one in slices]
+            return concat(replace(step, arguments=made, attributes={"axis": other}), made[0])
+    return None
+
+
+def _shares(step, tensor, kind):
+    return tensor.of(Linear(**step.titles, shape=tensor.source.shape, parts=(identity(tensor.source),), softmax=kind))
+
+
+# Two tensors
+
+
+def broadcast(step, tensor, dims, batch):
+    """A tensor in this shape, into which it fits, with the batch along this axis."""
+    if dims == tensor.dims:
+        return tensor
+    limited(step, *dims)
+    return tensor.permuted(np.broadcast_to(tensor.sample, dims), batch)
+
+
+def _in_blocks(step, one, two, operator):
+    """The sum, or difference, of two tensors of which one is at one position, and the other is read there in groups; or None."""
+    for fixed, moved in ((one, two), (two, one)):
+        if isinstance(moved.source, Joint) or isinstance(fixed.source, Joint) or fixed.source.shape[:2] != (1, 1):
+            continue
+        if not np.array_equal(np.sort(fixed.index), np.arange(fixed.source.shape[2])):
+            continue
+        found = block_select(moved.source, _places(fixed, moved).reshape(-1))
+        if found is None:
+            continue
+        taps = [*identity(fixed.source).taps, found]
+        if operator == "Sub":
+            place = 1 if moved is two else 0
+            taps[place] = replace(taps[place], weights=-taps[place].weights, select=None)
+        return fixed.of(Linear(**step.titles, shape=fixed.source.shape, parts=(SumRegion(tuple(taps), (1, 1)),)))
+    return None
+
+
+def _is_finer(tensor):
+    """Whether it has more pixels than its node, where only such a tensor can be made of it."""
+    if len(tensor.dims) != 4 or tensor.dims[0] != 1 or isinstance(tensor.source, Joint):
+        return False
+    found = phases_of(tensor.source, tensor.sample[0])
+    return found is not None and found.factor != (1, 1) and np.unique(tensor.index).size == tensor.size
+
+
+def _extremum(step, tensors):
+    """Max and Min of tensors: the largest of windows that lie over all of them, one below the other; Min with the other sign."""
+    dims, batch = common(step, *tensors)
+    first, *rest = [broadcast(step, tensor, dims, batch) for tensor in tensors]
+    first = everything(step, first)
+    height, width, channels = first.source.shape
+    limited(step, height * len(tensors), width, channels)
+    nodes = [first.source, *(copied(step, tensor, _places(first, tensor)) for tensor in rest)]
+    sign = 1 if step.operator == "Max" else -1
+    parts = tuple(
+        SumRegion(
+            tuple(replace(tap, weights=sign * tap.weights) for tap in identity(node).taps), (height, width), (row * height, 0)
+        )
+        for row, node in enumerate(nodes)
+    )
+    above = Linear(**step.titles, shape=(height * len(nodes), width, channels), parts=parts)
+    pool = Pool((len(nodes), 1), (height, width), dilation=(height, 1))
+    result = first.of(Linear(**step.titles, shape=first.source.shape, parts=(identity(above),), pool=pool))
+    return result if sign > 0 else affine(step, result, scale=np.array(-1.0))
+
+
+def _places(one, two):
+    """The index (channel, y, x) of the second tensor's values in the places of the first one's node, all of which it has."""
+    height, width, channels = one.source.shape
+    places = np.empty_like(two.index)
+    places[one.index] = two.index
+    return places.reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def added(step, one, two):
+    """The sums of two tensors, value by value."""
+    return _of_tensors(replace(step, arguments=[one, two]), "Add")
+
+
+def product(step, one, two):
+    """The products of two tensors, value by value."""
+    return _of_tensors(replace(step, arguments=[one, two]), "Mul")
+
+
+def _of_tensors(step, operator=None):
+    operator = operator or step.operator
+    one, two = step.arguments
+    dims, batch = common(step, one, two)
+    if one.dims != dims and two.dims == dims and operator != "Sub":
+        one, two = two, one
+    one, two = (broadcast(step, tensor, dims, batch) for tensor in (one, two))
+    if operator != "Sub" and _is_finer(two) and not _is_finer(one):
+        one, two = two, one
+    one = everything(step, one)
+    # The second one's values in the places of the first one's node.
+    height, width, channels = one.source.shape
+    places = _places(one, two)
+    if operator == "Mul":
+        same = (
+            not isinstance(two.source, Joint)
+            and two.source.shape == one.source.shape
+            and np.array_equal(places, whole(two.source))
+        )
+        other = two.source if same else copied(step, two, places)
+        node = Linear(**step.titles, shape=one.source.shape, parts=(identity(one.source),), times=other)
+        return one.of(node)
+    seen = view(two, places)
+    place = None if seen is None else slide(seen, (height, width), (1, 1))
+    if place is None and (found := _in_blocks(step, one, two, operator)):
+        return found
+    if place is None:
+        other = copied(step, two, places)
+        seen, place = view(two.of(other, whole(other)), whole(other)), {}
+    limited(step, seen.source.shape[2], channels)
+    second = select(seen.source, seen.channels, **place)
+    if operator == "Sub":
+        second = replace(second, weights=-second.weights, select=None)
+    part = SumRegion((*identity(one.source).taps, second), (height, width))
+    return one.of(Linear(**step.titles, shape=one.source.shape, parts=(part,)))

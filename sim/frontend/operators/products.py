@@ -1,0 +1,97 @@
+"""Matrix products of two tensors: the values of one are the weights of the other, in each sample, and each head, its own."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from ...fusion.nodes import Input, Linear, SumRegion, Tap
+from ...ir.errors import ModelError
+from ..index.narrow import narrowed
+from ..index.values import limited, show, whole
+from ..index.views import arranged, copied, in_place, in_roles, select
+from .shapes import concat
+
+__all__ = ["tensor_product"]
+
+_MOST_HEADS = 256
+
+
+def tensor_product(step, one, two):
+    """MatMul of two symbolic tensors."""
+    lead, batch = _leading(step, one, two)
+    (rows, inner), (_, columns) = one.dims[-2:], two.dims[-2:]
+    limited(step, prod(lead), rows, inner)
+    limited(step, prod(lead), inner, columns)
+    limited(step, prod(lead), rows, columns)
+    if prod(lead) > _MOST_HEADS:
+        raise ModelError(f"{step.title}: multiplies {prod(lead)} pairs of matrices, {_MOST_HEADS} are supported")
+    pairs = zip(*(np.broadcast_to(value.sample, (*lead, *value.dims[-2:])).reshape(-1, *value.dims[-2:]) for value in (one, two)))
+    made = [_product(step, one.permuted(left, None), two.permuted(right, None)) for left, right in pairs]
+    result = _beside(step, made) if len(made) > 1 else made[0].permuted(made[0].sample[None])
+    return result.permuted(result.index.reshape(*lead, rows, columns), batch)
+
+
+def _leading(step, one, two):
+    """`(dims, batch)` that both have before the axes of the matrices."""
+    text = f"{step.title}: {show(one)} times {show(two)}"
+    if min(len(one.dims), len(two.dims)) < 2 or one.dims[-1] != two.dims[-2]:
+        raise ModelError(f"{text} are no matrices that multiply")
+    for value in (one, two):
+        if value.batch is not None and value.batch >= len(value.dims) - 2:
+            raise ModelError(f"{text}: would add up, or multiply, values of different samples")
+    rank = max(len(one.dims), len(two.dims))
+    places = {None if value.batch is None else value.batch + rank - len(value.dims) for value in (one, two)}
+    leads = [(1,) * (rank - len(value.dims)) + value.dims[:-2] for value in (one, two)]
+    sizes = [{left, right} - {1} or {1} for left, right in zip(*leads)]
+    if len(places) > 1 or any(len(size) > 1 for size in sizes):
+        raise ModelError(f"{text}: the axes before those of the matrices do not fit")
+    (batch,) = places
+    if batch is not None and sizes[batch] != {1}:
+        raise ModelError(f"{text}: samples are no axis of their own")
+    return tuple(size for (size,) in sizes), batch
+
+
+def _product(step, one, two):
+    """Of two matrices (rows, inner), (inner, columns), as a tensor (rows, columns)."""
+    source, _, roles = _operand(step, narrowed(one), (1,))
+    matrix, axis, _ = _operand(step, narrowed(two), (0, 1), level=True)
+    (height, width, _), inner, columns = source.shape, *two.dims
+    weights = np.broadcast_to(np.zeros(()), (1, 1, inner, columns))
+    part = SumRegion((Tap(source, weights, matrix=matrix, rows=axis == 1),), (height, width))
+    node = Linear(**step.titles, shape=(height, width, columns), parts=(part,))
+    return one.of(node, in_place(whole(node), (one.dims[0], columns), roles))
+
+
+def _operand(step, tensor, axes, level=False):
+    """`(node, axis, roles)`: a node that has the values of a matrix and no others, in order; those along `axis`, one of these, as
+    its channels, those along the other as positions: with `level`, in one row."""
+    for axis in axes:
+        for seen, roles in arranged(tensor, last=axis):
+            source = seen.source
+            in_order = seen.complete and np.array_equal(seen.channels, np.arange(source.shape[2]))
+            if in_order and not (level and (source.shape[0] > 1 or isinstance(source, Input))):
+                return source, axis, roles
+    positions = tensor.sample // tensor.source.shape[2]
+    axis = next((one for one in axes if (positions == positions.take([0], axis=one)).all()), axes[-1])
+    roles = axis, None, 1 - axis
+    return copied(step, tensor, in_roles(tensor.sample, roles)), axis, roles
+
+
+def _beside(step, made):
+    """Results of several products as channels of one node, one behind the other, where their positions are the same."""
+    first = made[0]
+    height, width, columns = first.source.shape
+    same = all(one.source.shape == first.source.shape and np.array_equal(one.index, first.index) for one in made)
+    if not same:
+        raised = [one.permuted(one.sample[None]) for one in made]
+        return concat(replace(step, arguments=raised, attributes={"axis": 0}), raised[0])
+    depth, taps = columns * len(made), []
+    limited(step, columns, depth)
+    for number, one in enumerate(made):
+        chosen = np.full(depth, -1)
+        chosen[number * columns : (number + 1) * columns] = np.arange(columns)
+        taps.append(select(one.source, chosen))
+    node = Linear(**step.titles, shape=(height, width, depth), parts=(SumRegion(tuple(taps), (height, width)),))
+    places = first.sample // columns * depth + first.sample % columns
+    return first.of(node, np.stack([places + number * columns for number in range(len(made))]))

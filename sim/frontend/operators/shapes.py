@@ -1,0 +1,410 @@
+"""ONNX' operators that only say which value stands where: they cost nothing, but for Concat, which may have to copy."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from ...fusion.nodes import Joint, Linear, SumRegion, Unknown
+from ...ir.errors import ModelError
+from ..index.phases import phased_concat
+from ..index.values import FLOATS, INTEGERS, LIMIT, LOWEST, SymbolicTensor, limited, show, whole
+from ..index.views import arranged, channel_taps, in_place, in_roles, roles_of, seen_through, select, slide, view
+from ..registry import SHAPES, operator
+
+__all__ = ["cast_like", "together"]
+
+#: An end of a Slice that stands for that of any axis; exporters write this or the largest of 64 bits.
+_NO_END = (1 << 31) - 1
+
+
+_SMALL_FLOATS = ("saturate", "round_mode")  # attributes of casts to types that are refused
+
+
+@operator("Identity", group=SHAPES, counts_from_end=True, keeps_labels=True)
+@operator("Dropout", group=SHAPES, counts_from_end=True, keeps_labels=True, attributes=("ratio", "seed"))  # of training alone
+@operator("Cast", group=SHAPES, counts_from_end=True, keeps_labels=True, attributes=("to", *_SMALL_FLOATS))
+@operator("CastLike", group=SHAPES, joins=True, counts_from_end=True, keeps_labels=True, attributes=_SMALL_FLOATS)
+def keep(step, tensor):
+    """Identity, Dropout, Cast, CastLike."""
+    if step.operator in ("Identity", "Dropout"):
+        return tensor
+    if step.operator == "CastLike":
+        like = step.arguments[1]
+        if isinstance(like, SymbolicTensor):
+            _check_like(step, like)
+            return replace(tensor, integer=False)
+        kind = helper.np_dtype_to_tensor_dtype(like.dtype)
+    else:
+        kind = step.attributes["to"]
+    if kind in INTEGERS and not tensor.integer:
+        raise ModelError(f"{step.title}: a Cast to integers is not supported; remove it")
+    if kind not in (*FLOATS, *INTEGERS):
+        raise ModelError(f"{step.title}: a Cast to this type is not supported; use float32")
+    if kind in INTEGERS and kind not in (TensorProto.INT32, TensorProto.INT64):
+        raise ModelError(f"{step.title}: a Cast to small integers is not supported; use float32")
+    return replace(tensor, integer=kind in INTEGERS)
+
+
+def _check_like(step, like):
+    """Refuses a cast to the type of a tensor that does not hold floating-point numbers: it does not say which one."""
+    if like.integer or isinstance(like.source, Unknown) and like.source.truth:
+        raise ModelError(f"{step.title}: a Cast to integers, or to true and false, is not supported; remove it")
+
+
+def cast_like(step, like):
+    """A constant with the type of a SymbolicTensor, which is a float."""
+    _check_like(step, like)
+    constant = step.arguments[0]
+    return constant if constant.dtype.kind == "f" else constant.astype(np.float32)
+
+
+@operator("Transpose", group=SHAPES, shaped_by_constants=True, keeps_labels=True, attributes=("perm",))
+def transpose(step, tensor):
+    axes = list(step.attributes.get("perm", range(len(tensor.dims))[::-1]))
+    return tensor.permuted(tensor.sample.transpose(axes), None if tensor.batch is None else axes.index(tensor.batch))
+
+
+@operator("DepthToSpace", "SpaceToDepth", group=SHAPES, attributes=("blocksize", "mode"))
+def blocks(step, tensor):
+    """Channels as squares of pixels, and back: the same values in another order."""
+    size = step.attributes.get("blocksize", 0)
+    if len(tensor.dims) != 4 or tensor.batch not in (0, None) or size < 1:
+        raise ModelError(
+            f"{step.title}: its input of shape {show(tensor)} is not (batch, channels, height, width), or its "
+            f"blocksize {size} is not positive"
+        )
+    batch, channels, height, width = tensor.dims
+    mode = step.attributes.get("mode", b"DCR")
+    if mode not in (b"DCR", b"CRD"):
+        raise ModelError(f"{step.title}: its mode must be DCR or CRD")
+    if step.operator == "SpaceToDepth":
+        if height % size or width % size:
+            raise ModelError(f"{step.title}: height and width of {show(tensor)} are no multiples of its blocksize {size}")
+        split = tensor.sample.reshape(batch, channels, height // size, size, width // size, size)
+        axes = (0, 1, 3, 5, 2, 4) if mode == b"CRD" else (0, 3, 5, 1, 2, 4)
+        return tensor.permuted(split.transpose(axes).reshape(batch, -1, height // size, width // size))
+    if channels % size**2:
+        raise ModelError(f"{step.title}: channels of {show(tensor)} are no multiple of its blocksize {size} squared")
+    if mode == b"CRD":
+        split = tensor.sample.reshape(batch, -1, size, size, height, width).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        split = tensor.sample.reshape(batch, size, size, -1, height, width).transpose(0, 3, 4, 1, 5, 2)
+    return tensor.permuted(split.reshape(batch, -1, height * size, width * size))
+
+
+#: How a Resize may say that each value becomes a block of equal ones: (coordinate_transformation_mode, nearest_mode).
+_BLOCKS = (
+    ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"),
+    ("half_pixel_symmetric", "round_prefer_floor"),
+    ("half_pixel_symmetric", "round_prefer_ceil"),
+    ("pytorch_half_pixel", "round_prefer_floor"),
+    ("pytorch_half_pixel", "round_prefer_ceil"),
+    ("asymmetric", "floor"),
+    ("tf_half_pixel_for_nn", "floor"),
+)
+
+
+_RESIZE = (
+    "mode",
+    "coordinate_transformation_mode",
+    "nearest_mode",
+    "antialias",
+    "keep_aspect_ratio_policy",
+    "axes",
+    "cubic_coeff_a",  # of the mode cubic alone
+    "extrapolation_value",  # of tf_crop_and_resize alone
+)
+
+
+@operator("Resize", group=SHAPES, on_constants=False, attributes=_RESIZE)
+@operator("Upsample", group=SHAPES, on_constants=False, attributes=("mode", "scales"))
+def resize(step, tensor):
+    """Resize and Upsample to the nearest value by whole factors."""
+    if step.arguments[0] is not tensor:
+        raise ModelError(f"{step.title}: its sizes must be constant")
+    attributes = {name: value.decode() for name, value in step.attributes.items() if isinstance(value, bytes)}
+    mode = attributes.get("mode", "nearest")
+    if step.operator == "Upsample" or step.opset < 11:
+        ways = _BLOCKS[-2]
+    else:
+        default = ("half_pixel", "round_prefer_floor")
+        ways = tuple(
+            attributes.get(name, usual) for name, usual in zip(("coordinate_transformation_mode", "nearest_mode"), default)
+        )
+    if mode != "nearest" or ways not in _BLOCKS:
+        raise ModelError(
+            f"{step.title}: mode {mode}, {ways[0]}, {ways[1]} is not supported; nearest with "
+            f"{', '.join(' and '.join(one) for one in _BLOCKS)} is"
+        )
+    if step.attributes.get("antialias", 0) or attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ModelError(f"{step.title}: antialias and keep_aspect_ratio_policy are not supported")
+    sample = tensor.sample
+    factors = _factors(step, tensor)
+    limited(step, tensor.size, *factors)
+    for axis, factor in enumerate(factors):
+        sample = sample.repeat(factor, axis=axis)
+    return tensor.permuted(sample)
+
+
+def _factors(step, tensor):
+    """By how much a Resize makes each axis larger."""
+    dims, batch = tensor.shape(tensor.samples or 1), tensor.batch
+    axes = step.attributes.get("axes") or range(len(dims))
+    lists = (step.attributes.get("scales"), step.argument(1)) if step.operator == "Upsample" or step.opset < 11 else ()
+    scales, sizes = next((one for one in lists if one is not None), None), None
+    if not lists:
+        scales, sizes = (None if one is None or not np.size(one) else one for one in (step.argument(2), step.argument(3)))
+    wanted = sizes if scales is None else scales
+    if wanted is None or scales is not None and sizes is not None or isinstance(wanted, SymbolicTensor):
+        raise ModelError(f"{step.title}: needs either scales or sizes, which must be constant")
+    wanted = np.asarray(wanted, np.float64).reshape(-1).tolist()
+    if len(wanted) != len(axes) or len({axis % len(dims) for axis in axes}) < len(axes):
+        raise ModelError(f"{step.title}: {len(wanted)} scales or sizes for the axes {list(axes)} of {show(tensor)}")
+    factors = [1] * len(dims)
+    for axis, number in zip(axes, wanted):
+        axis %= len(dims)
+        if axis == batch and sizes is not None and tensor.is_open:
+            raise ModelError(f"{step.title}: its sizes fix the batch, which is open; use scales")
+        factor = number if sizes is None else number / dims[axis]
+        if factor < 1 or factor != int(factor):
+            raise ModelError(f"{step.title}: axis {axis} of {show(tensor)} becomes {factor:g} times as large; only whole factors")
+        if axis == batch and factor != 1:
+            raise ModelError(f"{step.title}: repeats samples of {show(tensor)}")
+        factors[axis] = int(factor)
+    return factors
+
+
+# Some of the values
+
+
+def _own(step, tensor, axis, what):
+    """The place of an axis that is not the batch's."""
+    axis %= len(tensor.dims)
+    if axis == tensor.batch:
+        raise ModelError(
+            f"{step.title}: {what} along axis {axis} of {show(tensor)}, the batch; a sample may only depend on itself"
+        )
+    return axis
+
+
+@operator("Slice", group=SHAPES, shaped_by_constants=True, attributes=("starts", "ends", "axes"))
+def cut(step, tensor):
+    """Slice."""
+    rank = len(tensor.dims)
+    starts, ends = step.integers("starts", 1), step.integers("ends", 2)
+    axes, steps = step.integers("axes", 3), step.integers("steps", 4)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    sample = tensor.sample
+    for axis, start, end, stride in zip(axes, starts, ends, steps):
+        if axis % rank == tensor.batch and _whole_batch(tensor, start, end, stride):
+            continue
+        axis = _own(step, tensor, axis, "cuts")
+        size = tensor.dims[axis]
+        places = range(size)[slice(start, end if end >= -size or stride > 0 else None, stride)]
+        if not places:
+            raise ModelError(f"{step.title}: nothing is left of axis {axis} of {show(tensor)}")
+        sample = sample.take(places, axis=axis)
+    return seen_through(tensor.permuted(sample))
+
+
+def _whole_batch(tensor, start, end, stride):
+    """Whether a Slice takes all samples, of an open batch by an end that no batch reaches."""
+    largest = _NO_END if tensor.is_open else tensor.dims[tensor.batch] * tensor.samples
+    return stride == 1 and end >= largest and (start == 0 or start <= -largest)
+
+
+@operator("Split", group=SHAPES, shaped_by_constants=True, attributes=("axis", "split", "num_outputs"))
+def split(step, tensor):
+    axis = _own(step, tensor, step.attributes.get("axis", 0), "splits")
+    size, parts = tensor.dims[axis], len(step.node.output)
+    sizes = step.integers("split", 1)
+    if sizes is None:
+        sizes = [-(-size // parts)] * (parts - 1)
+        sizes.append(size - sum(sizes))
+    if min(sizes) < 1:
+        raise ModelError(f"{step.title}: {size} values can't be split into {sizes}")
+    return [seen_through(tensor.permuted(part)) for part in np.split(tensor.sample, np.cumsum(sizes)[:-1], axis=axis)]
+
+
+@operator("Gather", group=SHAPES, attributes=("axis",))
+def gather(step, tensor):
+    if step.arguments[0] is not tensor or isinstance(step.arguments[1], SymbolicTensor):
+        raise ModelError(f"{step.title}: is only supported with constant indices")
+    axis, index = _own(step, tensor, step.attributes.get("axis", 0), "picks"), step.arguments[1]
+    if not index.size:
+        raise ModelError(f"{step.title}: picks nothing")
+    limited(step, tensor.size, index.size)
+    batch = tensor.batch if tensor.batch is None or tensor.batch < axis else tensor.batch + index.ndim - 1
+    return seen_through(tensor.permuted(tensor.sample.take(index, axis=axis), batch))
+
+
+@operator("Pad", group=SHAPES, shaped_by_constants=True, attributes=("mode", "pads", "value"))
+def pad(step, tensor):
+    mode = step.attributes.get("mode", b"constant").decode()
+    pads = step.integers("pads", 1)
+    value = step.attributes.get("value", 0.0) if step.opset < 11 else step.argument(2)
+    axes = step.integers("axes", 3)
+    axes = list(range(len(tensor.dims))) if axes is None else axes
+    fill = -1 if value is None or np.all(np.asarray(value) == 0) else LOWEST
+    if isinstance(value, SymbolicTensor) or fill == LOWEST and not np.all(np.asarray(value) <= np.finfo(np.float32).min):
+        raise ModelError(f"{step.title}: pads with {value}; only 0 is supported, and before MaxPool the lowest number")
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise ModelError(f"{step.title}: mode {mode} is not supported")
+    sample, widths = tensor.sample, [(0, 0)] * tensor.sample.ndim
+    for axis, before, after in zip(axes, pads, pads[len(axes) :]):
+        if (before, after) == (0, 0):
+            continue
+        axis = _own(step, tensor, axis, "pads")
+        size = sample.shape[axis]
+        if mode != "constant" and min(before, after) < 0:
+            raise ModelError(f"{step.title}: mode {mode} with negative pads is not supported; cut with a Slice")
+        sample = sample.take(range(max(0, -before), size - max(0, -after)), axis=axis)
+        widths[axis] = (max(0, before), max(0, after))
+    if not sample.size:
+        raise ModelError(f"{step.title}: nothing is left of {show(tensor)}")
+    limited(step, *(size + sum(width) for size, width in zip(sample.shape, widths)))
+    options = {"constant_values": fill} if mode == "constant" else {}
+    return tensor.permuted(np.pad(sample, widths, mode=mode, **options))
+
+
+@operator("Concat", group=SHAPES, joins=True, attributes=("axis",))
+def concat(step, tensor):
+    tensors = list(step.arguments)
+    inside = _own(step, tensor, step.attributes["axis"], "joins")
+    for position, value in enumerate(tensors):
+        if not isinstance(value, SymbolicTensor):
+            tensors[position] = _zeros(step, tensor, value)
+    rest = {(one.batch, *np.delete(one.dims, inside)) for one in tensors if len(one.dims) == len(tensor.dims)}
+    if len(rest) > 1 or any(len(one.dims) != len(tensor.dims) for one in tensors):
+        raise ModelError(f"{step.title}: shapes {', '.join(show(one) for one in tensors)} do not fit")
+    limited(step, sum(one.size for one in tensors))
+    if len({one.source for one in tensors}) == 1:
+        together = tensor.permuted(np.concatenate([one.sample for one in tensors], axis=inside))
+        if together.sample.ndim < 3 or next(arranged(together), None):
+            return together
+    if any(isinstance(one.source, Joint) for one in tensors):
+        return _side_by_side(step, tensors, inside)
+    shape = list(tensor.sample.shape)
+    shape[inside] = sum(one.sample.shape[inside] for one in tensors)
+    for roles in roles_of(shape):
+        seen = [view(one, in_roles(one.sample, roles)) for one in tensors]
+        if inside in roles and None not in seen:
+            node = _joined(step, seen, roles.index(inside))
+            if node is not None:
+                sample = np.concatenate([one.sample for one in tensors], axis=inside)
+                return tensor.of(node, in_place(whole(node), sample.shape, roles))
+    return _in_phases(step, tensors, inside) or _side_by_side(step, tensors, inside)
+
+
+def _in_phases(step, tensors, inside):
+    """Channels of tensors of which one has more pixels than its node, or None."""
+    shapes = {one.sample.ndim for one in tensors}
+    if shapes != {4} or inside != 1 or tensors[0].dims[0] != 1:
+        return None
+    for one in tensors:
+        view(one, one.sample[0])  # of an input that is free yet, so that it is given its layout
+    found = phased_concat(step, [(one.source, one.sample[0]) for one in tensors], channel_taps)
+    return found and tensors[0].of(found[0], found[1][None])
+
+
+def _zeros(step, tensor, constant):
+    """A constant, which must be 0, as values of this batch."""
+    if constant.any():
+        raise ModelError(f"{step.title}: joins a constant that is not 0, which is not supported")
+    dims = list(constant.shape)
+    if tensor.batch is not None and len(dims) > tensor.batch:
+        if dims[tensor.batch] != tensor.dims[tensor.batch] * (tensor.samples or 0):
+            raise ModelError(f"{step.title}: shapes {show(tensor)} and {show(dims)} do not fit: the constant has its own batch")
+        dims[tensor.batch] //= tensor.samples
+    return tensor.permuted(np.full(dims, -1))
+
+
+def _joined(step, seen, role):
+    """A node that holds Views one behind the other: along the channels by adding up, along y or x by parts; None if one has to
+    be copied, or needs too many weights for that."""
+    sizes = [(len(one.rows), len(one.columns)) for one in seen]
+    places = [slide(one, size, (1, 1)) for one, size in zip(seen, sizes)]
+    if None in places:
+        return None
+    if role == 0:
+        channels, taps, first = sum(len(one.channels) for one in seen), [], 0
+        for one, place in zip(seen, places):
+            if one.source.shape[2] * channels > LIMIT:
+                return None
+            chosen = np.full(channels, -1)
+            chosen[first : first + len(one.channels)] = one.channels
+            first += len(one.channels)
+            taps.append(select(one.source, chosen, **place))
+        return Linear(**step.titles, shape=(*sizes[0], channels), parts=(SumRegion(tuple(taps), sizes[0]),))
+    parts, origin = [], [0, 0]
+    for one, size, place in zip(seen, sizes, places):
+        parts.append(SumRegion((select(one.source, one.channels, **place),), size, tuple(origin)))
+        origin[role - 1] += size[role - 1]
+    size = [sizes[0][0], sizes[0][1]]
+    size[role - 1] = origin[role - 1]
+    return Linear(**step.titles, shape=(*size, len(seen[0].channels)), parts=tuple(parts))
+
+
+def _sources(tensor):
+    return tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
+
+
+def _side_by_side(step, tensors, inside):
+    """Values of several nodes that have no arrangement in common."""
+    sources = list(dict.fromkeys(source for one in tensors for source in _sources(one)))
+    first = dict(zip(sources, np.cumsum([0, *(prod(source.shape) for source in sources)]).tolist()))
+    samples = []
+    for one in tensors:
+        index, at = np.full(one.size, -1), 0
+        for source in _sources(one):
+            size = prod(source.shape)
+            there = (one.index >= at) & (one.index < at + size)
+            index[there] = one.index[there] - at + first[source]
+            at += size
+        samples.append(index.reshape(one.sample.shape))
+    node = Joint(**step.titles, shape=(1, 1, sum(prod(source.shape) for source in sources)), sources=tuple(sources))
+    return tensors[0].of(node, np.concatenate(samples, axis=inside))
+
+
+def together(step, tensors):
+    """Tensors one behind the other, as a vector of each sample: what several outputs are."""
+    flat = [replace(one, dims=(1, one.size), batch=None if one.batch is None else 0, label="") for one in tensors]
+    if len({one.source for one in flat}) == 1:
+        return flat[0].permuted(np.concatenate([one.sample for one in flat], axis=1))
+    if any(isinstance(one.source, Joint) for one in flat):
+        return _side_by_side(step, flat, 1)
+    node, firsts = _stacked(step, list(dict.fromkeys(one.source for one in flat)))
+    index = []
+    for one in flat:
+        y, x, channel = np.unravel_index(np.maximum(one.index, 0), one.source.shape)
+        top, first = firsts[one.source]
+        place = np.ravel_multi_index((top + y, x, first + channel), node.shape)
+        index.append(np.where(one.index < 0, one.index, place))
+    return flat[0].of(node, np.concatenate(index)[None])
+
+
+def _stacked(step, sources):
+    """A node with all values of some others, and {each: (its first row, its first channel)}: nodes of one height and width as
+    channels, others one below the other, in places that are as wide and deep as the widest and deepest."""
+    tops, width = np.cumsum([0, *(source.shape[0] for source in sources)]).tolist(), max(one.shape[1] for one in sources)
+    if len({source.shape[:2] for source in sources}) == 1:
+        firsts = np.cumsum([0, *(source.shape[2] for source in sources)]).tolist()
+        size, depth, taps = sources[0].shape[:2], firsts[-1], []
+        for source, first in zip(sources, firsts):
+            chosen = np.full(depth, -1)
+            chosen[first : first + source.shape[2]] = np.arange(source.shape[2])
+            taps.append(select(source, chosen))
+        parts, places = (SumRegion(tuple(taps), size),), [(0, first) for first in firsts]
+    else:
+        size, depth = (tops[-1], width), max(source.shape[2] for source in sources)
+        chosen = [np.where(np.arange(depth) < source.shape[2], np.arange(depth), -1) for source in sources]
+        parts = tuple(
+            SumRegion((select(source, one),), source.shape[:2], (top, 0)) for source, one, top in zip(sources, chosen, tops)
+        )
+        places = [(top, 0) for top in tops]
+    limited(step, *size, depth)
+    return Linear(**step.titles, shape=(*size, depth), parts=parts), dict(zip(sources, places))

@@ -1,0 +1,103 @@
+"""Holds a model against ONNX' own definition, before anything of it is evaluated: the file as a whole.
+
+Names are given once, and operators exist in the operator set that the model names. :mod:`sim.frontend.order` sorts the nodes,
+:mod:`sim.frontend.validity.nodes` checks each, and :mod:`sim.frontend.validity.ranges` checks values and shapes when nodes are
+read.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import onnx
+from onnx import defs, helper
+
+from ...data.printable import printable, quoted
+from ...ir.errors import ModelError
+from ..messages import title
+from ..registry import ONNX
+from .operator_rules import ML, rules_of
+
+__all__ = ["check_text", "check_header", "check_names"]
+
+_OLDEST = 8  # operator set that the reader knows
+_OLDEST_IR = 3  # before, files could not say which operator set they use
+
+
+def check_text(message):
+    """Refuses names in a file that are not text; protobuf gives them as bytes."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            for text in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else (value,):
+                if isinstance(text, bytes):
+                    raise ModelError(
+                        f"its {message.DESCRIPTOR.name} has a {field.name} that is not UTF-8 text: "
+                        f"{printable(text, 60)}; is the file damaged?"
+                    )
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in value if isinstance(value, Sequence) else (value,):
+                check_text(inner)
+
+
+def check_header(model):
+    """Refuses versions that are unknown, and returns {domain: version of its operator set}, "" for ONNX' own domain."""
+    if not _OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
+        raise ModelError(
+            f"IR version {model.ir_version} is not one of {_OLDEST_IR} to {onnx.IR_VERSION}, which the onnx package knows; "
+            "export the model again, or install a newer onnx"
+        )
+    known = {"": defs.onnx_opset_version(), ML: max(row[3] for row in helper.VERSION_TABLE)}
+    opsets = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain in ONNX else entry.domain
+        if opsets.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(f"two operator sets, {opsets[domain]} and {entry.version}, of the domain {quoted(domain)}")
+        if domain in known and not 1 <= entry.version <= known[domain]:
+            raise ModelError(
+                f"opset {entry.version} of the domain {quoted(domain or ONNX[1])} is not one of 1 to "
+                f"{known[domain]}, which the onnx package knows; export the model for one of these, or install a "
+                "newer onnx"
+            )
+    if "" not in opsets:
+        raise ModelError("the file does not say which operator set it uses; is it truncated?")
+    if opsets[""] < _OLDEST:
+        raise ModelError(f"opset {opsets['']} is too old; convert the model to {_OLDEST} or later (onnx.version_converter)")
+    return opsets
+
+
+def check_names(graph, opsets):
+    """Refuses names that are given twice or missing, and operators that ONNX does not have in these `opsets`."""
+    makers = _constants(graph)
+    outputs = Counter(entry.name for entry in graph.output)
+    twice = next((name for name, count in outputs.items() if count > 1), None)
+    if twice is not None:
+        raise ModelError(f"output {quoted(twice)} is named twice among the graph's outputs")
+    for node in graph.node:
+        for name in filter(None, node.output):
+            if name in makers:
+                other = makers[name]
+                raise ModelError(
+                    f"{title(node)}: makes {quoted(name)}, which is {other}"
+                    if isinstance(other, str)
+                    else f"two nodes make {quoted(name)}: {title(other)} and {title(node)}"
+                )
+            makers[name] = node
+    for node in graph.node:
+        rules_of(node, opsets)
+
+
+def _constants(graph):
+    """Returns {name: what it is} of the inputs and the initialisers.
+
+    Before IR version 4 an initialiser must be an input too. onnx.version_converter leaves that out where it makes an initialiser,
+    and onnxruntime does not ask for it: the initialiser is a constant then.
+    """
+    inputs = Counter(entry.name for entry in graph.input)
+    names = [*(tensor.name for tensor in graph.initializer), *(tensor.values.name for tensor in graph.sparse_initializer)]
+    constants = Counter(names)
+    for what, count in (("input", inputs), ("initialiser", constants)):
+        for name, times in count.items():
+            if not name:
+                raise ModelError(f"an {what} has no name")
+            if times > 1:
+                raise ModelError(f"there are {times} {what}s with the name {quoted(name)}")
+    return {**dict.fromkeys(inputs, "an input"), **dict.fromkeys(constants, "an initialiser")}

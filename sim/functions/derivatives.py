@@ -1,0 +1,116 @@
+"""Derivatives of the functions of :mod:`sim.functions.functions`, each a function of its own that a table can hold.
+
+Where a function has a kink its derivative jumps. The jump is at the nearest bfloat16, since a table is a straight line between
+two of them, and the kink itself has the derivative of the side away from 0, as Hardtanh and Hardsigmoid have in PyTorch. At 0
+LeakyRelu and Abs have PyTorch's, alpha and 0. Other functions with a kink there share a table's entry with small numbers: +0 has
+the derivative above 0, -0 that below.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from .functions import Function
+
+__all__ = ["Derivative", "DERIVATIVES", "HELD"]
+
+_FAR = 1e3  # from here on nothing changes any more, and powers stay finite
+_FADED = 64  # e^-x is 0 from a power of two below on, or a table that goes there would not come near enough to 0
+_LEAST = 2.0**-126  # a sum below is 0
+
+_normal = np.vectorize(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2, otypes=[float])
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _fading(x, scale=1.0):
+    """e^(x / scale); of a scale above 0, what is less than e^-32 is 0 from a power of two on."""
+    return np.where((scale < 0) | (x > -np.exp2(np.floor(np.log2(_FADED * abs(scale))))), np.exp(x / scale), 0)
+
+
+def _above(x, kink):
+    """Whether numbers are above a kink, or at it and this is away from 0."""
+    kink = float(np.float32(kink).astype(bfloat16))
+    if abs(kink) < _LEAST:
+        return ~np.signbit(x)
+    return x >= kink if kink > 0 else x > kink
+
+
+def _between(x, one, two):
+    low, high = sorted((one, two))
+    return _above(x, low) & ~_above(x, high)
+
+
+def _hard_sigmoid(x, alpha, beta):
+    return np.where(_between(x, -beta / alpha, (1 - beta) / alpha), alpha, 0) if alpha else np.zeros_like(x)
+
+
+def _gelu_tanh(x):
+    x, factor = np.clip(x, -_FAR, _FAR), math.sqrt(8 / math.pi)
+    inner = factor * (x + 0.044715 * x**3)
+    return _sigmoid(inner) * (1 + x * _sigmoid(-inner) * factor * (1 + 3 * 0.044715 * x**2))
+
+
+def _mish(x):
+    softplus = np.logaddexp(0, x)
+    return np.tanh(softplus) + x * _sigmoid(x) / np.cosh(softplus) ** 2
+
+
+#: {name of a function: its derivative of float64 numbers, and the function's parameters}
+DERIVATIVES: dict[str, Callable] = {
+    "leaky_relu": lambda x, alpha: np.where(x > 0, 1, alpha),
+    "clip": _between,
+    "sigmoid": lambda x: _sigmoid(x) * _sigmoid(-x),
+    "tanh": lambda x: np.cosh(x) ** -2,
+    "gelu": lambda x: _normal(x) + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi),
+    "gelu_tanh": _gelu_tanh,
+    "hard_sigmoid": _hard_sigmoid,
+    "hard_swish": lambda x: np.where(_above(x, 3), 1, np.where(_above(x, -3), x / 3 + 0.5, 0)),
+    "silu": lambda x: _sigmoid(x) * (1 + x * _sigmoid(-x)),
+    "mish": _mish,
+    "elu": lambda x, alpha: np.where(np.signbit(x), alpha * _fading(x), 1),
+    "selu": lambda x, alpha, gamma: gamma * np.where(np.signbit(x), alpha * _fading(x), 1),
+    "celu": lambda x, alpha: np.where(np.signbit(x), _fading(x, alpha), 1),
+    "softplus": _sigmoid,
+    "softsign": lambda x: (1 + np.abs(x)) ** -2,
+    "exp": np.exp,
+    "abs": np.sign,
+    "erf": lambda x: 2 / math.sqrt(math.pi) * np.exp(-(x**2)),
+}
+
+#: Derivatives that fall as a power of x have more binades than a table: name to the abs(x) from which each stays constant.
+HELD = {"softsign": 2.0**6}
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The derivative of a function, for :func:`sim.golden.function_tables.table_of`.
+
+    Parameters
+    ----------
+    function : Function
+        Of those in :data:`DERIVATIVES`.
+    """
+
+    function: Function
+    is_table: ClassVar = True
+
+    def __str__(self):
+        return f"the derivative of {self.function}"
+
+    @property
+    def key(self):
+        return "derivative", *self.function.key
+
+    def exact(self, x):
+        """Of float64 numbers, infinities included."""
+        most = HELD.get(self.function.name, 1e300)
+        with np.errstate(all="ignore"):
+            values = DERIVATIVES[self.function.name](np.clip(x, -most, most), *self.function.parameters)
+            return np.asarray(values, float)

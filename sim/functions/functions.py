@@ -1,0 +1,305 @@
+"""The activation functions of stages: one record each, which all lists of functions are made from.
+
+A function of the record is computed in float64, and the core has it from a table (:mod:`sim.golden.function_tables`). The reader
+of models takes it from an ONNX operator, or from small operators that make the same as its formula.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .formulas import clipped, constant, cut_below, formula, largest, line, product
+from .probes import LARGEST, NEAR
+
+__all__ = ["Definition", "DEFINITIONS", "Function", "NONE", "RELU", "WINDOW", "of_operator"]
+
+#: Binades on either side of 1 in which the parts of a division are not the same everywhere.
+WINDOW = 7
+
+_each = functools.partial(np.vectorize, otypes=[float])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Definition:
+    """
+    Parameters
+    ----------
+    name : str
+    exact : function of a float64 array and the parameters
+        The values. Those at infinity are those at 1e300.
+    parameters : tuple of float
+        The values of those that are not given: ONNX' defaults.
+    are_valid : function of the parameters, or None
+        Whether there is such a function; None: of all numbers.
+    formula : function of a :class:`sim.functions.formulas.Formula` and the parameters, or None
+        The same as a formula, by which it is recognised where a model writes it out; None: it is not.
+    solve : function of :class:`sim.functions.probes.Probes`, or None
+        The parameters of a formula with these values, if it is this function; needed for recognition if there are parameters.
+    monotone : bool or function of the parameters
+        Whether it keeps the order of numbers, so that the largest of a window may be found before it.
+    operator : str
+        ONNX operator that is this function, if there is one.
+    attributes : tuple of str
+        The operator's attributes that are the parameters, in their order.
+    choice : dict
+        The attributes by which the operator is this function, if it may be several.
+    built_in : bool
+        Whether the core has it without a table.
+    example : tuple of float
+        Parameters in the datasheet and in tests.
+    """
+
+    name: str
+    exact: Callable
+    parameters: tuple = ()
+    are_valid: Callable | None = None
+    formula: Callable | None = None
+    solve: Callable | None = None
+    monotone: object = False
+    operator: str = ""
+    attributes: tuple = ()
+    choice: dict = field(default_factory=dict)
+    built_in: bool = False
+    example: tuple = ()
+
+
+def _none_is_negative(*parameters):
+    return all(value >= 0 for value in parameters)
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _expm1(x):
+    return formula("expm1", x)
+
+
+def _within(x, below, inside, above):
+    """Values below 2^-7, from there to 2^7, and from 2^7 on, in magnitude."""
+    size = np.abs(x)
+    return np.where(size < 2.0**-WINDOW, below, np.where(size < 2.0**WINDOW, inside, above))
+
+
+def _gelu_tanh(x):
+    cubic = product(constant(0.044715), formula("power", x, parameter=2))
+    inner = product(x, formula("add", constant(1), cubic))
+    return product(x, formula("sigmoid", product(constant((8 / 3.141592653589793) ** 0.5), inner)))
+
+
+#: {name: Definition}
+DEFINITIONS = {
+    one.name: one
+    for one in (
+        Definition(name="none", exact=lambda x: x, formula=lambda x: x, monotone=True, built_in=True),
+        Definition(
+            name="relu",
+            exact=lambda x: np.maximum(x, 0),
+            formula=lambda x: largest(x, constant(0)),
+            monotone=True,
+            operator="Relu",
+            built_in=True,
+        ),
+        Definition(
+            name="leaky_relu",
+            parameters=(0.01,),
+            exact=lambda x, alpha: np.where(x < 0, alpha * x, x),
+            formula=lambda x, alpha: cut_below(x, alpha, lambda below: below),
+            solve=lambda at: (-at.minus_one,),
+            monotone=_none_is_negative,
+            operator="LeakyRelu",
+            attributes=("alpha",),
+        ),
+        Definition(
+            name="clip",
+            parameters=(-math.inf, math.inf),
+            exact=np.clip,
+            are_valid=lambda low, high: low <= high,
+            formula=clipped,
+            monotone=True,
+            example=(0, 6),
+            solve=lambda at: (
+                -math.inf if at.lowest <= -LARGEST / 2 else at.lowest,
+                math.inf if at.highest >= LARGEST / 2 else at.highest,
+            ),
+        ),
+        Definition(name="sigmoid", exact=_sigmoid, formula=lambda x: formula("sigmoid", x), monotone=True, operator="Sigmoid"),
+        Definition(name="tanh", exact=np.tanh, formula=lambda x: formula("tanh", x), monotone=True, operator="Tanh"),
+        Definition(
+            name="gelu",
+            exact=lambda x: x * 0.5 * _each(math.erfc)(-x * math.sqrt(0.5)),
+            formula=lambda x: product(x, formula("normal", x)),
+            operator="Gelu",
+        ),
+        Definition(
+            name="gelu_tanh",
+            exact=lambda x: x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)),
+            formula=_gelu_tanh,
+            operator="Gelu",
+            choice={"approximate": b"tanh"},
+        ),
+        Definition(
+            name="hard_sigmoid",
+            parameters=(0.2, 0.5),
+            exact=lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
+            formula=lambda x, alpha, beta: clipped(line(x, alpha, beta), 0, 1),
+            monotone=_none_is_negative,
+            solve=lambda at: ((at.right - at.left) / (2 * NEAR), at.zero),
+            operator="HardSigmoid",
+            attributes=("alpha", "beta"),
+        ),
+        Definition(
+            name="hard_swish",
+            exact=lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+            formula=lambda x: product(x, clipped(line(x, 1 / 6, 0.5), 0, 1)),
+            operator="HardSwish",
+        ),
+        Definition(name="silu", exact=lambda x: x * _sigmoid(x), formula=lambda x: product(x, formula("sigmoid", x))),
+        Definition(
+            name="mish",
+            exact=lambda x: x * np.tanh(np.logaddexp(0, x)),
+            formula=lambda x: product(x, formula("tanh", formula("softplus", x))),
+            operator="Mish",
+        ),
+        Definition(
+            name="elu",
+            parameters=(1.0,),
+            exact=lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
+            formula=lambda x, alpha: cut_below(x, alpha, _expm1),
+            solve=lambda at: (at.minus_one / np.expm1(-1),),
+            monotone=_none_is_negative,
+            operator="Elu",
+            attributes=("alpha",),
+        ),
+        Definition(
+            name="selu",
+            parameters=(1.67326319217681884765625, 1.05070102214813232421875),
+            exact=lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(x), x),
+            formula=lambda x, alpha, gamma: product(constant(gamma), cut_below(x, alpha, _expm1)),
+            solve=lambda at: (at.minus_one / np.expm1(-1) / at.one, at.one),
+            operator="Selu",
+            attributes=("alpha", "gamma"),
+        ),
+        Definition(
+            name="celu",
+            parameters=(1.0,),
+            exact=lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x),
+            are_valid=lambda alpha: alpha != 0,
+            monotone=True,
+            operator="Celu",
+            attributes=("alpha",),
+            formula=lambda x, alpha: cut_below(x, alpha, lambda below: _expm1(product(constant(1 / alpha), below))),
+        ),
+        Definition(
+            name="softplus",
+            exact=lambda x: np.logaddexp(0, x),
+            formula=lambda x: formula("softplus", x),
+            monotone=True,
+            operator="Softplus",
+        ),
+        Definition(
+            name="softsign",
+            exact=lambda x: x / (1 + np.abs(x)),
+            formula=lambda x: formula("softsign", x),
+            monotone=True,
+            operator="Softsign",
+        ),
+        Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
+        Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
+        Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
+        # What divisions are made of (sim.frontend.operators.quotients): right within 2^-7 .. 2^7, where `toward_one` brings
+        # its argument.
+        Definition(
+            name="reciprocal", exact=lambda x: np.copysign(_within(x, np.inf, 1 / np.maximum(np.abs(x), 2.0**-WINDOW), 0), x)
+        ),
+        Definition(name="inverse_root", exact=lambda x: _within(x, np.inf, np.maximum(np.abs(x), 2.0**-WINDOW) ** -0.5, 0)),
+        Definition(
+            name="toward_one",
+            parameters=(6.0,),
+            exact=lambda x, binades: _within(x, 2.0**binades, 1, 2.0**-binades),
+            are_valid=lambda binades: 0 <= binades <= 64 and binades == int(binades),
+        ),
+    )
+}
+
+
+def attributes_of(operator):
+    """Returns the names of the attributes that an ONNX operator's definitions read."""
+    fitting = (one for one in DEFINITIONS.values() if one.operator == operator)
+    return tuple(dict.fromkeys(name for one in fitting for name in (*one.attributes, *one.choice)))
+
+
+def of_operator(operator, attributes):
+    """The Definition that an ONNX operator with these attributes is, or None."""
+    fitting = [one for one in DEFINITIONS.values() if one.operator == operator and one.choice.items() <= attributes.items()]
+    return max(fitting, key=lambda one: len(one.choice), default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """An activation function by its name, and its parameters; those not given have ONNX' values.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, a wrong count of parameters, or one that is no number.
+    """
+
+    name: str
+    parameters: tuple = ()
+
+    def __post_init__(self):
+        if self.name not in DEFINITIONS:
+            raise ValueError(f"activation function must be one of {', '.join(DEFINITIONS)}, not {self.name!r}")
+        usual, are_valid = self.definition.parameters, self.definition.are_valid
+        given = tuple(float(value) for value in self.parameters)
+        if len(given) > len(usual):
+            raise ValueError(f"{self.name} takes {len(usual)} parameters, not {len(given)}")
+        every = given + usual[len(given) :]
+        if any(map(math.isnan, given)) or are_valid and not are_valid(*every):
+            raise ValueError(f"{self.name} cannot have the parameters {given}")
+        object.__setattr__(self, "parameters", every)
+
+    def __str__(self):
+        return self.name + (f"({', '.join(f'{value:g}' for value in self.parameters)})" if self.parameters else "")
+
+    @property
+    def key(self):
+        """What tells it from others, also -0.0 from 0.0, since the signs of results may differ."""
+        return self.name, tuple(map(float.hex, self.parameters))
+
+    def __eq__(self, other):
+        return isinstance(other, Function) and self.key == other.key
+
+    def __hash__(self):
+        return hash(self.key)
+
+    @property
+    def definition(self):
+        return DEFINITIONS[self.name]
+
+    @property
+    def is_table(self):
+        """Whether the core reads it from its table."""
+        return not self.definition.built_in
+
+    @property
+    def is_monotone(self):
+        """Whether it keeps the order of numbers."""
+        monotone = self.definition.monotone
+        return monotone(*self.parameters) if callable(monotone) else monotone
+
+    def exact(self, x):
+        """The function of float64 numbers, infinities included."""
+        with np.errstate(all="ignore"):
+            return np.asarray(self.definition.exact(np.clip(x, -1e300, 1e300), *self.parameters), float)
+
+    def formula(self, x):
+        """The function of a :class:`sim.functions.formulas.Formula`."""
+        return self.definition.formula(x, *self.parameters)
+
+
+NONE, RELU = Function("none"), Function("relu")

@@ -1,0 +1,190 @@
+"""Long runs in parts: groups of batches, each a simulation of its own, kept as they come, with the figures of a run in one go.
+
+A batch begins with an empty core and with its regions at the same places within a page, so what it costs does not depend on those
+before it. Only pauses of the bus, which are drawn along the whole run, do.
+"""
+
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from amaranth_tpu.hw.tools.process import lock
+from amaranth_tpu.hw.verilog.header import command
+
+from ..compiler.timing.model import HOST_LATENCY
+from ..data.checkpoints import Checkpoint
+from ..data.samples import as_samples
+from ..golden.arithmetic import round_bfloat16
+from ..rtl.verilog_cache import verilog_of
+from .inference import run_samples, summarize
+from .spread import in_turn
+
+__all__ = ["BatchGroup", "part_batches", "run_in_parts"]
+
+_CYCLES = 1 << 19  # of a part, about: some ten seconds of a simulator
+
+
+@dataclass(frozen=True)
+class BatchGroup:
+    """Samples first to last - 1 of a run, in whole batches, and all that their run needs.
+
+    Parameters
+    ----------
+    program : sim.compiler.program.Program
+    network : Graph
+    rows : bfloat16 (samples, values)
+    options : dict
+        Of :func:`sim.host.inference.run_samples`.
+    """
+
+    first: int
+    last: int
+    program: object
+    network: object
+    rows: np.ndarray
+    options: dict
+
+    def run(self):
+        """Its Result."""
+        return run_samples(self.network, self.program.config, self.rows, program=self.program, **self.options)
+
+
+def part_batches(program):
+    """Batches of a part of a program's run."""
+    return max(1, _CYCLES // program.predicted_cycles)
+
+
+def run_in_parts(network, program, samples, *, simulator, folder, memory=None, spread=in_turn, progress=None):
+    """Runs samples as :func:`sim.host.inference.run_samples` does, keeps each part in `folder` when it is done, and does only
+    those that are not there yet.
+
+    Parameters
+    ----------
+    samples : float32 (count, values of a sample)
+    folder : path
+        Made if it is not there.
+    spread : callable
+        :func:`sim.host.spread.in_turn`, or a :class:`sim.host.spread.Cluster`.
+    progress : callable
+        Called with `(batches done, batches)`, at first with those that were there.
+
+    Returns
+    -------
+    Result
+        As of a run in one go; `seconds` are those of the parts together. If one ends in a fault, the result of the parts before
+        it and of itself.
+
+    Raises
+    ------
+    sim.data.checkpoints.CheckpointError
+        If a part that is there is damaged, or of another run.
+    hw.tools.process.ToolError
+        If another process is at it.
+    """
+    rows, folder = round_bfloat16(as_samples(network, samples).rows), Path(folder)
+    memory, size = {"latency": HOST_LATENCY, **(memory or {})}, part_batches(program) * program.batch
+    facts = _facts(program, rows, simulator, memory)
+    places = [(first, min(first + size, len(rows))) for first in range(0, len(rows), size)]
+    options = {"simulator": simulator, "memory": memory}
+    files = [Checkpoint(folder / f"samples-{first:07}.safetensors", "tpu run") for first, _ in places]
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder / "run.lock", timeout=1):
+        results = {
+            index: _read(file, facts, last - first, program)
+            for index, (file, (first, last)) in enumerate(zip(files, places))
+            if file.exists()
+        }
+        rest = [index for index in range(len(places)) if index not in results]
+        show = _counted(progress, program.batch, places)
+        show(results)
+        parts = [BatchGroup(*places[index], program, network, rows[slice(*places[index])], options) for index in rest]
+        for number, result in spread(BatchGroup.run, parts):
+            index = rest[number]
+            results[index] = result
+            if not result.fault:
+                _write(files[index], facts, result)
+                show(results)
+            if any(one.fault for one in _without_gap(results)):
+                break
+    return _joined(program, [*_without_gap(results)])
+
+
+def _facts(program, rows, simulator, memory):
+    """{name: text or number} of what decides a run's figures."""
+    facts = {
+        "simulator": simulator,
+        "core": command(program.config),
+        "batch": program.batch,
+        "samples": len(rows),
+        **{name: memory[name] for name in sorted(memory)},
+        "data": _digest(rows.tobytes()),
+        "network": _digest(program.model),
+    }
+    return facts if simulator == "model" else facts | {"source": _digest(verilog_of(program.config).encode())}
+
+
+def _digest(content):
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _counted(progress, batch, places):
+    batches = [-(-(last - first) // batch) for first, last in places]
+    return lambda results: progress and progress(sum(batches[index] for index in results), sum(batches))
+
+
+_KEPT = ("batches", "seconds", "cycles_per_second", "protocol_errors")
+
+
+def _write(file, facts, result):
+    figures = asdict(replace(result, logits=None, expected=None, seen=None))
+    kept = {name: figures[name] for name in _KEPT}
+    file.write(facts, kept, {"logits": result.logits, "expected": result.expected})
+
+
+def _read(file, facts, count, program):
+    kind = (count, program.output_size), np.dtype(np.float32)
+    kept, tensors = file.read(facts, {"logits": kind, "expected": kind}, finite=False)
+    if set(kept) != {*_KEPT}:
+        raise file.damaged()
+    return _result(program, tensors["logits"], tensors["expected"], kept.pop("batches"), **kept)
+
+
+def _result(program, logits, expected, batches, **rest):
+    """As of a simulation; of the instruction-level model, which has no counters, without what follows from them."""
+    result = summarize(program, program.config, logits, expected, batches, **rest)
+    return result if batches else replace(result, cycles=None, busy=None, stalls=None, utilisation=None)
+
+
+def _without_gap(results):
+    """The results from the first part on, up to one that stopped with a fault or is not there yet."""
+    index = 0
+    while index in results:
+        yield results[index]
+        if results[index].fault:
+            return
+        index += 1
+
+
+def _joined(program, results):
+    """The Result of parts one after the other."""
+    seconds = sum(one.seconds for one in results)
+    batches, fault = [], None
+    for one in results:
+        if one.fault:
+            fault = one.fault | {"batch": one.fault["batch"] + part_batches(program) * (len(results) - 1)}
+        batches += one.batches
+    joined = _result(
+        program,
+        np.concatenate([one.logits for one in results]),
+        np.concatenate([one.expected for one in results]),
+        batches,
+        seconds=seconds,
+        fault=fault,
+    )
+    if not batches:
+        return joined
+    cycles = sum(one.cycles_per_second * one.seconds for one in results)
+    errors = sum(one.protocol_errors for one in results)
+    return replace(joined, cycles_per_second=cycles / max(seconds, 1e-9), protocol_errors=errors)

@@ -1,0 +1,234 @@
+# amaranth: UnusedElaboratable=no
+"""The activation unit: functions, rounding, lanes, halves, order, pace and waits, in three simulators."""
+
+import functools
+import random
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.activation.activation_lane import ActivationLane
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Task
+from amaranth_tpu.hw.spec.operations import activate_layout
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.benches.activation_model import TIES, canonical, number
+from amaranth_tpu.sim.benches.activation_operations import ones
+from amaranth_tpu.sim.benches.bench_activation_unit import functions, paces, runs, unit
+from amaranth_tpu.sim.golden import arithmetic as golden
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.ports import simulate
+from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
+from seeds import seed
+from suites import slow
+
+
+def sizes(n, in_flight=16):
+    return PLAIN | {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "in_flight": in_flight}
+
+
+def test_lane_by_hand():
+    """Worked out by hand: (sum, as bfloat16, as bfloat16 after ReLU)."""
+    table = [
+        (0x3F808000, 0x3F80, 0x3F80),  # a tie, to even: down
+        (0x3F818000, 0x3F82, 0x3F82),  # a tie, to even: up
+        (0x3F808001, 0x3F81, 0x3F81),
+        (0x3F807FFF, 0x3F80, 0x3F80),
+        (0xBF818000, 0xBF82, 0x0000),
+        (0x3FFF8000, 0x4000, 0x4000),  # carries into the exponent
+        (0x7F7F8000, 0x7F80, 0x7F80),  # rounds up to infinity
+        (0x7F7F7FFF, 0x7F7F, 0x7F7F),
+        (0xFF7FFFFF, 0xFF80, 0x0000),
+        (0x00808000, 0x0080, 0x0080),
+        (0x80808001, 0x8081, 0x0000),
+        (0x00000000, 0x0000, 0x0000),
+        (0x80000000, 0x8000, 0x0000),
+        (0x7F800000, 0x7F80, 0x7F80),
+        (0xFF800000, 0xFF80, 0x0000),
+        (0x7FC00000, 0x7FC0, 0x7FC0),
+    ]
+    value, none, relu = np.array(table, dtype=np.uint32).T
+    for function, expected in ((FunctionCode.NONE, none), (FunctionCode.RELU, relu)):
+        found = stream(ActivationLane(), value=value, relu=[function is FunctionCode.RELU] * len(value), keep=[1] * len(value))
+        assert [hex(bits) for bits in found["rounded"]] == [hex(bits) for bits in expected]
+
+
+def test_lane():
+    rng = random.Random(seed())
+    values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
+    relu, keep = (np.array([rng.random() < part for _ in values], dtype=np.uint32) for part in (0.5, 0.9))
+    found = stream(ActivationLane(), value=values, relu=relu, keep=keep)
+    expected = np.where(keep, np.where(relu, golden.relu(values), values), 0)
+    assert (found["binary32"] == expected).all()
+    assert (found["rounded"] == golden.to_bfloat16(expected)).all()
+
+
+def test_lane_with_table():
+    """With `cut`, the upper half is that of the sum."""
+    values = np.array([canonical(bits) for bits in TIES] + [0x3F80FFFF, 0xC2F7FFFF], dtype=np.uint32)
+    for cut in (0, 1):
+        constant = {name: [bit] * len(values) for name, bit in (("relu", 0), ("cut", cut), ("keep", 1))}
+        found = stream(ActivationLane(cuts=True), value=values, **constant)
+        assert (found["binary32"] == values).all()
+        assert (found["rounded"] == (values >> 16 if cut else golden.to_bfloat16(values))).all()
+
+
+def test_lane_with_halves():
+    """Upper and lower halves are those of the result."""
+    rng = random.Random(seed())
+    values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
+    inputs = ("relu", "keep", "cut", "low", "wide")
+    relu, keep, cut, low, wide = (np.array([rng.getrandbits(1) for _ in values], dtype=np.uint32) for _ in inputs)
+    low &= cut
+    found = stream(ActivationLane(cuts=True, halves=True), value=values, relu=relu, keep=keep, cut=cut, low=low, wide=wide)
+    expected = np.where(keep, np.where(relu, golden.relu(values), values), 0)
+    halves = np.where(cut, np.where(low, expected & 0xFFFF, expected >> 16), golden.to_bfloat16(expected))
+    assert (found["rounded"] == np.where(wide, 0, halves)).all()
+    assert (np.where(found["stays"], values, 0) == expected).all()
+
+
+ALL = {"table_lanes": 2, "pooling": True, "softmax": True}
+TRAINING = {"pooling": True, "softmax": True, "training": True}
+FEATURES = [{}, {"pooling": True}, {"table_lanes": 1}, {"softmax": True}, ALL, TRAINING, ALL | TRAINING]
+
+
+@pytest.mark.parametrize("n, in_flight", [(2, 4), (4, 16), (8, 32)])
+def test_amaranth(n, in_flight):
+    config = sizes(n, in_flight)
+    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=10) >= 40
+
+
+@pytest.mark.parametrize(
+    "n, features",
+    [
+        (2, TRAINING | {"table_lanes": 1}),
+        *slow(*((n, features) for n in (4, 8) for features in (*FEATURES[1:], {"table_lanes": n}))),
+    ],
+    ids=str,
+)
+def test_amaranth_with(n, features):
+    config = sizes(n) | features
+    assert simulate(unit(Config(**config)), runs, seed=seed(), **config, count=20, part=16) > 20
+
+
+@pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (4, True)])
+def test_pace_of_functions(table_lanes, pooling):
+    """A vector every n / table_lanes cycles, the first one eight cycles after one without the table; others a vector a cycle."""
+    config = sizes(4) | {"table_lanes": table_lanes, "pooling": pooling}
+    table, none = simulate(unit(Config(**config)), functions, seed=seed(), rows=20, **config)
+    assert none == 3 + 19
+    assert table == 11 + 20 * (4 // table_lanes) - 1
+
+
+def select(rows, rows1=1, **changes):
+    """A SELECT whose operands are behind one another from row 100 on."""
+    strides = {"operand_stride": rows, "buffer_stride": rows, "rows1_stride": 1}
+    return {"select": 1, "rows": rows, "rows1": rows1, "operand": 100, "single": ones(rows, rows1), **strides, **changes}
+
+
+def results(rows, **changes):
+    return {"rows": rows, "single": ones(rows), **changes}
+
+
+@pytest.mark.parametrize("table_lanes, grants", [(0, 1), (2, 0.6)])
+def test_pace_of_select(table_lanes, grants):
+    """Two cycles a row, the first vector after five; four more from one operation to the next. An operand that is the result of
+    the row before makes it six cycles. After others, three more. A cycle that the buffer makes the unit wait costs just that."""
+    config = sizes(4) | TRAINING | {"table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
+    cases = [
+        ([select(20)], 5 + 19 * 2),
+        ([select(4, 5)], 5 + 19 * 2),
+        ([select(20, row=100)], 5 + 19 * 2),  # in its operands' place
+        ([select(20, row=99)], 5 + 19 * 2),
+        ([select(20, row=102)], 5 + 19 * 2),
+        ([select(20, row=101)], 5 + 19 * 6),
+        ([select(20), select(4, 5), select(20)], 5 + 59 * 2 + 2 * 4),
+        ([select(20), results(20)], 5 + 19 * 2 + 20),
+        ([results(20), select(20)], 20 + 3 + 5 + 19 * 2),
+    ]
+    programs = [program for program, _ in cases]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
+    assert found == [cycles for _, cycles in cases]
+
+
+PACES = [(1, 1), (1, 0.6), (2, 1), (4, 1), (4, 0.3), (8, 0.6)]
+
+
+def multiply(rows, **changes):
+    """A MULTIPLY whose operands are behind one another from row 100 on."""
+    return {"task": Task.MULTIPLY, "rows": rows, "operand": 100, "single": ones(rows), **changes}
+
+
+@pytest.mark.parametrize(
+    "features, table_lanes, grants",
+    [
+        ({}, 8, 1),
+        (TRAINING, 4, 0.6),
+        *slow(*((features, lanes, grants) for features in ({}, {"pooling": True}, TRAINING) for lanes, grants in PACES)),
+    ],
+    ids=str,
+)
+def test_pace_of_multiply(features, table_lanes, grants):
+    """n / table_lanes cycles a row, or three if it is one; the first vector as much later than that as of the function TABLE, and
+    four more from one operation to the next. Where an operand is the result of one of eight rows before, each row waits."""
+    config = sizes(8) | {**features, "table_lanes": table_lanes, "unified_buffer_depth": 256, "accumulator_depth": 64}
+    vector = 8 // table_lanes
+    pace, first = max(vector, 2) if table_lanes < 8 else 3, 11 + vector
+    fields = set(dict(activate_layout(Config(**config))))
+    alone = first + 1
+    cases = [
+        ([multiply(20)], first + 19 * pace),
+        ([multiply(20, row=100)], first + 19 * pace),  # in its operands' place
+        ([multiply(20, row=99)], first + 19 * pace),
+        *(([multiply(20, row=100 + ahead)], first + 19 * alone) for ahead in (1, 2, 5, 8)),
+        ([multiply(20, row=109)], first + 19 * pace),
+        ([multiply(1), multiply(20, row=100)], first + alone + 19 * pace),
+        ([multiply(20), results(20)], first + 19 * pace + 20),
+        ([results(20), multiply(20)], 20 + 3 + first + 19 * pace),
+    ]
+    programs = [[{name: op[name] for name in op if name in fields} for op in program] for program, _ in cases]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
+    assert found == [cycles for _, cycles in cases]
+
+
+@pytest.mark.parametrize("grants", [1, 0.6])
+def test_pace_of_formats(grants):
+    """A vector a cycle; of a window of four rows one every four cycles, and one more for what has two; and the cycles that the
+    buffer makes the unit wait."""
+    config = sizes(4) | TRAINING | {"unified_buffer_depth": 256, "accumulator_depth": 64}
+    windows = {"rows": 3, "rows1": 4, "window0": 2, "window1": 2, "single": ones(3, 4, 2, 2)}
+    cases = [
+        ([results(20, format=Format.PLANES)], 3 + 39),
+        ([results(20, format=Format.BINARY32, buffer_step=2)], 3 + 39),
+        ([windows | {"format": Format.INDEX}], 4 + 47),
+        ([windows | {"format": Format.BINARY32, "buffer_step": 2}], 4 + 59),
+        ([results(12, format=Format.INDEX)], 4 + 11),  # windows of one row: a cycle later than without a number
+        ([results(12)], 3 + 11),
+    ]
+    programs = [program for program, _ in cases]
+    found = simulate(unit(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)
+    assert found == [cycles for _, cycles in cases]
+
+
+@functools.cache
+def verilog(features):
+    return component_to_verilog(unit(Config(**sizes(4) | dict(features))), name="activation_unit")
+
+
+@pytest.mark.parametrize(
+    "simulator, features",
+    slow(*((simulator, features) for simulator in runner.Simulators for features in (FEATURES[0], FEATURES[-1]))),
+    ids=str,
+)
+def test_verilog(simulator, features):
+    simulation = runner.Simulation(
+        simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit", quick=True
+    )
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_activation_unit",
+        testcase="random_operations",
+        seed=seed(),
+        timeout=120,
+        arguments={**sizes(4), **features, "count": 30},
+    )
+    assert result["vectors"] > 30

@@ -1,0 +1,178 @@
+# amaranth: UnusedElaboratable=no
+"""The function table: every function and random tables on binary32 with all 65,536 upper halves, and the multiplier beside it."""
+
+import functools
+import random
+
+import numpy as np
+import pytest
+
+from activation_functions import TABLES
+from amaranth_tpu.hw.activation.function_table import FunctionPair, FunctionTable
+from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES, TABLE_WORDS
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.arithmetic import multiply, to_bfloat16
+from amaranth_tpu.sim.golden.function_tables import table_of
+from amaranth_tpu.sim.golden.table_lookup import Table, lookup
+from amaranth_tpu.sim.rtl.simulators import run_icarus
+from amaranth_tpu.sim.rtl.streams import StreamedBlock, simulate_columns
+from seeds import seed
+from suites import all_but
+
+EVERY = np.arange(1 << 16, dtype=np.uint32)
+LATENCY = FunctionTable.latency
+
+
+@functools.cache
+def block():
+    return StreamedBlock(FunctionTable(lanes=2))
+
+
+def packed(values, width):
+    """Two lanes [cycle, lane] of so many bits as one number."""
+    return (values[:, 0] | values[:, 1] << width).astype(np.uint32)
+
+
+def stream(run, table, x, w=None, keep=3):
+    """The outputs, [cycle, lane], for binary32 of two lanes [cycle, lane], after the table was loaded. With `w`, of products of
+    their upper halves."""
+    first, linear_low, linear_high, words = table
+    loads = TABLE_ENTRIES if w is None else 0
+    count, cycles = len(x), loads + len(x) + LATENCY
+    x = x.astype(np.int64)
+    columns = {"x": packed(x >> 16, 16), "between": packed(x >> 4 & 0xFFF, 12)} | ({} if w is None else {"w": packed(w, 16)})
+    inputs = {name: np.zeros(cycles, np.uint32) for name in columns}
+    for name, column in columns.items():
+        inputs[name][loads : loads + count] = column
+    constant = {
+        "enable": 1,
+        "first": first,
+        "linear_low": linear_low,
+        "linear_high": linear_high,
+        "keep": keep,
+        "multiply": w is not None,
+        "write": np.arange(cycles) < loads,
+        "entry": np.arange(cycles) % TABLE_ENTRIES,
+        "data": np.concatenate([packed(words.reshape(-1, 2)[:loads].astype(np.uint32), 16), np.zeros(cycles - loads, np.uint32)]),
+    }
+    inputs |= {name: np.broadcast_to(np.asarray(column, np.uint32), cycles) for name, column in constant.items()}
+    found = run(**inputs)["o"][loads + LATENCY :]
+    return np.stack([found & 0xFFFF, found >> 16], axis=1)
+
+
+def operands(rng):
+    """All upper halves in either lane, as they are and three times with any lower ones."""
+    low = rng.integers(0, 1 << 16, (4, 1 << 16), dtype=np.uint32)
+    low[0] = 0
+    return both_lanes((EVERY << np.uint32(16) | low).ravel())
+
+
+def both_lanes(values):
+    """All values in either lane."""
+    return np.stack([values, np.roll(values, 1)], axis=1)
+
+
+FEW = [Function("silu"), Function("exp"), Function("clip", (-3,)), Function("hard_sigmoid", (1 / 6, 0.5))]
+
+
+@pytest.mark.parametrize("function", all_but(FEW, TABLES), ids=str)
+def test_functions(function):
+    x = operands(np.random.default_rng(seed()))
+    assert (stream(block().run, table_of(function), x) == lookup(x, table_of(function))).all()
+
+
+def random_table(rng):
+    """Of any bits: infinities, NaNs and subnormals too."""
+    return Table(
+        int(rng.integers(0, 241)),
+        int(rng.integers(0, 4)),
+        int(rng.integers(0, 4)),
+        rng.integers(0, 1 << 16, TABLE_WORDS).astype(np.uint16),
+    )
+
+
+def test_random_tables():
+    rng = np.random.default_rng(seed())
+    x = operands(rng)
+    for first in (0, 1, 239, 240, None, None, None, None):
+        table = random_table(rng)
+        if first is not None:
+            table = Table(first, 3, 3, table.words)
+        found, expected = stream(block().run, table, x), lookup(x, table)
+        wrong = np.argwhere(found != expected)
+        assert not len(wrong), f"{len(wrong)} wrong, first {x[tuple(wrong[0])]:#x}: {found[tuple(wrong[0])]:#x}"
+
+
+def test_products():
+    rng = np.random.default_rng(seed())
+    x, w = rng.integers(0, 1 << 16, (2, 1 << 19, 2))
+    special = np.array([0, 0x8000, 0x007F, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81])
+    x[::7], w[::11] = rng.choice(special, x[::7].shape), rng.choice(special, w[::11].shape)
+    sums = x << 16 | rng.integers(0, 1 << 16, x.shape)
+    assert (stream(block().run, random_table(rng), sums, w) == to_bfloat16(multiply(x, w))).all()
+
+
+_BENCH = """
+module bench;
+  reg clk = 0, rst = 0;
+  wire [15:0] o;
+  pair dut (.clk(clk), .rst(rst), .enable(1'b1), .multiply(1'b1), .first(8'b0), .linear_low(2'b0), .linear_high(2'b0),
+    .write(1'b0), .entry(12'b0), .data(32'b0), .x(16'h4040), .between(12'hfff), .w(16'hc000), .keep(1'b1), .o(o));
+  initial begin
+    repeat (40) #1 clk = ~clk;
+    $display("%b", o);
+  end
+endmodule
+"""
+
+
+def test_product_without_a_table():
+    """3 * -2 in Icarus, in which entries that were never written are unknown."""
+    assert int(run_icarus(component_to_verilog(FunctionPair(lanes=1), name="pair") + _BENCH), 2) == 0xC0C0
+
+
+def test_lanes_that_are_not_kept():
+    x = both_lanes(EVERY[::16] << np.uint32(16) | np.uint32(0x9876))
+    table = table_of(Function("exp"))
+    for keep in range(4):
+        expected = np.where([keep & 1, keep >> 1], lookup(x, table), 0)
+        assert (stream(block().run, table, x, keep=keep) == expected).all()
+
+
+def test_waits():
+    """In Amaranth's simulator: nothing moves without `enable`, neither what is looked up nor what is written nor a product."""
+    rng = random.Random(seed())
+    table = random_table(np.random.default_rng(rng.getrandbits(32)))
+    places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]
+    pairs = table.words.astype(int).reshape(-1, 2)
+    loads = [(1, entry, int(pairs[entry, 0] | pairs[entry, 1] << 16)) for entry in places]
+    # Inputs that read these entries.
+    x = [place >> 11 << 15 | ((place >> 7 & 15) + table.first << 7 | place & 127) for place in places]
+    between, w, products = ([rng.getrandbits(bits) for _ in x] for bits in (12, 16, 1))
+    steps = [
+        *((*load, 0, 0, 0, 0) for load in loads),
+        *((0, 0, 0, *given) for given in zip(x, between, w, products)),
+        *[(0,) * 7] * LATENCY,
+    ]
+    enable, index = [], []
+    for step in range(len(steps)):
+        while rng.random() < 0.4:
+            enable.append(0)
+            index.append(step)
+        enable.append(1)
+        index.append(step)
+    names = ("write", "entry", "data", "x", "between", "w", "multiply")
+    inputs = {name: [steps[i][column] for i in index] for column, name in enumerate(names)}
+    constant = {"keep": [1] * len(enable), "first": [table.first] * len(enable)}
+    found = simulate_columns(FunctionTable(lanes=1), **inputs, **constant, enable=enable)["o"]
+    moved = np.flatnonzero(enable)[len(loads) + LATENCY :]
+    sums = np.array(x, np.uint32) << np.uint32(16) | np.array(between, np.uint32) << np.uint32(4)
+    expected = np.where(products, to_bfloat16(multiply(x, w)), lookup(sums, Table(table.first, 0, 0, table.words)))
+    assert (found[moved] == expected).all()
+
+
+@pytest.mark.parametrize("lanes", [0, 3])
+def test_refused(lanes):
+    with pytest.raises(ValueError, match="lanes must be 1 or 2"):
+        FunctionPair(lanes=lanes)

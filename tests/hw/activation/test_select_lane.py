@@ -1,0 +1,88 @@
+# amaranth: UnusedElaboratable=no
+"""A lane of SELECT: every operand against every condition, and when its answer holds."""
+
+import functools
+import random
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.activation.select_lane import SelectLane
+from amaranth_tpu.sim.rtl.streams import StreamedBlock, simulate_columns
+from seeds import seed
+
+OPERANDS = np.arange(1 << 16, dtype=np.uint32)
+
+
+def above_zero(bits):
+    """As numpy sees the bfloat16 of these bits; a subnormal counts as 0."""
+    values = (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
+    return values >= np.float32(2.0**-126)
+
+
+def test_by_hand():
+    table = {
+        0x0000: 0,
+        0x8000: 0,
+        0x0001: 0,  # a subnormal
+        0x007F: 0,
+        0x0080: 1,  # the least normal number
+        0x8080: 0,
+        0x3F80: 1,
+        0xBF80: 0,
+        0x7F7F: 1,
+        0x7F80: 1,  # infinities
+        0xFF80: 0,
+        0x7F81: 0,  # NaNs
+        0x7FC0: 0,
+        0xFFC0: 0,
+    }
+    found = simulate_columns(SelectLane(), take=[1] * len(table) + [0], operand=[*table, 0])
+    assert found["keep"][1:].tolist() == list(table.values())
+
+
+@functools.cache
+def block():
+    return StreamedBlock(SelectLane())
+
+
+def kept(operands, *, equal, number):
+    """Whether each operand is kept, taken one a cycle."""
+    columns = {"take": 1, "operand": np.append(operands, 0), "equal": equal, "number": number}
+    return block().run(**columns)["keep"][1:]
+
+
+@pytest.mark.slow
+def test_positive():
+    """All 65,536 operands; the number means nothing."""
+    for number in (0, 0x80, 0xFF):
+        assert (kept(OPERANDS, equal=0, number=number) == above_zero(OPERANDS)).all()
+
+
+@pytest.mark.parametrize("numbers", [(0, 3, 0x80, 0xFF), pytest.param(range(256), marks=pytest.mark.slow)], ids=len)
+def test_equal(numbers):
+    """All 65,536 operands, NaNs among them."""
+    for number in numbers:
+        assert (kept(OPERANDS, equal=1, number=number) == (OPERANDS % 256 == number)).all()
+
+
+def test_when():
+    """An answer holds until the next operand is taken, or until all is kept."""
+    rng = random.Random(seed())
+    cycles = 3000
+    columns = {
+        "take": [rng.random() < 0.3 for _ in range(cycles)],
+        "keep_all": [rng.random() < 0.3 for _ in range(cycles)],
+        "operand": [rng.getrandbits(16) for _ in range(cycles)],
+        "equal": [rng.getrandbits(1) for _ in range(cycles)],
+        "number": [rng.getrandbits(8) for _ in range(cycles)],
+    }
+    columns["number"] = [x & 0xFF if rng.random() < 0.5 else y for x, y in zip(columns["operand"], columns["number"])]
+    columns["keep_all"][0] = True
+    found, expected = simulate_columns(SelectLane(), **columns)["keep"], None
+    for cycle, (take, keep_all, x, equal, number) in enumerate(zip(*columns.values())):
+        assert expected is None or found[cycle] == expected
+        if take:
+            expected = x & 0xFF == number if equal else bool(above_zero([x])[0])
+        elif keep_all:
+            expected = True

@@ -1,0 +1,146 @@
+# amaranth: UnusedElaboratable=no
+"""The softmax unit: rows of every kind, tiles, lanes, formats, waits and resets, in three simulators."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.activation.softmax_unit import SoftmaxUnit
+from amaranth_tpu.hw.arithmetic.exponential import Exponential
+from amaranth_tpu.hw.arithmetic.reciprocal import Reciprocal
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.spec.operations import activate_layout
+from amaranth_tpu.hw.verilog.export import component_to_verilog
+from amaranth_tpu.sim.benches.activation_operations import idle
+from amaranth_tpu.sim.benches.bench_softmax_unit import least_results, operations, runs
+from amaranth_tpu.sim.golden.softmax import exponential, reciprocal
+from amaranth_tpu.sim.rtl import runner
+from amaranth_tpu.sim.rtl.ports import pack, simulate
+from amaranth_tpu.sim.rtl.streams import StreamedBlock
+from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
+from seeds import seed
+from suites import slow
+
+
+def sizes(n, in_flight=16):
+    return PLAIN | {
+        "n": n,
+        "softmax": True,
+        "unified_buffer_depth": 64 * n,
+        "accumulator_depth": 16 * n,
+        "bias_depth": 2,
+        "in_flight": in_flight,
+    }
+
+
+def unit(**values):
+    config = Config(**values)
+    return SoftmaxUnit(n=config.n, activate=activate_layout(config))
+
+
+@pytest.mark.parametrize("n, widest, count", [(2, 7, 6), *slow((2, 40, 12), (4, 12, 12)), (8, 6, 6)])
+def test_amaranth(n, widest, count):
+    assert simulate(unit(**sizes(n)), runs, seed=seed(), **sizes(n), widest=widest, count=count) >= 3 * count
+
+
+def test_least_results():
+    """Where the exponent, what the product adds to it and what rounding does decide together whether 0 is left."""
+    config = Config(**sizes(4))
+    simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=30, widest=16, grants=1, draw=least_results)
+
+
+@functools.cache
+def verilog():
+    return component_to_verilog(unit(**sizes(4)), name="softmax_unit")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", runner.Simulators)
+def test_verilog(simulator):
+    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
+    result = simulation.run(
+        "amaranth_tpu.sim.benches.bench_softmax_unit",
+        testcase="random_operations",
+        seed=seed(),
+        timeout=120,
+        arguments={**sizes(4), "widest": 12, "count": 15},
+    )
+    assert result["elements"] >= 45
+
+
+@pytest.mark.parametrize("n, lanes, tiles", [(4, 4, 1), (8, 2, 1), (8, 8, 1), (8, 5, 4)])
+def test_pace(n, lanes, tiles):
+    """The cycles of an operation of one row, whose maximum is below 8,192 and whose sum is below 2."""
+
+    async def row(ports, rng, *, config):
+        operation = {
+            **idle(config),
+            "softmax": 1,
+            "tag": {"slot": 0},
+            "rows1": tiles,
+            "rows1_stride": 1,
+            "buffer_stride": 1,
+            "lanes": lanes,
+        }
+        ports.set(port__op__valid=1, port__op__payload=pack(activate_layout(config), **operation), grant=1)
+        while not ports.get("port__done"):
+            ports.set(sums=[0x3F800000 if index == 0 and not ports.get("acc_row") else 0xC2C80000 for index in range(n)])
+            await ports.tick()
+        return ports.cycle
+
+    config = Config(**sizes(n))
+    cycles = simulate(unit(**sizes(n)), row, seed=1, config=config)
+    elements = n * (tiles - 1) + lanes
+    assert cycles == 2 * elements + n * tiles + SoftmaxUnit.row_latency + SoftmaxUnit.end_latency
+
+
+def test_exponential():
+    rng = np.random.default_rng(seed())
+    d = np.concatenate([np.arange(64), 1 << np.arange(19), rng.integers(0, 1 << 19, 3000), np.zeros(8, int)])
+    found = stream(Exponential(), d=d, beyond=np.zeros_like(d))
+    for name, expected in zip(("power", "halvings"), exponential(d)):
+        assert (found[name][Exponential.latency :] == expected[: -Exponential.latency]).all()
+
+
+@pytest.mark.slow
+def test_exponential_all():
+    """Every distance, bits and error: of a power less than 0.1 units in the last place of bfloat16."""
+    d = np.arange((1 << 19) + 8) % (1 << 19)
+    found = StreamedBlock(Exponential()).run(d=d)
+    power, halvings = (found[name][Exponential.latency :] for name in ("power", "halvings"))
+    for values, expected in zip((power, halvings), exponential(d)):
+        assert (values == expected[: -Exponential.latency]).all()
+    true = np.exp(-d[: 1 << 19] / 4096)
+    error = np.abs(power[: 1 << 19] * 2.0 ** -(16.0 + halvings[: 1 << 19]) / true - 1).max()
+    print(f"largest relative error of exp(-d): 2**{np.log2(error):.2f}")
+    assert error < 2.0**-12
+
+
+@pytest.mark.parametrize("width", [16, 36, 64])
+def test_reciprocal(width):
+    async def divide(ports, rng):
+        for _ in range(200):
+            bits = rng.choice((16, width, rng.randrange(16, width + 1)))
+            total = rng.choice((1 << bits - 1, (1 << bits) - 1, 1 << bits - 1 | rng.getrandbits(bits - 1)))
+            ports.set(total=total, start=1)
+            await ports.tick()
+            ports.set(start=0)
+            cycles, soon = 0, None
+            while not ports.get("done"):
+                if soon is None and ports.get("soon"):
+                    soon = cycles
+                cycles += 1
+                await ports.tick()
+            quotient, places = reciprocal(np.array([total], object))
+            assert (ports.get("quotient"), ports.get("places")) == (quotient[0], places[0])
+            assert (cycles, cycles - soon) == (bits, 10)
+            ports.set(total=rng.getrandbits(width))
+
+    simulate(Reciprocal(width=width, ahead=10), divide, seed=seed())
+
+
+@pytest.mark.parametrize("width, ahead", [(15, 8), (65, 8), (32, 16), (32, -1)])
+def test_reciprocal_rejects(width, ahead):
+    with pytest.raises(ValueError, match="must be"):
+        Reciprocal(width=width, ahead=ahead)

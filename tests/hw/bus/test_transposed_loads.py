@@ -1,0 +1,102 @@
+# amaranth: UnusedElaboratable=no
+"""Transposed loads: every vector to its row, tiles transposed, one vector at a time, and ends when all is written."""
+
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect, flipped
+
+from amaranth_tpu.hw.array.transposer import Transposer
+from amaranth_tpu.hw.bus.transposed_loads import TransposedLoads
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.operations import transfer_layout
+from amaranth_tpu.sim.rtl.ports import pack, simulate
+from seeds import seed
+
+
+class _WithTransposer(wiring.Component):
+    """As it is in the core."""
+
+    def __init__(self, n):
+        transfer = transfer_layout(Config(n=n, transpose=True))
+        self.n, self.loads = n, TransposedLoads(n=n, transfer=transfer, latency=Transposer.latency)
+        inside = ("tile_valid", "transposed_valid", "transposed")
+        super().__init__({name: member for name, member in self.loads.signature.members.items() if name not in inside})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.loads = loads = self.loads
+        m.submodules.transposer = transposer = Transposer(n=self.n)
+        connect(m, flipped(self.port), loads.port)
+        connect(m, loads.load, flipped(self.load))
+        m.d.comb += [
+            *(
+                getattr(loads, f"i_{name}").eq(getattr(self, f"i_{name}"))
+                for name in ("write", "row", "bias", "transpose", "vector")
+            ),
+            *(getattr(self, name).eq(getattr(loads, name)) for name in ("write", "row", "bias", "vector")),
+            transposer.i_valid.eq(loads.tile_valid),
+            transposer.i.eq(loads.i_vector),
+            transposer.transpose.eq(1),
+            loads.transposed_valid.eq(transposer.o_valid),
+            loads.transposed.eq(transposer.o),
+        ]
+        return m
+
+
+def written(operation, vectors, n):
+    """Rows and vectors that an operation writes, in order."""
+    if operation["transpose"]:
+        tiles = [vectors[first : first + n] for first in range(0, len(vectors), n)]
+        vectors = [sum((word >> 16 * r & 0xFFFF) << 16 * v for v, word in enumerate(tile)) for tile in tiles for r in range(n)]
+    return [(operation["row"] + index, vector) for index, vector in enumerate(vectors)]
+
+
+async def traffic(ports, rng, *, n, count, arrives):
+    """Random operations, and a read unit that brings their vectors some time after it took them. All is written in the order of
+    the operations, each of which ends with its last vector. Returns how many transposing operations were under way at most."""
+    layout = transfer_layout(Config(n=n, transpose=True))
+    todo, begun, coming, most = [], 0, [], 0
+    for slot in range(count):
+        turns = rng.getrandbits(1)
+        vectors = n * rng.randrange(1, 4) if turns else rng.randrange(1, 2 * n)
+        bias = int(not turns and rng.random() < 0.3)
+        todo.append({"slot": slot % 16, "vectors": vectors, "row": rng.randrange(1 << 15), "transpose": turns, "bias": bias})
+        todo[-1]["data"] = [rng.getrandbits(16 * n) for _ in range(vectors)]
+    found, expected, ends, wanted = [], [], [], []
+    for one in todo:
+        expected += [(*place, one["bias"]) for place in written(one, one["data"], n)]
+        wanted.append((len(expected), one["slot"]))
+    while len(ends) < count:
+        offered = begun < count and rng.random() < 0.8
+        if offered:
+            values = {name: todo[begun][name] for name in ("vectors", "row", "bias", "transpose")}
+            ports.set(port__op__payload=pack(layout, tag={"slot": todo[begun]["slot"], "pc": 0}, address=0, **values))
+        write, left = bool(coming) and rng.random() < arrives, 0
+        one = coming[0] if write else {"bias": rng.getrandbits(1), "transpose": rng.getrandbits(1), "slot": rng.randrange(16)}
+        if write:
+            left = len(one["data"])
+            ports.set(i_row=one["row"] + one["vectors"] - left, i_vector=one["data"].pop(0))
+        ports.set(i_write=write, i_bias=one["bias"], i_transpose=one["transpose"])
+        ports.set(load__done=left == 1, load__done_slot=one["slot"])
+        ports.set(port__op__valid=offered, load__op__ready=len(coming) < 8 and rng.random() < 0.9)
+        await ports.settle()
+        if ports.get("write"):
+            found.append(tuple(map(ports.get, ("row", "vector", "bias"))))
+        if ports.get("port__done"):
+            ends.append((len(found), ports.get("port__done_slot")))
+        if left == 1:
+            coming.pop(0)
+        assert ports.get("load__op__valid") <= offered and ports.get("port__op__ready") <= ports.get("load__op__ready")
+        if offered and ports.get("port__op__ready"):
+            coming.append(todo[begun])
+            begun += 1
+        most = max(most, sum(other["transpose"] for other in coming))
+        await ports.tick()
+    assert found == expected and ends == wanted
+    return most
+
+
+@pytest.mark.parametrize("n, arrives", [(2, 1), (4, 1), (4, 0.5), (8, 0.9)])
+def test_random(n, arrives):
+    assert simulate(_WithTransposer(n), traffic, seed=seed(), n=n, count=40, arrives=arrives) > 1, "none waits behind another"

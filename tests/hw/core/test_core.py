@@ -1,0 +1,74 @@
+"""The whole core: networks, of every size and with every memory, and what a reset reaches."""
+
+import re
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.sim.rtl.runner import Simulators
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from core_networks import network_runs
+from core_programs import check_hazards
+from core_runs import FULL, MEMORY, MIXED, PAUSED, SIZES, SLOW, SMALL, SMALLEST, TINY, MemoryBuilder, run
+from seeds import seed
+from suites import all_but, slow
+
+
+def check_networks(rng, config, count, *, simulator="icarus", memory=None, most=40, size=MEMORY):
+    host = MemoryBuilder(rng, size)
+    runs, check = network_runs(rng, config, host, count, most)
+    check(run(config, host, runs, simulator=simulator, memory=memory))
+
+
+@pytest.mark.parametrize(
+    "simulator, memory", all_but([("verilator", PAUSED)], Simulators, ({"latency": 1}, {"latency": 32}, SLOW, PAUSED)), ids=str
+)
+def test_networks(rng, simulator, memory):
+    check_networks(rng, SMALL, 3 if simulator == "icarus" else 12, simulator=simulator, memory=memory)
+
+
+@pytest.mark.parametrize("sizes", slow(MIXED, SMALLEST, *SIZES), ids=str)
+def test_sizes(rng, sizes):
+    check_networks(rng, Config(**{**TINY, **sizes}), 3, memory={"latency": 9, "pause_percent": 15}, most=24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", Simulators)
+@pytest.mark.parametrize("n", [4, 8, 16, 32])
+def test_the_size_of_the_array_does_not_show(n, simulator):
+    """The same networks, the same samples and the same bits, whatever n, latency and pauses."""
+    if n == 32 and simulator == "icarus":
+        pytest.skip("too slow")
+    for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
+        check_networks(
+            np.random.default_rng(seed()),
+            Config(n=n, **PLAIN),
+            3 if simulator == "icarus" else 12,
+            simulator=simulator,
+            memory=memory,
+            most=100,
+            size=1 << 22,
+        )
+
+
+def without_initial_values(config):
+    """Verilog in which nothing has a value before the reset."""
+    text, blocks = re.subn(r"^  initial begin\n(    [^\n]*;\n)*  end\n", "", verilog_of(config), flags=re.MULTILINE)
+    assert blocks and "initial" not in text
+    return text
+
+
+@pytest.mark.slow
+def test_reset_is_complete(rng):
+    """Nothing relies on initial values, of which an ASIC has none."""
+    config = Config(**{**TINY, **SIZES[1]})
+    host = MemoryBuilder(rng)
+    runs, check = network_runs(rng, config, host, 2, most=16)
+    check(run(config, host, runs, memory={"latency": 3}, verilog=without_initial_values(config)))
+
+
+@pytest.mark.slow
+def test_reset_of_everything_optional_is_complete(rng):
+    """Nothing relies on initial values, of which an ASIC has none."""
+    check_hazards(rng, FULL, 2, memory={"latency": 1}, verilog=without_initial_values(FULL))

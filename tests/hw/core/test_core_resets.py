@@ -1,0 +1,64 @@
+"""The whole core: resets of the core alone, while the memory goes on and still answers what was asked before."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.sim.golden.isa_model import Machine
+from core_programs import Case, Hazards
+from core_runs import NARROW, SMALL, TINY, MemoryBuilder, op, run
+
+
+def without_stores(program):
+    return [word for word in program if word[0] is not Opcode.STORE]
+
+
+def loads(rows):
+    return [*[op(Opcode.LOAD, region=Region.INPUT, rows=rows)] * 40, op(Opcode.HALT)]
+
+
+def cuts(rng, config, hazards, latency):
+    """Programs with the moments of their resets, without end: while answers to writes are owed; while the first instruction is,
+    or what it asks for; at any time until the memory has given some 24 instructions; and, for a cycle, while loads wait
+    for their turn on the bus."""
+    while True:
+        any_length = int(rng.choice([1, 2, 20]))
+        yield (
+            [op(Opcode.LOAD, region=Region.INPUT, rows=4), op(Opcode.STORE, region=Region.OUTPUT, rows=4), *loads(rows=1)],
+            dict(cut=5, cut_answers=True, cut_cycles=any_length),
+        )
+        for most in (latency, 3 * latency):
+            yield without_stores(hazards.make(32)), dict(cut=int(rng.integers(5, most)), cut_cycles=any_length)
+        yield loads(config.unified_buffer_depth), dict(cut=3 * latency + int(rng.integers(0, 200)), cut_cycles=1)
+
+
+def check_resets(rng, config, count, memory):
+    """`count` programs are cut off while reads are owed; after each, another program runs as if nothing had been."""
+    host, machine, hazards = MemoryBuilder(rng), Machine(config), Hazards(rng, config)
+    runs, cases = [], []
+    for program, moment in itertools.islice(cuts(rng, config, hazards, memory["latency"]), count):
+        cut, case = Case(rng, host, machine, program), Case(rng, host, machine, hazards.make(24))
+        runs += [{**cut.run, "cut_answers": False, **moment}, case.run]
+        cases.append(case)
+    result = run(config, host, runs, simulator="icarus", memory=memory)  # the bench looks into the memory
+    assert [one["fault"] for one in result["runs"][1::2]] == [None] * count
+    owed = [one["owed"] for one in result["runs"][::2]]
+    assert all(count for number, count in enumerate(owed) if number % 4 != 2), "a run was not cut off"  # 2 may end before
+    for case in cases:
+        for name, (base, size) in case.run["regions"].items():
+            assert (
+                np.frombuffer(result["memory"][base : base + size], np.uint8) == np.frombuffer(case.after[name], np.uint8)
+            ).all(), f"{name} differs"
+
+
+def test_resets(rng):
+    check_resets(rng, Config(**TINY | NARROW), 4, {"latency": 200})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [{"latency": 30}, {"latency": 200, "pause_percent": 20}, {"latency": 600}], ids=str)
+def test_many_resets(rng, memory):
+    check_resets(rng, SMALL, 34, memory)

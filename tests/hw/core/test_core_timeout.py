@@ -1,0 +1,64 @@
+"""The whole core: how large `timeout` has to be, to the cycle, and that what the datasheet calls enough is."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.sim.golden.isa_model import Machine
+from core_programs import Case, check_hazards, initialisation
+from core_runs import FULL, SIZES, TINY, MemoryBuilder, op, run
+
+#: A row takes longer through the array than anything else in the core.
+DEEP = Config(**TINY, cell_stages=9)
+
+
+def enough(config):
+    """For the core itself, with a memory that answers faster."""
+    return config.n * (config.latency + 1) + 40
+
+
+#: A tile takes longer through the transposer and into the array than a row through the array.
+FLAT = Config(**TINY | {"pooling": True, "softmax": True, "training": True}, cell_stages=1)
+
+
+def check_silence(rng, programs, latency, config=DEEP):
+    """A run of each program is silent for as many cycles as it says, and no more: the least `timeout` is one more."""
+    host, machine = MemoryBuilder(rng), Machine(config)
+    cases = [
+        Case(rng, host, machine, program, timeout=timeout) for program, silence in programs for timeout in (silence, silence + 1)
+    ]
+    result = run(config, host, [case.run for case in cases], memory={"latency": latency})
+    assert [one["fault"] and one["fault"][0] for one in result["runs"]] == ["TIMEOUT", None] * len(programs)
+
+
+@pytest.mark.slow
+def test_way_of_a_row_and_line_of_sync(rng):
+    row = op(Opcode.MATMUL, start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=1)
+    way = [*initialisation(DEEP), op(Opcode.SYNC), row, op(Opcode.HALT)], DEEP.n * DEEP.latency + DEEP.lead
+    line = [*initialisation(DEEP), *[op(Opcode.SYNC)] * 6, row, op(Opcode.HALT)], DEEP.n + 25
+    check_silence(rng, [way, line], 1)
+
+
+@pytest.mark.slow
+def test_way_of_a_tile(rng):
+    """The rows before keep the bus busy until all is dispatched."""
+    program = [
+        *initialisation(FLAT),
+        op(Opcode.SYNC),
+        op(Opcode.LOAD, region=Region.INPUT, rows=24),
+        op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+        op(Opcode.MATMUL, start=1, rows0=1, rows1=1, tiles0=1, tiles1=1, buffer=28),
+        op(Opcode.HALT),
+    ]
+    check_silence(rng, [(program, 2 * FLAT.n + 5)], 1, FLAT)
+
+
+@pytest.mark.slow
+def test_memory(rng):
+    check_silence(rng, [([op(Opcode.LOAD, region=Region.INPUT, rows=1), op(Opcode.HALT)], 79)], 80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [FULL, *(Config(**{**TINY, **sizes}) for sizes in SIZES)], ids=str)
+def test_enough(rng, config):
+    check_hazards(rng, config, 30, memory={"latency": 30}, timeout=enough(config))

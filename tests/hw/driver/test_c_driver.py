@@ -1,0 +1,337 @@
+"""The C driver with a core that is the instruction-level model behind registers: bits, every error, and every limit."""
+
+import ctypes
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.encoding import encode
+from amaranth_tpu.hw.spec.isa import Fault, Opcode
+from amaranth_tpu.hw.spec.registers import REGISTER, STALLS
+from amaranth_tpu.sim.bundle.c_header import c_header
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from c_driver import BASE, ERRORS, SOURCES, Counters, Session, build_library, host_of
+from graphs import random_graph
+
+CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64)
+LIMIT = 50
+#: Bits of binary32: zeros, subnormal numbers, infinity, NaNs, the largest, ties and what is beside one, the least normal number.
+ODD = [0, 1 << 31, 1, 0x807FFFFF, 0x7F800000, 0xFF800001, 0x7FC00000, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x3F808001, 0x800000]
+
+
+def mlp(rng):
+    def layer(name, inputs, outputs, function):
+        return name, rng.normal(size=(inputs, outputs)).astype(bfloat16), rng.normal(size=outputs).astype(np.float32), function
+
+    return dense_chain("mlp", [layer("one", 21, 9, "relu"), layer("two", 9, 5, "none")])
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """A small MLP, a batch of three."""
+    rng = np.random.default_rng(7)
+    return host_of(mlp(rng), CONFIG, rng.normal(size=(3, 21)).astype(np.float32), tmp_path_factory.mktemp("driver"))
+
+
+def session(host, interrupts=False, **options):
+    return Session(host, host.registers(**options), interrupts)
+
+
+# Bits
+
+
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_mlp(host, interrupts):
+    core = session(host, interrupts, polls=5).prepare()
+    host.pack(host.bundle.samples)
+    assert host.bytes_of("input", host.bundle.model.input_bytes) == host.bundle.files["input.bin"]
+    assert core("run", LIMIT) == "OK" and core.fences == 2
+    assert host.unpack().tobytes() == host.bundle.files["results.bin"]
+    assert core.registers.waited == interrupts and not core.registers.values["interrupt"]
+    assert (("w", "interrupt", 3) in core.registers.log) == interrupts and ("w", "interrupt", 2) in core.registers.log
+    assert core("run", LIMIT) == "OK"
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_random_graphs(rng, number, tmp_path):
+    """Gathered windows, padding, strides and pooling; a batch with a sample that is left out."""
+    graph = random_graph(rng, stages=2, channels=6, size=8)
+    config = Config(n=4, unified_buffer_depth=1024, accumulator_depth=256)
+    host = host_of(graph, config, rng.normal(size=(2, graph.input_size)).astype(np.float32), tmp_path, batch=3)
+    host.pack(host.bundle.samples[:2])
+    assert host.bytes_of("input", host.bundle.model.input_bytes) == host.bundle.files["input.bin"]
+    assert session(host).prepare()("run", LIMIT) == "OK"
+    assert host.unpack().tobytes() == host.bundle.files["results.bin"]
+
+
+def test_pack_rounds_as_the_golden_model(rng, host):
+    """Any bits: NaNs, infinities, subnormal numbers, ties."""
+    bits = rng.integers(0, 1 << 32, (3, 21), np.uint32)
+    bits[0, : len(ODD)] = ODD
+    bits[1] = bits[1] & 0xFFFF0000 | 0x8000
+    host.pack(bits.view(np.float32))
+    expected = round_bfloat16(bits.view(np.float32)).view(np.uint16)
+    found = np.frombuffer(host.bytes_of("input", host.bundle.model.input_bytes), np.uint16)
+    for sample in range(3):
+        lanes = [found[(tile * 3 + sample) * 4 : (tile * 3 + sample) * 4 + 4] for tile in range(6)]
+        assert (np.concatenate(lanes)[:21] == expected[sample]).all() and not np.concatenate(lanes)[21:].any()
+
+
+def test_results_of_half_the_width(rng, tmp_path):
+    """A network whose last stage is a product leaves bfloat16."""
+
+    def term(source, inputs):
+        return Term(source, rng.normal(size=(1, 1, inputs, 6)).astype(bfloat16))
+
+    tensors = {t.name: t for t in (Tensor("x", 7), Tensor("h", 6), Tensor("y", 6))}
+    stages = Stage("one", "h", (term("x", 7),)), Stage("two", "y", (term("x", 7),), times="h")
+    graph = Graph("product", tensors, "x", "y", stages, output_order=rng.permutation(6))
+    host = host_of(graph, CONFIG, rng.normal(size=(2, 7)).astype(np.float32), tmp_path)
+    assert host.bundle.model.output_bits == 16
+    host.pack(host.bundle.samples)
+    assert session(host).prepare()("run", LIMIT) == "OK"
+    assert host.unpack().tobytes() == host.bundle.files["results.bin"]
+
+
+def test_largest(host):
+    for values in ([-3, -1, -2], [0.0, -0.0], [-0.0, 0.0], [1, np.inf, 2], [-np.inf], [2, 5, 5]):
+        array = np.array(values, np.float32)
+        assert host.library.tpu_largest(array.ctypes.data_as(ctypes.c_void_p), len(array)) == array.argmax(), values
+
+
+def test_no_such_sample(host):
+    place = np.zeros(32, np.float32).ctypes.data_as(ctypes.c_void_p)
+    for function, region in (("pack", "input"), ("unpack", "output")):
+        assert getattr(host.library, f"tpu_{function}")(host.model, host.region(region), 3, place) == ERRORS["ARGUMENT"]
+
+
+# A core that is not there, or another one
+
+
+@pytest.mark.parametrize("found", [0, 0xFFFFFFFF, 0x41545056])
+def test_no_core(host, found):
+    core = session(host, override={"id": found})
+    assert core.open() == "NO_CORE" and core.core.found == found and core.core.needed == 0x41545055
+    assert core.reads() == 1
+
+
+@pytest.mark.parametrize("version, error", [(0x00020000, "VERSION"), (0x0000FFFF, "VERSION"), (0x00010001, "OK")])
+def test_version(host, version, error):
+    core = session(host, override={"version": version})
+    assert core.open() == error and core.core.version == version
+
+
+@pytest.mark.parametrize(
+    "change, register",
+    [
+        ({"n": 8}, "config"),
+        ({"n": 2, "bus_width": 32}, "config"),
+        ({"in_flight": 8}, "config"),
+        ({"unified_buffer_depth": 128}, "unified_buffer_depth"),
+        ({"accumulator_depth": 32}, "accumulator_depth"),
+        ({"bias_depth": 32}, "bias_depth"),
+        ({"weight_fifo_depth": 32}, "weight_fifo_depth"),
+        ({"bus_width": 32}, None),
+        ({"unified_buffer_depth": 512, "cell_stages": 9, "in_flight": 32, "pooling": False}, None),
+    ],
+)
+def test_configuration(host, change, register):
+    """Smaller is refused, larger will do, and so will a core without what the network does not use."""
+    other = Config(**{**asdict(CONFIG), **({"weight_fifo_depth": 64} if "n" in change else {}), **change, "table_lanes": 2})
+    core = session(host, config=other)
+    assert core.open() == "OK"
+    assert core.check() == ("CONFIGURATION" if register else "OK")
+    if register:
+        assert core.core.register_offset == REGISTER[register].offset and core.core.found != core.core.needed
+
+
+@pytest.mark.parametrize("compiled, there, error", [(64, 64, "OK"), (64, 32, "CONFIGURATION"), (16, 64, "CONFIGURATION")])
+def test_instructions_lie_a_beat_apart(host, compiled, there, error, tmp_path):
+    """On a bus of more than 32 bytes: so a program for such a bus runs on no narrower one."""
+    needs = replace(host.bundle.model.needs, n=32, bus_bytes=compiled, weight_fifo_depth=2)
+    header = c_header(replace(host.bundle.model, needs=needs), "model")
+    core = session(replace(host, library=build_library(tmp_path, header)), config=Config(n=32, bus_width=8 * there))
+    assert core.open() == "OK" and core.check() == error
+
+
+def test_features(rng, tmp_path):
+    """A network with pooling and a function by table."""
+    tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
+    conv = Term("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
+    point = Term("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
+    first = Stage("one", "h", (conv,), (4, 4), pool=Pool((2, 2), (2, 2), (2, 2)))
+    graph = Graph("features", tensors, "x", "y", (first, Stage("two", "y", (point,), (2, 2), function=Function("tanh"))))
+    host = host_of(graph, CONFIG, rng.normal(size=(1, 36)).astype(np.float32), tmp_path)
+    assert host.bundle.model.needs.features == 0xFF01
+    refused = [({"pooling": False}, "CONFIGURATION"), ({"table_lanes": 0}, "CONFIGURATION")]
+    for change, error in [*refused, ({}, "OK"), ({"softmax": False}, "OK"), ({"table_lanes": 1}, "OK")]:
+        core = session(host, config=Config(**asdict(CONFIG) | change))
+        assert core.open() == "OK" and core.check() == error, change
+    host.pack(host.bundle.samples)
+    assert session(host).prepare()("run", LIMIT) == "OK"
+    assert host.unpack().tobytes() == host.bundle.files["results.bin"]
+
+
+def test_core_goes_away(host):
+    core = session(host)
+    assert core.open() == "OK"
+    core.registers.override = dict.fromkeys(core.registers.values, 0xFFFFFFFF)
+    assert core.check() == core.place() == core("start") == core("wait", LIMIT) == core("recover", LIMIT) == "DEAD_BUS"
+
+
+# Header, image, places
+
+
+def test_image(host):
+    flipped = bytearray(host.bundle.files["model.bin"])
+    assert host.library.tpu_check_image(host.model, bytes(flipped)) == 0
+    flipped[len(flipped) // 2] ^= 0x80
+    assert host.library.tpu_check_image(host.model, bytes(flipped)) == ERRORS["IMAGE"]
+
+
+@pytest.mark.parametrize(
+    "change, error",
+    [
+        ({}, "OK"),
+        ({"input": 4}, "ADDRESS"),
+        ({"output": "input"}, "ADDRESS"),
+        ({"scratch": 1}, "OK"),  # of no bytes
+        ({"model": (1 << 64) - BASE - 8}, "ADDRESS"),
+    ],
+)
+def test_places(host, change, error):
+    core = session(host)
+    assert core.open() == "OK"
+    assert core.place(**{name: host.places.get(place, place) for name, place in change.items()}) == error
+    if error == "OK":
+        assert core.registers.values["output_base_high"] == 1
+        assert core.registers.values["output_base_low"] == (BASE + host.places["output"]) & 0xFFFFFFFF
+        assert core.registers.values["output_size"] == host.bundle.model.output_bytes
+    assert core("place_region", 4, ctypes.c_uint64(0), 8) == "ARGUMENT"
+
+
+def test_one_region(host):
+    core = session(host).prepare()
+    assert core("place_region", 2, ctypes.c_uint64(0x12340), 96) == "OK"
+    assert core.registers.values["output_base_low"] == 0x12340 and core.registers.values["output_size"] == 96
+
+
+def test_registers_that_hold_nothing(host):
+    core = session(host, override={"input_base_low": 0})
+    assert core.open() == "OK" and core.place() == "DEAD_BUS"
+    assert core("set_timeout", 77) == "OK" and core.registers.values["timeout"] == 77
+
+
+# Faults
+
+
+def broken(host, word):
+    """A memory whose first instruction is another one."""
+    host.memory[host.places["model"] : host.places["model"] + 32] = word.to_bytes(32, "little")
+
+
+@pytest.fixture
+def restored(host):
+    yield host
+    host.memory[host.places["model"] : host.places["model"] + 32] = host.bundle.files["model.bin"][:32]
+
+
+@pytest.mark.parametrize(
+    "word, error",
+    [
+        (0xFF, "ILLEGAL"),
+        (encode(Opcode.LOAD, region=1, rows=1, offset=1 << 20), "RANGE"),
+        (encode(Opcode.LOAD, region=1, rows=0), "LENGTH"),
+        (encode(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=1), "TIMEOUT"),
+    ],
+)
+def test_faults_of_programs(restored, word, error):
+    host = restored
+    broken(host, word)
+    core = session(host, quiet_after=3).prepare()
+    assert core("run", LIMIT) == error and core.core.quiet == 1
+    assert core.core.cause == ERRORS[error] - 32
+    assert core("start") == "NOT_RECOVERED"
+    host.memory[host.places["model"] : host.places["model"] + 32] = host.bundle.files["model.bin"][:32]
+    assert core("recover", LIMIT) == "OK" and core("run", LIMIT) == "OK"
+
+
+@pytest.mark.parametrize("cause", [*list(Fault)[1:], 9])
+def test_faults(host, cause):
+    name = {Fault.ADDRESS: "RANGE", 9: "FAULT"}.get(cause) or cause.name
+    core = session(host, cause=cause, polls=2).prepare()
+    assert core("run", LIMIT) == name
+    assert core.core.cause == getattr(cause, "value", cause) and core.core.pc == 0x40 and core.core.quiet == 1
+    core = session(host, cause=cause, quiet_after=10_000).prepare()
+    before = core.reads()
+    assert core("run", LIMIT) == ("DEAD_MEMORY" if cause is Fault.TIMEOUT else name) and core.core.quiet == 0
+    assert core.reads() - before < 2 * LIMIT + 10
+    assert core("recover", LIMIT) == "DEAD_MEMORY"
+
+
+# Limits
+
+
+def test_limit(host):
+    core = session(host, polls=10_000).prepare()
+    before = core.reads()
+    assert core("run", LIMIT) == "LIMIT" and core.reads() - before < LIMIT + 10
+    assert core("start") == core("place_region", 0, ctypes.c_uint64(0), 0) == core("set_timeout", 1) == "BUSY"
+    core.registers.left = 3
+    assert core("wait", LIMIT) == "OK"
+    core = session(host, polls=10_000).prepare()
+    assert core("run", 0) == "LIMIT" and core("recover", LIMIT) == "OK"
+    core.registers.polls = 3
+    assert core("run", LIMIT) == "OK"
+
+
+@pytest.mark.parametrize("status", [0, 1, 9, 8, 3, 6, 16, 0xFFFFFFFF])
+@pytest.mark.parametrize("cycles", [0, 0xFFFFFFFF])
+def test_dead_bus(host, status, cycles):
+    """The status never changes, and nothing counts; or it is one that no core shows."""
+    core = session(host).prepare()
+    assert core("start") == "OK"
+    core.registers.override = {"status": status, "cycles": cycles}
+    before = core.reads()
+    assert core("wait", LIMIT) == "DEAD_BUS" and core.reads() - before < LIMIT + 10
+
+
+@pytest.mark.parametrize(
+    "status, error",
+    [(8, "OK"), (0, "DEAD_MEMORY"), (1, "DEAD_BUS"), (9, "DEAD_BUS"), (10, "DEAD_BUS"), (12, "DEAD_BUS"), (1 << 31, "DEAD_BUS")],
+)
+def test_recovery_that_does_nothing(host, status, error):
+    core = session(host).prepare()
+    core.registers.override = {"status": status}
+    before = core.reads()
+    assert core("recover", LIMIT) == error and core.reads() - before < LIMIT + 10 and core.core.quiet == (error == "OK")
+
+
+def test_interrupt_handler(host):
+    core = session(host, interrupts=True).prepare()
+    assert core("start") == "OK"
+    core.registers.read(None, 0x24)
+    assert core.registers.irq
+    core("interrupt")
+    assert not core.registers.irq and core("wait", LIMIT) == "OK"
+
+
+def test_counters(host):
+    core = session(host).prepare()
+    assert core("run", LIMIT) == "OK"
+    counters = Counters()
+    core.library.tpu_read_counters(ctypes.byref(core.core), ctypes.byref(counters))
+    assert (counters.cycles, counters.busy, counters.read_beats, counters.write_beats) == (1000, 600, 17, 3)
+    assert list(counters.stall) == [10 * index for index in range(len(STALLS))]
+
+
+def test_texts(host):
+    texts = [host.library.tpu_text(number).decode() for number in ERRORS.values()]
+    assert len(set(texts)) == len(ERRORS) and "unknown error" not in " ".join(texts)
+    assert host.library.tpu_text(99) == b"an unknown error"
+    listed = [line.split()[0] for line in (SOURCES / "tpu.h").read_text().splitlines() if line.startswith("    TPU_ERROR_")]
+    assert [name.removeprefix("TPU_ERROR_") for name in listed] == list(ERRORS)[1:]

@@ -1,0 +1,163 @@
+"""The FuseSoC packaging: the example SoC is built and simulated by `fusesoc`, and its check can fail."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from amaranth_tpu.hw.config import PRESETS, Config
+from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.hw.verilog.header import source
+from amaranth_tpu.sim.rtl.simulators import find_verilator
+from suites import slow
+
+pytest.importorskip("fusesoc", reason="fusesoc is in the extra `test`")
+
+ROOT = Path(__file__).parents[3]
+SOC = "amaranth-tpu:example:soc"
+
+
+def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environment=None):
+    """Runs fusesoc in `place`; what it said, and its status."""
+    here = Path(sys.executable).parent  # generators are run by the first python3 on PATH
+    env = (
+        os.environ
+        | {
+            "PATH": os.pathsep.join([*path, str(here), os.environ["PATH"]]),
+            "XDG_CONFIG_HOME": str(place),
+            "XDG_DATA_HOME": str(place),
+        }
+        | (environment or {})
+    )
+    done = subprocess.run(
+        [
+            here / "fusesoc",
+            "--cores-root",
+            ROOT / "hw",
+            "--cores-root",
+            ROOT / "sim",
+            "run",
+            *(f"--flag={flag}" for flag in flags),
+            f"--target={target}",
+            core,
+            *words,
+        ],
+        cwd=place,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+    )
+    return done.stdout, done.returncode
+
+
+@pytest.mark.slow
+def test_simulation(tmp_path):
+    """Every result is compared; it says how far it is, and has nothing to complain of."""
+    said, status = fusesoc(tmp_path)
+    assert status == 0 and "passed: " in said, said
+    assert "50 % of the script" in said and "readmemh" not in said and "arning" not in said, said
+    assert sum("sample" in line for line in script(tmp_path)) == 2 * 7 * 10
+
+
+def script(place):
+    [path] = place.glob("build/*/sim/host.hex")
+    return path.read_text().splitlines()
+
+
+def check_that_it_fails(place, lines, step):
+    """When one bit of what the host expects in this step is changed."""
+    index = next(index for index, line in enumerate(lines) if line.endswith(step) and line[0] in "23")
+    _, address, data = lines[index].split()[0].split("_")
+    changed = [*lines[:index], f"2_{address}_{int(data, 16) ^ 1 << 12:08x}", *lines[index + 1 :]]
+    (place / "changed.hex").write_text("\n".join(changed) + "\n")
+    said, status = fusesoc(place, "--script", place / "changed.hex")
+    assert status != 0 and "passed" not in said, said
+    assert f"step {index + 1} of the script" in said and f"address {address}" in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("latency, pauses", [(1, 0), (100, 0), (7, 60)])
+def test_memories(latency, pauses, tmp_path):
+    said, status = fusesoc(tmp_path, f"--latency={latency}", f"--pause_percent={pauses}")
+    assert status == 0 and "passed: " in said, said
+
+
+@pytest.mark.slow
+def test_what_differs_is_found(tmp_path):
+    assert fusesoc(tmp_path)[1] == 0
+    lines = script(tmp_path)
+    for step in ("run 0, sample 0, output 0", "run 1, sample 6, output 9", "id", "config", "status"):
+        check_that_it_fails(tmp_path, lines, step)
+
+
+@pytest.mark.slow
+def test_a_host_that_waits_in_vain(tmp_path):
+    """Without a start there is no interrupt."""
+    assert fusesoc(tmp_path)[1] == 0
+    lines = [line for line in script(tmp_path) if not line.endswith("control")]
+    (tmp_path / "changed.hex").write_text("\n".join(lines) + "\n")
+    said, status = fusesoc(tmp_path, "--script", tmp_path / "changed.hex")
+    assert status != 0 and "operation 4" in said, said
+
+
+@pytest.mark.slow
+def test_litex(tmp_path):
+    """The same bench around an interconnect by LiteX."""
+    pytest.importorskip("litex", reason="litex is in the extra `test`")
+    said, status = fusesoc(tmp_path, "--pause_percent=20", target="litex")
+    assert status == 0 and "passed: " in said, said
+
+
+@pytest.mark.slow
+def test_other_sizes(tmp_path):
+    said, status = fusesoc(tmp_path, "--latency=100", flags=["n8"])
+    assert status == 0 and "passed: " in said, said
+
+
+@pytest.mark.parametrize("core", slow(SOC, "amaranth-tpu:ip:tpu"))
+def test_lint(core, tmp_path):
+    tool = find_verilator()
+    said, status = fusesoc(
+        tmp_path, target="lint", core=core, path=[str(Path(tool.program).parent)], environment=tool.environment
+    )
+    assert status == 0 and "%Warning" not in said, said
+
+
+@pytest.mark.parametrize(
+    "script, parameters, message",
+    [
+        ("hw/fusesoc_generator.py", "{n: 5}", "n must be a power of two"),
+        ("hw/fusesoc_generator.py", "{m: 4}", "unexpected keyword argument 'm'"),
+        ("hw/examples/soc/program.py", "{core: {n: 4}}", "needs the parameter 'seed'"),
+        ("hw/examples/soc/program.py", "{core: {n: 4}, widths: [4, 4], batch: 0, runs: 1, seed: 1}", "batch must be an integer"),
+    ],
+)
+def test_bad_parameters(script, parameters, message, tmp_path):
+    (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {parameters}}}\n")
+    done = subprocess.run([sys.executable, ROOT / script, "input.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: .*\n", done.stderr) and message in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["input.yml"]
+
+
+@pytest.mark.slow
+def test_one_default_core(tmp_path):
+    """The generator writes what Python makes, where nothing but n is said; for the command see `test_core_options.py`."""
+    (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {{n: 2}}}}\n")
+    subprocess.run([sys.executable, ROOT / "hw" / "fusesoc_generator.py", "input.yml"], cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "tpu.v").read_text() == to_verilog(Config(n=2), source=source())
+    assert Config() == PRESETS["default"]
+
+
+def test_versions():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    cores = [path for folder in ("hw", "sim") for path in (ROOT / folder).rglob("*.core")]
+    assert len(cores) == 3
+    for path in cores:
+        assert re.search(rf"^name: \S+:{re.escape(version)}$", path.read_text(), re.MULTILINE), path

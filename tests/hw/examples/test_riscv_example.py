@@ -1,0 +1,202 @@
+"""The RISC-V system (`hw/examples/riscv`): the CPU's network, what the command refuses; in the slow suite the whole system."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config, from_preset
+from amaranth_tpu.hw.examples.riscv import __main__ as example
+from amaranth_tpu.hw.examples.riscv import firmware, simulation
+from amaranth_tpu.hw.examples.riscv.cpu_network import CpuNetwork, dense_layers
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.scripts.cli.command_line import RunFailed
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.models.shipped import SHIPPED
+
+HERE = Path(simulation.__file__).resolve().parent
+FLAGS = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffreestanding"]
+
+
+def random_chain(rng, widths):
+    layers = [
+        (
+            f"layer{index}",
+            (rng.standard_normal((inputs, outputs)) / inputs**0.5).astype(bfloat16),
+            rng.standard_normal(outputs).astype(np.float32),
+            "relu" if index + 2 < len(widths) else "none",
+        )
+        for index, (inputs, outputs) in enumerate(zip(widths, widths[1:]))
+    ]
+    return dense_chain("random", layers)
+
+
+def on_this_cpu(graph, samples, folder):
+    """`(binary32, integers)`: the results of the firmware's `cpu_network.c`, compiled for the CPU that runs the test."""
+    network = CpuNetwork(graph, samples)
+    files = network.files(samples, len(samples)) | {"samples.bin": samples.tobytes()}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    sources = [HERE / "firmware" / name for name in ("cpu_network.c", "data.S")]
+    include = [f"-I{place}" for place in (folder, HERE / "firmware", HERE.parents[1] / "driver")]
+    command = ["gcc", *FLAGS, *include, f"-Wa,-I,{folder}", "-shared", "-fPIC", *sources, "-o", folder / "cpu.so"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    library, size = ctypes.CDLL(str(folder / "cpu.so")), graph.output_size
+    small = np.ascontiguousarray(network.quantise(samples))
+    binary32, integers = np.zeros((len(samples), size), np.float32), np.zeros((len(samples), size), np.int32)
+    for index in range(len(samples)):
+        for run, source, result in ((library.run_binary32, samples, binary32), (library.run_integer, small, integers)):
+            run(*(array[index].ctypes.data_as(ctypes.c_void_p) for array in (source, result)))
+    return binary32, integers, network.run_integer(small)
+
+
+def test_network_of_the_cpu(rng, tmp_path):
+    """Binary32 has the golden model's bits, integers are those of numpy, and near the network's results."""
+    graph = random_chain(rng, [37, 50, 21, 9])
+    samples = rng.standard_normal((12, 37)).astype(np.float32)
+    samples[0] = (samples[0].view(np.uint32) & 0xFFFF0000 | 0x8000).view(np.float32)  # between two bfloat16
+    binary32, integers, expected = on_this_cpu(graph, samples, tmp_path)
+    golden = run_network(graph, samples)
+    assert (binary32.view(np.uint32) == golden.view(np.uint32)).all()
+    assert (integers == expected).all() and integers.any(axis=0).all()
+    assert np.corrcoef(integers.ravel(), golden.ravel())[0, 1] > 0.99
+
+
+def test_order_of_outputs(rng):
+    graph = random_chain(rng, [8, 5])
+    turned = replace(graph, output_order=rng.permutation(5))
+    sample = rng.standard_normal((1, 8)).astype(bfloat16)
+    [layer] = dense_layers(turned)
+    assert np.allclose(sample.astype(np.float32) @ layer.weights.T + layer.bias, run_network(turned, sample), atol=1e-5)
+
+
+def test_other_networks_are_refused(rng):
+    """No dense layers; inputs in another order, so that sums have other bits."""
+    graph = random_chain(rng, [8, 5])
+    [stage] = graph.stages
+    for other in (
+        replace(graph, stages=(replace(stage, function=Function("tanh")),)),
+        replace(graph, stages=(replace(stage, terms=2 * stage.terms),)),
+        replace(graph, input_order=np.arange(8)[::-1]),
+    ):
+        with pytest.raises(ValueError, match="the CPU's part of the example"):
+            dense_layers(other)
+    assert len(dense_layers(replace(graph, input_order=np.arange(8)))) == 1
+
+
+LINES = [
+    "core of digit 0: 1; results bf800000 40000000",
+    "the core took 5 cycles for all of them, 64 bytes moved; with the driver 7, to pack them 9",
+    "CPU, integer, of digit 0: 0 in 11 cycles, 12 bytes moved; results 00000007 fffffffe",
+    "CPU, binary32, of digit 0: 1 in 13 cycles, 14 bytes moved; results bf800000 40000000",
+]
+GOLDEN, INTEGERS = np.array([[-1, 2]], np.float32), np.array([[7, -2]], np.int32)
+
+
+def test_what_the_firmware_says():
+    found = example.read_lines(LINES, GOLDEN, INTEGERS)
+    assert found["core"] == {
+        "answers": [1],
+        "mismatched_bits": [0],
+        "cycles": 5,
+        "bytes": 64,
+        "driver_cycles": 7,
+        "pack_cycles": 9,
+    }
+    assert found["integer"] == {"answers": [0], "mismatched_bits": [0], "cycles": [11], "bytes": [12]}
+    assert found["binary32"] == {"answers": [1], "mismatched_bits": [0], "cycles": [13], "bytes": [14]}
+    wrong = example.read_lines([LINES[0].replace("40000000", "40000003")], GOLDEN, INTEGERS)
+    assert wrong["core"]["mismatched_bits"] == [2]
+
+
+@pytest.mark.parametrize("line", [LINES[0].replace("0: 1", "0: 0"), LINES[0].replace("digit 0", "digit 1"), "tpu_run: no core"])
+def test_what_the_firmware_should_not_say(line):
+    with pytest.raises(RunFailed):
+        example.read_lines([line], GOLDEN, INTEGERS)
+
+
+def test_what_is_missing(monkeypatch):
+    """One line each, with the mend."""
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    with pytest.raises(ToolError, match="apt-get install gcc-riscv64-unknown-elf$"):
+        firmware.find_compiler()
+    monkeypatch.setattr(simulation, "_PACKAGE", "pythondata_cpu_nobody")
+    with pytest.raises(ToolError, match="pip install pythondata-cpu-nobody$"):
+        simulation.cpu_verilog()
+
+
+def test_a_bus_that_is_too_wide():
+    with pytest.raises(ToolError, match="take --n 16 or less"):
+        simulation.build_system(Config(n=32))
+
+
+def needs_riscv():
+    pytest.importorskip("pythondata_cpu_vexriscv", reason="the CPU is in the extra `test`")
+    if shutil.which("riscv64-unknown-elf-gcc") is None:
+        pytest.skip("no compiler: apt-get install gcc-riscv64-unknown-elf")
+
+
+def run(*words):
+    """What the command prints as JSON."""
+    needs_riscv()
+    done = subprocess.run(
+        [sys.executable, "-m", "amaranth_tpu.hw.examples.riscv", *words, "--json"], capture_output=True, text=True, timeout=3000
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_digits():
+    """All of 784-10 on both; the command has compared each result, and ends with an error where one differs."""
+    figures = run("--images", "2", "--cpu-images", "1")
+    assert {who: len(figures[who]["answers"]) for who in ("core", "integer", "binary32")} == dict(core=2, integer=1, binary32=1)
+    assert figures["core"]["answers"][0] == figures["binary32"]["answers"][0] == figures["labels"][0]
+    assert figures["core"]["mismatched_bits"] == [0, 0] and figures["binary32"]["mismatched_bits"] == [0]
+    assert 10 * figures["core"]["cycles"] < figures["integer"]["cycles"][0] < figures["binary32"]["cycles"][0] / 10
+    assert figures["core"]["bytes"] >= 2 * 7840
+
+
+@pytest.mark.slow
+def test_errors():
+    """The firmware compares numbers of errors with its own; here with the README's, in order."""
+    figures = run("--errors")
+    assert not figures["wrong"] and not figures["mismatched_bits"]
+    found, took = zip(*((int(line.split()[0]), int(line.split()[2])) for line in figures["lines"] if "after" in line.split()[:3]))
+    assert max(took) < 200_000 and not any("WRONG" in line for line in figures["lines"])
+    assert {1, 3, 4, 6, 7, 8, 9, 10, 11, 33, 34, 36, 37, 38} == {*found} - {0}
+
+
+@pytest.mark.slow
+def test_a_wrong_weight_is_found(tmp_path):
+    """One byte of what the core, or the CPU, reads, changed in RAM."""
+    needs_riscv()
+    config, network = from_preset("plain", n=4), load_network(SHIPPED["d"])
+    samples = np.ones((1, 784), np.float32)
+    cpu = CpuNetwork(network, samples)
+    files = cpu.files(samples, 1)
+    bundle, image, program = example._prepare(tmp_path, "d", config, samples, files, "digits")
+    golden = np.fromfile(bundle / "results.bin", "<f4").reshape(1, -1)
+    seen = {}
+    for what, data in (("model", (bundle / "model.bin").read_bytes()), ("weights", files["weights8.bin"])):
+        place = image.index(data) + len(data) // 2
+        changed = bytearray(image)
+        changed[place] ^= 0x40
+        lines, status = simulation.run_system(program, bytes(changed), config, tmp_path, latency=8, limit=10_000_000)
+        seen[what] = status, lines
+    assert seen["model"][0] == 5 and "tpu_check_image" in seen["model"][1][-1]  # TPU_ERROR_IMAGE
+    by_cpu = {match[1]: match for match in map(example._CPU.fullmatch, seen["weights"][1]) if match}
+    expected = {"integer": cpu.run_integer(cpu.quantise(samples)), "binary32": golden}
+    wrong = {who: example._bits(example._words(match[6]), expected[who][0]) for who, match in by_cpu.items()}
+    assert wrong["integer"] and not wrong["binary32"]

@@ -1,0 +1,88 @@
+"""The netlist that Yosys makes for the ECP5: of a core, simulated; of a cell, against its source."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.fpga.gate_level import CELL_TO_NETLIST, cell_equivalence, cell_netlist, core_netlist, flip_lut_bit
+from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.host.batches import run_batches
+from amaranth_tpu.sim.host.inference import HostImage
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.proofs.jobs import ProofJob
+from amaranth_tpu.sim.rtl.ecp5_cells import cell_models
+from amaranth_tpu.sim.rtl.runner import Simulation
+
+#: Small, but with block memories (unified buffer, weight FIFO), distributed ones, and a multiplier block in each cell.
+CONFIG = Config(
+    n=2,
+    cell_stages=3,
+    unified_buffer_depth=256,
+    accumulator_depth=64,
+    bias_depth=16,
+    weight_fifo_depth=8,
+    bus_width=32,
+    in_flight=4,
+    **PLAIN,
+)
+#: Bits of a cell's outputs: x, w, sum, mark and switch.
+OUTPUT_BITS = 16 + 16 + 32 + 2
+
+
+def small_network():
+    rng = np.random.default_rng(1)
+
+    def weights(inputs, outputs):
+        return rng.standard_normal((inputs, outputs), np.float32).astype(bfloat16)
+
+    network = dense_chain(
+        "small", (("first", weights(5, 7), rng.standard_normal(7, np.float32), "relu"), ("second", weights(7, 3), None, "none"))
+    )
+    return network, weights(4, 5)
+
+
+def run(verilog):
+    """Bits of the logits, and the cycles of each batch."""
+    network, samples = small_network()
+    program = compile_network(network, CONFIG, 2)
+    host = HostImage(program, samples)
+    simulation = Simulation.of_core(verilog, CONFIG, simulator="icarus", memory_bytes=1 << 20)
+    result = run_batches(simulation, host.bytes, host.batches, outputs=host.outputs, cycle_limit=20_000, timeout=900)
+    assert result["fault"] is None and result["protocol_errors"] == 0
+    return host.results(result["output"]).view(np.uint32), [batch["cycles"] for batch in result["batches"]]
+
+
+@pytest.mark.slow
+def test_core():
+    source = to_verilog(CONFIG)
+    netlist = core_netlist(source)
+    # What the models are for is there.
+    for cell in ("LUT4", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4", "DP16KD", "MULT18X18D"):
+        assert f"  {cell} " in netlist
+    network, samples = small_network()
+    logits, cycles = run(netlist + cell_models())
+    assert (logits == run_network(network, samples).view(np.uint32)).all()
+    assert cycles == run(source)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [3, 8])
+def test_cell(stages):
+    result = cell_equivalence(*cell_netlist(stages))
+    assert result.proven == result.pairs >= OUTPUT_BITS
+
+
+@pytest.mark.slow
+def test_cell_against_floating_point():
+    """The netlist fulfils the properties that its source does."""
+    assert ProofJob("cell", 3, changes=CELL_TO_NETLIST).run(1800).result == "proven"
+
+
+@pytest.mark.slow
+def test_cell_with_a_wrong_table():
+    source, netlist = cell_netlist(3)
+    result = cell_equivalence(source, flip_lut_bit(netlist, 0, 0))
+    assert result.proven < result.pairs

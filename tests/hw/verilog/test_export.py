@@ -1,0 +1,312 @@
+"""The Verilog of a core: accepted by every tool without a word, the same each time, readable at its head."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Signal
+
+from amaranth_tpu.hw.config import PLAIN, Config, ConfigError
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.tools.yosys import run_yosys
+from amaranth_tpu.hw.verilog.export import pod_to_verilog, to_verilog
+from amaranth_tpu.hw.verilog.header import with_header
+from amaranth_tpu.hw.verilog.signal_names import names_from_source
+from amaranth_tpu.sim.rtl.simulators import find_verilator
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from core_runs import FEW_SIZES, MIXED, TINY
+from suites import slow
+
+EVERYTHING = {"n": 4, "table_lanes": 2, "training": True, "ring": True, "transpose": True}
+
+
+@pytest.fixture(scope="module")
+def verilog():
+    return verilog_of(Config())
+
+
+@pytest.fixture(scope="module")
+def everything():
+    return verilog_of(Config(**EVERYTHING))
+
+
+def test_icarus(verilog, tmp_path):
+    (tmp_path / "tpu.v").write_text(verilog)
+    done = subprocess.run(
+        ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tpu", "-o", "tpu.vvp", "tpu.v"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        TINY | MIXED,
+        {"n": 4, "table_lanes": 2},
+        *slow(TINY | FEW_SIZES[0], TINY | FEW_SIZES[4], {"n": 2, "cell_stages": 9}, {}, {"n": 32}, {"n": 8, "table_lanes": 8}),
+    ],
+    ids=str,
+)
+def test_verilator_lint(sizes, tmp_path):
+    """All warnings, but those that the file itself waives."""
+    (tmp_path / "tpu.v").write_text(verilog_of(Config(**sizes)))
+    tool = find_verilator()
+    done = subprocess.run(
+        [tool.program, "--lint-only", "-Wall", "--top-module", "tpu", "tpu.v"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | tool.environment,
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@pytest.fixture(scope="module")
+def largest():
+    return to_verilog(Config(n=128, **PLAIN))
+
+
+@pytest.mark.parametrize("n", slow(32, 128))
+def test_text_grows_with_n(n):
+    """Not with n * n. Modules are the same, but for converters to vectors wider than the bus."""
+    texts = [verilog_of(Config(n=size)) for size in (4, 16, n)]
+    sizes = [len(text) for text in texts]
+    assert (sizes[2] - sizes[1]) / (n - 16) < 1.3 * (sizes[1] - sizes[0]) / (16 - 4)
+    modules = [
+        {name for name in re.findall(r"^module (\w+)", text, re.MULTILINE) if "_converter" not in name} for text in texts[1:]
+    ]
+    assert modules[0] == modules[1]
+
+
+@pytest.mark.parametrize("n", [4, *slow(16, 128)])
+def test_yosys(n, request):
+    """Yosys reads it as plain Verilog; every instance fits its module, every net has one driver."""
+    text = request.getfixturevalue({4: "everything", 16: "verilog", 128: "largest"}[n])
+    script = "read_verilog design.v\nhierarchy -check -top tpu\ncheck -assert\nwrite_file done <<EOT\nEOT\n"
+    run_yosys(script, {"design.v": text}, "done", timeout=300)
+
+
+def test_processes(verilog):
+    """Clocked ones only: Icarus never runs an `always @*` whose inputs do not change. Initial values are apart."""
+    assert set(re.findall(r"\balways\w*[^\n;]*?\)", verilog)) == {"always @(posedge aclk)", "always @(posedge clk)"}
+    assert not re.search(r"^ *(output +)?(reg|wire|logic)\b.* = ", verilog, re.MULTILINE)
+    assert "  initial begin\n" in verilog
+
+
+@pytest.mark.slow
+def test_verilator_lint_of_the_largest(largest, tmp_path):
+    """Default warnings, the rows as hierarchical blocks: lint alone takes the 16,384 cells apart."""
+    (tmp_path / "tpu.v").write_text(largest)
+    (tmp_path / "rows.vlt").write_text('`verilator_config\nhier_block -module "tpu_row"\n')
+    tool = find_verilator()
+    done = subprocess.run(
+        [tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | tool.environment,
+    )
+    assert done.returncode == 0 and "%" not in done.stdout + done.stderr, done.stderr
+
+
+def test_slang(verilog, tmp_path, capfd):
+    from pyslang import driver
+
+    path = tmp_path / "tpu.v"
+    path.write_text(verilog)
+    slang = driver.Driver()
+    slang.addStandardArgs()
+    assert slang.parseCommandLine(f"slang {path} --top tpu")
+    assert slang.processOptions() and slang.parseAllSources()
+    assert slang.reportParseDiags()
+    slang.reportCompilation(slang.createCompilation(), False)
+    said = capfd.readouterr()
+    assert "tpu" in said.out + said.err, "slang did not find the top"
+    assert (slang.diagEngine.numErrors, slang.diagEngine.numWarnings) == (0, 0), said.err + said.out
+
+
+def test_module_names(everything):
+    """A submodule that has the name of a signal would get another name, and be in no table of blocks."""
+    assert "\nmodule tpu_fault_latch (" in everything and not re.search(r"^module \\", everything, re.MULTILINE)
+
+
+def written_by(python, seed):
+    """The text of a core, by another interpreter with this one's packages, whose hashes differ.
+
+    It has no names from byte code, which each Python has of its own; whoever makes a signal outside `names_from_source` would
+    use them.
+    """
+    root = Path(__file__).parents[3]
+    code = (
+        "import sys; from amaranth import tracer; from amaranth_tpu.hw.config import Config; "
+        "from amaranth_tpu.hw.verilog.export import to_verilog; "
+        "tracer.get_var_name = lambda depth=2, default='$nothing': default; "
+        f"sys.stdout.write(to_verilog(Config(**{EVERYTHING})))"
+    )
+    paths = os.pathsep.join([str(root), sysconfig.get_path("purelib")])
+    return subprocess.run(
+        [python, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": paths},
+    ).stdout
+
+
+@pytest.mark.slow
+def test_two_cores_in_one_design(tmp_path):
+    """No module of one has the name of a module of the other, also where one is in a ring; tools take both together."""
+    one = to_verilog(Config(n=2, **PLAIN), name="left")
+    other = pod_to_verilog(Config(n=4, ring=True, training=True), cores=2, name="Right_1")
+    names = re.findall(r"^module (\S+)", one + other, re.M)
+    assert len(names) == len({*names}) and {"left", "left_cell", "Right_1", "Right_1_pod", "Right_1_cell"} <= {*names}
+    assert all(re.match("left|Right_1", name) for name in names)
+    assert "// Made again by: tpu generate --n 2" in one and one.partition("\n\n")[0].count(" --name left") == 1
+    both = one + other + "module both (input wire clk);\n  left a (.aclk(clk));\n  Right_1_pod b (.aclk(clk));\nendmodule\n"
+    (tmp_path / "both.v").write_text(both)
+    command = ["iverilog", "-g2005", "-s", "both", "-o", tmp_path / "both", tmp_path / "both.v"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    script = "read_verilog both.v\nhierarchy -check -top both\nwrite_rtlil both.il\n"
+    assert "\\Right_1_pod" in run_yosys(script, {"both.v": both}, "both.il", timeout=300)
+
+
+@pytest.mark.parametrize("name", ["reg", "logic", "1st", "a-b", "", "a" * 41])
+def test_names_that_no_module_has(name):
+    with pytest.raises(ConfigError, match="^name[^\n]*$"):
+        to_verilog(Config(n=2, **PLAIN), name=name)
+
+
+def test_deterministic(everything):
+    """Nothing depends on the order of a set, nor on names from byte code."""
+    assert written_by(sys.executable, 1) == everything
+
+
+def _other_pythons():
+    found = []
+    for minor in range(11, 20):
+        program = shutil.which(f"python3.{minor}")
+        if program and minor != sys.version_info.minor:
+            done = subprocess.run(
+                [program, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, timeout=60
+            )
+            found += [program] if done.stdout.strip() == str(minor) else []
+    return found
+
+
+@pytest.mark.slow
+def test_every_python(everything):
+    """The same bytes from every other Python on PATH."""
+    others = _other_pythons()
+    if not others:
+        pytest.skip("no other Python on PATH")
+    for program in others:
+        assert written_by(program, 2) == everything, program
+
+
+def test_names_from_source():
+    class Place:
+        pass
+
+    with names_from_source():
+        place = Place()
+        plain = Signal(3)
+        second = plain  # 3.13 stores and loads in one instruction
+        place.attribute = Signal(4)
+        one, (two, three) = Signal(), (Signal.like(plain), Signal())
+        annotated: Signal = Signal()
+        assert (walrus := Signal()).name == "walrus"
+        first = same = Signal()
+        several = [Signal() for _ in range(2)]
+    assert [second.name, place.attribute.name, one.name, two.name, three.name, annotated.name, same.name, walrus.name] == [
+        "plain",
+        "attribute",
+        "one",
+        "two",
+        "three",
+        "annotated",
+        "first",
+        "walrus",
+    ]
+    assert [signal.name for signal in (*several, first)] == ["$signal", "$signal", "first"]
+    theirs = Signal()
+    assert theirs.name == "theirs"
+
+
+def test_header(verilog):
+    """Licence, versions, every field of the configuration; the source only for who asks, so that texts are keys of caches."""
+    head, _, body = verilog.partition("\n\n")
+    assert all(line.startswith("//") for line in head.splitlines()) and "commit" not in head
+    assert head.startswith("// SPDX-License-Identifier: Apache-2.0\n")
+    for name, value in {"n": 16, "in_flight": 16, "address_width": 32, "weight_fifo_depth": 16, "bus_width": 256}.items():
+        assert f"\n//   {name} = {value}" in head
+    assert re.search(r"amaranth-tpu \d+\.\d+.*, with Amaranth 0\.5\.\d+ and Yosys 0\.\d+", head)
+    assert body.count("lint_off") == 2 and body.endswith("\n/* verilator lint_restore */\n")
+    assert "amaranth-tpu 0.1.0, commit 1234+changes, with" in with_header("", Config(), source="commit 1234+changes")
+
+
+def test_no_path(verilog):
+    assert not re.search(r"(?<![\w*/])/(?:[\w.+-]+/)+", verilog)
+
+
+def test_port_list(verilog):
+    """One port a line, with direction and width, standard names, and the channels together."""
+    head = re.search(r"^module tpu \(\n(.*?)\n\);", verilog, re.MULTILINE | re.DOTALL)[1].split(",\n")
+    names = []
+    for line in head:
+        match = re.fullmatch(r"  (?:input |output) wire (?:\[\d+:0\] )?(\w+)", line)
+        assert match, line
+        names.append(match[1])
+    assert names[:2] == ["aclk", "aresetn"] and names[-1] == "irq"
+    assert {"s_axil_awaddr", "s_axil_rready", "m_axi_araddr", "m_axi_arburst", "m_axi_rlast", "m_axi_wstrb"} <= set(names)
+    channels = [re.match(r"(m_axi|s_axil)_(aw|ar|w|b|r)", name) for name in names[2:-1]]
+    seen = [match[0] for match in channels]
+    assert seen == sorted(seen, key=seen.index)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "tpu_cell",
+        "tpu_row",
+        "tpu_unified_buffer_lane",
+        "tpu_weight_fifo_lane",
+        "tpu_accumulator_column",
+        "tpu_activation_lane",
+        "tpu_band",
+    ],
+)
+def test_repeated_modules_are_written_once(verilog, module):
+    assert verilog.count(f"\nmodule {module} (") == 1
+
+
+def test_memories_are_synchronous(verilog):
+    """The large memories are read into registers, as block RAM is."""
+    lane = verilog.partition("\nmodule tpu_unified_buffer_lane (")[2].partition("\nendmodule")[0]
+    assert re.search(r"reg \[15:0\] memory \[4095:0\]", lane)
+    assert not re.search(r"assign .*= memory\[", lane)
+
+
+def test_hardware_needs_neither_numpy_nor_cocotb():
+    code = (
+        "import sys; sys.modules['numpy'] = sys.modules['cocotb'] = None; "
+        "import amaranth_tpu.hw.verilog.export, amaranth_tpu.hw.tpu"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[3])
+
+
+def test_yosys_that_fails():
+    with pytest.raises(ToolError, match="ERROR: .*nonsense"):
+        run_yosys("nonsense", {}, "nothing.v", timeout=100)

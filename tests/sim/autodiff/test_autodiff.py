@@ -1,0 +1,150 @@
+"""What a training step of a network computes, and what can't be trained."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.network import patches
+from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from graphs import random_values
+from trainable_graphs import random_trainable_graph
+
+
+def test_the_default_network():
+    found = differentiate(load_network(SHIPPED["default"]))
+    assert [one.initial.shape for one in found.parameters] == [(1, 1, 784, 128), (128,), (1, 1, 128, 10), (10,)]
+    assert [(one.stage, one.term) for one in found.parameters] == [(0, 0), (0, None), (1, 0), (1, None)]
+    assert [(one.stage, len(one.terms)) for one in found.gradients] == [(1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_last_softmax_is_left_out(keep):
+    network = load_network(SHIPPED["d"], keep)
+    assert network.stages[-1].softmax == keep
+    found = differentiate(network)
+    assert found.graph.softmax and not found.graph.stages[-1].softmax
+
+
+@pytest.mark.parametrize("name, shapes", {"a": 8, "b": 8, "c": 10, "d": 2}.items())
+def test_shipped_networks(name, shapes):
+    assert len(differentiate(load_network(SHIPPED[name])).parameters) == shapes
+
+
+def test_stages_before_the_first_parameter_have_no_gradient(rng):
+    first = Stage("scale", "s", (Term("x", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True),))
+    second = Stage("dense", "y", (Term("s", random_values(rng, (1, 1, 4, 3))),))
+    tensors = {"x": Tensor("x", 4), "s": Tensor("s", 4), "y": Tensor("y", 3)}
+    found = differentiate(Graph("g", tensors, "x", "y", (first, second)))
+    assert [one.stage for one in found.gradients] == [1] and len(found.parameters) == 1
+
+
+def test_turned_terms_are_the_transposed_map(rng):
+    """<D, term(X)> = <turned(D), X>, whatever stride, dilation, groups and padding."""
+    have = tuple(int(size) for size in rng.integers(3, 8, 2))
+    stride, dilation, padding = (tuple(int(one) for one in rng.integers(low, low + 2, 2)) for low in (1, 1, 0))
+    groups = int(rng.choice([1, 2]))
+    term = Term("x", random_values(rng, (2, 2, 4 // groups, 6)), stride, dilation, padding, groups)
+    size = tuple((h + before - apart) // step + 1 for h, before, apart, step in zip(have, padding, dilation, stride))
+    stages = Stage("conv", "c", (term,), size), Stage("dense", "y", (Term("c", random_values(rng, (*size, 6, 2))),))
+    tensors = {"x": Tensor("x", 4, *have), "c": Tensor("c", 6, *size), "y": Tensor("y", 2)}
+    stages = tuple(replace(stage, terms=(replace(stage.terms[0], fixed=stage.name == "conv"),)) for stage in stages)
+    before = Stage("first", "x", (Term("input", random_values(rng, (1, 1, 4, 4))),), have)
+    tensors["input"] = Tensor("input", 4, *have)
+    found = differentiate(Graph("g", tensors, "input", "y", (before, *stages)))
+    (part,) = found.gradients[2].terms
+    turned, stretch = found.mirrored(part, term.weights), found.stretch(part)
+
+    def apply(term, values, size):
+        seen = patches(values, term, size).astype(np.float64)
+        batch, positions, inputs = len(seen), seen.shape[3], term.weights.shape[2]
+        weights = term.weights.astype(np.float64).reshape(positions, inputs, groups, -1)
+        return np.einsum("byxkgc,kcgo->byxgo", seen.reshape(batch, *size, positions, groups, inputs), weights).reshape(
+            batch, *size, -1
+        )
+
+    x, d = random_values(rng, (2, *have, 4)), random_values(rng, (2, *size, 6))
+    apart = np.zeros((2, *((count - 1) * step + 1 for count, step in zip(size, stretch)), 6), d.dtype)
+    apart[:, :: stretch[0], :: stretch[1]] = d
+    there, back = (apply(term, x, size) * d.astype(float)).sum(), (apply(turned, apart, have) * x.astype(float)).sum()
+    assert there == pytest.approx(back, rel=1e-9, abs=1e-9)
+
+
+def test_random_graphs_can_be_trained(rng):
+    for _ in range(20):
+        graph = random_trainable_graph(rng, tables=0.3)
+        found = differentiate(graph)
+        assert [one.stage for one in found.gradients] == sorted((one.stage for one in found.gradients), reverse=True)
+        for one in found.gradients[1:]:
+            assert one.terms and all(part.stage > one.stage for part in one.terms)
+
+
+def _network(rng, **changes):
+    """A convolution of a 6 x 6 input with these fields of its stage or term, and a dense layer."""
+    term = Term("x", random_values(rng, (2, 2, 2, 4)))
+    if changes.pop("groups", 1) > 1:
+        term = replace(term, weights=random_values(rng, (2, 2, 1, 4)), groups=2)
+    stage = Stage("conv", "c", (term,), changes.pop("size", (4, 4)), title="operator Conv, node 'first'", **changes)
+    size = stage.result_size
+    dense = Stage("dense", "y", (Term("c", random_values(rng, (*size, 4, 3))),))
+    tensors = {"x": Tensor("x", 2, 9, 9), "c": Tensor("c", 4, *size), "y": Tensor("y", 3)}
+    return Graph("g", tensors, "x", "y", (stage, dense))
+
+
+@pytest.mark.parametrize(
+    "changes, cause",
+    [
+        ({"groups": 2}, "2 groups"),
+        ({"function": Function("reciprocal")}, "function reciprocal"),
+        ({"pool": Pool((2, 2), (3, 3))}, "overlap"),
+        ({"pool": Pool((1, 1), (2, 2), (2, 2))}, "gaps"),
+        ({"pool": Pool((2, 2), (2, 2), (2, 2), padding=(1, 0))}, "padding"),
+        ({"pool": Pool((2, 2), (2, 2), (2, 2), dilation=(2, 1))}, "dilated"),
+        ({"pool": Pool((16, 16), (1, 1), (16, 16)), "size": (16, 16)}, "255 positions"),
+        ({"times": "c"}, "multiplies"),
+        ({"softmax": True}, "at the end"),
+        ({"origin": (1, 0), "size_of_result": True}, "several parts"),
+    ],
+)
+def test_refusals(rng, changes, cause):
+    changes = dict(changes)
+    if changes.pop("size_of_result", False):
+        graph = _network(rng, **changes)
+        graph = replace(graph, tensors=graph.tensors | {"c": Tensor("c", 4, 5, 4)})
+    else:
+        graph = _network(rng, **changes)
+    with pytest.raises(ModelError, match="operator Conv, node 'first': ") as refused:
+        differentiate(graph)
+    assert cause in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_the_end_of_the_network(rng):
+    chain = dense_chain(
+        "g", [("one", random_values(rng, (4, 3)), None, "none"), ("two", random_values(rng, (3, 3)), None, "relu")]
+    )
+    with pytest.raises(ModelError, match="ends in relu"):
+        differentiate(chain)
+    chain = dense_chain("g", [("one", random_values(rng, (4, 3)), None, "none")])
+    with pytest.raises(ModelError, match="twice"):
+        differentiate(replace(chain, output_order=np.array([0, 1, 1])))
+    (stage,) = chain.stages
+    chain = replace(chain, stages=(replace(stage, terms=(replace(stage.terms[0], fixed=True),)),))
+    with pytest.raises(ModelError, match="no weights"):
+        differentiate(chain)
+
+
+def test_one_result_is_refused(rng):
+    """Softmax of one number is 1, whatever the weights: loss 0, accuracy 100 %."""
+    graph = _network(rng)
+    *stages, dense = graph.stages
+    dense = replace(
+        dense, terms=(replace(dense.terms[0], weights=dense.terms[0].weights[..., :1]),), title="operator Gemm 'last'"
+    )
+    graph = replace(graph, stages=(*stages, dense), tensors=graph.tensors | {"y": Tensor("y", 1)})
+    with pytest.raises(ModelError, match="operator Gemm 'last': has one result, whose Softmax is always 1"):
+        differentiate(graph)

@@ -1,0 +1,105 @@
+"""Training steps of dense layers: what the instruction-level model leaves is the golden step's, bit for bit."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.backward.candidates import StepCandidate
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.backward.lowering import lowered
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from suites import slow
+from trainable_graphs import random_trainable_graph
+from training_steps import chain, run_steps, with_function
+
+#: Array, batch, optimizer, dropout.
+FUNCTIONS = [(4, 9, Adam(), 0.5), *slow((8, 30, Sgd(0.75, 0.01), 0.0), (2, 5, Adam(), 0.0), (16, 40, Adam(), 0.5))]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("n, batch", [(4, 1), (4, 7), (4, 8), (8, 13), (16, 5)])
+def test_small_chains(rng, n, batch):
+    config = Config(n=n, training=True)
+    sizes = rng.integers(1, 3 * n, int(rng.integers(3, 6)))
+    training, optimizer = differentiate(chain(rng, (*sizes, int(rng.integers(2, n + 3))))), Sgd(0.75)
+    run_steps(compile_step(training, optimizer, config, batch), training, optimizer, rng)
+
+
+def test_weight_decay(rng):
+    training, optimizer = differentiate(chain(rng, (9, 11, 5))), Sgd(0.9, 0.01)
+    run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
+
+
+def test_without_biases(rng):
+    training, optimizer = differentiate(chain(rng, (9, 11, 5), biased=False)), Sgd()
+    run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
+
+
+@pytest.mark.parametrize("n, batch, optimizer, share", FUNCTIONS)
+def test_functions_by_table(rng, n, batch, optimizer, share):
+    """Chunks of several blocks, tables that take turns, Adam's behind them; with dropout, the mask before the slope."""
+    graph = random_trainable_graph(rng, kinds=(), channels=3 * n, tables=0.8)
+    training, dropout = differentiate(graph), Dropout(share)
+    program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
+    run_steps(program, training, optimizer, rng, dropout=dropout)
+
+
+def test_tables_take_turns(rng):
+    """From chunk to chunk the function that is in the table comes first."""
+    training = differentiate(with_function(chain(rng, (40, 9, 5)), Function("tanh")))
+    for starts in ((0, 16), (0, 8, 16), (0, 4, 8, 12, 16)):
+        draft = StepCandidate(lowered(training, 4), Sgd(), Config(n=4, training=True), 16, starts)
+        loads = [op for op in draft.emitter.ops if op.opcode is Opcode.LOAD_TABLE and op.fields["word"] == 0]
+        assert len(loads) == len(starts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, batch", [(4, 64), (8, 64), (16, 64), (16, 100), (16, 128)])
+def test_the_shipped_network(rng, n, batch):
+    training, optimizer = differentiate(chain(rng, (784, 128, 10))), Sgd()
+    run_steps(compile_step(training, optimizer, Config(n=n, training=True), batch), training, optimizer, rng, steps=1)
+
+
+@pytest.mark.parametrize("batch, most", [(64, 73_000), *slow((128, 126_000))])
+def test_cycles(rng, batch, most):
+    """784-128-10, n = 16, latency 32: issue 12 wants 70 % of the array at batch 64, 81 % at 128."""
+    program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)
+    assert program.predicted_cycles <= most
+    assert program.useful_macs == batch * (2 * 784 * 128 + 3 * 128 * 10)
+
+
+def test_the_rate_is_a_tile(rng):
+    """Of another rate, no instruction and no other constant differs."""
+    training = differentiate(chain(rng, (9, 11, 5)))
+    program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
+    one, other = (np.frombuffer(program.with_rate(rate), np.uint16) for rate in (0.1, 0.05))
+    assert len(one) == len(other) == len(program.model) // 2
+    assert (one != other).sum() == 4
+
+
+def test_refusals(rng):
+    training = differentiate(chain(rng, (9, 11, 5)))
+    with pytest.raises(CompileError, match="needs a core with training"):
+        compile_step(training, Sgd(), Config(n=4), 6)
+    training = differentiate(random_trainable_graph(rng, kinds=(), tables=1))
+    with pytest.raises(CompileError, match="^stage dense0: its function [a-z_]* needs a core with table_lanes; [^\n]*$"):
+        compile_step(training, Sgd(), Config(n=4, training=True, table_lanes=0), 6)
+
+
+def test_weights_are_read_before_they_change(rng):
+    """No LOAD_WEIGHTS of a parameter for a data gradient comes behind the STORE of its new image."""
+    training = differentiate(chain(rng, (9, 11, 12, 5)))
+    program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
+    stored = set()
+    for op in program.ops:
+        if op.opcode is Opcode.STORE:
+            stored.add(op.fields["offset"])
+        elif op.opcode is Opcode.LOAD_WEIGHTS and op.fields["region"].name == "SCRATCH":
+            first = op.fields["offset"] // program.config.vector_bytes
+            if any(planes.first <= first < planes.first + planes.vectors for planes in program.memory.planes):
+                assert op.fields["offset"] not in stored

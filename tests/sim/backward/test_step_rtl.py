@@ -1,0 +1,116 @@
+"""Training steps on the RTL, several in one simulation: the golden step's bits in every parameter, slot and logit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.compiler.timing.model import HOST_LATENCY
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.training import step
+from amaranth_tpu.sim.host.batches import run_batches
+from amaranth_tpu.sim.host.inference import core_simulation
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from trainable_graphs import random_trainable_graph
+from training_steps import batch_of, chain, convolutions, differences, started_state, with_function
+
+_PAGE = 4096
+
+
+def run_on_rtl(program, training, optimizer, rng, simulator, *, steps=3, rate=0.1, dropout=None, memory=None):
+    """Runs steps in one simulation, and compares what they leave. Returns the counters of each."""
+    state = started_state(training, optimizer, rng)
+    image, runs, wanted = bytearray(), [], state
+
+    def add(content):
+        place = [len(image), len(content)]
+        image.extend(content.ljust(-(-len(content) // _PAGE) * _PAGE, b"\0"))
+        return place
+
+    for number in range(steps):
+        x, targets = batch_of(training, program.batch, rng)
+        masks = dropout.masks(training, number, program.batch) if dropout else None
+        result = step(training, wanted, optimizer, x, targets, rate, masks)
+        wanted = result.state
+        model, samples = add(program.with_rate(rate, number + 1)), add(program.pack_input(x, targets, masks))
+        runs.append({"regions": {"MODEL": model, "INPUT": samples}})
+        rate /= 2
+    scratch, output = add(program.pack_state(state)), add(bytes(program.sizes[Region.OUTPUT]))
+    for run in runs:
+        run["regions"] |= {"SCRATCH": scratch, "OUTPUT": output}
+    simulation = core_simulation(program.config, simulator=simulator, memory_bytes=len(image))
+    outputs = scratch[0], len(image) - scratch[0]
+    raw = run_batches(simulation, bytes(image), runs, outputs=outputs, memory={"latency": HOST_LATENCY, **(memory or {})})
+    assert raw["fault"] is None and raw["protocol_errors"] == 0
+    found = program.unpack_states([raw["output"][: scratch[1]].tobytes()], steps)[0]
+    assert not differences(training, found, wanted)
+    logits = program.unpack_logits(raw["output"][output[0] - scratch[0] :].tobytes())
+    assert (logits.view(np.uint32) == result.logits.view(np.uint32)).all()
+    return raw["batches"]
+
+
+def _with_function(stage, function):
+    return replace(stage, function=function)
+
+
+SIMULATORS = pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+
+
+def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, transpose=False, **more):
+    training, optimizer = differentiate(graph), optimizer or Sgd(0.75, 0.01)
+    program = compile_step(training, optimizer, Config(n=n, training=True, transpose=transpose), batch, dropout)
+    counters = run_on_rtl(program, training, optimizer, rng, simulator, dropout=dropout, **more)
+    return program, counters
+
+
+@pytest.mark.slow
+@SIMULATORS
+def test_dense(rng, seed, simulator):
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    check(chain(rng, (9, 13, 6, 5)), rng, simulator, memory=memory)
+
+
+@pytest.mark.slow
+@SIMULATORS
+def test_convolutions(rng, seed, simulator):
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    check(convolutions(rng, (5, 9), 12, 3, 7), rng, simulator, batch=3, memory=memory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(4))
+def test_random_graphs(rng, number):
+    check(random_trainable_graph(rng, stages=3, tables=0.3), rng, "verilator", steps=2, transpose=number % 2 == 1)
+
+
+@pytest.mark.slow
+@SIMULATORS
+def test_adam_and_dropout(rng, simulator):
+    check(chain(rng, (9, 7, 6, 5)), rng, simulator, Adam(weight_decay=0.01), dropout=Dropout(0.5), steps=2)
+
+
+@pytest.mark.slow
+@SIMULATORS
+def test_functions_by_table(rng, seed, simulator):
+    """In convolutions, behind pooling, and in a dense layer with dropout; Adam's table comes in between."""
+    graph = convolutions(rng, (3, 5), 12, 3, 6)
+    functions = map(Function, ("tanh", "gelu", "sigmoid"))
+    graph = replace(graph, stages=(*map(_with_function, graph.stages, functions), graph.stages[-1]))
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    check(graph, rng, simulator, Adam(), batch=3, dropout=Dropout(0.5), steps=2, memory=memory)
+
+
+@pytest.mark.slow
+def test_the_timing_model_is_near(rng):
+    """Cycles of steps, against those that the compiler predicts. With tanh up to half of these small ones load tables, and
+    for each of them the model is some 1,000 cycles short."""
+    dense, others, tanh = chain(rng, (100, 40, 10)), convolutions(rng, (8, 16), 14, 10, 16), Function("tanh")
+    tables = (with_function(dense, tanh), 16, 0.1), (with_function(others, tanh), 4, 0.1)
+    for graph, batch, most in ((dense, 16, 0.06), (others, 4, 0.06), *tables):
+        program, counters = check(graph, rng, "verilator", n=8, batch=batch, steps=1)
+        assert abs(counters[0]["cycles"] - program.predicted_cycles) < most * program.predicted_cycles

@@ -1,0 +1,137 @@
+"""The batch along x: which tensors it suits, and that images of host memory are where they say."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.memory.batching import lay_along_x, tensors_along_x
+from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from graphs import check, execute, random_values
+from suites import slow
+
+
+def _stage(rng, name, source, output, channels=(3, 3), kernel=(1, 1), **options):
+    return Stage(name, output, (Term(source, random_values(rng, (*kernel, *channels)), **options.pop("term", {})),), **options)
+
+
+def _tensors(**sizes):
+    return {name: Tensor(name, 3, *size) for name, size in sizes.items()}
+
+
+def test_only_dense_stages_are_flat(rng):
+    """A convolution's result is not; that of a dense layer over all of it is; what a padded kernel or a pool reads is not."""
+    tensors = _tensors(x=(4, 4), h=(4, 4), a=(1, 1), b=(1, 1), y=(1, 1))
+    stages = (
+        _stage(rng, "c", "x", "h", size=(4, 4)),
+        _stage(rng, "d", "h", "a", kernel=(4, 4)),
+        _stage(rng, "e", "a", "b"),
+        _stage(rng, "f", "b", "y"),
+    )
+    assert tensors_along_x(stages, tensors) == {"a", "b", "y"}
+    for kernel in ((1, 1), (3, 3)):
+        padded = _stage(rng, "e", "a", "b", kernel=kernel, term={"padding": (1, 1)})
+        assert tensors_along_x((*stages[:2], padded, stages[3]), tensors) == {"b", "y"}
+    pooled = _stage(rng, "e", "a", "b", pool=Pool((1, 1), (1, 1)))
+    assert tensors_along_x((*stages[:2], pooled, stages[3]), tensors) == {"y"}
+
+
+def test_a_product_is_flat_with_its_factor(rng):
+    tensors = _tensors(x=(1, 1), a=(1, 1), b=(1, 1), y=(1, 1))
+    pooled = _stage(rng, "a", "x", "a", pool=Pool((1, 1), (1, 1)))
+    stages = (pooled, _stage(rng, "b", "x", "b"), _stage(rng, "y", "b", "y", times="a"))
+    assert tensors_along_x(stages, tensors) == set()
+    stages = (_stage(rng, "a", "x", "a"), *stages[1:])
+    assert tensors_along_x(stages, tensors) == {"x", "a", "b", "y"}
+
+
+def test_without_flat_results(rng):
+    """A tensor of one position that nothing writes does not make a run."""
+    tensors = _tensors(x=(4, 4), y=(4, 4), unused=(1, 1))
+    check(Graph("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
+
+
+def test_runs_are_neighbours_with_flat_results(rng):
+    tensors = _tensors(x=(2, 2), a=(1, 1), b=(1, 1), h=(2, 2), c=(1, 1), y=(1, 1))
+    stages = (
+        _stage(rng, "a", "x", "a", kernel=(2, 2)),
+        _stage(rng, "b", "a", "b"),
+        _stage(rng, "h", "x", "h", size=(2, 2)),
+        _stage(rng, "c", "h", "c", kernel=(2, 2)),
+        _stage(rng, "y", "c", "y"),
+    )
+    graph = Graph("g", tensors, "x", "y", stages)
+    batched = lay_along_x(graph, stages, (), 7, 3)
+    assert [list(run) for run in batched.runs()] == [[0, 1], [2], [3, 4]]
+    assert batched.chunks == 3 and batched.tensors["a"].shape == (1, 3, 3) and batched.tensors["h"].shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
+def test_flat_residual_sums_and_products(rng, batch):
+    """Branches of dense layers, whose tensors live side by side in the unified buffer, or do not fit it."""
+    sizes = {"x": 9, "a": 21, "b": 21, "c": 21, "y": 5}
+    tensors = {name: Tensor(name, channels) for name, channels in sizes.items()}
+
+    def term(source, output):
+        return Term(source, random_values(rng, (1, 1, sizes[source], sizes[output]), 0.3))
+
+    graph = Graph(
+        "g",
+        tensors,
+        "x",
+        "y",
+        (
+            Stage("a", "a", (term("x", "a"),), function=RELU),
+            Stage("b", "b", (term("a", "b"), term("x", "b"))),
+            Stage("c", "c", (term("b", "c"), term("a", "c")), times="a"),
+            Stage("y", "y", (term("c", "y"), term("a", "y"))),
+        ),
+    )
+    for depth in (32, 128, 2048):
+        check(graph, Config(n=4, unified_buffer_depth=depth, accumulator_depth=64, table_lanes=2), batch, rng)
+
+
+def test_last_rows_in_parts(rng):
+    """The last passes are made part by part, with the weights that are in the array."""
+    graph = dense_chain("g", [("only", random_values(rng, (90, 5), 0.3), None, "none")])
+    program = check(graph, Config(n=4), 40, rng)
+    assert any(op.opcode is Opcode.MATMUL and op.keep for op in program.ops)
+
+
+def test_flat_softmax(rng):
+    for channels in (3, 11):
+        weights = [random_values(rng, shape, 0.4) for shape in ((6, channels), (channels, 4))]
+        graph = dense_chain("g", [("first", weights[0], None, "none"), ("second", weights[1], None, "none")])
+        first, second = graph.stages
+        inner = Stage(**{**vars(first), "softmax": True})
+        outer = Stage(**{**vars(second), "softmax": True})
+        for stages in ((inner, second), (first, outer)):
+            made = Graph("g", graph.tensors, "input", graph.output, stages)
+            check(made, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, table_lanes=2), 7, rng)
+
+
+def test_offsets_of_results(rng):
+    """Of flat results, in chunks, and of others; in any order."""
+    chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
+    tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
+    conv = Graph(
+        "g",
+        tensors,
+        "x",
+        "y",
+        (Stage("c", "y", (Term("x", random_values(rng, (1, 1, 3, 6))),), (4, 2)),),
+        output_order=rng.permutation(48),
+    )
+    for graph, batch in ((chain, 37), (conv, 3)):
+        program = compile_network(graph, Config(n=4, accumulator_depth=16), batch)
+        samples = random_values(rng, (batch, graph.input_size))
+        images, unpack = [], program.memory.unpack_output
+        program.memory.unpack_output = lambda image, images=images, unpack=unpack: images.append(bytes(image)) or unpack(image)
+        results = execute(program, program.config, samples, rng)
+        assert np.array_equal(results.view(np.uint32), run_network(graph, samples).view(np.uint32))
+        for sample, value in np.ndindex(results.shape):
+            place = program.memory.output_offset(sample, value)
+            assert np.frombuffer(images[0][place : place + 4], "<f4")[0] == results[sample, value]

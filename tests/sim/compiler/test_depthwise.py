@@ -1,0 +1,50 @@
+"""Depthwise convolutions with positions in the lanes: the same bits with fewer passes, by transposing loads."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.registers import REGISTER
+from amaranth_tpu.sim.bundle.host_model import host_model
+from amaranth_tpu.sim.compiler import compile as compiler
+from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
+from amaranth_tpu.sim.host.inference import run_samples
+from depthwise_networks import NETWORKS, network, turn_all
+from graphs import check, random_values
+
+FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
+FAST = ("one vector", "no padding", "rows in blocks")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS])
+def test_turned_networks(rng, name, monkeypatch):
+    """Instruction by instruction."""
+    n, *sizes = NETWORKS[name]
+    graph, batch = network(rng, *sizes), 3
+    turn_all(monkeypatch, graph, n, batch)
+    program = check(graph, Config(n=n, transpose=True), batch, rng, samples=batch)
+    loads = [op for op in program.ops if op.fields.get("transpose")]
+    assert loads and all(op.fields["rows"] % n == 0 for op in loads)
+    assert host_model(graph, program).needs.features & REGISTER["features"].pack(**FEATURES | {"transpose": 1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a last row that is not full", "strides", "rows in blocks"])
+def test_turned_networks_on_the_core(rng, name, monkeypatch):
+    """With the cycles that were predicted, but for some 250: at the beginning, the weights of all stages fill the window."""
+    _, *sizes = NETWORKS[name]
+    graph, batch = network(rng, *sizes), 2
+    turn_all(monkeypatch, graph, 4, batch)
+    config = Config(n=4, transpose=True, unified_buffer_depth=256, accumulator_depth=64, table_lanes=0, softmax=False)
+    samples = random_values(rng, (batch, graph.input_size))
+    result = run_samples(graph, config, samples, batch=batch, memory={"latency": 32}, quick=True)
+    assert result.fault is None and result.mismatched_bits == 0 and result.protocol_errors == 0
+    predicted = compiler.compile_network(graph, config, batch).predicted_cycles
+    assert abs(result.cycles - predicted) <= 300
+
+
+def test_only_where_it_is_worth_it(rng):
+    """The compiler leaves a network as it is where the array would have more to do, or the core does not transpose."""
+    graph = network(rng, 5, 4, 8, [(1, 1)])
+    assert map_depthwise(graph, graph.tensors, 4, 8) is not None and map_depthwise(graph, graph.tensors, 16, 8) is None
+    without = compiler.compile_network(graph, Config(n=4), 2)
+    assert not any(tensor.transpose_of for tensor in without.memory.batched.tensors.values())

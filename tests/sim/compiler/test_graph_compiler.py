@@ -1,0 +1,199 @@
+"""Programs of random graphs, executed by the instruction-level model, give the golden bits."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.compiler import search
+from amaranth_tpu.sim.compiler.codegen.matmuls import _loops
+from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.functions.functions import RELU, Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from graphs import check, random_graph, random_values
+from suites import slow
+
+FULL = {"table_lanes": 2}
+
+
+@pytest.mark.parametrize("part", [*range(3), *slow(*range(3, 6))])
+def test_random_graphs(rng, part):
+    """Buffers of all sizes, so that stages are cut in every way there is."""
+    for _ in range(10):
+        graph = random_graph(rng)
+        config = Config(
+            n=int(rng.choice([2, 4, 8])),
+            unified_buffer_depth=int(rng.choice([128, 512, 2048])),
+            accumulator_depth=int(rng.choice([32, 128])),
+            bias_depth=int(rng.choice([2, 8, 64])),
+            cell_stages=int(rng.choice([1, 3, 6])),
+        )
+        batch = int(rng.integers(1, 5))
+        try:
+            check(graph, config, batch, rng, samples=int(rng.integers(1, batch + 1)))
+        except CompileError as error:
+            assert "smallest tile" in str(error)
+
+
+def test_without_pooling_hardware(rng):
+    """Padded tensors are written row by row."""
+    for _ in range(5):
+        check(random_graph(rng, pooling=False), Config(n=4, unified_buffer_depth=1024, **PLAIN), 2, rng)
+
+
+def _stage_graph(random, width=6, channels=5, **stage):
+    tensors = {t.name: t for t in (Tensor("x", 3, 4, width), Tensor("h", channels, 4, width), Tensor("y", channels, 4, width))}
+    one = np.eye(channels, dtype=np.float32).astype(bfloat16).reshape(1, 1, channels, channels)
+    return Graph(
+        "g",
+        tensors,
+        "x",
+        "y",
+        (
+            Stage("first", "h", (Term("x", random_values(random, (3, 3, 3, channels), 0.4), padding=(1, 1)),), (4, width)),
+            Stage("second", "y", (Term("h", one),), (4, width), **stage),
+        ),
+    )
+
+
+@pytest.mark.parametrize("depth", [128, 1024])
+def test_functions_by_table(depth, rng):
+    graph = _stage_graph(rng, function=Function("tanh"))
+    graph = Graph(
+        "g", graph.tensors, "x", "y", (Stage(**{**vars(graph.stages[0]), "function": Function("sigmoid")}), graph.stages[1])
+    )
+    check(graph, Config(n=4, unified_buffer_depth=depth, **FULL), 3, rng)
+
+
+def test_product(rng):
+    for depth, accumulators in ((64, 16), (1024, 64)):
+        check(
+            _stage_graph(rng, channels=9, times="h"),
+            Config(n=4, unified_buffer_depth=depth, accumulator_depth=accumulators, **FULL),
+            2,
+            rng,
+        )
+
+
+@pytest.mark.parametrize("window,stride,padding,size", [((9, 12), (1, 1), (0, 0), (1, 1)), ((7, 8), (2, 3), (3, 2), (4, 3))])
+def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng):
+    tensors = {t.name: t for t in (Tensor("x", 3, 9, 12), Tensor("h", 5, *size), Tensor("y", 5, *size))}
+    one = np.eye(5, dtype=np.float32).astype(bfloat16).reshape(1, 1, 5, 5)
+    graph = Graph(
+        "g",
+        tensors,
+        "x",
+        "y",
+        (
+            Stage(
+                "first",
+                "h",
+                (Term("x", random_values(rng, (3, 3, 3, 5), 0.4), padding=(1, 1)),),
+                (9, 12),
+                function=RELU,
+                bias=rng.normal(size=5).astype(np.float32),
+                pool=Pool(window, size, stride, padding=padding),
+            ),
+            Stage("second", "y", (Term("h", one),), size),
+        ),
+    )
+    check(graph, Config(n=4, accumulator_depth=16), 2, rng)
+
+
+def test_branches_that_take_turns():
+    """Two convolutions of the same tensor, whose weights are first needed in turns."""
+    random = np.random.default_rng(13)
+    tensors = {name: Tensor(name, channels, 6, 6) for name, channels in (("x", 4), ("a", 9), ("b", 9), ("c", 9), ("y", 9))}
+    one = np.eye(9, dtype=np.float32).astype(bfloat16).reshape(1, 1, 9, 9)
+    stages = [
+        Stage(
+            name, name, (Term(source, random_values(random, (3, 3, tensors[source].channels, 9), 0.3), padding=(1, 1)),), (6, 6)
+        )
+        for name, source in (("a", "x"), ("b", "a"), ("c", "a"))
+    ]
+    stages.append(Stage("y", "y", (Term("b", one), Term("c", one)), (6, 6)))
+    check(Graph("g", tensors, "x", "y", tuple(stages)), Config(n=4), 4, random)
+
+
+@pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
+def test_softmax(width, channels, rng):
+    """Over the channels, in one tile and in several, of one position and of many."""
+    graph = _stage_graph(rng, width=width, channels=channels, softmax=True)
+    program = check(graph, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
+    assert any(op.opcode is Opcode.SOFTMAX for op in program.ops)
+    inner = Graph(
+        "g",
+        graph.tensors,
+        "x",
+        "y",
+        (Stage(**{**vars(graph.stages[0]), "softmax": True}), Stage(**{**vars(graph.stages[1]), "softmax": False})),
+    )
+    check(inner, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
+
+
+@pytest.mark.parametrize(
+    "graph,config,says",
+    [
+        ({"pool": Pool((2, 2), (4, 6))}, PLAIN, "stage second: needs a core with pooling"),
+        ({"function": Function("tanh")}, {"table_lanes": 0}, "stage second: needs a core with table_lanes"),
+        ({"softmax": True}, {"softmax": False}, "stage second: needs a core with softmax"),
+    ],
+)
+def test_a_core_that_lacks_something(graph, config, says, rng):
+    with pytest.raises(CompileError, match=says):
+        compile_network(_stage_graph(rng, **graph), Config(n=4, **config), 1)
+
+
+def test_what_does_not_fit_names_the_parameter(rng):
+    tensors = {"x": Tensor("x", 64, 1, 1), "y": Tensor("y", 64, 1, 1)}
+    graph = Graph("g", tensors, "x", "y", (Stage("big", "y", (Term("x", random_values(rng, (3, 3, 64, 64))),), (1, 1)),))
+    with pytest.raises(
+        CompileError, match="stage big: unified_buffer_depth = 8: its smallest tile takes .*--unified-buffer-depth"
+    ):
+        compile_network(graph, Config(n=4, unified_buffer_depth=8), 1)
+
+
+def test_host_folds_few_channels_into_lanes(rng):
+    """A 3 x 3 kernel over one channel takes 2 passes of 8 lanes a pixel, not 9."""
+    tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
+    graph = Graph("g", tensors, "x", "y", (Stage("c", "y", (Term("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),))
+    program = check(graph, Config(n=8), 2, rng)
+    assert program.compute_cycles == 2 * 2 * 36
+
+
+def test_instructions_belong_to_stages(rng):
+    program = check(_stage_graph(rng), Config(n=4), 2, rng)
+    assert len(program.ops) == program.instructions - 1
+    assert {op.stage for op in program.ops if op.opcode is Opcode.MATMUL} == {0, 1}
+
+
+def test_loops_cover_places_in_order(rng):
+    for _ in range(200):
+        places, at = [], 0
+        for _ in range(rng.integers(1, 6)):
+            step = int(rng.integers(0, 4))
+            places += [at + step * i for i in range(rng.integers(1, 6))]
+            at += int(rng.integers(0, 9))
+        walked = [
+            first + outer * stride1 + inner * stride0
+            for first, count0, stride0, count1, stride1 in _loops(places)
+            for outer in range(count1)
+            for inner in range(count0)
+        ]
+        assert walked == places
+        assert all(loop[2] >= 0 and loop[4] >= 0 for loop in _loops(places))
+
+
+def test_samples_of_a_small_plane_go_through_the_array_together(rng, monkeypatch):
+    """What a convolution of 1 x 1 reads of one sample follows what it reads of another: one pass has the rows of several, where
+    tensors do not stay in the unified buffer sample by sample."""
+    monkeypatch.setattr(search, "with_residents", lambda *_: None)
+    tensors = {name: Tensor(name, channels, 3, 3) for name, channels in (("x", 8), ("a", 8), ("y", 20))}
+    stages = (
+        Stage("a", "a", (Term("x", random_values(rng, (3, 3, 8, 8), 0.3), padding=(1, 1)),), (3, 3)),
+        Stage("y", "y", (Term("a", random_values(rng, (1, 1, 8, 20), 0.3)),), (3, 3)),
+    )
+    program = check(Graph("g", tensors, "x", "y", stages), Config(n=8), 4, rng)
+    rows = {op.stage: op.rows for op in program.ops if op.opcode is Opcode.MATMUL}
+    assert rows[0] == 9 and rows[1] > 9, rows

@@ -1,0 +1,81 @@
+"""Neighbouring positions side by side in a vector: the folded stages compute the same bits with fewer passes."""
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.compiler.passes.neighbours import fold_columns
+from amaranth_tpu.sim.compiler.tiling.stage_tiling import count_passes
+from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.golden.network import run_stage
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from graphs import check, random_graph, random_values
+
+_N = 16
+
+
+def _unfolded(values, fold, tensor):
+    """(batch, height, width, channels) of the tensor, from the positions that it was folded to."""
+    batch, height, width, _ = values.shape
+    columns = values.reshape(batch, height, width * fold.count, tensor.channels)
+    return columns[:, :, fold.offset : fold.offset + tensor.width]
+
+
+def _same_bits(one, other):
+    return np.array_equal(one.view(np.uint8), other.view(np.uint8))
+
+
+def test_folded_stages_compute_the_same_bits(rng):
+    """Stage by stage against the golden model of the graph itself; what is beside a tensor counts for nothing."""
+    folded_tensors = 0
+    while folded_tensors < 8:
+        graph = random_graph(rng, stages=4, channels=7, size=14, split=False)
+        found = fold_columns(graph, _N)
+        if found is None:
+            continue
+        _, stages, folds = found
+        folded_tensors += len(folds)
+        values = {"x": rng.normal(size=(2, *graph.tensors["x"].shape)).astype(bfloat16)}
+        packed = dict(values)
+        for stage, made in zip(graph.stages, stages, strict=True):
+            values[stage.output] = run_stage(stage, values)
+            packed[stage.output] = whole = run_stage(made, packed)
+            if stage.output in folds:
+                whole = _unfolded(whole, folds[stage.output], graph.tensors[stage.output])
+            assert _same_bits(np.ascontiguousarray(whole), values[stage.output]), (stage, folds)
+
+
+def _depthwise(rng, channels, width, padding):
+    """A convolution, a depthwise one, and one of 1 x 1."""
+    tensors = [Tensor("x", 3, 6, width), Tensor("a", channels, 6, width)]
+    tensors += [Tensor(name, count, 6, width + 2 * padding - 2) for name, count in (("b", channels), ("y", 16))]
+    terms = [
+        Term("x", random_values(rng, (3, 3, 3, channels)), padding=(1, 1)),
+        Term("a", random_values(rng, (3, 3, 1, channels)), padding=(1, padding), groups=channels),
+        Term("b", random_values(rng, (1, 1, channels, 16))),
+    ]
+    stages = [Stage(one.name, one.name, (term,), one.shape[:2], function=RELU) for one, term in zip(tensors[1:], terms)]
+    stages.append(Stage("z", "z", (Term("y", random_values(rng, (6, tensors[-1].width, 16, 4))),)))
+    tensors.append(Tensor("z", 4))
+    return Graph("g", {one.name: one for one in tensors}, "x", "z", tuple(stages))
+
+
+def test_passes_of_a_depthwise_convolution(rng):
+    """8 channels of 16 lanes: 18 rows of passes for two columns become 6, since the results begin a column early."""
+    graph = _depthwise(rng, 8, 12, 1)
+    _, stages, folds = fold_columns(graph, _N)
+    assert [(fold.count, fold.offset) for fold in folds.values()] == [(2, 0), (2, 1), (2, 0)]
+    assert [stage.size for stage in stages] == [(6, 6), (6, 7), (6, 6), (1, 1)]
+    assert count_passes(graph.stages[1], _N) == 9 and count_passes(stages[1], _N) == 6
+    assert count_passes(stages[2], _N) == 2, "one for each column of the pair"
+    assert fold_columns(graph, 8) is None, "no lane is idle"
+    _, _, folds = fold_columns(_depthwise(rng, 8, 13, 1), _N)
+    assert "a" not in folds and "b" in folds, "behind the last column of a there must be zeros"
+
+
+def test_folded_networks_on_the_core(rng):
+    """Instruction by instruction, with tensors of odd widths, and tiles without weights."""
+    for graph, config in ((_depthwise(rng, 4, 9, 0), Config(n=8)), (_depthwise(rng, 8, 8, 1), Config(n=16))):
+        program = check(graph, config, 2, rng, samples=2)
+        assert any(term.sparse for stage in program.memory.batched.stages for term in stage.terms)
+        assert program.useful_macs == 2 * sum(map(graph.macs, graph.stages))

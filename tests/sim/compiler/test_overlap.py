@@ -1,0 +1,132 @@
+"""Stages that take turns: the order of their jobs, their places, and that the array does not wait."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.compiler import search
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.passes.im2col import Gather
+from amaranth_tpu.sim.compiler.tiling.overlap import groups_of, steps_of, sums_of, take_turns, vectors_of
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from graphs import random_values
+from suites import slow
+
+
+def _jobs(rng, batch):
+    """Jobs over the batch, some of a sample's parts, some of several samples."""
+    size, parts = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    return [(first, min(batch, first + size)) for first in range(0, batch, size) for _ in range(parts if size == 1 else 1)]
+
+
+def test_a_job_follows_what_it_reads(rng):
+    for _ in range(50):
+        batch, stages = int(rng.integers(1, 9)), int(rng.integers(1, 6))
+        jobs = [_jobs(rng, batch) for _ in range(stages)]
+        sources = [sorted(set(rng.integers(0, stage, 2).tolist())) if stage else [] for stage in range(stages)]
+        steps = steps_of(jobs, sources)
+        made = {(stage, job): number for number, step in enumerate(steps) for stage, own in step.items() for job in own}
+        for stage, own in enumerate(jobs):
+            assert [job for step in steps for job in step.get(stage, ())] == list(range(len(own)))
+            for job, (first, end) in enumerate(own):
+                assert all(
+                    made[other, before] < made[stage, job]
+                    for other in sources[stage]
+                    for before, (low, high) in enumerate(jobs[other])
+                    if low < end and first < high
+                )
+
+
+def test_stages_overlap():
+    """The second works on a sample while the first works on the next."""
+    assert steps_of([[(0, 1), (1, 2), (2, 3)]] * 2, [[], [0]]) == [{0: [0]}, {0: [1], 1: [0]}, {0: [2], 1: [1]}, {1: [2]}]
+
+
+def test_turns_are_even():
+    done, order = [0, 0], []
+
+    def work(index, pieces):
+        for _ in range(pieces):
+            order.append(index)
+            done[index] += 1
+            yield
+
+    counts = [4, 16]
+    take_turns([work(index, count) for index, count in enumerate(counts)], lambda index: done[index] / counts[index])
+    places = [place for place, index in enumerate(order) if index == 0]
+    assert len(order) == sum(counts) and len(places) == counts[0]
+    assert all(3 <= after - before <= 6 for before, after in zip(places, places[1:]))
+    assert order[-3:] == [1] * 3  # what the first has made can be stored before the next step
+
+
+def _apart(places, first, end):
+    places = sorted(places)
+    return places[0][0] >= first and all(low + count <= high for (low, count), (high, _) in zip(places, [*places[1:], (end, 0)]))
+
+
+def test_sums_have_places_of_their_own(rng):
+    for _ in range(50):
+        wanted = [(int(rng.integers(1, 1000)), int(rng.integers(1, 60))) for _ in range(int(rng.integers(1, 5)))]
+        rows = sum(sums for _, sums in wanted) + int(rng.integers(0, 200))
+        places = sums_of(wanted, rows)
+        assert _apart(places, 0, rows) and all(count >= sums for (_, count), (_, sums) in zip(places, wanted))
+        assert rows - sum(count for _, count in places) < min(sums for _, sums in wanted)
+
+
+def test_the_longest_has_two_places_first():
+    assert [count for _, count in sums_of([(448, 112), (39200, 196)], 512)] == [112, 392]
+
+
+def test_vectors_have_places_of_their_own(rng):
+    for _ in range(50):
+        plans = [
+            SimpleNamespace(operands=int(rng.integers(1, 200)), slots=int(rng.integers(1, 4)), staging=int(rng.integers(1, 100)))
+            for _ in range(int(rng.integers(2, 5)))
+        ]
+        needed = sum(2 * plan.operands + plan.slots * plan.staging for plan in plans)
+        assert vectors_of(plans, 64, 64 + needed - 1, False) is None
+        end = 64 + needed + int(rng.integers(0, 100))
+        shares = vectors_of(plans, 64, end, bool(rng.integers(0, 2)))
+        assert all(operands[1] >= 2 * plan.operands for (operands, _), plan in zip(shares, plans))
+        assert _apart(
+            [
+                place
+                for (operands, results), plan in zip(shares, plans)
+                for place in (operands, (results, plan.slots * plan.staging))
+            ],
+            64,
+            end,
+        )
+
+
+def test_groups():
+    assert groups_of(range(5), lambda group: len(group) < 3) == [[0, 1], [2, 3], [4]]
+    assert groups_of(range(2), lambda group: False) == [[0], [1]]
+
+
+@pytest.mark.parametrize("name, waiting", [("a", 0.013), *slow(("c", 0.025))])
+def test_the_array_does_not_wait(name, waiting):
+    """Alone, the first layers of these networks keep it waiting for the activation unit half of the time."""
+    program = compile_network(load_network(SHIPPED[name]), Config(), 32)
+    assert program.predicted_cycles / program.compute_cycles - 1 < waiting
+
+
+def test_every_stage_is_in_one_group(rng, monkeypatch):
+    """However few of the groups are simulated; and the more, the better."""
+    tensors = [Tensor(f"t{number}", 8, 12, 12) for number in range(6)]
+    stages = [
+        Stage(one.name, other.name, (Term(one.name, random_values(rng, (3, 3, 8, 8)), padding=(1, 1)),), (12, 12))
+        for one, other in zip(tensors, tensors[1:])
+    ]
+    graph = Graph("g", {one.name: one for one in tensors}, "t0", "t5", tuple(stages))
+    config, cycles = Config(n=8, unified_buffer_depth=512, accumulator_depth=256), []
+    monkeypatch.setattr(search, "_OVERLAP_PASSES", 0)
+    for budget in (0, 400, 1000, 20_000):
+        monkeypatch.setattr(search, "_PART_PASSES", budget)
+        choice, schedule = search.search(graph, graph.stages, [Gather(tensors[0])], config, 3)
+        assert [number for run in choice.runs for number in run.stages] == list(range(5))
+        cycles.append(schedule.cycles)
+    assert cycles[-1] < 0.95 * cycles[0], cycles

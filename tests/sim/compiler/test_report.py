@@ -1,0 +1,97 @@
+"""Layers of programs by the timing model and the instruction-level model: nothing of a layer is left over, and cycles add up."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.report import expected_layers, first_stages, measured_layers
+from amaranth_tpu.sim.compiler.timing.model import simulate
+from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
+from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.ir.graph import dense_chain
+from seeds import seed
+
+
+def chain(rng, sizes):
+    return dense_chain(
+        "chain",
+        [
+            (
+                f"dense{number}",
+                round_bfloat16(rng.normal(0, 1, (inputs, outputs)).astype(np.float32)),
+                np.zeros(outputs, np.float32),
+                "relu",
+            )
+            for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]))
+        ],
+    )
+
+
+#: Chunks of the batch and streamed operands: layers' instructions and tiles lie mixed.
+@pytest.fixture(scope="module", params=[((30, 21, 17, 9), 24, 64), ((64, 40, 8), 40, 32), ((12, 8), 4, 256)])
+def program(request):
+    sizes, batch, depth = request.param
+    config = Config(n=4, unified_buffer_depth=depth, accumulator_depth=32, bias_depth=8)
+    return compile_network(chain(np.random.default_rng(seed()), sizes), config, batch)
+
+
+def test_first_stages(program):
+    """Each prefix comes to its end, takes all the tiles that it loads, and the last one is the whole program."""
+    layers = len(program.plan)
+    matmuls = []
+    for count in range(1, layers + 1):
+        part = first_stages(program, count)
+        machine = Machine(
+            program.config,
+            {
+                Region.MODEL: bytearray(part.model),
+                Region.INPUT: bytearray(part.input_bytes),
+                Region.OUTPUT: bytearray(part.output_bytes),
+                Region.SCRATCH: bytearray(part.scratch_bytes),
+            },
+        )
+        machine.run()
+        tiles = sum(op.rows for op in part.ops if op.opcode.name == "LOAD_WEIGHTS")
+        assert tiles == sum(op.passes for op in part.ops if op.opcode.name == "MATMUL" and not op.keep)
+        assert machine.executed == len(part.ops) + 1 == part.instructions
+        simulate(part.ops, program.config)
+        for op in program.ops:
+            assert op.opcode.name != "LOAD_WEIGHTS" or [stage for stage, _ in op.parts] == sorted(stage for stage, _ in op.parts)
+        matmuls.append(tiles)
+    assert part.model == program.model and len(part.ops) == len(program.ops)
+    assert [len(first_stages(program, 0).ops), *matmuls] == sorted({0, *matmuls})
+
+
+def test_expected_layers_add_up(program):
+    layers = expected_layers(program)
+    assert sum(layer.cycles for layer in layers) == program.predicted_cycles
+    assert sum(layer.macs for layer in layers) == program.useful_macs
+    assert sum(layer.compute_cycles for layer in layers) == program.compute_cycles
+    assert sum(layer.write_beats for layer in layers) == program.write_beats
+    assert all(0 < layer.busy <= layer.cycles and 0 < layer.utilisation <= 1 for layer in layers)
+
+
+def test_overlap_is_counted_once(program):
+    """A layer that shortens the waiting of the one before it: what is waited for is never negative, and no cycle is lost."""
+    layers = len(program.plan)
+    if layers < 2:
+        return
+    busy, drain = [100 * (number + 1) for number in range(layers)], [70, 20, 90][:layers]
+    counters = [{"busy": one, "stall_drain": two} for one, two in zip(busy, drain)]
+
+    def run(part, number, count):
+        assert count == layers
+        return {f"stall_{name}": 5 for name in _reasons()} | counters[number - 1]
+
+    measured = measured_layers(program, run)
+    assert [layer.stalls["drain"] for layer in measured] == [20, 0, 70][:layers]
+    assert [layer.busy for layer in measured] == [100] * layers
+    assert sum(layer.cycles for layer in measured) == busy[-1] + drain[-1] + 5 * (len(_reasons()) - 1)
+
+
+def _reasons():
+    from amaranth_tpu.hw.spec.registers import STALLS
+
+    return STALLS

@@ -1,0 +1,65 @@
+"""Tensors that stay in the unified buffer between stages that overlap: the same bits, with fewer loads and stores."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.compiler import search
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.memory.layout import lay_out
+from amaranth_tpu.sim.compiler.tiling.resident import with_residents
+from amaranth_tpu.sim.functions.functions import RELU
+from depthwise_networks import NETWORKS, network, turn_all
+from graphs import check, random_graph
+from suites import slow
+
+
+@pytest.fixture
+def residents(monkeypatch):
+    """Names of the tensors that stayed, of every program that is compiled: all that can, whether it is worth it or not."""
+    found = []
+
+    def runs(batched, few, config, trials):
+        host, depth = lay_out(batched, config.n), config.accumulator_depth
+        made = [
+            with_residents(batched, run, config, host.layouts, host.zeros, depth) or run
+            for run in search._overlaps(batched, host, config, depth)
+        ]
+        found.append([name for run in made for name in run.homes])
+        return tuple(made)
+
+    monkeypatch.setattr(search, "_best_overlap", runs)
+    return found
+
+
+@pytest.mark.parametrize("n", [4, *slow(8)])
+def test_random_graphs(rng, n, residents):
+    """Instruction by instruction."""
+    for _ in range(12):
+        graph = random_graph(rng, stages=int(rng.integers(2, 6)), size=int(rng.integers(4, 9)), functions=(RELU,))
+        check(graph, Config(n=n, accumulator_depth=512), int(rng.integers(1, 5)), rng)
+    assert sum(map(bool, residents)) >= 4
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_turned(rng, name, residents, monkeypatch):
+    """With positions in the lanes of depthwise convolutions, and rows of another length behind them."""
+    n, *sizes = NETWORKS[name]
+    graph, batch = network(rng, *sizes), 4
+    turn_all(monkeypatch, graph, n, batch)
+    check(graph, Config(n=n, transpose=True), batch, rng)
+
+
+def test_fewer_words(rng, residents, monkeypatch):
+    """What stays is neither stored nor loaded."""
+    graph, config = network(rng, 8, 8, 8, [(1, 1), (2, 1)]), Config(n=8)
+    staying = check(graph, config, 4, rng)
+    assert len(residents[-1]) >= 3
+    monkeypatch.undo()
+    monkeypatch.setattr(search, "with_residents", lambda *_: None)
+    leaving = compile_network(graph, config, 4)
+
+    def moved(program, opcode):
+        return sum(op.fields["rows"] for op in program.ops if op.opcode is opcode)
+
+    assert moved(staying, Opcode.STORE) < moved(leaving, Opcode.STORE) / 2 and staying.read_beats < leaving.read_beats

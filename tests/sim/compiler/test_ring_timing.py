@@ -1,0 +1,54 @@
+"""RING in the timing model: the contract's formula on idle cores, and its place at the vector port."""
+
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode, RingMode
+from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
+from amaranth_tpu.sim.compiler.timing.model import simulate
+from amaranth_tpu.sim.compiler.timing.vector_port import VectorPort
+
+CONFIG = Config(n=8, training=True, ring=True)
+
+
+def cycles(mode, segment, rounds, cores, count=1):
+    """Of so many RINGs alone."""
+    emitter = Emitter(CONFIG, 1)
+    emitter.cores = cores
+    fields = {"mode": mode, "segment": segment, "stride": segment * rounds, "rounds": rounds, "buffer": 0, "result": 2048}
+    for _ in range(count):
+        emitter.emit(Opcode.RING, fields)
+    return simulate(emitter.ops, CONFIG, cores=cores).cycles
+
+
+@pytest.mark.parametrize("cores", [2, 3, 8])
+@pytest.mark.parametrize("segment, rounds", [(1, 1), (4, 3), (32, 1), (64, 2)])
+def test_all_reduce(cores, segment, rounds):
+    """Section 6 of the design, without a link between: latency bound, and bandwidth bound."""
+    hop = 1 + CONFIG.latency + 1
+    formula = rounds * 2 * (segment + (cores - 1) * max(hop, segment))
+    found = cycles(RingMode.ALL_REDUCE, segment, rounds, cores, 2) - cycles(RingMode.ALL_REDUCE, segment, rounds, cores)
+    assert abs(found - formula) <= 1
+
+
+@pytest.mark.parametrize("mode", [RingMode.REDUCE_SCATTER, RingMode.ALL_GATHER])
+def test_half_of_it(mode):
+    """With one segment written, or read, of the eight that are read, or written: nine at one port."""
+    assert cycles(mode, 32, 1, 8, 2) - cycles(mode, 32, 1, 8) == pytest.approx(9 * 32, abs=1)
+
+
+def test_at_the_port():
+    """Results go first, then the ring, then stores."""
+    port = VectorPort(1)
+    port.begin_results(100, 100)
+    port.begin_ring(50, 50)
+    port.begin_store(10)
+    now = 0
+    while (wake := port.advance(now)) is not None:
+        now = wake
+    assert (port.result_end, port.ring_end, port.store_end) == (100, 150, 160)
+    port.begin_ring(50, 25)  # every other cycle
+    port.begin_store(25)
+    while (wake := port.advance(now)) is not None:
+        now = wake
+    assert port.ring_end - 160 == 50 and abs(port.store_end - 210) <= 1

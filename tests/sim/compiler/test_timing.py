@@ -1,0 +1,91 @@
+"""The compiler's estimate of the time against the RTL's: within 1 % on the points of the results' tables, and on smaller ones."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.timing.vector_port import VectorPort
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.host.inference import count_batch
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from graphs import SHARED
+from suites import slow
+
+UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)]
+
+
+def check(name, config, batch, quick=False):
+    network = load_network(SHIPPED[name])
+    program = compile_network(network, config, batch)
+    samples = np.zeros((batch, network.input_size), bfloat16)  # time does not depend on them
+    cycles = count_batch(program, samples, quick=quick)["cycles"]
+    assert abs(program.predicted_cycles / cycles - 1) < 0.01, f"{program.predicted_cycles} cycles expected, {cycles} in the RTL"
+
+
+@pytest.mark.parametrize("name, batch", [("default", 1), ("d", 16), *slow(("default", 8), ("c", 2))])
+def test_small_batches(name, batch):
+    """Of each kind of network: held up by weights, by operands, and by the port that loads share with results and stores."""
+    check(name, SHARED, batch, quick=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, batch", UTILISATION)
+def test_utilisation(n, batch):
+    check("default", Config(n=n), batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHIPPED)
+def test_networks(name):
+    check(name, Config(), 32)
+
+
+# --- The vector port, by hand
+
+
+def ends(port, limit=1000):
+    """The cycles in which results and the store end, moved on as the compiler does: to the next cycle in which something may."""
+    now = 0
+    while (wake := port.advance(now)) is not None:
+        assert now < wake < limit
+        now = wake
+    return port.result_end, port.store_end
+
+
+def test_port_without_loads():
+    port = VectorPort(1)
+    port.begin_results(20, 20)
+    assert ends(port) == (20, 0)
+    port = VectorPort(1)
+    port.begin_results(20, 20)
+    port.begin_store(5)
+    assert ends(port) == (20, 25)  # a result in every cycle leaves none for the store
+    port = VectorPort(1)
+    port.begin_results(20, 5)
+    port.begin_store(15)
+    assert ends(port) == (20, 20)  # one in four does
+
+
+def test_port_with_loads():
+    port = VectorPort(1)
+    port.load(10, 40)
+    port.begin_results(20, 20)
+    port.begin_store(5)
+    assert ends(port) == (50, 55)
+    port = VectorPort(1)
+    port.load(10, 40)
+    port.begin_results(20, 5)  # three rows, of which no vector comes, are read meanwhile
+    assert ends(port)[0] == pytest.approx(48, abs=2)
+
+
+def test_port_of_a_narrow_bus():
+    """A load of vectors of two beats takes it every other cycle; a store gives one as often."""
+    port = VectorPort(2)
+    port.load(0, 100)
+    port.begin_results(20, 20)
+    assert ends(port) == (40, 0)
+    port = VectorPort(2)
+    port.begin_store(10)
+    assert ends(port) == (0, 20)

@@ -1,0 +1,205 @@
+"""ONNX files with other weights: in the model's own form where it has the parameters one to one, else plain; the same bits."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.export.plain import plain_model
+from amaranth_tpu.sim.export.sources import find_weights
+from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.golden.training import TrainingState, bound_graph
+from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.models.shipped import SHIPPED
+from onnx_models import Builder, reference, weights
+from trainable_graphs import random_trainable_graph
+from training_steps import with_function
+
+
+def learnt(network, rng):
+    """The graph with other parameters, as training leaves them: binary32 masters."""
+    masters = [rng.normal(0, 0.2, one.initial.shape).astype(np.float32) for one in network.parameters]
+    return bound_graph(network, TrainingState(masters, [{}] * len(masters)))
+
+
+def rewritten(path, rng, folder):
+    """`(model in the file's form or not, path, graph)` of a file with other parameters."""
+    network = differentiate(load_network(path))
+    graph = learnt(network, rng)
+    model, own = ModelWriter(network.graph, network.parameters).model(graph)
+    if not own:
+        onnx.checker.check_model(model, full_check=True)
+    (folder / "new.onnx").write_bytes(model.SerializeToString())
+    return own, folder / "new.onnx", graph
+
+
+def check(path, graph, rng, softmax=False):
+    """The file has the graph's bits when it is read again, and in onnxruntime its values."""
+    again = load_network(path)
+    x = round_bfloat16(rng.normal(0, 1, (3, graph.input_size)).astype(np.float32))
+    bits = run_network(graph, x)
+    assert run_network(again, x).tobytes() == bits.tobytes()
+    there = reference(path, x.astype(np.float32).reshape(3, *again.input_shape)).reshape(3, -1)
+    if softmax:
+        bits = np.exp(bits - bits.max(1, keepdims=True))
+        bits /= bits.sum(1, keepdims=True)
+    assert np.abs(there - bits).max() < 0.05 * max(1, np.abs(there).max())
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_networks_keep_their_form(name, rng, tmp_path):
+    own, path, graph = rewritten(SHIPPED[name], rng, tmp_path)
+    old, new = onnx.load(SHIPPED[name]), onnx.load(path)
+    assert own and new.graph.node == old.graph.node and new.metadata_props == old.metadata_props
+    kinds = [[(tensor.name, tensor.data_type, tensor.dims) for tensor in model.graph.initializer] for model in (old, new)]
+    assert kinds[0] == kinds[1]
+    check(path, graph, rng, softmax=graph.softmax)
+
+
+def test_values_at_their_places(rng, tmp_path):
+    """By names: convolutions as (out, in, y, x), a dense layer behind them with channels first, turned or not."""
+    build = Builder(["batch", 2, 4, 4])
+    build(
+        "Conv", build.constant(weights(rng, 3, 2, 3, 3), "kernel"), build.constant(weights(rng, 3), "offset"), pads=[1, 1, 1, 1]
+    )
+    build("Relu")
+    build("Flatten")
+    build("Gemm", build.constant(weights(rng, 5, 48), "inner"), transB=1)
+    build("MatMul", build.constant(weights(rng, 5, 4), "outer"))
+    own, path, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    found = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    first, inner, outer = (stage.terms[0].weights.astype(np.float32) for stage in graph.stages)
+    assert own and (found["kernel"] == first.transpose(3, 2, 0, 1)).all() and (found["offset"] == graph.stages[0].bias).all()
+    assert (found["inner"] == inner.transpose(3, 2, 0, 1).reshape(5, 48)).all() and (found["outer"] == outer[0, 0]).all()
+    check(path, graph, rng)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
+def test_weights_of_other_types(rng, tmp_path, kind):
+    """They stay in the file's type where that can hold them."""
+    build = Builder(["batch", 6])
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    build("Cast", build.constant(weights(rng, 6, 4).astype(dtype), "w"), to=TensorProto.FLOAT)
+    build.nodes[-1].input[:] = ["w"]
+    build.nodes.append(onnx.helper.make_node("MatMul", ["x", build.last], ["y"], "dense"))
+    build.last = "y"
+    own, path, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    assert own and onnx.load(path).graph.initializer[0].data_type == kind
+    check(path, graph, rng)
+
+
+def test_biases_of_a_narrow_type(rng, tmp_path):
+    """binary32 does not fit: a plain model."""
+    build = Builder(["batch", 6])
+    build("MatMul", weights(rng, 6, 4))
+    sums = build.last
+    build.node("Cast", [build.constant(weights(rng, 4).astype(bfloat16), "b")], to=TensorProto.FLOAT)
+    build.node("Add", [sums, build.last])
+    own, path, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    assert not own
+    check(path, graph, rng)
+
+
+def test_a_normalization_is_no_parameter(rng, tmp_path):
+    """What was folded into weights is trained as what it became: a plain model."""
+    build = Builder(["batch", 2, 5, 5])
+    build("Conv", weights(rng, 3, 2, 3, 3))
+    build("BatchNormalization", *(np.abs(weights(rng, 3)) + 0.5 for _ in range(4)))
+    build("Relu")
+    build("MaxPool", kernel_shape=[3, 3], strides=[3, 3])
+    build("Flatten")
+    build("Gemm", weights(rng, 3, 4), weights(rng, 4))
+    own, path, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    assert not own and {node.op_type for node in onnx.load(path).graph.node} == {"Conv", "Relu", "MaxPool", "Flatten"}
+    check(path, graph, rng)
+
+
+def test_weights_that_two_layers_share(rng, tmp_path):
+    """They are trained apart, so the file can't hold them."""
+    build = Builder(["batch", 6])
+    shared = build.constant(weights(rng, 6, 6), "shared")
+    build("MatMul", shared)
+    build("Relu")
+    build("MatMul", shared)
+    network = differentiate(load_network(build.save(tmp_path)))
+    assert find_weights(network.graph.origin.path, network.parameters) is None
+    own, path, graph = rewritten(network.graph.origin.path, rng, tmp_path)
+    assert not own
+    check(path, graph, rng)
+
+
+def test_residual_sums_and_averages(rng, tmp_path):
+    build = Builder(["batch", 3, 6, 6])
+    inner = build("Conv", weights(rng, 4, 3, 1, 1), weights(rng, 4))
+    build("Conv", weights(rng, 4, 4, 3, 3), pads=[1, 1, 1, 1])
+    build("Relu")
+    build.node("Add", [build.last, inner])
+    build("AveragePool", kernel_shape=[2, 2], strides=[2, 2])
+    build("Flatten")
+    build("Gemm", weights(rng, 36, 5), weights(rng, 5))
+    own, path, graph = rewritten(build.save(tmp_path), rng, tmp_path)
+    assert own
+    check(path, graph, rng)
+    (tmp_path / "plain.onnx").write_bytes(plain_model(graph).SerializeToString())
+    check(tmp_path / "plain.onnx", graph, rng)
+
+
+@pytest.mark.parametrize("shape", [(5, 4, 2), (4, 4, 4)])
+def test_samples_with_channels_last(rng, tmp_path, shape):
+    """Also where height, width and channels are as many, so that the shape does not say which is which."""
+    height, width, channels = shape
+    build = Builder(["batch", *shape])
+    build("Transpose", perm=[0, 3, 1, 2])
+    build("Conv", weights(rng, 3, channels, 2, 2))
+    build("Flatten")
+    build("Gemm", weights(rng, 3 * (height - 1) * (width - 1), 4))
+    path = build.save(tmp_path)
+    graph = learnt(differentiate(load_network(path)), rng)
+    (tmp_path / "plain.onnx").write_bytes(plain_model(graph).SerializeToString())
+    check(tmp_path / "plain.onnx", graph, rng)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_random_networks_as_plain_models(rng, tmp_path, number):
+    """Without a file that they were read from."""
+    network = differentiate(random_trainable_graph(rng))
+    graph = learnt(network, rng)
+    model, own = ModelWriter(network.graph, network.parameters).model(graph)
+    assert not own
+    onnx.checker.check_model(model, full_check=True)
+    (tmp_path / "plain.onnx").write_bytes(model.SerializeToString())
+    check(tmp_path / "plain.onnx", graph, rng)
+
+
+@pytest.mark.parametrize(
+    "name, parameters", [("tanh", ()), ("leaky_relu", (0.25,)), ("clip", (-1, 2)), ("clip", (-2,)), ("hard_sigmoid", (0.25, 0.5))]
+)
+def test_functions_of_plain_models(rng, tmp_path, name, parameters):
+    function, (inner, outer) = Function(name, parameters), (round_bfloat16(weights(rng, *shape)) for shape in ((4, 5), (5, 3)))
+    graph = dense_chain("net", [("one", inner, weights(rng, 5), "relu"), ("two", outer, None, "none")])
+    graph = learnt(differentiate(with_function(graph, function)), rng)
+    (tmp_path / "plain.onnx").write_bytes(plain_model(graph).SerializeToString())
+    assert load_network(tmp_path / "plain.onnx").stages[0].function == function
+    check(tmp_path / "plain.onnx", graph, rng)
+
+
+def test_what_can_not_be_written(rng):
+    layers = [("dense", round_bfloat16(weights(rng, 4, 3)), None, "none")]
+    graph = dense_chain("net", layers)
+    wrong = {
+        "input's values": replace(graph, input_order=np.array([1, 0, 2, 3])),
+        "results are not": replace(graph, output_order=np.array([1, 0, 2])),
+        "'dense'": replace(graph, stages=(replace(graph.stages[0], function=Function("gelu")),)),
+    }
+    for said, changed in wrong.items():
+        with pytest.raises(ModelError, match=said) as caught:
+            plain_model(changed)
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,222 @@
+"""Files that are damaged, or made to be trouble: a network or one line that is safe to show, in little time and memory."""
+
+import resource
+import time
+import unicodedata
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.data.printable import printable
+from amaranth_tpu.sim.frontend.apply import supported_operators
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.errors import ModelError
+from damage import HOSTILE, damaged, originals
+from onnx_models import Builder, refused, weights
+from seeds import seed
+from suites import slow
+
+_MOST_SECONDS, _MOST_MEMORY = 10, 2e6  # of the processor; kB
+
+
+def _safe(text):
+    """Whether nothing but visible characters is in a text, each in its own place."""
+    return text.isprintable() and not any(unicodedata.category(one)[0] == "M" for one in text)
+
+
+@pytest.mark.parametrize("trials", [40, *slow(3000)])
+def test_damaged(tmp_path, trials):
+    rng = np.random.default_rng(seed())
+    path, models = tmp_path / "model.onnx", originals(rng)
+    (tmp_path / "weights.bin").write_bytes(weights(rng, 96).tobytes())
+    for model in models:
+        path.write_bytes(model.SerializeToString())
+        load_network(path)
+    before, said = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0
+    for _ in range(trials):
+        path.write_bytes(damaged(models[rng.integers(len(models))], rng))
+        start = time.process_time()
+        try:
+            compile_network(load_network(path), Config(n=4), 2)
+        except (ModelError, CompileError) as error:
+            assert _safe(str(error)) and len(str(error)) <= 600, error
+            said += 1
+        assert time.process_time() - start < _MOST_SECONDS
+    assert said > trials // 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < max(before, _MOST_MEMORY)
+
+
+def _everywhere(name):
+    """A model that a node makes invalid, with this name in every place that a message may show."""
+
+    def build(where):
+        b = Builder(["n", 12])
+        b("MatMul", np.ones((12, 12), np.float32))
+        b("Relu" if where != "operator" else name, name="odd")
+        model = b.model()
+        node, graph = model.graph.node[1], model.graph
+        if where == "node":
+            node.name, node.op_type = name, "LRN"
+        elif where == "unnamed":
+            node.name, node.op_type, node.output[0] = "", "LRN", name
+            graph.output[0].name = name
+        elif where == "domain":
+            node.domain = name
+            model.opset_import.add(domain=name, version=1)
+        elif where == "domain without a version":
+            node.domain = name
+        elif where == "attribute":
+            node.attribute.append(helper.make_attribute(name, 1))
+        elif where == "word":
+            node.op_type = "Gelu"
+            model.opset_import[0].version = 20
+            node.attribute.append(helper.make_attribute("approximate", name))
+        elif where == "input":
+            node.input[0] = name
+        elif where == "graph input":
+            graph.input[0].name = graph.node[0].input[0] = name
+            graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1 << 24
+        elif where == "second input":
+            graph.input.append(helper.make_tensor_value_info(name, 1, [1]))
+        elif where == "size":
+            graph.input[0].type.tensor_type.shape.dim[1].dim_param = name
+        elif where == "output":
+            graph.output[0].name = name
+        elif where == "initialiser":
+            graph.initializer[0].name = graph.node[0].input[1] = name
+            graph.initializer[0].dims[0] = -1
+        elif where == "external":
+            onnx.external_data_helper.set_external_data(graph.initializer[0], name)
+            graph.initializer[0].ClearField("raw_data")
+        elif where == "external key":
+            onnx.external_data_helper.set_external_data(graph.initializer[0], "weights.bin")
+            graph.initializer[0].ClearField("raw_data")
+            graph.initializer[0].external_data.add(key=name, value=name)
+        elif where == "equation":
+            node.op_type = "Einsum"
+            node.input.append("c0")
+            node.attribute.append(helper.make_attribute("equation", name))
+        return model
+
+    return build
+
+
+_PLACES = (
+    "operator",
+    "node",
+    "unnamed",
+    "domain",
+    "domain without a version",
+    "attribute",
+    "word",
+    "input",
+    "graph input",
+    "second input",
+    "size",
+    "output",
+    "initialiser",
+    "external",
+    "external key",
+    "equation",
+)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_hostile_names(tmp_path, place, recwarn):
+    """No character of a name reaches a message as it is if a terminal could act on it, and no name hides the rest."""
+    path = tmp_path / "model.onnx"
+    for name in HOSTILE[:-1]:
+        path.write_bytes(_everywhere(name)(place).SerializeToString())
+        with pytest.raises(ModelError) as caught:
+            load_network(path)
+        message = str(caught.value)
+        assert _safe(message) and len(message) <= 600, message
+        assert len(message) - len(str(path)) < 420, message
+    assert not recwarn.list
+
+
+def test_hostile_names_in_a_network(tmp_path):
+    """What is accepted goes into reports: names of stages and tensors, what the metadata say."""
+    for name in HOSTILE[:-1]:
+        b = Builder(["n", 12])
+        b("MatMul", np.ones((12, 12), np.float32), name=name)
+        b("Sigmoid", name=name + "2")
+        model = b.model()
+        model.graph.node[1].output[0] = model.graph.output[0].name = name + "3"
+        model.metadata_props.add(key="preprocess", value=name)
+        path = tmp_path / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        graph = load_network(path)
+        texts = [graph.name, graph.preprocess, *graph.tensors, *(stage.name for stage in graph.stages)]
+        assert all(_safe(text) and len(text) <= 90 for text in texts), texts
+
+
+def test_too_large(tmp_path):
+    """More values of a sample than the reader may keep numbers for."""
+    b = Builder(["n", 1 << 24])
+    b("Relu")
+    refused(b.save(tmp_path), "input 'x' has the shape (n, 16777216); 8388608 values of a sample are supported")
+    b = Builder(["n", 1, 1 << 12])
+    b("Relu")
+    b("Expand", np.array([1, 1 << 12, 1]), name="odd")
+    refused(b.save(tmp_path), "operator Expand, node 'odd': makes 16777216 values of a sample")
+
+
+def test_file_name(tmp_path):
+    folder = tmp_path / "\x1b[31mred\nline"
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(b"no model")
+    for path in (folder / "model.onnx", folder / "absent.onnx", folder):
+        with pytest.raises(ModelError) as caught:
+            load_network(path)
+        assert _safe(str(caught.value)) and "\\x1b[31mred\\nline" in str(caught.value)
+
+
+def test_not_text(tmp_path):
+    """protobuf gives a name that is not UTF-8 as bytes."""
+    path = tmp_path / "model.onnx"
+    content = Builder(["n", 12])
+    content("MatMul", np.ones((12, 3), np.float32), name="NAME")
+    path.write_bytes(content.model().SerializeToString().replace(b"NAME", b"\xff\x1b[m"))
+    refused(path, "NodeProto has a name that is not UTF-8 text: b'\\xff\\x1b[m'")
+
+
+def test_external_data_elsewhere(tmp_path):
+    """Only files in the model's own folder are read."""
+    outside, folder = tmp_path / "weights.bin", tmp_path / "model"
+    folder.mkdir()
+    outside.write_bytes(bytes(4 * 36))
+    (folder / "link.bin").symlink_to(outside)
+    (folder / "short.bin").write_bytes(bytes(8))
+    for place in ("../weights.bin", str(outside), "link.bin", "absent.bin", "short.bin", ".", ""):
+        b = Builder(["n", 12])
+        b("MatMul", np.zeros((12, 3), np.float32))
+        model = b.model()
+        onnx.external_data_helper.set_external_data(model.graph.initializer[0], place)
+        model.graph.initializer[0].ClearField("raw_data")
+        path = folder / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        refused(path, "initialiser 'c0' can't be read")
+
+
+def test_printable():
+    for name in HOSTILE:
+        text = printable(name)
+        assert _safe(text) and printable(text) == text
+        assert len(printable(name, 30)) <= 30
+    assert printable("Größe 层/conv.1[0]") == "Größe 层/conv.1[0]"
+    assert printable("\x1b[0m\u202e\u200b\ud83d") == "\\x1b[0m\\u202e\\u200b\\ud83d"
+    short = printable("begin" + "-" * 99 + "end", 20)
+    assert short.startswith("begin") and short.endswith("end")
+
+
+def test_supported_operators():
+    groups = supported_operators()
+    assert {"Gemm", "Conv"} <= set(groups["linear"]) and "Where" in groups["as part of a function that is written out"]
+    for operators in groups.values():
+        assert operators and all(isinstance(name, str) for name in operators)

@@ -1,0 +1,432 @@
+"""Convolutional networks as exporters write them, against onnxruntime."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.network import run_graph
+from onnx_models import Builder, check_graph, close, reference, weights
+
+
+def images(rng, count=3, channels=1, size=28):
+    return rng.random((count, channels, size, size), dtype=np.float32)
+
+
+def test_pytorch(rng, tmp_path):
+    """torch.onnx: pads written out, Flatten, Gemm with transB."""
+    b = Builder(["batch", 1, 28, 28], opset=17)
+    b(
+        "Conv",
+        weights(rng, 8, 1, 3, 3),
+        weights(rng, 8),
+        dilations=[1, 1],
+        group=1,
+        kernel_shape=[3, 3],
+        pads=[1, 1, 1, 1],
+        strides=[1, 1],
+        name="/conv1/Conv",
+    )
+    b("Relu")
+    b("MaxPool", ceil_mode=0, dilations=[1, 1], kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
+    b(
+        "Conv",
+        weights(rng, 12, 8, 3, 3),
+        weights(rng, 12),
+        dilations=[1, 1],
+        group=1,
+        kernel_shape=[3, 3],
+        pads=[0, 0, 0, 0],
+        strides=[2, 2],
+    )
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+    b("Flatten", axis=1)
+    b("Gemm", weights(rng, 20, 108), weights(rng, 20), alpha=1.0, beta=1.0, transB=1)
+    b("Relu")
+    b("Dropout")
+    b("Gemm", weights(rng, 10, 20), weights(rng, 10), alpha=1.0, beta=1.0, transB=1)
+    b("LogSoftmax", axis=1)
+    path = b.save(tmp_path)
+    graph = load_network(path)
+    assert [(stage.name, stage.value, str(stage.function)) for stage in graph.stages] == [
+        ("/conv1/Conv", "t2", "relu"),
+        ("Conv_3", "t5", "relu"),
+        ("Gemm_7", "t8", "relu"),
+        ("Gemm_10", "t10", "none"),
+    ]
+    assert graph.input_shape == (1, 28, 28) and graph.softmax and graph.input_order is None and graph.output_order is None
+    assert graph.stages[0].pool.size == (14, 14) and graph.stages[2].terms[0].kernel == (3, 3)
+
+
+def test_cntk(rng, tmp_path):
+    """Batch of one, SAME padding, bias by Add, weights of the last layer reshaped in the graph."""
+    b = Builder([1, 1, 28, 28], opset=8)
+    b("Conv", weights(rng, 8, 1, 5, 5), auto_pad="SAME_UPPER", kernel_shape=[5, 5], strides=[1, 1], dilations=[1, 1], group=1)
+    b("Add", weights(rng, 8, 1, 1))
+    b("Relu")
+    b("MaxPool", auto_pad="NOTSET", kernel_shape=[2, 2], strides=[2, 2], pads=[0, 0, 0, 0])
+    b("Conv", weights(rng, 16, 8, 5, 5), auto_pad="SAME_UPPER", kernel_shape=[5, 5], strides=[2, 2])
+    b("Add", weights(rng, 16, 1, 1))
+    b("Relu")
+    b("MaxPool", kernel_shape=[3, 3], strides=[2, 2])
+    flat = b("Reshape", np.array([1, 144]))
+    b.node("Reshape", [weights(rng, 16, 3, 3, 10), np.array([144, 10])])
+    b.node("MatMul", [flat, b.last])
+    b("Add", weights(rng, 1, 10))
+    b.inputs += [helper.make_tensor_value_info(c.name, c.data_type, c.dims) for c in b.constants]
+    check_graph(b.save(tmp_path, ir_version=3), images(rng, 1), stages=3)
+
+
+def test_tf2onnx(rng, tmp_path):
+    """Keras: NHWC with Transposes around what ONNX has in NCHW; the flattened values are channels last."""
+    b = Builder(["unk__1", 28, 28, 1], opset=13)
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), auto_pad="SAME_UPPER", kernel_shape=[3, 3], strides=[2, 2])
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], strides=[2, 2], auto_pad="VALID")
+    b("Transpose", perm=[0, 2, 3, 1])
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 12, 8, 3, 3), kernel_shape=[3, 3])
+    b("Transpose", perm=[0, 2, 3, 1])
+    b("Add", weights(rng, 12))
+    b("Relu")
+    b("Reshape", np.array([-1, 300]))
+    b("MatMul", weights(rng, 300, 10))
+    b("Add", weights(rng, 10))
+    b("Softmax", axis=-1)
+    check_graph(b.save(tmp_path), images(rng).transpose(0, 2, 3, 1), stages=3, softmax=True)
+
+
+def test_tf2onnx_two_channels_in(rng, tmp_path):
+    """The order of the input is not the model's."""
+    b = Builder(["unk__1", 9, 8, 2])
+    b("Sub", np.array([0.5, 0.25], np.float32))
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 4, 2, 3, 2), weights(rng, 4))
+    b("Transpose", perm=[0, 2, 3, 1])
+    graph = check_graph(b.save(tmp_path), rng.random((3, 9, 8, 2), dtype=np.float32), stages=1)
+    assert graph.tensors[graph.input].shape == (9, 8, 2) and graph.input_order is None and graph.output_order is None
+    b = Builder(["n", 2, 9, 8])
+    b("Conv", weights(rng, 4, 2, 3, 2), weights(rng, 4))
+    graph = check_graph(b.save(tmp_path), rng.random((3, 2, 9, 8), dtype=np.float32), stages=1)
+    assert graph.input_order.tolist()[:4] == [0, 72, 1, 73] and graph.output_order[:3].tolist() == [0, 4, 8]
+
+
+def test_pytorch_view(rng, tmp_path):
+    """x.view(x.size(0), -1): the shape is computed in the graph."""
+    b = Builder(["batch", 1, 12, 12], opset=11)
+    values = b("Conv", weights(rng, 3, 1, 3, 3), weights(rng, 3), kernel_shape=[3, 3], strides=[3, 3])
+    b("Shape")
+    b("Gather", np.array(0), axis=0)
+    batch = b("Unsqueeze", axes=[0])
+    b.node("Constant", [], value=numpy_helper.from_array(np.array([-1])))
+    shape = b.node("Concat", [batch, b.last], axis=0)
+    b.node("Reshape", [values, shape])
+    b("Gemm", weights(rng, 48, 10))
+    check_graph(b.save(tmp_path), images(rng, size=12), stages=2)
+
+
+def test_mxnet(rng, tmp_path):
+    """BatchNormalization on the input and behind convolutions, where gamma is 1; Flatten, and Gemm with a bias."""
+
+    def normalised(channels):
+        b(
+            "BatchNormalization",
+            np.ones(channels, np.float32),
+            weights(rng, channels),
+            weights(rng, channels),
+            1 + rng.random(channels, dtype=np.float32),
+            epsilon=0.001,
+            momentum=0.9,
+        )
+
+    b = Builder([1, 1, 20, 20], opset=9)
+    normalised(1)
+    b("Conv", weights(rng, 8, 1, 5, 5), weights(rng, 8), kernel_shape=[5, 5], pads=[0, 0, 0, 0], strides=[1, 1])
+    normalised(8)
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
+    normalised(8)
+    b("Conv", weights(rng, 8, 8, 3, 3), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    normalised(8)
+    b("Relu")
+    b("Flatten")
+    b("Gemm", weights(rng, 10, 512), weights(rng, 10), alpha=1.0, beta=1.0, transA=0, transB=1)
+    b("Softmax", axis=1)
+    check_graph(b.save(tmp_path), images(rng, 1, size=20), stages=4, softmax=True)
+
+
+def test_paddle(rng, tmp_path):
+    """pool2d by pads of its own, fc as Reshape, MatMul, Add; a Scale behind; Identity and Constant nodes."""
+    b = Builder([-1, 1, 16, 16], opset=11)
+
+    def constant(array):
+        return b.node("Constant", [], value=numpy_helper.from_array(array))
+
+    kernel = constant(weights(rng, 6, 1, 3, 3))
+    b.node("Conv", ["x", kernel], kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group=1)
+    values = b.last
+    bias = b.node("Reshape", [constant(weights(rng, 6)), constant(np.array([1, 6, 1, 1]))])
+    b.node("Add", [values, bias])
+    b("Relu")
+    b("MaxPool", kernel_shape=[2, 2], strides=[2, 2], pads=[0, 0, 0, 0])
+    b("Reshape", np.array([0, 384]))
+    b("MatMul", weights(rng, 384, 10))
+    b("Add", weights(rng, 10))
+    b("Mul", np.array([2], np.float32))
+    b("Add", np.array([1], np.float32))
+    b("Identity")
+    check_graph(b.save(tmp_path), images(rng, size=16), stages=2)
+
+
+@pytest.mark.parametrize("shape", [["n", 28, 28], ["n", 784], [1, 28, 28]])
+def test_input_without_channel(rng, tmp_path, shape):
+    b = Builder(shape)
+    b("Reshape", np.array([-1, 1, 28, 28]))
+    b("Conv", weights(rng, 4, 1, 7, 7), strides=[3, 3])
+    count = shape[0] if shape[0] == 1 else 3
+    check_graph(b.save(tmp_path), images(rng, count).reshape(count, *shape[1:]), stages=1)
+
+
+@pytest.mark.parametrize("shape", [[28, 28], [28, 28, 1], [1, 28, 28], [784]])
+def test_input_without_batch(rng, tmp_path, shape):
+    b = Builder(shape)
+    b("Reshape", np.array([1, 1, 28, 28]))
+    b("Conv", weights(rng, 4, 1, 7, 7), strides=[3, 3])
+    path, x = b.save(tmp_path), images(rng, 1).reshape(shape)
+    graph = load_network(path)
+    assert graph.input_size == 784 and graph.input_shape == (tuple(shape) if shape[0] > 1 else (28, 28))
+    close(run_graph(graph, x.reshape(1, -1)), reference(path, x).reshape(1, -1))
+
+
+def test_channels_last_of_one_sample(rng, tmp_path):
+    """A batch of one, one channel: no axis but two has a size."""
+    b = Builder([1, 12, 11, 1])
+    b("Transpose", perm=[0, 3, 1, 2])
+    b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4), strides=[2, 2])
+    b("Transpose", perm=[0, 2, 3, 1])
+    b("Relu")
+    b("Reshape", np.array([1, 100]))
+    b("MatMul", weights(rng, 100, 3))
+    check_graph(b.save(tmp_path), rng.random((1, 12, 11, 1), dtype=np.float32), stages=2)
+
+
+def test_onnxruntime_optimised(rng, tmp_path):
+    """Its optimiser writes FusedConv."""
+    b = Builder(["n", 1, 9, 9])
+    b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
+    b("Relu")
+    b("Conv", weights(rng, 4, 4, 3, 3), weights(rng, 4))
+    b("LeakyRelu", alpha=0.25)
+    b("Conv", weights(rng, 4, 4, 3, 3), weights(rng, 4))
+    b("Clip", np.array(0, np.float32), np.array(0.5, np.float32))
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(b.save(tmp_path), options, providers=["CPUExecutionProvider"])
+    assert {node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node} == {"FusedConv"}
+    graph = check_graph(tmp_path / "optimised.onnx", images(rng, size=9), stages=3)
+    assert [str(stage.function) for stage in graph.stages] == ["relu", "leaky_relu(0.25)", "clip(0, 0.5)"]
+
+
+def test_lowest_padding(rng, tmp_path):
+    """JAX: -inf around what MaxPool reads."""
+    b = Builder(["n", 1, 9, 9], opset=13)
+    b("Conv", weights(rng, 4, 1, 3, 3))
+    b("Pad", np.array([0, 0, 1, 2, 0, 0, 1, 0]), np.array(-np.inf, np.float32))
+    b("MaxPool", kernel_shape=[3, 3], strides=[2, 2])
+    check_graph(b.save(tmp_path), images(rng, size=9), stages=1)
+
+
+def test_bytes_as_input(rng, tmp_path):
+    b = Builder(["n", 1, 12, 12], kind=TensorProto.UINT8)
+    b("Cast", to=TensorProto.FLOAT)
+    b("Div", np.array(255, np.float32))
+    b("Conv", weights(rng, 4, 1, 3, 3), pads=[1, 1, 1, 1])
+    check_graph(b.save(tmp_path), rng.integers(0, 256, (3, 1, 12, 12), np.uint8), stages=1)
+
+
+# Structures
+
+
+def test_residual_block(rng, tmp_path):
+    """The addition joins the second convolution; the shortcut's convolution joins it too."""
+    b = Builder(["n", 3, 8, 8])
+    x = b("Conv", weights(rng, 4, 3, 3, 3), pads=[1, 1, 1, 1])
+    x = b("Relu")
+    for strides in ([1, 1], [2, 2]):
+        b.node("Conv", [x, weights(rng, 4, 4, 3, 3)], pads=[1, 1, 1, 1], strides=strides)
+        b("BatchNormalization", *(weights(rng, 4) for _ in range(3)), 1 + rng.random(4, dtype=np.float32))
+        b("Relu")
+        second = b("Conv", weights(rng, 4, 4, 3, 3), weights(rng, 4), pads=[1, 1, 1, 1])
+        shortcut = x if strides == [1, 1] else b.node("Conv", [x, weights(rng, 4, 4, 1, 1)], strides=strides)
+        b.node("Add", [second, shortcut])
+        x = b("Relu")
+    b("GlobalAveragePool")
+    b("Flatten")
+    b("Gemm", weights(rng, 4, 5))
+    graph = check_graph(b.save(tmp_path), images(rng, channels=3, size=8), stages=7)
+    assert [len(stage.terms) for stage in graph.stages] == [1, 1, 2, 1, 2, 1, 1]
+
+
+def test_branches(rng, tmp_path):
+    """An inception block: what is joined goes into a 1 x 1 convolution as terms of its own, and into a 3 x 3 one as a copy."""
+    b = Builder(["n", 3, 8, 8])
+    branches = [b.node("Relu", [b.node("Conv", ["x", weights(rng, 4, 3, k, k)], pads=[k // 2] * 4)]) for k in (1, 3, 5)]
+    branches.append(b.node("MaxPool", ["x"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1]))
+    joined = b.node("Concat", branches, axis=1)
+    path = b.save(tmp_path)
+    check_graph(path, images(rng, channels=3, size=8), stages=5)
+    b.node("Conv", [joined, weights(rng, 4, 15, 1, 1)])
+    graph = check_graph(b.save(tmp_path), images(rng, channels=3, size=8), stages=5)
+    assert len(graph.stages[-1].terms) == 4
+    b.nodes.pop()
+    b.node("Conv", [joined, weights(rng, 4, 15, 3, 3)])
+    check_graph(b.save(tmp_path), images(rng, channels=3, size=8), stages=6)
+
+
+def test_flat_branches(rng, tmp_path):
+    """Two images of different sizes, flattened and joined, go into one dense layer."""
+    b = Builder(["n", 1, 8, 8])
+    one = b.node("Flatten", [b.node("Conv", ["x", weights(rng, 2, 1, 3, 3)])])
+    two = b.node("Flatten", [b.node("Conv", ["x", weights(rng, 3, 1, 5, 5)], strides=[2, 2])])
+    b.node("Concat", [one, two], axis=1)
+    values = b.last
+    b("Gemm", weights(rng, 84, 5))
+    graph = check_graph(b.save(tmp_path), images(rng, size=8), stages=3)
+    assert [term.kernel for term in graph.stages[-1].terms] == [(6, 6), (2, 2)]
+    b.last = values
+    check_graph(b.save(tmp_path), images(rng, size=8), stages=3)
+
+
+def test_squeeze_and_excitation(rng, tmp_path):
+    """One number for each channel, by which all positions are multiplied."""
+    b = Builder(["n", 3, 6, 5])
+    x = b("Conv", weights(rng, 4, 3, 3, 3), weights(rng, 4))
+    b("GlobalAveragePool")
+    b("Conv", weights(rng, 2, 4, 1, 1))
+    b("Relu")
+    b("Conv", weights(rng, 4, 2, 1, 1))
+    b.node("Mul", [x, b.last])
+    check_graph(b.save(tmp_path), images(rng, channels=3, size=6)[..., :5].copy(), stages=5)
+
+
+def test_depthwise(rng, tmp_path):
+    b = Builder(["n", 6, 7, 7])
+    b("Conv", weights(rng, 6, 1, 3, 3), weights(rng, 6), group=6, pads=[1, 1, 1, 1])
+    b("Relu")
+    b("Conv", weights(rng, 4, 6, 1, 1))
+    graph = check_graph(b.save(tmp_path), images(rng, channels=6, size=7), stages=2)
+    assert graph.stages[0].terms[0].groups == 6
+
+
+def test_channels_shuffled_inside_groups(rng, tmp_path):
+    """A permutation of channels goes into the weights; only one that crosses groups makes them larger."""
+    for order, groups in (([1, 0, 3, 2], 2), ([2, 3, 0, 1], 1)):
+        b = Builder(["n", 1, 5, 5])
+        b("Conv", weights(rng, 4, 1, 3, 3))
+        b("Gather", np.array(order), axis=1)
+        b("Conv", weights(rng, 6, 2, 2, 2), group=2)
+        graph = check_graph(b.save(tmp_path), images(rng, size=5), stages=2)
+        assert graph.stages[1].terms[0].groups == groups
+
+
+def test_slope_of_each_channel(rng, tmp_path):
+    b = Builder(["n", 1, 6, 5])
+    b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
+    b("PRelu", rng.uniform(-1, 1, (4, 1, 1)).astype(np.float32))
+    graph = check_graph(b.save(tmp_path), images(rng, size=6)[..., :5].copy(), stages=3)
+    assert [term.source for term in graph.stages[-1].terms].count("t0") == 2  # a slope that bfloat16 can't hold is two
+
+
+def test_wide_concat(rng, tmp_path, monkeypatch):
+    """What would need too many weights to join stays apart, up to the dense layer that reads it."""
+    monkeypatch.setattr("amaranth_tpu.sim.frontend.operators.shapes.LIMIT", 100)
+    b = Builder(["n", 5])
+    parts = [b.node("Sigmoid", [b.node("Gemm", ["x", weights(rng, 5, 7)])]) for _ in range(3)]
+    b.node("Concat", parts, axis=1)
+    b("Gemm", weights(rng, 21, 4), weights(rng, 4))
+    check_graph(b.save(tmp_path), weights(rng, 6, 5), stages=4)
+
+
+def test_mean_image(rng, tmp_path):
+    """A number for each pixel, before padding."""
+    b = Builder(["n", 1, 9, 9])
+    b("Sub", rng.random((1, 9, 9), dtype=np.float32))
+    b("Conv", weights(rng, 4, 1, 3, 3), pads=[1, 1, 1, 1])
+    check_graph(b.save(tmp_path), images(rng, size=9), stages=82)
+
+
+def test_global_pools_of_keras(rng, tmp_path):
+    """ReduceMean and ReduceMax over the axes of NHWC."""
+    for operator in ("ReduceMean", "ReduceMax"):
+        b = Builder(["n", 1, 9, 9])
+        b("Conv", weights(rng, 4, 1, 3, 3))
+        b("Relu")
+        b("Transpose", perm=[0, 2, 3, 1])
+        b(operator, axes=[1, 2], keepdims=0)
+        b("MatMul", weights(rng, 4, 3))
+        check_graph(b.save(tmp_path), images(rng, size=9), stages=2 if operator == "ReduceMax" else 3)
+
+
+def test_average_pool_of_borders(rng, tmp_path):
+    """Windows over the edge average fewer values: parts of their own."""
+    b = Builder(["n", 2, 8, 8])
+    b("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1])
+    b("Relu")
+    graph = check_graph(b.save(tmp_path), images(rng, channels=2, size=8), stages=9)
+    assert len({stage.output for stage in graph.stages}) == 1 and {str(stage.function) for stage in graph.stages} == {"relu"}
+    assert [stage.value for stage in graph.stages] == [None] * 8 + ["t1"]
+
+
+def test_positions(rng, tmp_path):
+    """A dense layer at each row of an image, and one over channels that come last."""
+    b = Builder(["n", 6, 12])
+    b("MatMul", weights(rng, 12, 5))
+    b("Add", weights(rng, 5))
+    b("Relu")
+    b("Flatten")
+    b("Gemm", weights(rng, 30, 3))
+    check_graph(b.save(tmp_path), rng.random((4, 6, 12), dtype=np.float32), stages=2)
+
+
+def test_result_in_another_order(rng, tmp_path):
+    """A channels-last result, and a vector whose order goes into the weights."""
+    b = Builder(["n", 1, 6, 6])
+    b("Conv", weights(rng, 4, 1, 3, 3))
+    graph = check_graph(b.save(tmp_path), images(rng, size=6), stages=1)
+    assert graph.output_order is not None and graph.stages[0].value == "t0"
+    b("Transpose", perm=[0, 2, 3, 1])
+    assert check_graph(b.save(tmp_path), images(rng, size=6), stages=1).output_order is None
+    b("Flatten")
+    b("Gemm", weights(rng, 64, 6))
+    b("Reshape", np.array([-1, 2, 3]))
+    b("Transpose", perm=[0, 2, 1])
+    graph = check_graph(b.save(tmp_path), images(rng, size=6), stages=2)
+    assert graph.output_order is None and graph.stages[1].value is None
+
+
+def test_first_position_only(rng, tmp_path):
+    """What keeps one position of many is no copy, though its tap looks like one."""
+    for cut in ("AveragePool", [np.array([0, 0]), np.array([1, 1]), np.array([2, 3])]):
+        b = Builder(["n", 1, 6, 6])
+        b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
+        b("Slice", *cut) if isinstance(cut, list) else b(cut, kernel_shape=[1, 1], strides=[4, 4])
+        b("Tanh")
+        check_graph(b.save(tmp_path), images(rng, size=6), stages=2)
+
+
+@pytest.mark.parametrize("steepest", [2, 8.5, 1e4, 1e30])
+def test_steep_slopes(tmp_path, steepest):
+    """Where x is positive, PRelu is x, however steep it is below 0."""
+    b = Builder(["batch", 4])
+    slopes = np.array([0.25, 1, -3, steepest], np.float32)
+    b("PRelu", slopes)
+    path = b.save(tmp_path)
+    x = np.repeat(np.float32([[1000], [-0.5], [0.0078125], [0]]), 4, axis=1)
+    got, want = run_graph(load_network(path), x), np.where(x > 0, x, x * slopes)
+    assert (np.abs(got - want) <= 2.0**-8 * np.abs(want)).all(), (got, want)

@@ -1,0 +1,150 @@
+"""Divisions by values (`sim/frontend/operators/quotients.py`), of numbers of all sizes, beside onnxruntime."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.frontend.operators import quotients
+from onnx_models import Builder, close, reference, refused, weights
+
+pytest.importorskip("onnxruntime")
+
+
+def _of_all_sizes(rng, count):
+    """bfloat16 pairs (count, 2) of which the first come to the ends of all windows, with neighbours and both signs."""
+    ends = 2.0 ** np.array([-126, -90, -64, -18, -12, -8, -7, -6, 0, 6, 7, 8, 12, 18, 63, 90, 126, 127])
+    ends = np.concatenate([ends, ends[1:] * (1 - 2.0**-8), ends * (1 + 2.0**-7)])
+    pairs = np.stack(np.meshgrid(ends, ends), axis=-1).reshape(-1, 2)
+    drawn = rng.uniform(1, 2, (count, 2)) * 2.0 ** rng.integers(-126, 127, (count, 2))
+    values = np.concatenate([pairs, drawn]) * rng.choice([-1, 1], (len(pairs) + count, 2))
+    return (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def _columns(b, dtype=np.float32):
+    """The two values of a sample, each by itself."""
+    return b.node("MatMul", ["x", np.array([[1], [0]], dtype)]), b.node("MatMul", ["x", np.array([[0], [1]], dtype)])
+
+
+def _relative(path, x):
+    """The largest relative error where quotients are normal numbers; all others are 0, or as in onnxruntime."""
+    got, want = (np.float64(array).reshape(-1) for array in (tpu.load(path).predict(x), reference(path, x)))
+    normal = (np.abs(want) >= 2.0**-125) & (np.abs(want) < 2.0**127.9)
+    np.testing.assert_array_equal(got[np.isnan(want) | np.isinf(want)], want[np.isnan(want) | np.isinf(want)])
+    assert (got[np.abs(want) < 2.0**-126] == 0).all()
+    return np.abs(got[normal] / want[normal] - 1).max()
+
+
+@pytest.mark.parametrize("few", [0, 256], ids=["powers of several sizes", "of one size"])
+def test_of_any_size(rng, tmp_path, monkeypatch, few):
+    """Within three roundings to bfloat16, of which one is that of the table: nothing overflows, or is lost, on the way."""
+    monkeypatch.setattr(quotients, "_FEW", few)
+    x = np.concatenate([_of_all_sizes(rng, 2000), [[0, 0], [1, 0], [-3, 0], [0, 3]]]).astype(np.float32)
+    b = Builder(["n", 2])
+    b.node("Div", _columns(b))
+    assert 0.003 < _relative(b.save(tmp_path), x) < 2.0**-7
+    b = Builder(["n", 2])
+    b.node("Div", [np.array(3e38, np.float32), b("MatMul", np.array([[1], [0]], np.float32))])
+    assert _relative(b.save(tmp_path), x) < 2.0**-6  # and that of the constant
+    b = Builder(["n", 2])
+    b("Reciprocal")
+    b("Slice", *map(np.array, ([0], [1], [1])))
+    assert _relative(b.save(tmp_path), x) < 2.0**-7
+
+
+def test_in_models(rng, tmp_path):
+    """Of images by a number for each channel; of rows by their sums; between layers."""
+    b = Builder(["n", 3, 4, 5])
+    image = b("Conv", weights(rng, 6, 3, 2, 2))
+    b.node("Add", [b.node("Abs", [b.node("GlobalAveragePool", [image])]), np.array(0.1, np.float32)])
+    b.node("Div", [image, b.last])
+    b("Conv", weights(rng, 2, 6, 2, 2))
+    _check(rng, b.save(tmp_path), 3, 4, 5)
+    b = Builder(["n", 3, 4])
+    shares = b("Exp")
+    b.node("ReduceSum", [shares, np.array([1])], keepdims=1)
+    b.node("Div", [shares, b.last])
+    _check(rng, b.save(tmp_path), 3, 4)
+    b = Builder(["n", 5])
+    # An exponential multiplies the error of its operand: of some units it stays below what `close` allows.
+    one, two = (b.node("MatMul", ["x", weights(rng, 5, 4) * np.float32(scale)]) for scale in (1, 0.5))
+    b.node("Div", [b.node("Sub", [one, np.array(2, np.float32)]), b.node("Exp", [two])])
+    b("MatMul", weights(rng, 4, 3))
+    _check(rng, b.save(tmp_path), 5)
+
+
+def _check(rng, path, *shape):
+    model, x = tpu.load(path), rng.normal(size=(3, *shape)).astype(np.float32)
+    assert model.compare(x).error is None
+    close(model.predict(x), reference(path, x))
+
+
+@pytest.mark.parametrize("few", [0, 256])
+def test_roots(rng, tmp_path, monkeypatch, few):
+    """Roots of what is above 0 in any case, and divisions by them, of numbers of all sizes; of one that may be 0, none."""
+    monkeypatch.setattr(quotients, "_FEW", few)
+    sizes = 2.0 ** rng.uniform(-20, 62, (500, 1)) * rng.choice([-1, 1], (500, 1))
+    x = (sizes.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    for exponent in (np.array(0.5, np.float32), None):
+        b = Builder(["n", 1])
+        b("Pow", np.array(2, np.float32))
+        b("Add", np.array(1e-5, np.float32))
+        root = b("Sqrt") if exponent is None else b("Pow", exponent)
+        path = b.save(tmp_path)
+        assert np.abs(tpu.load(path).predict(x) / reference(path, x) - 1).max() < 2.0**-6
+        b.node("Div", ["x", root])
+        path = b.save(tmp_path)
+        assert np.abs(tpu.load(path).predict(x) / reference(path, x) - 1).max() < 2.0**-6
+    b = Builder(["n", 1])
+    b("Relu")
+    b("Sqrt", name="odd")
+    refused(b.save(tmp_path), "operator Sqrt, node 'odd'", "not part of a function")
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_layer_normalization(rng, tmp_path, written_out):
+    """Of values of any size; of values that have much in common, and are all the same, only what is one operator."""
+    b = Builder(["n", 12], opset=17)
+    scale, bias = weights(rng, 12), weights(rng, 12)
+    if written_out:
+        centred = b.node("Sub", ["x", b.node("ReduceMean", ["x"], axes=[-1])])
+        b.node("ReduceMean", [b.node("Pow", [centred, np.array(2, np.float32)])], axes=[-1])
+        b.node("Div", [centred, b.node("Sqrt", [b("Add", np.array(1e-5, np.float32))])])
+        b("Mul", scale)
+        b("Add", bias)
+    else:
+        b("LayerNormalization", scale, bias)
+    path, each = b.save(tmp_path), rng.normal(size=(300, 12))
+    shift = 0 if written_out else 10.0 ** rng.uniform(-3, 3, (300, 1))
+    x = np.concatenate([each * 10.0 ** rng.uniform(-15, 15, (300, 1)), each + shift, np.full((1, 12), 1000)]).astype(np.float32)
+    x = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    model = tpu.load(path)
+    assert np.abs(model.predict(x) - reference(path, x)).max() < 0.05
+    assert model.compare(each.astype(np.float32)).error is None
+
+
+def test_normalized_images(rng, tmp_path):
+    """Over the last axis, or the last two; refused where it would be over samples."""
+    for axis in (-1, 2, 1):
+        b = Builder(["n", 3, 4, 5], opset=17)
+        b("LayerNormalization", weights(rng, *(3, 4, 5)[axis - 1 if axis > 0 else axis :]), axis=axis)
+        b("Conv", weights(rng, 2, 3, 2, 2))
+        _check(rng, b.save(tmp_path), 3, 4, 5)
+    b = Builder(["n", 3], opset=17)
+    b("LayerNormalization", weights(rng, 3), axis=0, name="odd")
+    refused(b.save(tmp_path), "operator LayerNormalization, node 'odd'", "batch")
+
+
+@pytest.mark.slow
+def test_core(rng, tmp_path):
+    """0 bits different, of all sizes."""
+    b = Builder(["n", 2])
+    b.node("Div", _columns(b))
+    model, x = tpu.load(b.save(tmp_path)), _of_all_sizes(rng, 0)[::80]
+    core = tpu.Config(n=16)
+    np.testing.assert_array_equal(model.predict(x, "model", core=core), model.predict(x))
+
+
+def test_refused(tmp_path):
+    b = Builder(["n", 2])
+    b("Div", np.array([1, 0], np.float32), name="odd")
+    refused(b.save(tmp_path), "operator Div, node 'odd'", "infinite")

@@ -1,0 +1,122 @@
+"""GRU and LSTM (`sim/frontend/operators/recurrent.py`) beside onnxruntime, and what is refused of them."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from amaranth_tpu.sim import tpu
+from onnx_models import Builder, close, reference, refused, weights
+
+pytest.importorskip("onnxruntime")
+GATES = {"GRU": 3, "LSTM": 4}
+INPUTS, HIDDEN, STEPS = 5, 6, 3
+
+
+def parameters(rng, operator, ways=1, inputs=INPUTS, hidden=HIDDEN):
+    """W, R and B."""
+    rows = GATES[operator] * hidden
+    return [weights(rng, ways, rows, inputs) * 2, weights(rng, ways, rows, hidden) * 2, weights(rng, ways, 2 * rows)]
+
+
+def layer(rng, operator, ways=1, shape=("n", STEPS, INPUTS), states=(), inputs=None, **attributes):
+    """Of the first axis' samples, up to the layer."""
+    b = Builder(list(shape), opset=14)
+    b("Transpose", perm=[1, 0, 2])
+    given = [b.last, *(inputs or parameters(rng, operator, ways)), *(["", *states] if states else [])]
+    b.node(operator, given, name="odd", hidden_size=HIDDEN, **attributes)
+    return b
+
+
+def agrees(rng, path, *shape, count=3):
+    model, x = tpu.load(path), rng.normal(size=(count, *shape)).astype(np.float32) * 2
+    assert model.compare(x).error is None
+    close(model.predict(x), reference(path, x).reshape(model.predict(x).shape))
+    return model
+
+
+@pytest.mark.parametrize("operator, extra", [("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {})])
+@pytest.mark.parametrize("direction, ways", [("forward", 1), ("reverse", 1), ("bidirectional", 2)])
+def test_layers(rng, tmp_path, operator, extra, direction, ways):
+    """All results of a sequence, each step's at its place."""
+    b = layer(rng, operator, ways, direction=direction, **extra)
+    b("Transpose", perm=[2, 0, 1, 3])
+    agrees(rng, b.save(tmp_path), STEPS, INPUTS)
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_last(rng, tmp_path, operator):
+    """Of the last state alone, layer on layer: the states between are not copied."""
+    b = layer(rng, operator)
+    b("Squeeze", np.array([1]))
+    b.node(operator, [b.last, *parameters(rng, operator, inputs=HIDDEN)], hidden_size=HIDDEN)
+    b("Slice", *map(np.array, ([-1], [1 << 40], [0])))
+    b("Squeeze", np.array([0, 1]))
+    b("Gemm", weights(rng, HIDDEN, 2))
+    model = agrees(rng, b.save(tmp_path), STEPS, INPUTS)
+    assert all(stage.origin == (0, 0) for stage in model.network.stages)
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("on", ["golden", pytest.param("icarus", marks=pytest.mark.slow)])
+def test_one_step(rng, tmp_path, operator, on):
+    """The state as input and output: steps one by one, each on what the one before has given."""
+    b, names = Builder([1, 1, INPUTS], opset=14), ["h", "c"][: GATES[operator] - 2]
+    for name in names:
+        b.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, HIDDEN]))
+    b.node(operator, ["x", *parameters(rng, operator), "", *names], hidden_size=HIDDEN)
+    b.nodes[-1].output[:] = ["", *(f"new {name}" for name in names)]
+    model = tpu.load(b.save(tmp_path, outputs=b.nodes[-1].output[1:]))
+    state, right = {name: np.zeros((1, 1, HIDDEN), np.float32) for name in names}, None
+    for _ in range(3 if on == "golden" else 1):
+        feeds = {"x": rng.normal(size=(1, 1, INPUTS)).astype(np.float32), **state}
+        right, made = model.predict(feeds, "onnxruntime"), model.predict(feeds, on, core=tpu.Config(n=4))
+        made, right = (one if isinstance(one, dict) else {"new h": one} for one in (made, right))
+        if on != "golden":
+            golden = model.predict(feeds)
+            golden = golden if isinstance(golden, dict) else {"new h": golden}
+            assert all(np.array_equal(made[name], golden[name]) for name in made)
+        for name in names:
+            close(made[f"new {name}"], right[f"new {name}"])
+            state[name] = np.asarray(made[f"new {name}"])
+
+
+def test_states(rng, tmp_path):
+    """Constant at the start; zeros of the size of an open batch."""
+    state = weights(rng, 1, 1, HIDDEN).repeat(2, axis=1)
+    b = layer(rng, "GRU", shape=(2, STEPS, INPUTS), states=[state])
+    b("Transpose", perm=[2, 0, 1, 3])
+    agrees(rng, b.save(tmp_path), STEPS, INPUTS, count=2)
+    b = layer(rng, "GRU", states=[state[:, :1]])  # of one sample, so that there can only be one
+    b("Transpose", perm=[2, 0, 1, 3])
+    assert agrees(rng, b.save(tmp_path), STEPS, INPUTS, count=1).network.origin.batch == 1
+    b = Builder(["n", STEPS, INPUTS], opset=14)
+    count = b.node("Slice", [b.node("Shape", ["x"]), *map(np.array, ([0], [1]))])
+    zeros = b.node("ConstantOfShape", [b.node("Concat", [np.array([1]), count, np.array([HIDDEN])], axis=0)])
+    turned = b.node("Transpose", ["x"], perm=[1, 0, 2])
+    b.node("LSTM", [turned, *parameters(rng, "LSTM"), "", zeros, zeros], hidden_size=HIDDEN)
+    b("Transpose", perm=[2, 0, 1, 3])
+    agrees(rng, b.save(tmp_path), STEPS, INPUTS)
+
+
+def test_refused(rng, tmp_path):
+    def check(operator, *words, shape=("n", STEPS, INPUTS), states=(), inputs=None, **attributes):
+        b = layer(rng, operator, shape=shape, states=states, inputs=inputs, **attributes)
+        b("Transpose", perm=[2, 0, 1, 3])
+        refused(b.save(tmp_path), f"operator {operator}, node 'odd'", *words)
+
+    check("GRU", "clip", clip=1.0)
+    check("GRU", "layout", layout=1)
+    check("GRU", "activations sigmoid, relu", activations=["Sigmoid", "Relu"])
+    check("LSTM", "input_forget", input_forget=1)
+    check("LSTM", "direction", direction="backwards")
+    check("GRU", "do not fit", inputs=parameters(rng, "LSTM"))
+    check("GRU", "differs from sample", shape=(2, STEPS, INPUTS), states=[weights(rng, 1, 2, HIDDEN)])
+    zeros = np.zeros((1, 1, HIDDEN), np.float32)
+    peepholes = weights(rng, 1, 3 * HIDDEN)
+    check("LSTM", "peepholes P", shape=(1, STEPS, INPUTS), states=[zeros, zeros, peepholes])
+    b = Builder(["n", STEPS, INPUTS], opset=14)
+    b.node("GRU", ["x", *parameters(rng, "GRU"), "", ""], hidden_size=HIDDEN, name="odd")
+    refused(b.save(tmp_path), "odd", "samples along another axis")
+    b = layer(rng, "GRU")
+    b.nodes[-1].input.append(b.constant(np.array([STEPS - 1], np.int32)))
+    refused(b.save(tmp_path), "odd", "sequence_lens")

@@ -1,0 +1,214 @@
+"""The activation functions: their error over all bfloat16 and over binary32 between them, what they must give by hand, and what
+does not fit the table."""
+
+import math
+
+import numpy as np
+import pytest
+
+from activation_functions import TABLES
+from amaranth_tpu.hw.spec.isa import TABLE_ENTRIES
+from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.function_tables import apply, errors, is_steady, table_of
+from amaranth_tpu.sim.golden.table_lookup import lookup
+from seeds import seed
+from suites import all_but
+
+#: All bfloat16 as binary32 bits, as the cells make them: without subnormals.
+EVERY = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
+EVERY &= np.where(EVERY & 0x7F800000, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
+
+#: Functions that have a number next to the correctly rounded one at some bfloat16; the others have the correctly rounded one.
+NEXT = ("sigmoid", "silu", "mish", "selu", "softplus", "softsign", "exp")
+
+#: Most units in the last place for binary32 of a size below 4, below 16 and below 64, where it is more than 0.7.
+BETWEEN = {
+    "sigmoid": (1, 0.7, 3),
+    "gelu": (0.7, 14, 0.7),
+    "gelu_tanh": (0.7, 45, 0.7),
+    "silu": (1.1, 0.7, 3),
+    "mish": (1.1, 0.7, 3),
+    "softplus": (0.7, 0.7, 3),
+    "softsign": (1.6, 0.7, 0.7),
+    "exp": (1.1, 0.7, 3),
+}
+
+
+#: Some with tails, an edge, straight lines, ends that are kept.
+FEW = [
+    *map(Function, ("silu", "exp", "gelu")),
+    Function("elu", (2,)),
+    Function("clip", (-3,)),
+    Function("hard_sigmoid", (1 / 6, 0.5)),
+]
+
+
+@pytest.mark.parametrize("function", all_but(FEW, TABLES), ids=str)
+def test_error(function):
+    """Over all 65,536 inputs, against float64."""
+    largest = errors(function, EVERY, lookup(EVERY, table_of(function))).max()
+    print(f"{function}: {largest:.4f} units in the last place")
+    assert largest <= (1 if function.name in NEXT else 0.5)
+
+
+@pytest.mark.parametrize("function", all_but([Function("silu"), Function("clip", (-3,))], TABLES), ids=str)
+def test_error_between(function):
+    """Of random binary32, wherever the function keeps clear of 0, against float64."""
+    rng = np.random.default_rng(seed())
+    for (low, high), bound in zip(((2.0**-20, 4), (4, 16), (16, 64)), BETWEEN.get(function.name, (0.7, 0.7, 0.7))):
+        sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 100_000)), rng.uniform(low, high, 100_000)
+        sums = np.concatenate([*sizes, *np.negative(sizes)]).astype(np.float32).view(np.uint32)
+        sums = sums[is_steady(function, sums)]
+        largest = errors(function, sums, lookup(sums, table_of(function))).max(initial=0)
+        print(f"{function} of {low} to {high}: {largest:.4f} units in the last place")
+        assert largest <= bound
+
+
+@pytest.mark.parametrize("function", TABLES, ids=str)
+def test_apply(function):
+    """Of every bfloat16, and of sums whose last four bits are not looked at; NaN gives NaN."""
+    sums = EVERY.view(np.float32)
+    found = apply(function, sums)
+    assert (round_bfloat16(found).astype(np.float32).view(np.uint32) == found.view(np.uint32)).all()
+    nan = np.isnan(sums)
+    assert np.isnan(found[nan]).all() and not np.isnan(found[~nan]).any()
+    finite = np.isfinite(sums) & (sums != 0)
+    near = (sums.view(np.uint32) | np.uint32(15)).view(np.float32)
+    assert (apply(function, near)[finite] == found[finite]).all()
+
+
+def test_by_hand():
+    """(function, x, value), from tables of these functions."""
+    for function, x, value in (
+        (Function("sigmoid"), 0, 0.5),
+        (Function("sigmoid"), math.inf, 1),
+        (Function("sigmoid"), -math.inf, 0),
+        (Function("sigmoid"), 1, 0.7310585786),
+        (Function("tanh"), 1, 0.761594156),
+        (Function("tanh"), -math.inf, -1),
+        (Function("tanh"), 2.0**-100, 2.0**-100),
+        (Function("gelu"), 1, 0.8413447461),
+        (Function("gelu"), -1, -0.1586552539),
+        (Function("gelu"), math.inf, math.inf),
+        (Function("gelu"), -math.inf, 0),
+        (Function("gelu_tanh"), 1, 0.8411919906),
+        (Function("leaky_relu"), -math.inf, -math.inf),
+        (Function("leaky_relu"), -2, -0.02),
+        (Function("leaky_relu"), 3, 3),
+        (Function("clip", (0, 6)), 7, 6),
+        (Function("clip", (0, 6)), -7, 0),
+        (Function("clip", (0, 6)), 2.0**-126, 2.0**-126),
+        (Function("elu"), -math.inf, -1),
+        (Function("elu"), math.inf, math.inf),
+        (Function("elu", (2,)), -0.0, 0),
+        (Function("celu", (2,)), -2, -1.264241118),
+        (Function("celu"), 3, 3),
+        (Function("softplus"), 0, 0.6931471806),
+        (Function("softplus"), 300, 300),
+        (Function("exp"), 0, 1),
+        (Function("erf"), 0.5, 0.5204998778),
+        (Function("silu"), 1, 0.7310585786),
+        (Function("mish"), 1, 0.8650983883),
+        (Function("hard_swish"), 1, 0.6666666667),
+        (Function("softsign"), 1, 0.5),
+        (Function("selu"), 1, 1.0507009873554805),
+    ):
+        found = float(apply(function, np.array([x], np.float32))[0])
+        exact = float(bfloat16(value))
+        assert found == exact or function.name in NEXT and abs(found - exact) <= 2.0**-7 * abs(value), (
+            f"{function} of {x}: {found}"
+        )
+
+
+def test_none_and_relu_are_of_binary32():
+    sums = np.array([1.0 + 2.0**-20, -1, -0.0, np.inf], np.float32)
+    assert apply(NONE, sums).tolist() == sums.tolist()
+    assert apply(RELU, sums).tolist() == [sums[0], 0, 0, np.inf]
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="must be one of none, relu.* not 'sin'"):
+        Function("sin")
+    with pytest.raises(ValueError, match="tanh takes 0 parameters, not 1"):
+        Function("tanh", (1,))
+    for parameters in ((2, 1), (math.nan,)):
+        with pytest.raises(ValueError, match="clip cannot have the parameters"):
+            Function("clip", parameters)
+    with pytest.raises(ValueError, match=r"clip\(0.1, 1e\+10\) does not fit the function table: .* units in the last place"):
+        table_of(Function("clip", (0.1, 1e10)))
+
+
+def test_signs_of_zero():
+    """Each has its own table, whichever is asked for first."""
+    for low in (0.0, -0.0):
+        assert str(apply(Function("clip", (low, 6)), np.array([-1], np.float32))[0]) == str(low)
+
+
+@pytest.mark.parametrize(
+    "slope, shift, fits", [(0.2, 0.5, True), (7, -2, True), (-3, 30, True), (1, 1e27, False), (1e6, -1e8, False)]
+)
+def test_jump_between_bfloat16(slope, shift, fits):
+    """What goes from 0 to 1 between two bfloat16 is no straight line there."""
+    function = Function("hard_sigmoid", (slope, shift))
+    if fits:
+        table_of(function)
+    else:
+        with pytest.raises(ValueError, match="changes too much between two bfloat16"):
+            table_of(function)
+
+
+def test_errors_are_noticed():
+    """A table with one wrong value or slope, and functions that are next to others."""
+    function, table = Function("tanh"), table_of(Function("tanh"))
+    place = 5 << 7 | 9
+    sums = EVERY[(table.first + 5 << 7) + 9] + np.arange(0, 1 << 16, 16, dtype=np.uint32)
+    assert errors(function, sums, lookup(sums, table)).max() < 0.7
+    for wrong, change, first in ((2 * place, 1, 0), (2 * place + 1, 16, -1)):
+        words = table.words.copy()
+        words[wrong] += change
+        found = errors(function, sums, lookup(sums, (*tuple(table)[:3], words)))
+        assert found.max() > 1 and found[first] > 1
+    assert errors(Function("gelu"), EVERY, lookup(EVERY, table_of(Function("gelu_tanh")))).max() > 1
+    assert errors(Function("abs"), EVERY, np.where(EVERY == 0x7F800000, 0x7F7F, EVERY >> 16 & 0x7FFF)).max() == np.inf
+
+
+def test_rule_by_hand():
+    """Worked out by hand: value and slope of the entry of 1.0, bits of the operand, result."""
+
+    def slope(rest, gain):
+        return (rest & 15) << 12 | gain & 0xFFF
+
+    for value, second, sums, expected in (
+        (0x3F80, slope(0, 0), 0x3F800000, 0x3F80),
+        (0x3F80, slope(0, 0), 0x3F80FFFF, 0x3F80),
+        (0x3F80, slope(0, 8), 0x3F807FF0, 0x3F80),  # a unit in the last place further at the end: half way, not quite
+        (0x3F80, slope(0, 8), 0x3F808000, 0x3F81),  # and quite, a tie
+        (0x3F80, slope(-1, 8), 0x3F808000, 0x3F80),  # less than the tie
+        (0x3F80, slope(7, 1), 0x3F808000, 0x3F81),
+        (0xBFFF, slope(0, 16), 0x3F80FFF0, 0xC000),  # into the next binade, with two of its units
+        (0xBFFF, slope(0, 32), 0x3F80C000, 0xC001),  # 255 + 3 of the lower binade's
+        (0x3F80, slope(0, -8 * 64), 0x3F808000, 0x3F40),  # 128 - 32: a binade lower
+        (0x3F80, slope(0, -8 * 128), 0x3F80C000, 0x3E80),  # 128 - 96: two binades lower
+        (0x3F80, slope(0, -8 * 128), 0x3F80C010, 0x0000),  # and less than that
+        (0x3F80, slope(0, -8 * 256), 0x3F80FFF0, 0x0000),  # below 0
+        (0xFF7F, slope(0, 8), 0x3F80C000, 0xFF80),  # to infinity
+        (0x8080, slope(0, -8), 0x3F80C000, 0x8000),  # to a subnormal, which is a zero
+        (0x8080, slope(0, -2), 0x3F808000, 0x8080),  # rounded up to the least normal number
+        (0x0001, slope(0, 0x7FF), 0x3F80C000, 0x0000),
+        (0x7FC0, slope(0, 0), 0x3F800000, 0x7F80),
+    ):
+        words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
+        words[[2 * (127 - 120 << 7), 2 * (127 - 120 << 7) + 1]] = value, second
+        found = int(lookup([sums], (120, 0, 0, words))[0])
+        assert found == expected, f"{value:#x}, {second:#x} of {sums:#x}: {found:#x}, not {expected:#x}"
+
+
+def test_ends_by_hand():
+    """Beyond its binades a table keeps the value at a bfloat16, or goes on in proportion between two of them as well."""
+    words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
+    words[[2 * 3, 2 * 3 + 1, 2 * (15 << 7) + 6, 2 * (15 << 7) + 7]] = 0x3F83, 16, 0x4183, 16
+    for bits, expected in ((0x3C038000, 0x3F84), (0x3B838000, 0x3F83), (0x43838000, 0x4184), (0x44038000, 0x4183)):
+        assert lookup([bits], (120, 0, 0, words)) == [expected]
+        beyond = {0x3B838000: 0x3F04, 0x44038000: 0x4204}.get(bits, expected)
+        assert lookup([bits], (120, 1, 1, words)) == [beyond] and lookup([bits], (120, 2, 2, words)) == [expected]

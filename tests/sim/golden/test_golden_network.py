@@ -1,0 +1,115 @@
+"""The golden model of stages against a plain definition: loops over every index."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, multiply_accumulate, round_bfloat16
+from amaranth_tpu.sim.golden.network import patches, pool_max, run_graph, run_stage
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+
+
+def _random(random, shape):
+    return round_bfloat16(random.normal(size=shape).astype(np.float32))
+
+
+def _one(stage, tensors, b, y, x, o):
+    """One sum, multiplication after multiplication."""
+    acc = np.float32(stage.bias[o]).view(np.uint32) if stage.bias is not None else np.uint32(0)
+    for term in stage.terms:
+        source = tensors[term.source]
+        inputs, outputs = term.weights.shape[2], stage.channels // term.groups
+        first = o // outputs * inputs
+        for ky, kx, c in itertools.product(*map(range, term.weights.shape[:3])):
+            sy = y * term.stride[0] + ky * term.dilation[0] - term.padding[0]
+            sx = x * term.stride[1] + kx * term.dilation[1] - term.padding[1]
+            inside = 0 <= sy < source.shape[1] and 0 <= sx < source.shape[2]
+            value = source[b, sy, sx, first + c].view(np.uint16) if inside else np.uint16(0)
+            acc = multiply_accumulate(acc, value, term.weights[ky, kx, c, o].view(np.uint16))
+    return acc
+
+
+@pytest.mark.parametrize(
+    "kernel,stride,dilation,padding,groups",
+    [
+        ((3, 3), (1, 1), (1, 1), (1, 1), 1),
+        ((2, 3), (2, 1), (1, 2), (0, 2), 2),
+        ((1, 1), (2, 2), (1, 1), (0, 0), 4),
+        ((3, 2), (1, 2), (2, 1), (3, 0), 1),
+    ],
+)
+def test_convolution(kernel, stride, dilation, padding, groups, rng):
+    tensors = {"a": _random(rng, (2, 6, 7, 4)), "b": _random(rng, (2, 3, 4, 3))}
+    terms = (
+        Term("a", _random(rng, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
+        Term("b", _random(rng, (1, 1, 3, 8))),
+    )
+    stage = Stage("s", "o", terms, (3, 4), bias=rng.normal(size=8).astype(np.float32))
+    got = run_stage(stage, tensors, binary32=True)
+    assert got.shape == (2, 3, 4, 8)
+    for index in np.ndindex(got.shape):
+        assert got[index].view(np.uint32) == _one(stage, tensors, *index)
+
+
+@pytest.mark.parametrize(
+    "window,stride,dilation,padding",
+    [((2, 2), (2, 2), (1, 1), (0, 0)), ((3, 2), (1, 2), (2, 1), (2, 1)), ((3, 3), (2, 2), (1, 1), (1, 1))],
+)
+def test_pool(window, stride, dilation, padding, rng):
+    sums = rng.normal(size=(2, 7, 6, 3)).astype(np.float32)
+    sums[0, 2, 3] = [np.nan, np.inf, -0.0]
+    pool = Pool(window, (3, 3), stride, dilation, padding)
+    got = pool_max(sums, pool)
+    for b, y, x, c in np.ndindex(got.shape):
+        inside = [
+            sums[b, sy, sx, c]
+            for sy in (y * stride[0] - padding[0] + w * dilation[0] for w in range(window[0]))
+            if 0 <= sy < 7
+            for sx in (x * stride[1] - padding[1] + w * dilation[1] for w in range(window[1]))
+            if 0 <= sx < 6
+        ]
+        assert np.array_equal(got[b, y, x, c], np.max(inside), equal_nan=True)
+
+
+def test_largest_of_zeros_is_positive():
+    sums = np.array([-0.0, 0.0, -0.0, -0.0], np.float32).reshape(1, 2, 2, 1)
+    assert not np.signbit(pool_max(sums, Pool((2, 2), (1, 1)))).any()
+    assert np.signbit(pool_max(sums[:, 1:], Pool((1, 2), (1, 1)))).all()
+
+
+def test_graph_joins_parts_and_orders(rng):
+    """Two stages write halves of one tensor; samples and results have orders of their own."""
+    weights = [_random(rng, (1, 1, 2, 3)) for _ in range(2)]
+    tensors = {t.name: t for t in (Tensor("x", 2, 1, 2), Tensor("y", 3, 1, 2), Tensor("z", 3, 1, 2))}
+    one = np.eye(3, dtype=np.float32).astype(bfloat16).reshape(1, 1, 3, 3)
+    graph = Graph(
+        "g",
+        tensors,
+        "x",
+        "z",
+        (
+            Stage("left", "y", (Term("x", weights[0]),), (1, 1), function=RELU),
+            Stage("right", "y", (Term("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
+            Stage("all", "z", (Term("y", one),), (1, 2)),
+        ),
+        input_order=np.array([0, 2, 1, 3]),
+        output_order=np.arange(6)[::-1],
+    )
+    samples = _random(rng, (5, 4))
+    got, kept = run_graph(graph, samples, keep=True)
+    channels = samples[:, [0, 2, 1, 3]].astype(np.float32).reshape(5, 2, 2)
+    left = np.maximum(channels[:, 0] @ weights[0][0, 0].astype(np.float32), 0)
+    right = channels[:, 1] @ weights[1][0, 0].astype(np.float32)
+    assert np.allclose(got[:, ::-1], np.concatenate([left, right], axis=1), rtol=2e-2, atol=1e-2)
+    assert kept["y"].shape == (5, 1, 2, 3) and kept["y"].dtype == bfloat16
+    assert np.array_equal(got, run_graph(graph, samples))
+
+
+@pytest.mark.parametrize("padding", [(-5, 3), (-5, 0), (0, 3), (4, -3)])
+def test_a_window_that_sees_padding_alone(padding):
+    """Of a Slice and a Pad that leave nothing of the source under the window."""
+    values = np.ones((1, 4, 2, 1), np.float32).astype(bfloat16)
+    term = Term("x", np.ones((2, 2, 1, 1), np.float32).astype(bfloat16), padding=padding)
+    assert not patches(values, term, (1, 1)).astype(np.float32).any()

@@ -1,0 +1,219 @@
+"""The golden model's gradients: against finite differences in binary64, and its rules one by one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
+from amaranth_tpu.sim.golden import gradients
+from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.gradients import Sums, last_gradient, stage_gradient
+from amaranth_tpu.sim.golden.training import bound_graph, cross_entropy, forward, initial_state, one_hot, step
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.training import NOWHERE
+from graphs import random_values
+from trainable_graphs import KINDS, random_trainable_graph
+from training_reference import differences
+
+SOME = [("plain",), ("pool",), ("average", "plain"), ("residual", "plain"), ("shortcut",), (), KINDS]
+
+
+def _off(found, exact):
+    """Distance over length, of vectors."""
+    return np.linalg.norm(found - exact) / max(np.linalg.norm(exact), 1e-3)
+
+
+@pytest.mark.parametrize("kinds, tables", [*((kinds, 0) for kinds in SOME), (KINDS, 1), ((), 1)], ids=str)
+def test_finite_differences(rng, kinds, tables):
+    """Loss in binary64 at the same weights. Rounding to bfloat16 moves activations by 2^-9, and now and then a largest number or
+    a sign; so most of the gradients have to be near, of each kind of parameter."""
+    errors = {}
+    for _ in range(6):
+        graph = differentiate(random_trainable_graph(rng, kinds=kinds, channels=6, size=6, tables=tables))
+        state = initial_state(graph, Sgd())
+        classes = graph.graph.stages[-1].channels
+        x, targets = random_values(rng, (8, graph.graph.input_size)), one_hot(rng.integers(0, classes, 8), classes, 0.1)
+        shape = next(iter(graph.graph.tensors[stage.output].shape for stage in graph.graph.stages))
+        masks = {}
+        if rng.random() < 0.3 and len(graph.graph.stages) > 1:
+            masks[0] = np.where(rng.random((8, *shape)) < 0.3, bfloat16(0), bfloat16(1.5))
+        result = step(graph, state, Sgd(), x, targets, 0.01, masks)
+        places = [rng.choice(one.initial.size, min(12, one.initial.size), replace=False) for one in graph.parameters]
+        masters = [master.astype(float) for master in state.masters]
+        exact = differences(graph, masters, x, targets.astype(float), masks, places)
+        for one, gradient, chosen, wanted in zip(graph.parameters, result.gradients, places, exact):
+            kind = "bias" if one.term is None else "weights"
+            errors.setdefault(kind, []).append(_off(gradient.reshape(-1)[chosen], wanted))
+    for kind, found in errors.items():
+        assert np.median(found) < 0.02 and np.quantile(found, 0.8) < 0.2, (kind, sorted(found))
+
+
+def test_targets_in_the_models_order(rng):
+    """A model whose results are the tensor's in another order: gradients follow the targets."""
+    graph = random_trainable_graph(rng, kinds=(), classes=5)
+    order = rng.permutation(5)
+    plain, turned = differentiate(graph), differentiate(replace(graph, output_order=order))
+    x, targets = random_values(rng, (4, graph.input_size)), one_hot(rng.integers(0, 5, 4), 5)
+    one = step(plain, initial_state(plain, Sgd()), Sgd(), x, targets, 0.1)
+    two = step(turned, initial_state(turned, Sgd()), Sgd(), x, targets[:, order], 0.1)
+    assert np.array_equal(one.logits[:, order], two.logits)
+    assert one.loss == pytest.approx(two.loss) and all(map(np.array_equal, one.gradients, two.gradients))
+
+
+def test_forward_is_that_of_inference(rng):
+    from amaranth_tpu.sim.golden.network import run_graph
+
+    graph = differentiate(random_trainable_graph(rng, tables=0.5))
+    x = random_values(rng, (3, graph.graph.input_size))
+    state = initial_state(graph, Sgd(), [rng.normal(size=one.initial.shape) for one in graph.parameters])
+    bound = bound_graph(graph, state)
+    tensors, *_, logits = forward(bound, x, {}, Sums())
+    results, kept = run_graph(bound, x, keep=True)
+    assert np.array_equal(logits.reshape(3, -1), results)
+    for name, values in tensors.items():
+        assert name == graph.graph.input or np.array_equal(values, kept[name])
+
+
+def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
+    graph = differentiate(random_trainable_graph(rng))
+    state, optimizer = initial_state(graph, Sgd()), Sgd()
+    classes = graph.graph.stages[-1].channels
+    x, targets = random_values(rng, (7, graph.graph.input_size)), one_hot(rng.integers(0, classes, 7), classes)
+    one = step(graph, state, optimizer, x, targets, 0.1)
+    monkeypatch.setattr("amaranth_tpu.sim.golden.gradients._BLOCK", 1)
+    two = step(graph, state, optimizer, x, targets, 0.1)
+    assert all(map(np.array_equal, one.state.masters, two.state.masters))
+
+
+def test_probabilities_less_targets():
+    """By hand: logits 0 and ln 3 have the probabilities 1/4 and 3/4."""
+    logits = np.array([[0, np.log(3)], [np.log(3), 0]], np.float32)
+    found = last_gradient(logits, np.array([[1, 0], [1, 0]], bfloat16))
+    assert np.allclose(found.astype(float), [[-0.75, 0.75], [-0.25, 0.25]], rtol=2**-8)
+    assert cross_entropy(logits, np.array([[1, 0], [1, 0]])) == pytest.approx((np.log(4) + np.log(4 / 3)) / 2)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_targets(share):
+    found = one_hot([2, 0], 4, share).astype(float)
+    assert np.allclose(found, np.eye(4)[[2, 0]] * (1 - share) + share / 4, rtol=2**-8)
+
+
+def test_relu_keeps_what_is_above_0(rng):
+    """Not what is 0: there the result does not move with the sums."""
+    result = np.array([0.0, -0.0, 2.0**-126, 1.0, 0.0], bfloat16).reshape(1, 1, 1, 5)
+    stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 5))),), function=RELU)
+    gradient = random_values(rng, (1, 1, 1, 5))
+    found = stage_gradient(stage, gradient, result, None, None, Sums())
+    assert np.array_equal(found.view(np.uint16) != 0, [[[[False, False, True, True, False]]]])
+    assert np.array_equal(found[..., 2:4], gradient[..., 2:4])
+    without = stage_gradient(replace(stage, function=NONE), gradient, result, None, None, Sums())
+    assert np.array_equal(without, gradient)
+
+
+def test_times_the_slope(rng):
+    """By hand: the mask first, then the slope, each product rounded; behind pooling, at the largest place of each window."""
+    stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 1))),), (1, 2), pool=Pool((1, 2), (1, 1), (1, 2)))
+    third, mask, slope = (np.full((1, 1, 1, 1), value, bfloat16) for value in (1 / 3, 4 / 3, 0.59375))
+    plain = replace(stage, size=(1, 1), pool=None)
+    wanted = bfloat16(np.float32(bfloat16(np.float32(third) * np.float32(mask))) * np.float32(slope))
+    other = bfloat16(np.float32(bfloat16(np.float32(third) * np.float32(slope))) * np.float32(mask))
+    assert wanted != other and stage_gradient(plain, third, third, None, mask, Sums(), slope) == wanted
+    found = stage_gradient(stage, third, third, np.ones((1, 1, 1, 1), np.uint8), mask, Sums(), slope)
+    assert found.reshape(-1).tolist() == [0, wanted]
+
+
+def test_the_slope_is_that_of_the_sums(rng):
+    """Not that of rounded sums: tanh between bfloat16."""
+    first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
+    inner = Stage("one", "a", (Term("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
+    tensors = {"x": Tensor("x", 1), "a": Tensor("a", 1), "y": Tensor("y", 2)}
+    x = round_bfloat16(rng.uniform(1, 1.2, (20, 1)).astype(np.float32))
+    _, _, slopes, _ = forward(Graph("g", tensors, "x", "y", (inner, Stage("two", "y", (Term("a", second),)))), x, {}, Sums())
+    found, rounded = slopes[0].reshape(-1, 1).astype(float), x.astype(float)
+    assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() < 2.0**-9
+    assert np.abs(found - 1 / np.cosh(rounded) ** 2).max() > 2.0**-9
+
+
+def test_the_first_largest_of_a_window(rng):
+    """Of equal ones the first in order of y, x; none if it is not above 0; against loops, with numbers that are often equal."""
+    down, across, height, width = (int(size) for size in rng.integers(1, 4, 4))
+    sums = rng.choice(np.array([-1, -0.0, 0, 1, 2], np.float32), (2, height * down + 1, width * across, 3))
+    pool = Pool((down, across), (height, width), (down, across))
+    largest, index = Sums().pool(sums, pool, True)
+    _, without = Sums().pool(sums, pool, False)
+    gradient = random_values(rng, index.shape)
+    spread = Sums().spread(gradient, index, pool, sums.shape[1:3])
+    expected = np.zeros(sums.shape, bfloat16)
+    for b, y, x, c in np.ndindex(index.shape):
+        places = [(y * down + wy, x * across + wx) for wy in range(down) for wx in range(across)]
+        values = [(float(sums[b, *place, c]), not np.signbit(sums[b, *place, c])) for place in places]
+        first = values.index(max(values))
+        assert largest[b, y, x, c] == values[first][0] and without[b, y, x, c] == first
+        assert index[b, y, x, c] == (first if values[first][0] > 0 else NOWHERE)
+        if values[first][0] > 0:
+            expected[b, *places[first], c] = gradient[b, y, x, c]
+    assert np.array_equal(spread, expected)
+
+
+def test_weight_gradients_add_up_in_order(rng):
+    """(sample, y, x) ascending: numbers of very different sizes tell."""
+    values = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 3, 3, 1))).astype(np.float32))
+    gradient = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 2, 2, 1)) * rng.choice([-1, 1], (2, 2, 2, 1))).astype(np.float32))
+    term = Term("x", random_values(rng, (2, 2, 1, 1)))
+    found = Sums().weight_gradient(values, term, gradient)
+    for ky, kx in np.ndindex(2, 2):
+        total = np.float32(0)
+        for b, y, x in np.ndindex(2, 2, 2):
+            product = np.float32(values[b, y + ky, x + kx, 0]) * np.float32(gradient[b, y, x, 0])
+            total = np.float32(total + product)
+        assert found[ky, kx, 0, 0] == total
+    total = np.float32(0)
+    for value in gradient.reshape(-1):
+        total = np.float32(total + np.float32(value))
+    assert Sums().bias_gradient(gradient)[0] == total
+
+
+@pytest.mark.parametrize("kind", ["normal", "tiny", "any"])
+def test_gradient_of_an_average_is_a_broadcast(rng, monkeypatch, kind):
+    """The same bits as by the convolution over zeros, signs of zeros and NaN included."""
+    for _ in range(20):
+        channels, outputs, (height, width) = int(rng.integers(1, 5)), int(rng.integers(1, 3)), rng.integers(1, 6, 2).tolist()
+        height += height == width == 1
+
+        def drawn(*shape):
+            values = rng.integers(0, 1 << 16, shape, dtype=np.uint16).view(bfloat16)
+            if kind == "any":
+                return values
+            numbers = rng.normal(size=shape) * (1 if kind == "normal" else 2.0**-62) * (rng.random(shape) < 0.7)
+            return np.copysign(numbers, rng.normal(size=shape)).astype(bfloat16)
+
+        weights = drawn(height, width, 1, channels * outputs)
+        weights = np.where(np.isfinite(weights.astype(np.float32)), weights, bfloat16(1))
+        term = Term("x", weights, groups=channels, padding=(height - 1, width - 1))
+        values = drawn(3, 1, 1, channels)
+        start = drawn(3, height, width, channels * outputs).astype(np.float32)
+        start = start * np.float32(2.0**-62) if kind == "tiny" else start
+        found = Sums().add_term(start, values, term)
+        with monkeypatch.context() as patch:
+            patch.setattr(gradients, "_broadcast", None)
+            patch.setattr(gradients, "is_broadcast", lambda *_: False)
+            expected = Sums().add_term(start, values, term)
+        assert (found.view(np.uint32) == expected.view(np.uint32)).all()
+
+
+def test_average_pooling_in_a_step_takes_no_convolution(monkeypatch):
+    """GlobalAveragePool's gradient multiplies as many numbers as the tensor has, not their square."""
+    sizes = []
+    true = gradients.add_term
+    monkeypatch.setattr(
+        gradients,
+        "add_term",
+        lambda sums, values, term: sizes.append(sums.size * term.weights[..., 0].size) or true(sums, values, term),
+    )
+    term = Term("x", np.full((28, 28, 1, 8), 0.5, bfloat16), groups=8, padding=(27, 27))
+    Sums().add_term(np.zeros((2, 28, 28, 8), np.float32), np.ones((2, 1, 1, 8), bfloat16), term)
+    assert not sizes

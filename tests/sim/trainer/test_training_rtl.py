@@ -1,0 +1,171 @@
+"""Training steps on the RTL: the golden model's bits in every parameter, momentum and logit, whatever the bus does."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.backward.compile import compile_step
+from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.ir.graph import Graph, Pool, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.optimizers import Adam
+from amaranth_tpu.sim.trainer.comparison import StepComparison
+from amaranth_tpu.sim.trainer.core_steps import StepRunner
+from amaranth_tpu.sim.trainer.loop import TrainingRun
+from graphs import random_values
+from training_runs import CLASSES, new_training
+from training_steps import convolutions
+
+STEPS = 3
+
+
+def compared(rng, n, simulator, memory, together=None):
+    """A :class:`StepComparison` of the first steps, which is over."""
+    training = new_training(rng, count=8 * STEPS, epochs=1)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=n), training.plan.batch)
+    runner = StepRunner(program, simulator, memory)
+    comparison = StepComparison(training.network, runner, None, together or runner.together)
+    TrainingRun(training=training, comparison=comparison)()
+    assert comparison.failure is None and comparison.steps == STEPS, comparison.failure
+    values = 10 * 8 + 8 + 8 * CLASSES + CLASSES
+    assert comparison.values == STEPS * 8 * CLASSES + -(-STEPS // (together or STEPS)) * 2 * values
+    return program, comparison
+
+
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_on_the_instruction_level_model(rng, n):
+    """Steps one by one, from the golden state each time, or together, from each other's."""
+    for together in (1, 3):
+        compared(rng, n, "model", {}, together)
+
+
+def test_convolutions_by_adam_with_dropout(rng):
+    """Rate, update number and masks differ from step to step."""
+    kernel, inner = random_values(rng, (3, 3, 1, 3), 0.5), random_values(rng, (2, 2, 3, 5), 0.5)
+    outer = random_values(rng, (1, 1, 5, CLASSES), 0.5)
+    biases = [np.zeros(count, np.float32) for count in (3, 5, CLASSES)]
+    stages = (
+        Stage("conv", "a", (Term("x", kernel, padding=(1, 1)),), (5, 5), biases[0], Pool((2, 2), (2, 2), (2, 2)), RELU),
+        Stage("inner", "b", (Term("a", inner),), bias=biases[1], function=RELU),
+        Stage("outer", "y", (Term("b", outer),), bias=biases[2]),
+    )
+    tensors = Tensor("x", 1, 5, 5), Tensor("a", 3, 2, 2), Tensor("b", 5), Tensor("y", CLASSES)
+    network = differentiate(Graph("small", {one.name: one for one in tensors}, "x", "y", stages))
+    training = new_training(rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), rate=0.01, dropout=Dropout(0.5))
+    program = compile_step(network, training.plan.optimizer, from_preset("training", n=4), 8, Dropout(0.5))
+    comparison = StepComparison(network, StepRunner(program, "model"), None, 3)
+    TrainingRun(training=training, comparison=comparison)()
+    assert comparison.failure is None and comparison.steps == 3, comparison.failure
+
+
+def test_what_is_compared(rng):
+    """A parameter, a momentum or a logit that the core has wrong is seen."""
+    training = new_training(rng, count=8)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4), 8)
+    runner, before = StepRunner(program, "model"), training.position.state
+    batch = training.next_batch()
+    _, logits = training.step(batch)
+    found = runner(before, [batch])
+    for array in (*found.states[0].masters, *(slots["momentum"] for slots in found.states[0].slots), *found.logits):
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        kept, flat[0] = flat[0], flat[0] ^ 1
+        array[...] = flat.view(array.dtype).reshape(array.shape)
+        comparison = StepComparison(training.network, lambda *_: found, 1)
+        comparison.add(before, batch, training.position.state, logits)
+        assert comparison.mismatched_bits == 1
+        flat[0] = kept
+        array[...] = flat.view(array.dtype).reshape(array.shape)
+
+
+def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
+    """The first steps of a run on several cores: no bit differs, and each core sends what the formula says."""
+    training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores, **network)
+    config = from_preset("training", n=n, ring=True)
+    program = compile_step(training.network, training.plan.optimizer, config, batch, cores=cores)
+    runner = StepRunner(program, simulator, memory or {}, timeout=900, quick=True)
+    comparison = StepComparison(training.network, runner, None, STEPS, ring_words=program.ring_words)
+    TrainingRun(training=training, comparison=comparison)()
+    assert comparison.failure is None and comparison.steps == STEPS, comparison.failure
+    return program, comparison
+
+
+def test_on_a_ring_of_models(rng):
+    program, comparison = on_a_ring(rng, 3, 4, "model")
+    weights = 10 * 8 + 8 * CLASSES
+    values = 2 * weights + 3 * (2 * (8 + CLASSES) + weights)  # shared, and what each core has: biases, weights that were read
+    assert comparison.values == STEPS * 6 * CLASSES + values
+    assert comparison.ring_figures == {"words_sent": None, "formula": STEPS * program.ring_words}
+    assert program.ring_words > 0
+
+
+def test_a_core_that_has_read_something_else(rng):
+    """Upper halves of weights that one core alone has wrong are seen."""
+    training = new_training(rng, count=6, batch=6, cores=3)
+    config = from_preset("training", n=4, ring=True)
+    program = compile_step(training.network, training.plan.optimizer, config, 2, cores=3)
+    before, batch = training.position.state, training.next_batch()
+    _, logits = training.step(batch)
+    found = StepRunner(program, "model")(before, [batch])
+    found.images[2][0].reshape(-1).view(np.uint16)[3] ^= 1
+    comparison = StepComparison(training.network, lambda *_: found, 1)
+    comparison.add(before, batch, training.position.state, logits)
+    assert comparison.mismatched_bits == 1 and "what was read of hidden.weights of core 2" in comparison.failure
+
+
+def test_a_wrong_segment_counts_once(rng):
+    """What the cores have together, each a part of it."""
+    training = new_training(rng, count=6, batch=6, cores=3)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
+    before, batch = training.position.state, training.next_batch()
+    _, logits = training.step(batch)
+    found = StepRunner(program, "model")(before, [batch])
+    found.states[2].masters[0].view(np.uint32)[0, 0, 0, 0] ^= 1
+    comparison = StepComparison(training.network, lambda *_: found, 1)
+    comparison.add(before, batch, training.position.state, logits)
+    assert comparison.mismatched_bits == 1
+
+
+@pytest.mark.parametrize("less", [0, 1])
+def test_words_that_are_not_the_formulas(rng, less):
+    """A core that sent a word less than the others is seen, though no bit differs."""
+    training = new_training(rng, count=6, batch=6, cores=3)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
+    before, batch = training.position.state, training.next_batch()
+    _, logits = training.step(batch)
+    words = program.ring_words
+    sent = [words, words, words - less]
+    found = replace(StepRunner(program, "model")(before, [batch]), counters=[{"ring_sent": sent}])
+    comparison = StepComparison(training.network, lambda *_: found, 1, ring_words=words)
+    comparison.add(before, batch, training.position.state, logits)
+    assert comparison.mismatched_bits == 0
+    assert comparison.failure == (f"the cores sent {sent} words over the ring in 1 steps, not {words} each" if less else None)
+
+
+@pytest.mark.parametrize("simulator", ["model", pytest.param("verilator", marks=pytest.mark.slow)])
+def test_two_convolutions_on_a_ring(rng, simulator):
+    network = differentiate(convolutions(rng, (5, 6), 12, CLASSES, 7))
+    program, comparison = on_a_ring(rng, 4, 4, simulator, batch=1, network=network, inputs=144)
+    assert simulator == "model" or comparison.ring_figures["words_sent"] == [program.ring_words * STEPS] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cores", range(2, 9))
+def test_on_a_ring_in_the_rtl(rng, seed, cores):
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    program, comparison = on_a_ring(rng, cores, 4, "verilator", memory)
+    figures = comparison.figures(program.useful_macs, 16)
+    assert figures["protocol_errors"] == 0 and figures["cycles"] == figures["busy"] + sum(figures["stalls"].values())
+    assert comparison.ring_figures["words_sent"] == [program.ring_words * STEPS] * cores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+@pytest.mark.parametrize("n", [4, 8])
+def test_on_the_rtl(rng, seed, n, simulator):
+    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
+    program, comparison = compared(rng, n, simulator, memory)
+    figures = comparison.figures(program.useful_macs, n * n)
+    assert figures["protocol_errors"] == 0 and figures["cycles"] == figures["busy"] + sum(figures["stalls"].values())

@@ -1,0 +1,54 @@
+"""Networks with depthwise convolutions, and how they are compiled with positions in the lanes."""
+
+import numpy as np
+
+from amaranth_tpu.sim.compiler import compile as compiler
+from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
+from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.ir.graph import Graph, Stage, Tensor, Term, span
+from graphs import random_values
+
+__all__ = ["NETWORKS", "network", "turn_all"]
+
+#: n, height, width and channels of the input, and the layers of :func:`network`.
+NETWORKS = {
+    "a row in a vector": (4, 5, 4, 8, [(1, 1), (1, 1)]),
+    "rows in a vector": (8, 6, 4, 8, [(1, 1), (1, 1)]),
+    "a last row that is not full": (8, 7, 3, 8, [(1, 1), (1, 1)]),
+    "strides": (8, 8, 8, 8, [(1, 1), (2, 1), (1, 1), (2, 0)]),
+    "one vector": (16, 4, 4, 16, [(2, 1), (1, 1)]),
+    "no padding": (4, 6, 4, 4, [(1, 0)]),
+    "rows in blocks": (4, 5, 8, 8, [(1, 1), (2, 1), (1, 1)]),
+    "blocks without padding": (8, 9, 14, 8, [(1, 0), (1, 1)]),
+}
+
+
+def network(rng, height, width, channels, layers, kernel=3):
+    """A convolution, pairs of a depthwise convolution of this `(stride, padding)` and a pointwise one, and a dense layer."""
+    tensors, stages = [Tensor("x", 2, height, width)], []
+
+    def add(term, size, function=RELU):
+        name = f"t{len(stages)}"
+        bias = rng.normal(size=term.weights.shape[3]).astype(np.float32)
+        stages.append(Stage(name, name, (term,), size, bias, function=function))
+        tensors.append(Tensor(name, term.weights.shape[3], *size))
+
+    add(Term("x", random_values(rng, (1, 1, 2, channels))), (height, width))
+    for stride, padding in layers:
+        have = tensors[-1]
+        size = tuple((h + 2 * padding - span(1, 1, kernel, 1)) // stride + 1 for h in (have.height, have.width))
+        weights = random_values(rng, (kernel, kernel, 1, have.channels), 0.5)
+        add(Term(have.name, weights, (stride,) * 2, padding=(padding,) * 2, groups=have.channels), size)
+        outputs = have.channels * int(rng.integers(1, 3))
+        add(Term(tensors[-1].name, random_values(rng, (1, 1, have.channels, outputs), 0.3)), size)
+    have = tensors[-1]
+    add(Term(have.name, random_values(rng, (have.height, have.width, have.channels, 3), 0.2)), (1, 1))
+    return Graph("g", {one.name: one for one in tensors}, "x", tensors[-1].name, tuple(stages))
+
+
+def turn_all(monkeypatch, graph, n, batch):
+    """From now on this graph is compiled with all turned that can be, whether it is worth it or not."""
+    monkeypatch.setattr("amaranth_tpu.sim.compiler.passes.depthwise.worth", lambda saved: True)
+    found = map_depthwise(graph, graph.tensors, n, batch)
+    assert found is not None
+    monkeypatch.setattr(compiler, "_ways", lambda *_: [found])
