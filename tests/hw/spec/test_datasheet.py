@@ -148,7 +148,7 @@ def test_cycles(rng, lanes):
 def test_cycles_of_passes(rng, stages):
     """32 passes more take 32 times what the table says of a pass, with `keep` and with tiles, on the core."""
     config = Config(n=4, cell_stages=stages, unified_buffer_depth=256, accumulator_depth=256, **PLAIN)
-    host, runs, cases = Host(rng, 1 << 20), [], [(rows, keep) for rows in (1, 2, 3, 6) for keep in (0, 1)]
+    host, runs, cases = MemoryBuilder(rng, 1 << 20), [], [(rows, keep) for rows in (1, 2, 3, 6) for keep in (0, 1)]
     places = {"INPUT": host.place(bytes(4096))}
     for rows, keep in cases:
         for passes in (8, 40):
