@@ -1,4 +1,4 @@
-"""The configuration: what it refuses, and what it derives."""
+"""The configuration: its refusals and its derived values."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_training_wants_more_biases():
 
 
 def test_changed_presets():
-    """What follows from n follows from the new one, unless the preset or the caller says otherwise."""
+    """Defaults that depend on n follow a new n, unless the preset or the caller sets them."""
     for name in PRESETS:
         assert from_preset(name) == PRESETS[name]
     assert from_preset("tiny", n=2) == Config(n=2, unified_buffer_depth=1024, accumulator_depth=256)

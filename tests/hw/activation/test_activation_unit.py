@@ -64,7 +64,7 @@ def test_lane():
 
 
 def test_lane_with_table():
-    """With `cut`, the upper half is that of the sum."""
+    """With `cut`, the upper half equals the upper half of the sum."""
     values = np.array([canonical(bits) for bits in TIES] + [0x3F80FFFF, 0xC2F7FFFF], dtype=np.uint32)
     for cut in (0, 1):
         constant = {name: [bit] * len(values) for name, bit in (("relu", 0), ("cut", cut), ("keep", 1))}
@@ -74,7 +74,7 @@ def test_lane_with_table():
 
 
 def test_lane_with_halves():
-    """Upper and lower halves are those of the result."""
+    """Upper and lower halves equal the halves of the result."""
     rng = random.Random(seed())
     values = np.array([canonical(bits) for bits in TIES] + [number(rng) for _ in range(2500)], dtype=np.uint32)
     inputs = ("relu", "keep", "cut", "low", "wide")
@@ -193,8 +193,8 @@ def test_pace_of_multiply(features, table_lanes, grants):
 
 @pytest.mark.parametrize("grants", [1, 0.6])
 def test_pace_of_formats(grants):
-    """A vector a cycle; of a window of four rows one every four cycles, and one more for what has two; and the cycles that the
-    buffer makes the unit wait."""
+    """Throughput: a vector a cycle, or one in four cycles for windows of four rows, plus one for binary32 and the cycles without
+    a grant."""
     config = sizes(4) | TRAINING | {"unified_buffer_depth": 256, "accumulator_depth": 64}
     windows = {"rows": 3, "rows1": 4, "window0": 2, "window1": 2, "single": ones(3, 4, 2, 2)}
     cases = [

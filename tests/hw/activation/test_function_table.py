@@ -30,7 +30,7 @@ def block():
 
 
 def packed(values, width):
-    """Two lanes [cycle, lane] of so many bits as one number."""
+    """Returns two lanes [cycle, lane] of `bits` bits each as one number."""
     return (values[:, 0] | values[:, 1] << width).astype(np.uint32)
 
 
@@ -83,7 +83,7 @@ def test_functions(function):
 
 
 def random_table(rng):
-    """Of any bits: infinities, NaNs and subnormals too."""
+    """Operands with random bits: infinities, NaNs and subnormals included."""
     return Table(
         int(rng.integers(0, 241)),
         int(rng.integers(0, 4)),
@@ -141,7 +141,7 @@ def test_lanes_that_are_not_kept():
 
 
 def test_waits():
-    """In Amaranth's simulator: nothing moves without `enable`, neither what is looked up nor what is written nor a product."""
+    """Without `enable` nothing moves: no look-up, no write, no product. In Amaranth's simulator."""
     rng = random.Random(seed())
     table = random_table(np.random.default_rng(rng.getrandbits(32)))
     places = [rng.randrange(TABLE_ENTRIES) for _ in range(100)]

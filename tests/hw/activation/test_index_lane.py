@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""A lane of the format INDEX: numbers, and what RELU leaves of a window."""
+"""A lane of the format INDEX: numbers, and the result of RELU over a window."""
 
 import random
 

@@ -15,7 +15,7 @@ OPERANDS = np.arange(1 << 16, dtype=np.uint32)
 
 
 def above_zero(bits):
-    """As numpy sees the bfloat16 of these bits; a subnormal counts as 0."""
+    """Returns the bfloat16 value of these bits as numpy has it; a subnormal counts as 0."""
     values = (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
     return values >= np.float32(2.0**-126)
 
@@ -47,7 +47,7 @@ def block():
 
 
 def kept(operands, *, equal, number):
-    """Whether each operand is kept, taken one a cycle."""
+    """Computes whether each operand is kept, one operand a cycle."""
     columns = {"take": 1, "operand": np.append(operands, 0), "equal": equal, "number": number}
     return block().run(**columns)["keep"][1:]
 

@@ -45,7 +45,7 @@ def test_amaranth(n, widest, count):
 
 
 def test_least_results():
-    """Where the exponent, what the product adds to it and what rounding does decide together whether 0 is left."""
+    """Cases in which exponent, product and rounding together decide whether the result is 0."""
     config = Config(**sizes(4))
     simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=30, widest=16, grants=1, draw=least_results)
 

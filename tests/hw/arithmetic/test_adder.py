@@ -97,7 +97,7 @@ def random_pairs(rng, count):
     a = a & np.uint32(0x807FFFFF) | exponent.astype(np.uint32) << np.uint32(23)
     near = np.clip(exponent + distance, 0, 255).astype(np.uint32)
     near = b & np.uint32(0x807FFFFF) | near << np.uint32(23)
-    # few significant bits: what is shifted out is a tie, or nothing
+    # few significant bits: the bits shifted out are a tie, or zeros
     sparse = near & np.left_shift(np.uint32(0xFFFFFFFF), rng.integers(0, 24, count, dtype=np.uint32))
     equal = (a ^ np.uint32(1 << 31)) + rng.integers(-2, 3, count).astype(np.uint32)
     single = near & np.uint32(0xFF800000) | np.left_shift(np.uint32(1), rng.integers(0, 24, count, dtype=np.uint32))
@@ -229,7 +229,7 @@ def test_testfloat(name):
 
 @pytest.mark.slow
 def test_testfloat_script(tmp_path):
-    """Exit status 0 needs vectors, and all of them right."""
+    """Exit status 0 needs at least one vector, and every vector right."""
     path = tmp_path / "f32_add.txt"
     command = testfloat.typer.Typer()
     command.command()(testfloat.main)

@@ -94,7 +94,7 @@ def test_by_hand():
         (0x3F81, 0x3F81, 0x3F820200),  # the product keeps all of its 16 significant bits
         (0xBF80, 0x0000, 0x80000000),
         (0x7F80, 0xC000, 0xFF800000),
-        (0x7F80, 0x0001, 0x7FC00000),  # a subnormal operand is zero, and infinity times zero is no number
+        (0x7F80, 0x0001, 0x7FC00000),  # a subnormal operand is zero, and infinity times zero is a NaN
         (0x0001, 0xFF7F, 0x80000000),
         (0x2000, 0x2000, 0x00800000),  # 2^-63 * 2^-63: the least normal
         (0x2000, 0x9FFF, 0x80000000),  # just below it

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The way of biases, from the read unit to the accumulators' memory: whole rows and halves of them, in random order."""
+"""The path of biases from the read unit to the accumulators: whole rows and halves, in random order."""
 
 import pytest
 from amaranth.hdl import Module
@@ -14,7 +14,7 @@ from seeds import seed
 
 
 class BiasPath(wiring.Component):
-    """The port, and accumulators whose sums start from biases: what was written comes out at `top`."""
+    """The port with accumulators whose sums start from biases: the written biases appear at `top`."""
 
     def __init__(self, *, n, depth):
         self.port = BiasPort(n=n, bias_depth=depth)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The arbiter of the vector port: who gets it, and what the memory is asked for."""
+"""The arbiter of the vector port: grants, and the access that the memory sees."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The cell: what passes through it, when, and its arithmetic, for every number of stages."""
+"""The cell for every number of stages: data that passes through, latencies, arithmetic."""
 
 import numpy as np
 import pytest

@@ -21,7 +21,7 @@ def test_random(n):
 
 @pytest.mark.parametrize("n, length", [(2, 7), *slow((2, 8), (4, 8))])
 def test_every_window(n, length):
-    """Nothing but the count of vectors, and where the next one goes, depends on what came earlier than n + latency cycles ago."""
+    """The state n + latency cycles ago matters only through the vector count and the next write position."""
     assert length >= n + Transposer.latency
     assert simulate(Transposer(n=n), every_window, seed=seed(), n=n, length=length) == 3**length
 

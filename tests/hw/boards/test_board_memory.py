@@ -27,7 +27,7 @@ def start(ports):
 
 
 def place(rng, size, beat):
-    """A burst: its address, which may lie outside, and its beats; within 4 KiB."""
+    """A burst within 4 KiB: its address, which may be outside the memory, and its beats."""
     beats = rng.choice((1, 1, 2, rng.randrange(1, 17)))
     page = rng.randrange(0, size, 4096) if rng.random() < 0.9 else rng.choice((size, 1 << 31, size + 4096))
     return page + rng.randrange(0, 4096 // beat - beats + 1) * beat, beats

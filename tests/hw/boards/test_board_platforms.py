@@ -25,7 +25,7 @@ from amaranth_tpu.hw.fpga.place_and_route import place_and_route
 from amaranth_tpu.hw.fpga.synthesis import synthesize
 from amaranth_tpu.hw.fpga.targets import PARTS, Target
 
-#: In the place of the system: outputs that tell a bench how each of them is connected.
+#: Replaces the system: outputs that show a bench how each resource is connected.
 SYSTEM = """
 module serial_system (input wire clk, input wire rst, input wire rx,
                       output wire tx, output wire busy, output wire failed, output wire irq);

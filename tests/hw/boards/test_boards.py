@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Boards: their pins, their clock, and what can't be made."""
+"""Boards: pins, clock, and refusals."""
 
 import functools
 import os
@@ -28,8 +28,7 @@ def verilog(name):
     [*((name, "ulx3s-25f") for name in BOARDS), *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)],
 )
 def test_pins(name, made):
-    """The top's ports are the pins that the constraints place, whichever of the boards it is made for; they are those of the
-    ULX3S' schematics."""
+    """For every board, the top's ports equal the pins of the constraints, and these equal the ULX3S schematics."""
     board, verilog_ = BOARDS[name], verilog(made)
     head = verilog_.partition("\nmodule top (\n")[2].partition(");")[0]
     ports = [line.split("//")[0].split()[2].rstrip(",") for line in head.strip().splitlines()]

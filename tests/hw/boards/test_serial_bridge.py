@@ -27,7 +27,7 @@ class Bus:
         self._taken, self._held, self._answer = {}, {}, None
 
     def cycle(self):
-        """Sets what is there at the coming clock edge, and sees what happens at it."""
+        """Sets the inputs for the coming clock edge, and samples the outputs at it."""
         get = self.ports.get
         if not (self._taken or self._held or self._answer or get("bus__awvalid") or get("bus__arvalid")):
             self.ports.set(bus__bvalid=0, bus__rvalid=0)

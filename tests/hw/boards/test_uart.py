@@ -61,7 +61,7 @@ def test_damage():
 
 
 def test_glitch():
-    """A quarter of a bit is no start bit."""
+    """A pulse of a quarter bit is not a start bit."""
     levels = [*[1] * 8, *[0] * 2, *[1] * 30, *(level for bit in frame(0xC3) for level in [bit] * 8), *[1] * 8]
     assert simulate(UartReceiver(step=bit_step(8, 1)), receive, seed=seed(), levels=levels, period=1) == ([0xC3], 1)
 

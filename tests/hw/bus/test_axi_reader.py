@@ -57,7 +57,7 @@ async def traffic(
         await ports.settle()
         now = ports.cycle
 
-        # Address channel: what was granted last, unchanged until it is taken, and never more than allowed.
+        # Address channel: holds the last granted request until it is accepted, and never more requests than allowed.
         pending = len(granted) + len(bus)
         most = max(most, pending)
         load_beats = sum(entry[1] for entry in granted + bus if entry[0] == "load")

@@ -19,7 +19,10 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
     offer, word = None, None
     addresses, beats, unanswered = [], [], 0  # AW due; W due: [data or None if it may stay unwritten, last]; answers due
     waiting = 0  # beats of the present burst that wait for data
-    out, answered = {"aw": 0, "w": 0}, 0  # bursts of which the address, and the last beat, is out; those answered
+    out, answered = (
+        {"aw": 0, "w": 0},
+        0,
+    )  # bursts whose address has left, bursts whose last beat has left, and bursts with a response
     shown = {"aw": None, "w": None}
     draining, given_up, silent = True, 0, 0  # draining: since a reset or a flush, until all is answered and the ID settled
     for _ in range(cycles):
@@ -75,7 +78,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
         assert not take or not draining, f"cycle {now}: a burst after a flush"
         assert not give or not (flush or draining), f"cycle {now}: something new after a flush"
 
-        # What happens at the end of the cycle
+        # Events at the end of the cycle
         room = waiting and (not beats or ready["w"])
         assert give == bool(room and word is not None and not flush and not draining), f"cycle {now}: data {give}"
         stand_in = draining and room

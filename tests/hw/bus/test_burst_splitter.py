@@ -9,7 +9,7 @@ from seeds import seed
 
 
 def bursts(address, beats, size, longest):
-    """What comes out for one transfer."""
+    """Returns the expected bursts of one transfer."""
     while beats:
         count = min(beats, longest - address // size % longest)
         yield {"address": address, "beats": count, "last": int(count == beats)}

@@ -82,7 +82,7 @@ def test_random(ratio, answers):
 
 
 def test_training():
-    """With halves of biases, and what else a transfer says of its vectors."""
+    """Transfers with halves of biases and the other fields that mark their vectors."""
     unit = ReadUnit(transfer=TRAINING, bus_width=64, vector_width=128)
     simulate(unit, traffic, seed=seed(), layout=TRAINING, ratio=2, count=40, answers=0.7)
 

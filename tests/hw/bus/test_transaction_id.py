@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The ID of bus transactions: after a reset other than that of what was asked last, whenever and however often resets come."""
+"""The ID of bus transactions: after a reset it differs from the ID of the last request, for any sequence of resets."""
 
 from amaranth_tpu.hw.bus.transaction_id import TransactionId
 from amaranth_tpu.sim.rtl.ports import simulate
@@ -11,7 +11,7 @@ SETTLES = 3
 
 async def resets(ports, rng, *, count):
     """Resets of any length, of which every third comes before the ID has settled, and every third before anything is asked."""
-    used, ids = None, set()  # the ID of what was asked last
+    used, ids = None, set()  # ID of the last request
     for number in range(count):
         ports.set(asked=0)
         for _ in range(rng.choice((1, 2, 9))):
@@ -28,7 +28,7 @@ async def resets(ports, rng, *, count):
             if asks:
                 last = ports.get("id")
             await ports.tick()
-        # One more request in the last cycle before, or in, that of the reset
+        # One more request in the last cycle before the reset, or in the same cycle
         if number % 3 == 0 and cycle >= first:
             used = last
     return ids

@@ -15,7 +15,7 @@ from seeds import seed
 
 
 class _WithTransposer(wiring.Component):
-    """As it is in the core."""
+    """The unit connected to a transposer, as in the core."""
 
     def __init__(self, n):
         transfer = transfer_layout(Config(n=n, transpose=True))

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""The decoder against the model of the machine: the same refusals, and what an instruction touches, found by its loops."""
+"""The decoder against the machine model: the same refusals and the same footprints, which the test finds by executing the
+loops."""
 
 import bisect
 
@@ -84,7 +85,7 @@ def test_random(config):
 
 @pytest.mark.parametrize("config", [CONFIGS[6], *slow(CONFIGS[7])], ids=lambda config: f"n{config.n}-{config.ring:d}")
 def test_word_behind_word(config):
-    """What is found of an instruction does not depend on the one before, however short the time between them."""
+    """The decoded footprint does not depend on the instruction before, at any distance in time."""
     opcodes = [opcode for opcode in records(config) if opcode is not Opcode.HALT]
     in_turn = iter([opcode for first in opcodes for second in opcodes for opcode in (first, second) * 4])
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The dispatcher: nothing begins before what it depends on has ended, or later than it must; and ends are waited for."""
+"""The dispatcher: instructions issue after their dependencies have ended, and no later than they must; ends are awaited."""
 
 import pytest
 
@@ -16,7 +16,7 @@ NAMES = {unit.value: unit.name.lower() for unit in Unit}
 
 
 def conflict(a, b):
-    """Whether two instructions touch the same place, and one of them writes it."""
+    """Returns whether two instructions touch the same place and at least one writes it."""
 
     def shares(space):
         if space == "host" and a["region"] != b["region"]:
@@ -77,10 +77,10 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     queued = {unit: [] for unit in units}  # accepted, and not handed over
     # Cycles since the next instruction came, less one for each that it is compared with; and since there is room for it.
     compared = room = 0
-    # The first in each queue, and of the MATMULs that are handed over, and the cycles since what it waits for has ended.
+    # The head of each queue, of issued MATMULs too, and the cycles since its last dependency ended.
     free = dict.fromkeys([*units, "handed"], ([], 0))
     accepted_at = {}
-    known, on_bus = set(), set()  # numbers ended, those of what ends on the bus a cycle later
+    known, on_bus = set(), set()  # numbers of ended instructions; instructions on the bus count one cycle later
 
     def begins(slot, number, unit):
         assert waits_for[number] <= ended, f"{number} begins before {waits_for[number] - ended} have ended"

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The check of a region: it has its size if all of it lies within the bus' addresses, and else none."""
+"""The region check: a region keeps its size if it fits the bus addresses completely; otherwise its size is 0."""
 
 import pytest
 

@@ -65,7 +65,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         assert [ports.get(name) for name in ("read_beats", "write_beats", "ring_sent", "ring_received")] == beats
         assert counts["busy_cycles"] + sum(stalls) == counts["cycles"]
 
-        # What the rules say of the next cycle. What is counted, and progress, is a cycle old.
+        # Expected values for the next cycle. Counters and progress are one cycle old.
         before, expired, due = state, due, active and silent >= timeout
         (counting, past), counted = counted, (active, e)
         if counting:

@@ -16,7 +16,7 @@ FLAGS = ("waits_weights", "waits_sums", "shifting", "idle", "matmul_queued", "at
 
 
 def reason(waits, flags):
-    """What the array waits for."""
+    """Returns the expected stall reason of the array."""
     if flags["waits_weights"]:
         return "shift" if flags["shifting"] else "weights"
     if flags["waits_sums"]:

@@ -1,4 +1,4 @@
-"""The whole core: networks, of every size and with every memory, and what a reset reaches."""
+"""The whole core: networks, all sizes and memories, and the effect of resets."""
 
 import re
 
@@ -61,7 +61,7 @@ def without_initial_values(config):
 
 @pytest.mark.slow
 def test_reset_is_complete(rng):
-    """Nothing relies on initial values, of which an ASIC has none."""
+    """The core works without initial values of registers and memories, as in an ASIC."""
     config = Config(**{**TINY, **SIZES[1]})
     host = MemoryBuilder(rng)
     runs, check = network_runs(rng, config, host, 2, most=16)
@@ -70,5 +70,5 @@ def test_reset_is_complete(rng):
 
 @pytest.mark.slow
 def test_reset_of_everything_optional_is_complete(rng):
-    """Nothing relies on initial values, of which an ASIC has none."""
+    """The core works without initial values of registers and memories, as in an ASIC."""
     check_hazards(rng, FULL, 2, memory={"latency": 1}, verilog=without_initial_values(FULL))

@@ -43,7 +43,7 @@ def test_updates_in_a_chain(rng, memory):
 
 
 def test_end_of_a_run_behind_a_load(rng):
-    """What was loaded last is there in the next run, although the run ends as soon as it has come."""
+    """The last loaded bias survives into the next run, although the run ends right after the load."""
     host, machine, depth = MemoryBuilder(rng), Machine(FULL), FULL.bias_depth
     tile = [op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1), op(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=1)]
     programs = [[*initialisation(FULL), op(Opcode.HALT)]]

@@ -10,7 +10,7 @@ from suites import slow
 
 
 def transfers(kind):
-    """A program of which one bus access goes to region `where`, and the number of the instruction that does."""
+    """Returns a program with one bus access to region `where`, and the number of that instruction."""
     program = [op(Opcode.LOAD, region=Region.INPUT, rows=32)]
     program += {
         "fetch": [],
@@ -53,7 +53,7 @@ def test_bus_errors(rng, memory):
         elif fault is None:
             base, size = case.run["regions"]["OUTPUT"]
             memory[base : base + size] = case.after["OUTPUT"]
-    memory[-64:] = result["memory"][-64:]  # what a store wrote before it came to the end
+    memory[-64:] = result["memory"][-64:]  # bytes that the store wrote before it ended
     same(memory, result["memory"])
 
 

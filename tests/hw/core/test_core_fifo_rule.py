@@ -16,12 +16,10 @@ TIMEOUT = 200
 
 
 class Edge:
-    """Random programs of which about half can't end. They consist of parts, each with LOAD_WEIGHTS that have no room, or MATMULs
-    without tiles; behind them about as many instructions as there is room for in the queues or in flight, many of which wait
-    for each other; and then what makes all go on, if it is reached.
-
-    They begin with every row on the chip given a value, since a run that ends early leaves some undefined.
-    """
+    """Random programs; about half deadlock. A program consists of parts. Each part has LOAD_WEIGHTS without room, or MATMULs
+    without tiles; then about as many instructions as fit the queues and are in flight, many with dependencies; then the
+    instructions that would resolve the wait. A program first writes every row on the chip, since a run that ends early leaves
+    some undefined."""
 
     def __init__(self, rng, config):
         # lead: tiles that are loaded and not taken, in the order of the program
@@ -70,7 +68,7 @@ class Edge:
         self.lead -= 0 if keep else tiles0 * tiles1
 
     def take(self, tiles):
-        """MATMULs for so many tiles."""
+        """MATMULs for `tiles` tiles."""
         apart = self.chance(0.8)
         while tiles > 0:
             tiles0 = 1 + self.below(min(tiles, 2))
@@ -144,7 +142,7 @@ def check(config, host, cases, *, memory=None):
         assert one["fault"] == case.fault, f"program {number} ended with {one['fault']}, not {case.fault}:\n" + "\n".join(
             map(str, case.program)
         )
-        # What has not happened when an instruction is refused may happen or not, but nothing moves when time runs out.
+        # At a refusal, pending instructions may have executed or not; at a timeout nothing moves.
         for name, (base, size) in case.run["regions"].items() if not case.fault or case.fault[0] == "TIMEOUT" else ():
             found = np.frombuffer(result["memory"][base : base + size], np.uint8)
             assert (found == np.frombuffer(case.after[name], np.uint8)).all(), f"program {number}: {name} differs"
@@ -156,7 +154,7 @@ def cases_of(rng, host, config, programs):
 
 
 def edge_cases(rng, host, config, count):
-    """As many random programs that end with TIMEOUT as others."""
+    """Half of the random programs end with TIMEOUT."""
     edge, cases = Edge(rng, config), []
     while len(cases) < count:
         before = host.end
@@ -192,7 +190,7 @@ def limits(config):
             (f"{name}, {most + more}", [*program(most + more), *rest, halt], end) for more, end in ((0, None), (1, "TIMEOUT"))
         ]
 
-    # What waits for the first LOAD_WEIGHTS, one way or another, up to what the queues take.
+    # Instructions that wait for the first LOAD_WEIGHTS, directly or not, up to the size of the queues.
     waiting = [*[store()] * 4, *[load] * 4, *[activate] * 4, *[weights(1)] * 5]
     found = [
         *both("tiles at a SYNC", lambda k: [weights(k), op(Opcode.SYNC), matmul(k)], depth + 1),

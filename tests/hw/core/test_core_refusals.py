@@ -1,4 +1,4 @@
-"""The whole core: programs that are refused, and what they leave behind."""
+"""The whole core: refused programs, and the state that they leave."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def edges(config):
 
 
 def training_edges(config):
-    """The same of what needs training; of other cores, all are refused."""
+    """The same for instructions that need `training`; other cores refuse every such instruction."""
     n, depths = config.n, {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
     yield Opcode.LOAD_WEIGHTS, {**GOOD[Opcode.LOAD_WEIGHTS], "transpose": 1}
     bias = GOOD[Opcode.LOAD_BIAS]
@@ -136,7 +136,7 @@ def training_edges(config):
 
 
 def transposing_edges(config):
-    """The same of what needs transpose."""
+    """The same for instructions that need `transpose`."""
     n = config.n
     load = {**GOOD[Opcode.LOAD], "transpose": 1}
     yield from ((Opcode.LOAD, {**load, "rows": rows}) for rows in (1, n - 1, n, n + 1, 2 * n, 0))
@@ -168,8 +168,8 @@ def is_short(word):
 
 
 def check_refused(rng, config, words, *, memory=None):
-    """Each word after a few good instructions. Causes and places are those of the model; after a SYNC, so is all memory;
-    without one, what went before may not have happened yet. A good program in between gives its results."""
+    """A bad word after a few good instructions. Cause and pc equal the model's. After a SYNC, all memory equals the model's too;
+    without a SYNC, earlier instructions may not have executed yet. A good program between two bad ones gives its results."""
     host, machine, hazards = MemoryBuilder(rng), Machine(config), Hazards(rng, config)
     cases = [Case(rng, host, machine, hazards.make(20))]
     exact = [True]
@@ -202,7 +202,7 @@ def check_refused(rng, config, words, *, memory=None):
 
 
 def reserved_bits(config, opcode):
-    """Those that must be zero."""
+    """Reserved bits must be 0."""
     record = records(config).get(opcode, INSTRUCTIONS[opcode])
     return [bit for bit in range(256) if record.reserved >> bit & 1]
 
@@ -253,8 +253,8 @@ def test_fetch_stays_in_the_model(rng, bus_width):
 
 
 def test_end_of_the_address_space(rng):
-    """A region may end there: what lies in it is asked of the bus, which has no memory there. One that goes on is as good as
-    empty."""
+    """A region may end at the last bus address: accesses inside it reach the bus, which has no memory there. A region beyond the
+    last address counts as empty."""
     host, machine, end = MemoryBuilder(rng), Machine(SMALL), 1 << SMALL.address_width
     load = [op(Opcode.LOAD, region=Region.SCRATCH, rows=2, offset=64), op(Opcode.HALT)]
     runs, expected = [], []
@@ -295,7 +295,7 @@ def test_matmul_without_a_tile(rng):
 
 @pytest.mark.parametrize("memory", [{"latency": 2, "write_latency": 300, "pause_percent": 30}], ids=str)
 def test_memory_may_be_reused_after_a_fault(rng, memory):
-    """What a run stored may land after its fault, but not after the driver has waited for the bus."""
+    """Stores of a run may land after its fault, but not after the driver has waited for the bus."""
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     cases, beat = [], SMALL.bus_bytes
     for polls in (0, 1000):

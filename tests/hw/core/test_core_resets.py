@@ -1,4 +1,4 @@
-"""The whole core: resets of the core alone, while the memory goes on and still answers what was asked before."""
+"""The whole core: resets of the core alone, while the memory keeps running and answers earlier requests."""
 
 import itertools
 
@@ -21,9 +21,9 @@ def loads(rows):
 
 
 def cuts(rng, config, hazards, latency):
-    """Programs with the moments of their resets, without end: while answers to writes are owed; while the first instruction is,
-    or what it asks for; at any time until the memory has given some 24 instructions; and, for a cycle, while loads wait
-    for their turn on the bus."""
+    """Yields programs with the cycles of their resets, without end. A reset comes while write responses are outstanding; during
+    the first instruction or its bus request; at any time within about 24 instructions; or, for one cycle, while loads wait for
+    the bus."""
     while True:
         any_length = int(rng.choice([1, 2, 20]))
         yield (

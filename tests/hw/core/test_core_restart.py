@@ -11,7 +11,7 @@ from suites import slow
 
 
 class Again(Case):
-    """A program that runs several times; each run goes on from what the last one left."""
+    """A program that runs several times; each run continues from the state that the last run left."""
 
     def repeat(self, machine, times):
         """Sets `after` to the regions after `times` runs."""

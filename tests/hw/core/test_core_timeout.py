@@ -1,4 +1,4 @@
-"""The whole core: how large `timeout` has to be, to the cycle, and that what the datasheet calls enough is."""
+"""The whole core: the least sufficient `timeout`, to the cycle, and the bound in the datasheet."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Cores in a ring: programs against machines, with memories of a third party; and what becomes of a core that does not come."""
+"""Cores in a ring: programs against machine models, with memories of a third party, and with a core that is missing."""
 
 import pytest
 
@@ -15,7 +15,7 @@ HALT = (Opcode.HALT, {})
 
 
 def words_of(words, size):
-    """What a core has to send for the RINGs of a program."""
+    """Returns the number of words that a core sends for the RINGs of a program."""
     rings = [fields for opcode, fields in words if opcode is Opcode.RING]
     return sum(words_sent(f["mode"], size, f["segment"] * f["rounds"], POD.n) for f in rings)
 
@@ -25,7 +25,7 @@ def words_of(words, size):
     [(2, 0.2, 0), *slow((3, 0, 2), *((size, 0.3, latency) for size in range(2, 9) for latency in (0, 3)))],
 )
 def test_programs(rng, tmp_path, size, pause, link_latency):
-    """Two runs, of which a core may begin the second before its neighbour has ended the first."""
+    """Two runs; a core may begin the second one before its neighbour has ended the first."""
     programs = [ring_program(rng, size, 6) for _ in range(2)]
     runs = [[(words, {"delay": int(rng.integers(200))}) for _ in range(size)] for words in programs]
     for words, cores in zip(programs, run_pod(rng, tmp_path, runs, pause=pause, link_latency=link_latency)):

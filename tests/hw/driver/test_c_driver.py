@@ -19,7 +19,7 @@ from graphs import random_graph
 
 CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64)
 LIMIT = 50
-#: Bits of binary32: zeros, subnormal numbers, infinity, NaNs, the largest, ties and what is beside one, the least normal number.
+#: Bits of binary32: zeros, subnormals, infinity, NaNs, the largest, ties and their neighbours, the least normal number.
 ODD = [0, 1 << 31, 1, 0x807FFFFF, 0x7F800000, 0xFF800001, 0x7FC00000, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x3F808001, 0x800000]
 
 
@@ -140,7 +140,7 @@ def test_version(host, version, error):
     ],
 )
 def test_configuration(host, change, register):
-    """Smaller is refused, larger will do, and so will a core without what the network does not use."""
+    """A smaller core is refused. A larger core is accepted, and so is a core without features that the network does not use."""
     other = Config(**{**asdict(CONFIG), **({"weight_fifo_depth": 64} if "n" in change else {}), **change, "table_lanes": 2})
     core = session(host, config=other)
     assert core.open() == "OK"

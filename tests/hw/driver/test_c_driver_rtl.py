@@ -36,7 +36,7 @@ def bench(tmp_path_factory):
 
 
 def run(bench, *plusargs, limit=1000):
-    """Steps and what they gave, in order; and the results."""
+    """Returns the steps with their return values, in order, and the results."""
     program, folder = bench
     done = subprocess.run([program, folder, str(limit), *plusargs], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

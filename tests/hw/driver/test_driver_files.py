@@ -17,7 +17,7 @@ from c_driver import FLAGS, HOOK, READ, SOURCES, WRITE, DriverPort, compile_c, h
 from core_networks import numbers
 
 UNITS = ("tpu.c", "tpu_data.c", "example.c", "image.S")
-#: Compilers that are tried where they are there, with what makes them freestanding.
+#: Compilers to try if they are installed, with their options for freestanding code.
 COMPILERS = {"gcc": (), "clang": (), "riscv64-unknown-elf-gcc": ("-march=rv32im", "-mabi=ilp32")}
 
 
@@ -94,7 +94,7 @@ class _Everything:
 
 
 def test_readme_says_which_functions_return_nothing():
-    """Of the functions that its program calls, those that `tpu.h` declares as void."""
+    """Returns the functions that the program calls and that `tpu.h` declares as void."""
     readme, header = ((SOURCES / name).read_text() for name in ("README.md", "tpu.h"))
     program = readme.partition("```c\n")[2].partition("```")[0]
     called = set(re.findall(r"^(tpu_\w+)\(", program, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Both drivers flush the links of a ring: all cores at once, each in its place, and say what is left."""
+"""Both drivers flush the links of a ring: all cores at once, each with its rank, and report vectors that are left."""
 
 import asyncio
 import ctypes

@@ -22,7 +22,7 @@ SOC = "amaranth-tpu:example:soc"
 
 
 def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environment=None):
-    """Runs fusesoc in `place`; what it said, and its status."""
+    """Runs fusesoc in `place`. Returns its output and exit status."""
     here = Path(sys.executable).parent  # generators are run by the first python3 on PATH
     env = (
         os.environ
@@ -71,7 +71,7 @@ def script(place):
 
 
 def check_that_it_fails(place, lines, step):
-    """When one bit of what the host expects in this step is changed."""
+    """The run fails if one bit of the host's expected data of this step is changed."""
     index = next(index for index, line in enumerate(lines) if line.endswith(step) and line[0] in "23")
     _, address, data = lines[index].split()[0].split("_")
     changed = [*lines[:index], f"2_{address}_{int(data, 16) ^ 1 << 12:08x}", *lines[index + 1 :]]
@@ -98,7 +98,7 @@ def test_what_differs_is_found(tmp_path):
 
 @pytest.mark.slow
 def test_a_host_that_waits_in_vain(tmp_path):
-    """Without a start there is no interrupt."""
+    """Without a start, no interrupt occurs."""
     assert fusesoc(tmp_path)[1] == 0
     lines = [line for line in script(tmp_path) if not line.endswith("control")]
     (tmp_path / "changed.hex").write_text("\n".join(lines) + "\n")
@@ -148,7 +148,8 @@ def test_bad_parameters(script, parameters, message, tmp_path):
 
 @pytest.mark.slow
 def test_one_default_core(tmp_path):
-    """The generator writes what Python makes, where nothing but n is said; for the command see `test_core_options.py`."""
+    """With n as the only parameter, the generator writes the same text as the Python call. The command is tested in
+    `test_core_options.py`."""
     (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {{n: 2}}}}\n")
     subprocess.run([sys.executable, ROOT / "hw" / "fusesoc_generator.py", "input.yml"], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "tpu.v").read_text() == to_verilog(Config(n=2), source=source())

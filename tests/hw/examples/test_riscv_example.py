@@ -1,4 +1,5 @@
-"""The RISC-V system (`hw/examples/riscv`): the CPU's network, what the command refuses; in the slow suite the whole system."""
+"""The RISC-V system (`hw/examples/riscv`): the CPU's network and the refusals of the command; the whole system in the slow
+suite."""
 
 import ctypes
 import json
@@ -62,7 +63,7 @@ def on_this_cpu(graph, samples, folder):
 
 
 def test_network_of_the_cpu(rng, tmp_path):
-    """Binary32 has the golden model's bits, integers are those of numpy, and near the network's results."""
+    """Binary32 results equal the golden model's bits. Integer results equal numpy's, and are close to the network's."""
     graph = random_chain(rng, [37, 50, 21, 9])
     samples = rng.standard_normal((12, 37)).astype(np.float32)
     samples[0] = (samples[0].view(np.uint32) & 0xFFFF0000 | 0x8000).view(np.float32)  # between two bfloat16
@@ -148,7 +149,7 @@ def needs_riscv():
 
 
 def run(*words):
-    """What the command prints as JSON."""
+    """The JSON output of the command."""
     needs_riscv()
     done = subprocess.run(
         [sys.executable, "-m", "amaranth_tpu.hw.examples.riscv", *words, "--json"], capture_output=True, text=True, timeout=3000
@@ -180,7 +181,7 @@ def test_errors():
 
 @pytest.mark.slow
 def test_a_wrong_weight_is_found(tmp_path):
-    """One byte of what the core, or the CPU, reads, changed in RAM."""
+    """Changes one byte in RAM that the core or the CPU reads."""
     needs_riscv()
     config, network = from_preset("plain", n=4), load_network(SHIPPED["d"])
     samples = np.ones((1, 784), np.float32)

@@ -59,7 +59,7 @@ def run(verilog):
 def test_core():
     source = to_verilog(CONFIG)
     netlist = core_netlist(source)
-    # What the models are for is there.
+    # The cells that the models describe are in the netlist.
     for cell in ("LUT4", "CCU2C", "TRELLIS_FF", "TRELLIS_DPR16X4", "DP16KD", "MULT18X18D"):
         assert f"  {cell} " in netlist
     network, samples = small_network()

@@ -1,4 +1,4 @@
-"""From a netlist to a bitstream: what is read from nextpnr's files, reports, errors, and a small core routed (slow)."""
+"""From a netlist to a bitstream: parsing of nextpnr's files, reports, errors, and a small core routed (slow)."""
 
 import io
 import json
@@ -165,7 +165,7 @@ def test_what_is_wrong(change, said):
     ],
 )
 def test_advice_on_size(changes, total, said):
-    """Only what can be enough: functions take 2,000 LUTs here, buffers 6 block RAMs."""
+    """Only suggestions that can suffice: functions take 2,000 LUTs here, buffers 6 block RAMs."""
     report, config, target = _report()
     report["blocks"]["activation"] = {"lut": 2000, "ff": 0, "dsp": 0, "bram": 0}
     report["total"] |= total

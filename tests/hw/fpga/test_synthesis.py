@@ -1,4 +1,4 @@
-"""Synthesis for an FPGA: targets, what is read from Yosys' netlists, tools that fail, and what is refused."""
+"""Synthesis for an FPGA: targets, parsing of Yosys' netlists, failing tools, and refusals."""
 
 import re
 
@@ -156,7 +156,7 @@ def test_tool_that_fails(tool):
 
 
 def test_tool_that_dies_with_status_0(tool):
-    """And leaves what another run has made."""
+    """Files of another run stay as they are."""
     tool("open('made', 'w').close()")
     with pytest.raises(ToolError, match="status 0; it said: working"):
         tool("print('working')")
@@ -221,7 +221,7 @@ def test_largest_cores(tmp_path):
 
 @pytest.mark.parametrize("flat, across_blocks", [*slow((False, False), (True, False)), (True, True)])
 def test_board_with_a_pll(tmp_path, flat, across_blocks):
-    """What is not in the Verilog, but in the family."""
+    """Cells that are in the family but not in the Verilog."""
     core = "module tpu (\n  input  wire clk,\n  output reg  q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
     top = (
         "module top (input wire c, output wire q);\n  wire clk;\n  EHXPLLL pll (.CLKI(c), .CLKOP(clk));\n"

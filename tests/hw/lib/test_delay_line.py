@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The delay line: what goes in comes out, `cycles` later; a reset forgets what is under way."""
+"""The delay line: inputs appear `cycles` later; a reset discards values in flight."""
 
 import pytest
 

@@ -63,7 +63,7 @@ async def traffic(ports, rng, *, layout, todo, delay, offers, tile, blocks=0.0):
     row_layout = RowIssuer(pass_=layout).row_layout
     todo = list(todo)
     offered, loaded_at = None, 1 + rng.randrange(8)  # a tile that is there now was coming a cycle ago
-    due = {}  # by cycle: what the row must be
+    due = {}  # by cycle: the expected row
     written = {}  # by accumulator row: when its newest sum is written
     flight = []  # passes under way: (acc, end, first row written, last row written)
     begun = patience = free_at = 0
@@ -156,7 +156,7 @@ def test_random(delay, longest, pace):
 
 @pytest.mark.parametrize("delay, longest, offers", all_but([(4, 9, 0.3), (14, 2, 1)], (4, 14), (2, 9), (1, 0.3)))
 def test_a_bias_row_for_each_row(delay, longest, offers):
-    """Among passes with one for all rows, and passes that go on from sums."""
+    """Passes with `bias_rows` among passes with one bias row and passes that continue earlier sums."""
     rng = random.Random(seed())
     todo = [random_pass(rng, longest) | {"start": int(rng.random() < 0.7), "bias_rows": rng.getrandbits(1)} for _ in range(120)]
     run(todo, TRAINING, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)
@@ -172,7 +172,7 @@ def test_one_tile_every_max_of_rows_and_n(n, length):
 
 
 def test_sums_that_return_in_time_cost_nothing():
-    """A pass that goes on from the one before it, long enough for its first sums to be back, follows without a gap."""
+    """A pass that continues the sums of the pass before it, and is long enough for these to be back, follows without a gap."""
     todo = [make_pass(start=int(index == 0), rows=24, rows0=24, acc=5) for index in range(5)]
     issued = run(todo, delay=20, offers=1, tile=lambda rng: 4)
     assert issued == list(range(issued[0], issued[0] + 5 * 24))

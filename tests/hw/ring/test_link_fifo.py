@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The FIFO of a link: order, all its places, to the cycle, and what a flush leaves."""
+"""The FIFO of a link: order, capacity, latency to the cycle, and its state after a flush."""
 
 import pytest
 
@@ -20,7 +20,7 @@ async def traffic(ports, rng, *, depth, cycles):
         ports.set(i__valid=offer, i__payload=element, o__ready=take, flush=flush)
         await ports.settle()
         valid = ports.get("o__valid")
-        # What has come behind others may come out of the memory a cycle late; what came alone may not.
+        # A vector that arrived behind others may leave the memory a cycle late; a vector that arrived alone may not.
         late = bool(held) and not valid
         assert not (valid and not held) and not (late and (was_late or alone)), f"cycle {cycle}: {len(held)} are there"
         assert not valid or ports.get("o__payload") == held[0], f"cycle {cycle}"

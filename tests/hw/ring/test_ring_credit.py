@@ -32,7 +32,7 @@ def test_unit(depth, stages):
 
 
 class TakesNothing(ring_unit.RingSequencer):
-    """No task waits for what comes."""
+    """No task waits for received vectors."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
@@ -71,7 +71,7 @@ def test_fifo(depth):
 
 
 class ReadyWithoutPlace(link_fifo.LinkFifo):
-    """READY follows what comes, whether there is a place or not."""
+    """READY follows received vectors, with or without free places."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)

@@ -19,7 +19,7 @@ REGIONS = {"MODEL": [0, 0x400], "INPUT": [0x400, 0x400], "OUTPUT": [0x800, 0x400
 
 
 def segments(bucket):
-    """What goes out of core 0 and out of core 1 in a ring of two, in order, for each round: arrays uint16 (segment, n)."""
+    """Returns the vectors that core 0 and core 1 send in a ring of two, in order, for each round: uint16 arrays (segment, n)."""
     f = bucket.fields
     for place in range(0, f["segment"] * f["rounds"], f["segment"]):
         rows = np.arange(f["segment"]) + f["buffer"] + place

@@ -70,7 +70,7 @@ def test_a_core_alone_needs_no_flush(rng, tmp_path):
     ],
 )
 def test_different_rings(rng, tmp_path, one, other):
-    """Of the same number of vectors in some cases: they end in a fault, never in DONE in both cores."""
+    """Modes that differ, in some cases with equal numbers of vectors: the runs end in a fault, never with DONE in both cores."""
     runs = [[([LOAD, *words, STORE, HALT], TIMEOUT) for words in (one, other)]]
     results, *_ = play_pod(rng, tmp_path, runs)
     assert "RING" in causes(results[0]) or causes(results[0]).count("TIMEOUT") == 1, causes(results[0])
@@ -96,7 +96,7 @@ def test_behind_a_ring_that_does_not_end(rng, tmp_path, first):
 
 
 def misfit(rng, size):
-    """Programs of cores, in some of which a RING is missing, doubled or changed."""
+    """Programs of the cores of a ring; in some programs a RING is missing, doubled or changed."""
     words = ring_program(rng, size, int(rng.integers(2, 8)))
     programs = []
     for rank in range(size):

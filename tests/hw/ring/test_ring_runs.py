@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The ring unit from run to run: runs that end early, what a flush leaves, and a neighbour that is ahead."""
+"""The ring unit over several runs: runs that end early, the state after a flush, and a neighbour that is ahead."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ async def early_ends(ports, rng, *, size, count):
         offered += loop.offer is not None
         loop.stale = number % 6 == 0  # the next run begins with the offer, which is taken later
         loop.moves = 0 if loop.stale else 0.5
-        await loop.rest(rng.randrange(1, 20) + 30 * (number % 2))  # what is under way may come now, or while it is flushed
+        await loop.rest(rng.randrange(1, 20) + 30 * (number % 2))  # vectors in flight may arrive now, or during the flush
         await loop.rest(40, flush=True)
         assert not loop.link and (loop.offer is None or loop.stale), "a flush does not take what comes"
         loop.moves = 0.1 if loop.stale else 1

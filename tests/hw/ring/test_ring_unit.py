@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The ring unit in rings of some of them: every bit against the golden sums, words, reads, writes and cycles."""
+"""Rings of ring units: every bit against the golden sums; words, reads, writes and cycles."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_random(size, links):
     "size, latency", slow((3, 1), (2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))
 )
 def test_verilated(rng, size, latency):
-    """Many more of them."""
+    """More random rings."""
     config = ring_core()
     drawn = [random_bucket(rng, config, size) for _ in range(60)]
     links = [
@@ -61,8 +61,8 @@ def test_verilated(rng, size, latency):
     slow((3, 2, 1), (2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3))),
 )
 def test_every_pattern_of_pauses(rng, size, cycles, latency):
-    """Whole rings whose FIFOs hold just one segment: bounded, but complete. With latency 0 a pause
-    takes `tready` and `tvalid` away, else what is on the way goes on."""
+    """Bounded but complete check of rings whose FIFOs hold one segment. With latency 0 a pause clears `tready` and `tvalid`;
+    otherwise vectors on the link move on."""
     config = ring_core(unified_buffer_depth=16, ring_depth=4)
     fields = dict(mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=4, stride=4, rounds=1)
     bucket = random_bucket(rng, config, size, **fields)
@@ -89,7 +89,7 @@ def test_a_fifo_below_a_segment_hangs(rng):
 @pytest.mark.parametrize("mode", RingMode)
 @pytest.mark.parametrize("latency", [4, *slow(0, 64, 256)])
 def test_cycles(rng, latency, mode):
-    """Of the contract: within 2 % or 20 of the formula. What the formula says of the other modes is close."""
+    """The cycles of the contract's mode are within 2 % or 20 of the formula; the formula is close for the other modes."""
     config = ring_core(unified_buffer_depth=2048, ring_depth=256, cell_stages=4)
     sizes = [(size, segment, rounds) for size in (2, 3, 8) for segment, rounds in ((1, 5), (7, 3), (60, 2), (240, 1))]
     drawn = [

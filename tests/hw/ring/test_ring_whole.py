@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""No ring of cores stands still: by the units' claims, for rings of any size; and bounded, of whole rings of the RTL."""
+"""Freedom from deadlock: for rings of any size by the units' claims, and bounded for whole rings of the RTL."""
 
 import pytest
 
@@ -34,6 +34,6 @@ def test_ring(size, segment, pauses, before):
 
 @pytest.mark.slow
 def test_ring_of_long_segments():
-    """Two vectors longer than the FIFO: a unit that is held up has one more of them on its way."""
+    """Segments two vectors longer than the FIFO: a stalled unit has one more vector in flight."""
     script = ring_script(ring_core(ring_depth=4), size=2, segment=6, operations=1, before=24, pauses=12)
     assert stands_still(script) == "sat"

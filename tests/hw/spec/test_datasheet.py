@@ -1,4 +1,4 @@
-"""The datasheet says what the hardware's descriptions say, and its example runs as it stands there."""
+"""The datasheet agrees with the descriptions of the hardware, and its worked example runs as printed."""
 
 import re
 
@@ -29,8 +29,8 @@ def test_files_are_up_to_date(path):
 
 
 def example():
-    """The worked example, from the datasheet's text alone: region to its bytes before the run, and what OUTPUT begins with
-    after it."""
+    """Parses the worked example from the datasheet's text. Returns the bytes of each region before the run, and the expected
+    start of OUTPUT."""
     rows = [
         [cell.strip(" `") for cell in line.strip("|").split("|")]
         for line in section(DATASHEET, "example").splitlines()
@@ -66,7 +66,7 @@ def test_example_on_the_core(rng):
     assert result["memory"][places["OUTPUT"][0] :][:12] == expected
 
 
-#: Instruction, and its fields but the count of rows, to what it is for :func:`hw.cycles.row_cycles`.
+#: Instruction and its fields without the count of rows, with its arguments of :func:`hw.cycles.row_cycles`.
 _ROWS = [
     (Opcode.LOAD, {"region": Region.INPUT}, {}),
     (Opcode.LOAD_BIAS, {"region": Region.INPUT}, {}),
@@ -129,7 +129,7 @@ _ROWS += [
 @pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_cycles(rng, lanes):
-    """Eight rows more take eight times what the table says of a row, on the core."""
+    """Eight more rows take eight times the table's cycles of a row, on the core."""
     config = Config(n=4, table_lanes=lanes, unified_buffer_depth=256, accumulator_depth=256, training=True, bias_depth=64)
     host, runs = MemoryBuilder(rng, 1 << 20), []
     places = {name: host.place(bytes(4096)) for name in ("INPUT", "OUTPUT")}
@@ -146,7 +146,7 @@ def test_cycles(rng, lanes):
 @pytest.mark.slow
 @pytest.mark.parametrize("stages", [1, 6])
 def test_cycles_of_passes(rng, stages):
-    """32 passes more take 32 times what the table says of a pass, with `keep` and with tiles, on the core."""
+    """32 more passes take 32 times the table's cycles of a pass, with `keep` and with tiles, on the core."""
     config = Config(n=4, cell_stages=stages, unified_buffer_depth=256, accumulator_depth=256, **PLAIN)
     host, runs, cases = MemoryBuilder(rng, 1 << 20), [], [(rows, keep) for rows in (1, 2, 3, 6) for keep in (0, 1)]
     places = {"INPUT": host.place(bytes(4096))}

@@ -38,7 +38,7 @@ def test_refused():
 
 @pytest.mark.parametrize("opcode", Opcode)
 def test_record(opcode):
-    """Fields lie apart and what spans name is there, so that the decoder and the model can be made from it."""
+    """Fields do not overlap and the names of spans exist, so that decoder and model can be made from the records."""
     record, taken = INSTRUCTIONS[opcode], 0xFF
     for field in record.fields:
         bits = (1 << field.width) - 1 << field.first

@@ -60,7 +60,7 @@ def test_side_by_side(use):
 
 
 def test_home_that_cannot_be_written(use, tmp_path, monkeypatch):
-    """Then the folder for temporary files serves, if what is there is ours alone; the next process finds it again."""
+    """The fallback is the folder for temporary files, if its contents belong to this user; the next process finds it again."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "home"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
