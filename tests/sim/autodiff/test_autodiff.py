@@ -1,4 +1,4 @@
-"""What a training step of a network computes, and what can't be trained."""
+"""The training graph of a network, and refusals of networks that cannot be trained."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_stages_before_the_first_parameter_have_no_gradient(rng):
 
 
 def test_turned_terms_are_the_transposed_map(rng):
-    """<D, term(X)> = <turned(D), X>, whatever stride, dilation, groups and padding."""
+    """<D, term(X)> = <mirrored(D), X> for any stride, dilation, groups and padding."""
     have = tuple(int(size) for size in rng.integers(3, 8, 2))
     stride, dilation, padding = (tuple(int(one) for one in rng.integers(low, low + 2, 2)) for low in (1, 1, 0))
     groups = int(rng.choice([1, 2]))

@@ -1,4 +1,4 @@
-"""Training steps of dense layers: what the instruction-level model leaves is the golden step's, bit for bit."""
+"""Training steps of dense layers: the instruction-level model and the golden step leave the same bits."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_cycles(rng, batch, most):
 
 
 def test_the_rate_is_a_tile(rng):
-    """Of another rate, no instruction and no other constant differs."""
+    """Another learning rate changes the rate's constants and nothing else in the program."""
     training = differentiate(chain(rng, (9, 11, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
     one, other = (np.frombuffer(program.with_rate(rate), np.uint16) for rate in (0.1, 0.05))

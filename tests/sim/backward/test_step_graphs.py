@@ -37,7 +37,7 @@ def test_each_kind_of_stage(rng, kind):
 
 
 def test_results_named_as_their_stage(rng):
-    """As in files whose nodes have the names of what they make: scales that a dense layer reads."""
+    """Stages named as in files whose nodes have their outputs' names; a dense layer reads scaled values."""
     graph = random_trainable_graph(rng, stages=2, kinds=("plain",))
     first, second, dense, *rest = graph.stages
     weights = random_values(rng, (1, 1, 1, second.channels))
@@ -49,7 +49,7 @@ def test_results_named_as_their_stage(rng):
 
 @pytest.mark.parametrize("kind", ["plain", "pool", "average", "residual", "shortcut"])
 def test_functions_by_table(rng, kind):
-    """Behind each kind of stage; a gradient that is multiplied goes on to windows, and between zeros."""
+    """Table functions after each kind of stage; a multiplied gradient continues to windows, and between zeros."""
     graph = random_trainable_graph(rng, stages=2, kinds=("plain", kind), tables=1)
     check(graph, rng, Config(n=int(rng.choice([4, 8])), training=True), int(rng.integers(1, 7)))
 
@@ -102,8 +102,8 @@ def test_terms_of_a_dense_stage_read_the_same(rng, side):
 
 @pytest.mark.parametrize("dense", [True, False])
 def test_masks_are_those_of_the_whole_network(rng, dense):
-    """Of 2 x 2 results only the first position is read; that makes no dense layer of their stage. Without another one, the masks
-    are on what the last stage reads."""
+    """The last stage reads one position of 2 x 2, which does not make the stage before a dense layer. Without another dense
+    layer, the masks apply to the operands of the last stage."""
     first = Stage("conv", "a", (Term("x", random_values(rng, (2, 2, 3, 5))),), (2, 2), function=RELU)
     middle = Stage("dense", "b", (Term("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
     last = Stage("last", "y", (Term("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
@@ -129,7 +129,7 @@ def test_cycles_of_network_a(rng):
 
 
 def test_what_nothing_reads_is_left_out(rng):
-    """Of 13 x 13 results the second convolution reads 12 x 12, as its last sums are in no window."""
+    """The second convolution reads 12 x 12 of 13 x 13 results, as no window covers its last sums."""
     training = cropped(differentiate(convolutions(rng, (32, 64))))
     first, second = training.graph.stages[:2]
     assert (first.size, first.pool.size, second.size) == ((24, 24), (12, 12), (10, 10))

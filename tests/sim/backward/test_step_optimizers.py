@@ -12,7 +12,7 @@ from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, run_steps
 
-#: What the first demonstration of the TPU trains.
+#: The network of the TPU's first demonstrations.
 FIRST = (784, 32, 64, 128, 10)
 
 
@@ -35,7 +35,7 @@ def test_adam_of_convolutions(rng):
 
 
 def test_decay_of_convolutions(rng):
-    """Weights and bias of the first one lie together, but only the weights decay."""
+    """Weights and bias of the first layer are stored together, but only the weights decay."""
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Sgd(0.5, 0.1), steps=1)
 
 
@@ -45,7 +45,7 @@ def test_dropout(rng, optimizer):
 
 
 def test_dropout_behind_convolutions(rng):
-    """Without hidden dense layers, dropout is on what the last one reads."""
+    """Without hidden dense layers, dropout applies to the operands of the last layer."""
     graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
     while len([stage for stage in graph.stages if stage.size == (1, 1)]) > 1:
         graph = random_trainable_graph(rng, stages=2, kinds=("pool",), tables=0.5)
@@ -88,7 +88,7 @@ def test_adam_needs_a_table(rng):
 
 
 def test_factors_are_tiles(rng):
-    """Of the next update's image, nothing but the optimizer's diagonals differs."""
+    """The image for the next update differs in the optimizer's diagonals only."""
     training = differentiate(chain(rng, (9, 7, 5)))
     program = compile_step(training, Adam(), Config(n=4, training=True), 6)
     one, other = (np.frombuffer(program.with_rate(0.001, step), np.uint16) for step in (1, 2))

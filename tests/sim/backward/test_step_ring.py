@@ -1,4 +1,4 @@
-"""Training steps on the cores of a ring: what all instruction-level models leave is the golden step's, bit for bit."""
+"""Training steps on the cores of a ring: all instruction-level models and the golden step leave the same bits."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, shar
 @pytest.mark.smoke
 @pytest.mark.parametrize("cores", [1, 2, 3, 4])
 def test_small_chains(rng, cores):
-    """Outputs that are no multiple of the cores; a segment longer than the ring unit takes in at a time."""
+    """A number of outputs that is not a multiple of the cores; a segment longer than the ring unit's buffer."""
     sizes = rng.integers(1, 24, int(rng.integers(3, 5)))
     graph = chain(rng, (*sizes, int(rng.integers(2, 10))), biased=bool(rng.integers(2)))
     check(graph, rng, cores, n=int(rng.choice([4, 8])), batch=int(rng.integers(1, 10)), ring_depth=4)
@@ -47,7 +47,7 @@ def test_all_update_all(rng, cores, optimizer):
 
 
 def test_pieces_of_a_k_tile(rng):
-    """More outputs than the accumulators hold beside what is under way."""
+    """More outputs than the accumulators hold beside the sums in flight."""
     check(chain(rng, (5, 70, 3)), rng, 3, accumulator_depth=64, steps=1)
 
 

@@ -23,7 +23,7 @@ _PAGE = 4096
 
 
 def run_on_rtl(program, training, optimizer, rng, simulator, *, steps=3, rate=0.1, dropout=None, memory=None):
-    """Runs steps in one simulation, and compares what they leave. Returns the counters of each."""
+    """Runs steps in one simulation and compares the memory they leave. Returns the counters of each step."""
     state = started_state(training, optimizer, rng)
     image, runs, wanted = bytearray(), [], state
 
@@ -107,8 +107,8 @@ def test_functions_by_table(rng, seed, simulator):
 
 @pytest.mark.slow
 def test_the_timing_model_is_near(rng):
-    """Cycles of steps, against those that the compiler predicts. With tanh up to half of these small ones load tables, and
-    for each of them the model is some 1,000 cycles short."""
+    """Cycles of steps against the compiler's prediction. With tanh, up to half of these small steps loads tables, and the model
+    is some 1,000 cycles short for each load."""
     dense, others, tanh = chain(rng, (100, 40, 10)), convolutions(rng, (8, 16), 14, 10, 16), Function("tanh")
     tables = (with_function(dense, tanh), 16, 0.1), (with_function(others, tanh), 4, 0.1)
     for graph, batch, most in ((dense, 16, 0.06), (others, 4, 0.06), *tables):

@@ -1,4 +1,4 @@
-"""Bundles for hosts: copies, what the header says, and the images."""
+"""Bundles for hosts: copies, the header's constants, and the images."""
 
 import ctypes
 import json

@@ -82,7 +82,7 @@ def test_first_predict_of_a_place_is_checked(rng, tmp_path):
     x, core = rng.normal(size=(4, 3)).astype(np.float32), tpu.Config(n=2)
     for place in ("golden", "model"):
         model = tpu.Model(network)
-        for _ in range(2):  # what was wrong once is not taken for right
+        for _ in range(2):  # a value that was wrong once is not accepted later
             with pytest.raises(tpu.RunError, match="the model was read wrongly; `check=False` leaves") as raised:
                 model.predict(x, place, core=core)
         assert "\n" not in str(raised.value)

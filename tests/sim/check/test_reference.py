@@ -59,7 +59,7 @@ def test_agreement(tmp_path):
 
 @pytest.mark.parametrize("change", [{"transposed": True}, {"bound": 6.1}, {"activation": "Identity"}, {"activation": "Elu"}])
 def test_one_wrong_operator(tmp_path, change):
-    """The file says something else than what was read: so it is if the reader is wrong. A bound that is off by 2 % would be lost
+    """A reader that misreads the file is noticed: here the file differs from the network. A bound that is off by 2 % would hide
     in bfloat16's errors at the end, but not here."""
     path = convolutional(np.random.default_rng(seed())).save(tmp_path)
     network = load_network(path)
@@ -69,7 +69,7 @@ def test_one_wrong_operator(tmp_path, change):
 
 
 def test_one_wrong_stage(tmp_path):
-    """The draft is right, but not what was made of it."""
+    """The exact network is right, but the stages made from it are not."""
     rng = np.random.default_rng(seed())
     network = load_network(convolutional(rng).save(tmp_path))
     samples = images(rng).reshape(12, -1)
@@ -116,7 +116,8 @@ def test_deep(tmp_path):
 
 
 def test_what_the_host_does(tmp_path):
-    """Logits are compared with probabilities by way of the Softmax that is left out, labels with what they are made of."""
+    """Logits are compared with probabilities through the omitted Softmax, and labels with the values that they are chosen
+    from."""
     rng = np.random.default_rng(seed())
     x = rng.normal(0, 1, (9, 12)).astype(np.float32)
     for last, kinds in (("Softmax", ("softmax",)), ("LogSoftmax", ("log",)), (None, ("",)), ("ArgMax", ("",))):
@@ -187,7 +188,7 @@ def test_no_false_alarm_where_an_interpreter_overflows(tmp_path):
 
 
 def test_overflow_excuses_nothing_else(tmp_path):
-    """Neither what is infinite without an overflow, nor what is wrong in another sample."""
+    """Excuses neither an infinity without an overflow, nor a wrong value in another sample."""
 
     def save(weight, operators, one):
         build = Builder(["batch", 2])
@@ -219,7 +220,7 @@ def test_normalization_without_onnxruntime(opset, rng, tmp_path, monkeypatch):
 
 
 def test_ceil_mode_without_onnxruntime(tmp_path, monkeypatch):
-    """There the interpreter of the package onnx is wrong, which is no fault of the compiler."""
+    """The interpreter of the package onnx is wrong here; the compiler is not blamed."""
     build = Builder(["batch", 1, 8])
     build("MaxPool", kernel_shape=[3], strides=[2], pads=[0, 1], ceil_mode=1, name="ceil")
     build("ReduceMax", axes=[2])

@@ -23,7 +23,8 @@ def _tensors(**sizes):
 
 
 def test_only_dense_stages_are_flat(rng):
-    """A convolution's result is not; that of a dense layer over all of it is; what a padded kernel or a pool reads is not."""
+    """Not stored along x: a convolution's result, and the operands of a padded kernel or a pool. Stored along x: the result of a
+    dense layer over all of a tensor."""
     tensors = _tensors(x=(4, 4), h=(4, 4), a=(1, 1), b=(1, 1), y=(1, 1))
     stages = (
         _stage(rng, "c", "x", "h", size=(4, 4)),
@@ -114,7 +115,7 @@ def test_flat_softmax(rng):
 
 
 def test_offsets_of_results(rng):
-    """Of flat results, in chunks, and of others; in any order."""
+    """Results stored along x, in chunks, and other results, in any order."""
     chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
     tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
     conv = Graph(

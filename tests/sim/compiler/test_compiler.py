@@ -61,7 +61,7 @@ def check(net, config, batch, rng, samples=None, varied=True):
     result, expected = run(program, config, x), by_layers(net, x)
     assert result.shape == (batch, net.output_size)
     assert np.array_equal(result[: len(x)].view(np.uint32), expected.view(np.uint32))
-    if varied and min(net.input_size, *(stage.channels for stage in net.stages)) >= 30:  # not all of them zero by RELU
+    if varied and min(net.input_size, *(stage.channels for stage in net.stages)) >= 30:  # RELU must not zero all values
         assert len(np.unique(expected)) > 1, "a test that any constant would pass"
     return program
 
@@ -170,7 +170,7 @@ def test_bad_samples_are_refused():
 
 
 def unfit_loads(program, config):
-    """The most LOAD_WEIGHTS that stand in front of the MATMUL that makes room for them; see the datasheet, Programs."""
+    """Returns the largest number of LOAD_WEIGHTS before the MATMUL that makes room for them; see *Programs* in the datasheet."""
     loaded, taken, ends, most = 0, 0, [], 0
     for pc in range(0, program.instructions * config.instruction_bytes, config.instruction_bytes):
         opcode, fields = decode(int.from_bytes(program.model[pc : pc + 32], "little"))

@@ -1,8 +1,6 @@
-"""The compiler's cycles on the points of the results' tables and on more like them do not grow.
-
-The limits are what a compiler for chains of dense layers alone reached, and for the shipped networks what stages that overlap do.
-A change that beats them by much should lower them.
-"""
+"""The compiler's cycles do not grow, on the points of the tables of results and on similar ones. The limits come from an earlier
+compiler for chains of dense layers and, for the shipped networks, from overlapping stages. A change that beats a limit by much
+should lower it."""
 
 import numpy as np
 import pytest

@@ -58,7 +58,7 @@ def test_a_simulation_ends_at_its_limit(rng):
 
 
 def test_simulations_stay_within_the_budget(rng, monkeypatch):
-    """What the time of compiling grows with: passes of the array in all simulations of a network."""
+    """Counts the array passes in all simulations of a network: the measure of compile time."""
     passes, budget = [], 2000
     monkeypatch.setattr(search_pass, "_SIMULATED_PASSES", budget)
     monkeypatch.setattr(search_pass, "_REFINING_PASSES", budget)
@@ -115,7 +115,7 @@ def _places(first, *loops):
 
 @pytest.mark.parametrize("height, width, batch", [(3, 3, 2), (1, 1, 5), (9, 7, 3)])
 def test_every_position_goes_from_the_input_to_its_place(rng, height, width, batch):
-    """Positions are followed from host memory through the buffers and back: those of a convolution of 1 x 1 stay apart."""
+    """Follows positions from host memory through the buffers and back: positions of a 1 x 1 convolution stay apart."""
     config = Config(n=4, unified_buffer_depth=64, accumulator_depth=16)
     tensors = {"x": Tensor("x", 4, height, width), "y": Tensor("y", 4, height, width)}
     stage = Stage("c", "y", (Term("x", random_values(rng, (1, 1, 4, 4))),), (height, width))
@@ -197,7 +197,7 @@ def test_a_group_sums_every_pass_once(rng, count, parts, passes):
 
 
 def test_weights_are_where_instructions_look_for_them(rng):
-    """Of all tiles, the bytes at the offset that LOAD_WEIGHTS has in the image; -0 beyond the matrix."""
+    """Every tile's bytes are at the image offset that its LOAD_WEIGHTS has, with -0 beyond the matrix."""
     config, weights = Config(n=4), random_values(rng, (11, 6))
     program = compile_network(dense_chain("g", [("only", weights, None, "none")]), config, 3)
     padded = np.full((12, 8), 0x8000, "<u2")

@@ -186,8 +186,8 @@ def test_loops_cover_places_in_order(rng):
 
 
 def test_samples_of_a_small_plane_go_through_the_array_together(rng, monkeypatch):
-    """What a convolution of 1 x 1 reads of one sample follows what it reads of another: one pass has the rows of several, where
-    tensors do not stay in the unified buffer sample by sample."""
+    """A 1 x 1 convolution reads consecutive rows over several samples: one pass has rows of several samples, if tensors do not
+    stay in the unified buffer sample by sample."""
     monkeypatch.setattr(search, "with_residents", lambda *_: None)
     tensors = {name: Tensor(name, channels, 3, 3) for name, channels in (("x", 8), ("a", 8), ("y", 20))}
     stages = (

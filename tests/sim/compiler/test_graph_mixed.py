@@ -1,4 +1,4 @@
-"""Mixed random graphs: what is accepted is right."""
+"""Mixed random graphs: accepted graphs are computed correctly."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 @pytest.mark.parametrize("wanted", [3, *slow(6, 1000)])
 def test_mixed(tmp_path, wanted):
-    """Until so many are accepted, which is every other one."""
+    """Draws graphs until `count` are accepted, which is about every other one."""
     from mixed_graphs import check
 
     accepted = 0

@@ -26,7 +26,7 @@ def _same_bits(one, other):
 
 
 def test_folded_stages_compute_the_same_bits(rng):
-    """Stage by stage against the golden model of the graph itself; what is beside a tensor counts for nothing."""
+    """Each stage against the golden model of the original graph; padding beside a tensor has no effect."""
     folded_tensors = 0
     while folded_tensors < 8:
         graph = random_graph(rng, stages=4, channels=7, size=14, split=False)

@@ -59,7 +59,7 @@ def test_turns_are_even():
     places = [place for place, index in enumerate(order) if index == 0]
     assert len(order) == sum(counts) and len(places) == counts[0]
     assert all(3 <= after - before <= 6 for before, after in zip(places, places[1:]))
-    assert order[-3:] == [1] * 3  # what the first has made can be stored before the next step
+    assert order[-3:] == [1] * 3  # results of the first stage can be stored before the next step
 
 
 def _apart(places, first, end):

@@ -22,7 +22,7 @@ CORE = tpu.Config(n=4)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Where the programs are kept."""
+    """Folder of the cached programs."""
     monkeypatch.setenv("TPU_BUILD", str(tmp_path / "build"))
     monkeypatch.delenv("TPU_PROGRAMS_MB")
     return tmp_path / "build" / "programs"

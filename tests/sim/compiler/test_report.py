@@ -29,7 +29,7 @@ def chain(rng, sizes):
     )
 
 
-#: Chunks of the batch and streamed operands: layers' instructions and tiles lie mixed.
+#: Chunks of the batch and streamed operands: instructions and tiles of layers are interleaved.
 @pytest.fixture(scope="module", params=[((30, 21, 17, 9), 24, 64), ((64, 40, 8), 40, 32), ((12, 8), 4, 256)])
 def program(request):
     sizes, batch, depth = request.param
@@ -74,7 +74,7 @@ def test_expected_layers_add_up(program):
 
 
 def test_overlap_is_counted_once(program):
-    """A layer that shortens the waiting of the one before it: what is waited for is never negative, and no cycle is lost."""
+    """A layer that shortens the stall of the layer before it: stalls are never negative, and no cycle is lost."""
     layers = len(program.plan)
     if layers < 2:
         return

@@ -51,7 +51,7 @@ def test_turned(rng, name, residents, monkeypatch):
 
 
 def test_fewer_words(rng, residents, monkeypatch):
-    """What stays is neither stored nor loaded."""
+    """Resident tensors are neither stored nor loaded."""
     graph, config = network(rng, 8, 8, 8, [(1, 1), (2, 1)]), Config(n=8)
     staying = check(graph, config, 4, rng)
     assert len(residents[-1]) >= 3

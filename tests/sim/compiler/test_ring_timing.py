@@ -12,7 +12,7 @@ CONFIG = Config(n=8, training=True, ring=True)
 
 
 def cycles(mode, segment, rounds, cores, count=1):
-    """Of so many RINGs alone."""
+    """Returns the cycles of `count` RINGs alone."""
     emitter = Emitter(CONFIG, 1)
     emitter.cores = cores
     fields = {"mode": mode, "segment": segment, "stride": segment * rounds, "rounds": rounds, "buffer": 0, "result": 2048}

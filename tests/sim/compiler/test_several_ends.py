@@ -121,7 +121,7 @@ def test_layer_before_the_last(rng, tmp_path):
 
 
 def test_images_of_one_size(rng, tmp_path):
-    """As many values as could not be copied one by one."""
+    """More values than could be copied one by one."""
     b = Builder(["n", 2, 24, 24])
     one = b("Conv", integers(rng, 3, 2, 1, 1, limit=2))
     two = b.node("Conv", ["x", integers(rng, 4, 2, 1, 1, limit=2)])
@@ -160,7 +160,7 @@ def test_a_wrong_output_is_found(rng, tmp_path):
 
 
 def test_image_for_hosts(rng, tmp_path):
-    """The inputs are one vector, and the outputs; where each of them is, layout.json and the header say."""
+    """Inputs form one vector, and outputs another; layout.json and the header give each tensor's place."""
     network = tpu.load(step(rng, tmp_path)).network
     bundle = make_bundle(network, compile_network(network, SMALL, 2), rng.normal(size=(2, 7)).astype(np.float32))
     assert bundle.wrong_bytes(SMALL) == 0

@@ -26,7 +26,7 @@ def check(name, config, batch, quick=False):
 
 @pytest.mark.parametrize("name, batch", [("default", 1), ("d", 16), *slow(("default", 8), ("c", 2))])
 def test_small_batches(name, batch):
-    """Of each kind of network: held up by weights, by operands, and by the port that loads share with results and stores."""
+    """One network of each kind: limited by weights, by operands, and by the port that loads share with results and stores."""
     check(name, SHARED, batch, quick=True)
 
 
@@ -76,7 +76,7 @@ def test_port_with_loads():
     assert ends(port) == (50, 55)
     port = VectorPort(1)
     port.load(10, 40)
-    port.begin_results(20, 5)  # three rows, of which no vector comes, are read meanwhile
+    port.begin_results(20, 5)  # meanwhile three rows are read that give no vector
     assert ends(port)[0] == pytest.approx(48, abs=2)
 
 

@@ -1,4 +1,4 @@
-"""Files of arrays, .npy and .npz: what is none, headers that lie, and what a file that is written takes the place of."""
+"""Files of arrays, .npy and .npz: files of other kinds, wrong headers, and replacement of existing files."""
 
 import io
 import os
@@ -25,7 +25,7 @@ def test_what_is_no_array_of_numbers(tmp_path, content, said):
 
 @pytest.mark.parametrize("content, said", [(None, "No such file"), (b"hello", "no .npy or .npz file"), ((3, 5), "do not fit")])
 def test_a_message_names_the_file_once(tmp_path, content, said):
-    """Whether the file is at fault, or the samples in it."""
+    """Returns whether the error is about the file or about its samples."""
     path = tmp_path / "x.npy"
     if isinstance(content, bytes):
         path.write_bytes(content)

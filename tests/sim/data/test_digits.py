@@ -64,7 +64,7 @@ def test_prefers_the_plain_names(tmp_path):
     write(tmp_path, idx(IMAGES[:3]), idx(LABELS[:3]), ("a-test-images-idx3-ubyte", "a-test-labels-idx1-ubyte"))
     write(tmp_path)
     assert len(load_digits(tmp_path)[0]) == 7
-    # A folder of a file's name, as some archives unpack to, is no file.
+    # A folder with a file's name, as some archives unpack to, is not a file.
     (tmp_path / "t10k-images-idx3-ubyte.gz").mkdir()
     assert len(load_digits(tmp_path)[0]) == 7
 
@@ -172,7 +172,7 @@ def test_shipped_network():
 
 
 def test_training_is_repeatable(tmp_path):
-    """Bars at ten places are learnt; the same seed gives the same bytes; what is left out is left out."""
+    """Training learns bars at ten places; the same seed gives the same bytes; held-out samples are not used."""
     from amaranth_tpu.scripts.train.mlp import accuracy, export, train
     from amaranth_tpu.scripts.train.recipe import without
     from amaranth_tpu.sim.frontend.load import load_network

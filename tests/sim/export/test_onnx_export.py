@@ -65,7 +65,7 @@ def test_shipped_networks_keep_their_form(name, rng, tmp_path):
 
 
 def test_values_at_their_places(rng, tmp_path):
-    """By names: convolutions as (out, in, y, x), a dense layer behind them with channels first, turned or not."""
+    """Weights by name: convolutions as (out, in, y, x), and a dense layer after them with channels first, transposed or not."""
     build = Builder(["batch", 2, 4, 4])
     build(
         "Conv", build.constant(weights(rng, 3, 2, 3, 3), "kernel"), build.constant(weights(rng, 3), "offset"), pads=[1, 1, 1, 1]
@@ -109,7 +109,7 @@ def test_biases_of_a_narrow_type(rng, tmp_path):
 
 
 def test_a_normalization_is_no_parameter(rng, tmp_path):
-    """What was folded into weights is trained as what it became: a plain model."""
+    """Operators folded into weights are trained in folded form, and exported as a plain model."""
     build = Builder(["batch", 2, 5, 5])
     build("Conv", weights(rng, 3, 2, 3, 3))
     build("BatchNormalization", *(np.abs(weights(rng, 3)) + 0.5 for _ in range(4)))

@@ -49,7 +49,7 @@ def test_mode_of_space_to_depth(rng, tmp_path, mode):
 
 
 def test_unread_attribute(rng, tmp_path, monkeypatch):
-    """Of a node by name; ONNX' default is nothing to read."""
+    """Attributes of a node by name; ONNX's default values need no reader."""
     b = Builder(["n", 2, 4, 4], opset=19)
     b("Resize", "", np.array([1, 1, 2, 2], np.float32), name="odd", mode="nearest", exclude_outside=1)
     b("Conv", np.ones((3, 2, 1, 1), np.float32))

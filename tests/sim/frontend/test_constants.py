@@ -1,5 +1,5 @@
-"""Constants that follow each other: what may be merged gives what binary32 gives step by step, at any size; the rest is computed
-one by one, or refused."""
+"""Successive constants: merged constants give the result of binary32 step by step, at any size; other constants stay apart, or
+are refused."""
 
 import numpy as np
 import onnx
@@ -29,7 +29,7 @@ def chain(*nodes, width=1):
 
 
 def check(path, x, stages):
-    """As onnxruntime has it, within what bfloat16 rounds in each stage, but where a value on the way is subnormal."""
+    """Equals onnxruntime within bfloat16 rounding of each stage, except where an intermediate value is subnormal."""
     network = load_network(path)
     made = getattr(network, "stages", None) or network.layers
     assert len(made) == stages, [stage.name for stage in made]
@@ -73,12 +73,12 @@ def test_large_scale_of_a_difference(tmp_path, scaled):
 
 
 def test_small_scales_beside_others(tmp_path):
-    """One that two bfloat16 hold stands beside one of which the second part would be subnormal."""
+    """A constant that two bfloat16 hold, beside a constant whose second part would be subnormal."""
     check(chain(("Mul", [1.0075 * 2.0**-126, 0.3]), width=2).save(tmp_path), np.repeat(X[:, None], 2, axis=1), stages=1)
 
 
 def test_infinite_values(tmp_path):
-    """0.3 is two weights. Of 1, the second would be 0, times which infinity is no number."""
+    """0.3 becomes two weights. The second weight of 1 would be 0, and 0 times infinity is NaN."""
     x = np.array([[np.inf] * 4, [-np.inf] * 4, [1, -2, 3, 4]], np.float32)
     check(chain(("Mul", [0.3, 1, -2, 0]), width=4).save(tmp_path), x, stages=1)
 
@@ -131,7 +131,7 @@ def test_refused(tmp_path, nodes, words):
 @pytest.mark.parametrize("factor, least", [(0.999, None), (0.9, None), (1, None), (-2, None), (0.9999999, "1.192e-07")])
 @pytest.mark.parametrize("before", [None, "Abs"])
 def test_copies_of_the_same_values(tmp_path, factor, least, before):
-    """What is left of x - 0.999 x is much less than what bfloat16 takes from each of the two."""
+    """The difference x - 0.999 x is much smaller than bfloat16's rounding of either operand."""
     b = Builder([None, 3])
     first = "x" if before is None else b(before)
     b.node("Mul", [first, constant(factor)])
@@ -165,7 +165,8 @@ def test_sums_that_share_a_shift(tmp_path):
     ],
 )
 def test_quantised_weights(rng, tmp_path, opset, scale, zero, attributes):
-    """Weights of 8 bits, a bias of 32, and what ONNX makes of them; int8 of more than bfloat16 has are rounded as others are."""
+    """Weights of 8 bits, a bias of 32 bits, and their dequantized values; int8 values beyond bfloat16's precision are rounded
+    like others."""
     b = Builder([None, 3], opset=opset)
     quantised = [rng.integers(0, 256, (3, 5)).astype(np.uint8), constant(scale)]
     quantised += [] if zero is None else [np.array(zero, np.uint8)]
@@ -202,7 +203,7 @@ def test_quantised_weights_refused(tmp_path, opset, scale, zero, attributes):
 
 
 def test_shift_of_an_image(tmp_path, rng):
-    """An edge filter on what the mean is taken from: its constants cancel out, by far less than what binary32 holds."""
+    """An edge filter after a subtraction of the mean: its constants cancel to far less than binary32 resolves."""
     b = Builder([None, 2])
     b("Sub", constant(128))
     b("Gemm", constant([[1, 1], [1, -1]]))

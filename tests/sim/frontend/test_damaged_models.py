@@ -25,7 +25,7 @@ _MOST_SECONDS, _MOST_MEMORY = 10, 2e6  # of the processor; kB
 
 
 def _safe(text):
-    """Whether nothing but visible characters is in a text, each in its own place."""
+    """Returns whether a text consists of visible characters only, each in its own column."""
     return text.isprintable() and not any(unicodedata.category(one)[0] == "M" for one in text)
 
 
@@ -141,7 +141,7 @@ def test_hostile_names(tmp_path, place, recwarn):
 
 
 def test_hostile_names_in_a_network(tmp_path):
-    """What is accepted goes into reports: names of stages and tensors, what the metadata say."""
+    """Texts of accepted models go into reports: names of stages and tensors, metadata."""
     for name in HOSTILE[:-1]:
         b = Builder(["n", 12])
         b("MatMul", np.ones((12, 12), np.float32), name=name)

@@ -1,4 +1,4 @@
-"""Expressions of one number: what is taken for a function is one, on inputs that are chosen against it; what is not is computed
+"""Scalar expressions: an expression taken for a function equals it, on adversarial inputs; other expressions are computed
 operator by operator, or refused by name."""
 
 import math
@@ -31,14 +31,14 @@ def number(value):
 @pytest.mark.parametrize("name", all_but(["leaky_relu", "clip", "hard_swish", "gelu", "mish", "softplus"], FORMS))
 def test_written_out(rng, tmp_path, name):
     for e in FORMS[name]:
-        lossy = (name, e[0]) in (("clip", "Sub"), ("hard_sigmoid", "Min"))  # what binary32 loses there is too much
+        lossy = (name, e[0]) in (("clip", "Sub"), ("hard_sigmoid", "Min"))  # binary32 loses too many bits there
         found = check(e, rng, tmp_path, every=32, strict=not lossy)
         assert found is not None
         if not lossy:
             assert found[0].startswith(name) and len(found) == 1
 
 
-#: name: (expression, what the stages' functions are, or None where it is refused)
+#: name: (expression, functions of the stages, or None if it is refused)
 DEFECTS = {
     "a threshold": (("Where", ("Greater", "x", 127.0), 1.0, 0.0), None),
     "cut off": (("Where", ("Greater", "x", 127.0), 0.0, "x"), None),
@@ -99,7 +99,7 @@ NEAR = {
 
 @pytest.mark.parametrize("name", NEAR)
 def test_near(name):
-    """Each is refused by the proof, not only by the numbers that choose what is to be proven."""
+    """The proof refuses each expression, not only the probes that propose a function."""
     function, e = NEAR[name]
     function = Function(function) if isinstance(function, str) else function
     assert not proves(formula_of(e), function) and proves(function.formula(VARIABLE), function)
@@ -117,7 +117,7 @@ def _one(operation, *arguments, **options):
 
 
 SQUARE, HALF = _one("power", parameter=2), constant(0.5)
-#: Each operation, also of what does not rise, and the same in numpy.
+#: Each operation, falling ones included, and the same in numpy.
 OPERATIONS = [
     (_one("add", SQUARE), lambda x: x + x * x),
     (_one("multiply", SQUARE), lambda x: x**3),
@@ -148,7 +148,7 @@ OPERATIONS = [
 
 @pytest.mark.parametrize("one, exact", OPERATIONS, ids=lambda one: getattr(one, "operation", ""))
 def test_bounds(rng, one, exact):
-    """Ranges hold what numbers in them give, and the slopes between these; at one number they are narrow."""
+    """Ranges contain the values at points inside, and the slopes between points; the range at one point is narrow."""
     low = rng.choice([-1, 1], 3000) * 10 ** rng.uniform(-3, 1.5, 3000)
     high = low + np.abs(low) * 2.0 ** rng.uniform(-10, 2, 3000)
     found = evaluate(one, low, high, slopes=True)
@@ -186,7 +186,7 @@ def test_many_random(tmp_path, part):
     print("refused, one stage, several:", np.bincount(outcomes, minlength=3))
 
 
-# What is no function of one number
+# Expressions that are not a function of one number
 
 
 def _softmax(b, x, *, largest=True, log=False, axis=1, most=1, keep=1, more=None, scale=None, by_logsumexp=False):
@@ -233,8 +233,8 @@ def test_softmax(rng, tmp_path, case, right):
 
 
 def test_no_softmax(rng, tmp_path):
-    """What is taken off, and what is summed, must be of the same numbers, and something must be taken off; else all is computed
-    as it stands there."""
+    """Softmax is recognised only if the subtracted maximum and the sum are over the same elements, and a maximum is subtracted;
+    otherwise the expression is computed as written."""
     for case in ({"axis": 2, "most": 1}, {"axis": 1, "most": 1, "largest": False}):
         b = Builder(["n", 4, 4], opset=18)
         _softmax(b, b("MatMul", np.eye(4, dtype=np.float32)), **case)
@@ -260,7 +260,7 @@ def test_reductions(tmp_path):
 
 
 def test_fault(tmp_path):
-    """A refusal names the first operator that is no stage by itself, not what comes after it; of a jump, where it is."""
+    """A refusal names the first operator without a stage of its own, not a later one; for a jump, its place."""
     b = Builder(["n", 5], opset=18)
     b("Gemm", np.eye(5, dtype=np.float32))
     b("Log", name="odd")
@@ -333,7 +333,7 @@ def test_clips_in_a_row(rng):
     ids=str,
 )
 def test_odd_parameters(rng, tmp_path, operator, attributes):
-    """Where a function falls, the largest of a window is not the function of the largest."""
+    """For a falling function, the maximum over a window is not the function of the maximum."""
     b = Builder(["n", 1, 6, 6], opset=18)
     b("Conv", np.ones((1, 1, 1, 1), np.float32))
     b(operator, **attributes)

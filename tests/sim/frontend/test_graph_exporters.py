@@ -80,7 +80,7 @@ def test_cntk(rng, tmp_path):
 
 
 def test_tf2onnx(rng, tmp_path):
-    """Keras: NHWC with Transposes around what ONNX has in NCHW; the flattened values are channels last."""
+    """Keras: NHWC, with Transposes around ONNX's NCHW operators; flattened values are channels last."""
     b = Builder(["unk__1", 28, 28, 1], opset=13)
     b("Transpose", perm=[0, 3, 1, 2])
     b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), auto_pad="SAME_UPPER", kernel_shape=[3, 3], strides=[2, 2])
@@ -234,7 +234,7 @@ def test_onnxruntime_optimised(rng, tmp_path):
 
 
 def test_lowest_padding(rng, tmp_path):
-    """JAX: -inf around what MaxPool reads."""
+    """JAX: padding of -inf before MaxPool."""
     b = Builder(["n", 1, 9, 9], opset=13)
     b("Conv", weights(rng, 4, 1, 3, 3))
     b("Pad", np.array([0, 0, 1, 2, 0, 0, 1, 0]), np.array(-np.inf, np.float32))
@@ -274,7 +274,7 @@ def test_residual_block(rng, tmp_path):
 
 
 def test_branches(rng, tmp_path):
-    """An inception block: what is joined goes into a 1 x 1 convolution as terms of its own, and into a 3 x 3 one as a copy."""
+    """An inception block: a 1 x 1 convolution reads the concatenation as separate terms, a 3 x 3 one as a copy."""
     b = Builder(["n", 3, 8, 8])
     branches = [b.node("Relu", [b.node("Conv", ["x", weights(rng, 4, 3, k, k)], pads=[k // 2] * 4)]) for k in (1, 3, 5)]
     branches.append(b.node("MaxPool", ["x"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1]))
@@ -344,7 +344,7 @@ def test_slope_of_each_channel(rng, tmp_path):
 
 
 def test_wide_concat(rng, tmp_path, monkeypatch):
-    """What would need too many weights to join stays apart, up to the dense layer that reads it."""
+    """Tensors whose merge would need too many weights stay apart, up to the dense layer that reads them."""
     monkeypatch.setattr("amaranth_tpu.sim.frontend.operators.shapes.LIMIT", 100)
     b = Builder(["n", 5])
     parts = [b.node("Sigmoid", [b.node("Gemm", ["x", weights(rng, 5, 7)])]) for _ in range(3)]
@@ -411,7 +411,7 @@ def test_result_in_another_order(rng, tmp_path):
 
 
 def test_first_position_only(rng, tmp_path):
-    """What keeps one position of many is no copy, though its tap looks like one."""
+    """A stage that keeps one position out of many is not a copy, though its tap looks like one."""
     for cut in ("AveragePool", [np.array([0, 0]), np.array([1, 1]), np.array([2, 3])]):
         b = Builder(["n", 1, 6, 6])
         b("Conv", weights(rng, 4, 1, 3, 3), weights(rng, 4))
@@ -422,7 +422,7 @@ def test_first_position_only(rng, tmp_path):
 
 @pytest.mark.parametrize("steepest", [2, 8.5, 1e4, 1e30])
 def test_steep_slopes(tmp_path, steepest):
-    """Where x is positive, PRelu is x, however steep it is below 0."""
+    """PRelu is x for positive x, for any slope below 0."""
     b = Builder(["batch", 4])
     slopes = np.array([0.25, 1, -3, steepest], np.float32)
     b("PRelu", slopes)

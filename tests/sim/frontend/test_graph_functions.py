@@ -17,8 +17,8 @@ def operator(*arguments, **attributes):
 
 
 def chain(*steps):
-    """Steps `(operator, inputs...)`; among the inputs, "x" is what all is made of, "." what was made last, "#0" what was
-    first."""
+    """Builds a model from steps `(operator, inputs...)`; among the inputs, "x" is the model's input, "." the last result, "#0"
+    the first."""
 
     def build(b, x):
         names = []
@@ -130,7 +130,7 @@ def test_functions(rng, tmp_path, name, pooled):
 
 
 def test_function_of_a_scale(rng, tmp_path):
-    """The function is of what the scale makes."""
+    """The function applies to the scaled values."""
     b = Builder(["n", 2, 6, 5])
     b("Conv", weights(rng, 3, 2, 1, 1))
     x = b("Mul", np.float32(3) * weights(rng, 3, 1, 1))
@@ -149,7 +149,7 @@ def test_function_of_the_input(rng, tmp_path):
 
 
 def test_two_users(rng, tmp_path):
-    """What two read is made once, without the function of either."""
+    """A tensor with two readers is computed once, without the function of either reader."""
     b = Builder(["n", 2, 6, 5])
     x = b("Conv", weights(rng, 3, 2, 1, 1))
     b.node("Add", [b.node("Relu", [x]), b.node("Tanh", [x])])

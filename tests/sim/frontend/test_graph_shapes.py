@@ -1,4 +1,4 @@
-"""Which axis is the batch's, and what is made of its size: graphs with sizes that coincide, against onnxruntime."""
+"""The batch axis and shapes computed from its size: graphs with coinciding sizes, against onnxruntime."""
 
 from collections import Counter
 
@@ -38,7 +38,7 @@ def test_many_random_graphs(tmp_path, part):
     assert min(counts["accepted"], counts["refused"]) >= 100, counts
 
 
-# Cases: a model is built by steps (operator, inputs..., attributes) on "x", of which "." is what was made last, and "#0" what
+# Cases: a model is built from steps (operator, inputs..., attributes) on "x"; "." is the last result, and "#0" the
 # was made first. Lists of integers are constants, numbers of binary32 otherwise.
 
 
@@ -80,7 +80,7 @@ def filled(value):
 
 #: name -> (shape of the input, steps, words of the refusal or None if it is to be computed)
 CASES = {
-    # What an open batch's size is made into
+    # Values computed from an open batch's size
     "divided by the batch": (
         OPEN,
         [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")],

@@ -42,7 +42,7 @@ def test_mixer(rng, tmp_path, positions, channels, hidden):
 
 
 def test_exactly(rng, tmp_path):
-    """Small integers, of which nothing is rounded: each value is in its place."""
+    """Small integers, so that no result is rounded: each value is in its place."""
     for shape in ((4, 6), (6, 4), (3, 3)):
         b = Builder(["n", *shape])
         start = b.node("MatMul", ["x", integers(rng, shape[1], shape[1], limit=1)])

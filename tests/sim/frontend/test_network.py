@@ -1,5 +1,5 @@
-"""Chains of dense layers from ONNX, against onnxruntime. Weights and inputs are small integers and scales powers of two wherever
-the structure is what is tested, so that results must be equal, not near."""
+"""Chains of dense layers from ONNX, against onnxruntime. Tests of structure use small integers for weights and inputs and powers
+of two for scales, so that results must be equal, not near."""
 
 import numpy as np
 import onnx
@@ -13,7 +13,7 @@ from onnx_models import Builder, integers, reference, refused
 
 
 def check(path, x, layers, softmax=False):
-    """The golden model gives what onnxruntime gives, exactly, with this many layers."""
+    """The golden model equals onnxruntime exactly, with this number of layers."""
     network = load_network(path)
     assert len(network.stages) == layers and network.softmax == softmax
     for stage in network.stages:
@@ -94,7 +94,7 @@ def test_keras_transposes_to_nchw_and_back(rng, tmp_path):
 
 
 def test_sklearn(rng, tmp_path):
-    """Cast, MatMul, Add (1, N), and what skl2onnx puts behind: probabilities, and the label by ArgMax."""
+    """Cast, MatMul, Add (1, N), and skl2onnx's outputs: probabilities, and the label by ArgMax."""
     b = Builder([None, 12], opset=12, kind=TensorProto.INT64)
     b("Cast", to=TensorProto.FLOAT)
     b("MatMul", integers(rng, 12, 8), name="MatMul")
@@ -169,7 +169,7 @@ def test_relu_by_other_names(rng, tmp_path):
 
 
 def test_pytorch_unoptimised_clamp(rng, tmp_path):
-    """The bound takes the type of what it bounds."""
+    """A bound takes the type of its operand."""
     b = Builder(["batch", 12], opset=18)
     values = b("Gemm", integers(rng, 12, 7))
     b.node("Max", [values, b.node("CastLike", [np.array(0), values])])
@@ -177,7 +177,7 @@ def test_pytorch_unoptimised_clamp(rng, tmp_path):
 
 
 def test_cast_like_makes_numbers_of_integers(rng, tmp_path):
-    """5 / 2 is 2.5 of what was cast, not 2 as of integers."""
+    """5 / 2 after a Cast to float is 2.5, not the integer 2."""
     b = Builder(["batch", 12], opset=18)
     values = b("Gemm", integers(rng, 12, 7))
     five, two = (b.node("CastLike", [np.array(number), values]) for number in (5, 2))
@@ -262,7 +262,7 @@ def test_constant_nodes_and_external_data(rng, tmp_path):
 
 
 def test_local_functions(rng, tmp_path):
-    """What PyTorch's newer exporter writes: layers as functions of the model."""
+    """PyTorch's newer exporter: layers as local functions of the model."""
     function = helper.make_function(
         "own",
         "Layer",

@@ -1,4 +1,4 @@
-"""What the reader of ONNX files refuses: one line, with the operator and the node where there is one."""
+"""Refusals of the ONNX reader: one line, with operator and node if there is one."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_unsupported_names_the_first(rng, tmp_path):
 
 
 def image_refusals():
-    """name -> (what to do to an image of 2 x 6 x 5, words of the message)"""
+    """Returns {name: (change to an image of 2 x 6 x 5, words of the message)}."""
 
     def operator(*arguments, **attributes):
         return lambda b: b(*arguments, name="odd", **attributes)
@@ -100,7 +100,7 @@ def test_unnamed_node(rng, tmp_path):
 
 
 def refusals():
-    """name -> (what to do to an MLP, words of the message)"""
+    """Returns {name: (change to an MLP, words of the message)}."""
 
     def operator(*arguments, **attributes):
         return lambda b: b(*arguments, name="odd", **attributes)

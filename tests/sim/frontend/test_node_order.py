@@ -1,4 +1,4 @@
-"""The order of a file's nodes and their names say nothing: what the reader makes of them does not change."""
+"""Order and names of a file's nodes have no effect on the network."""
 
 import numpy as np
 import onnx

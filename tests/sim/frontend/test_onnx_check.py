@@ -1,4 +1,4 @@
-"""What ONNX refuses, the reader refuses, by node and reason."""
+"""Models that ONNX refuses are refused by the reader, with node and reason."""
 
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -213,7 +213,7 @@ def test_fused(tmp_path, attribute, why):
 
 
 def test_valid_but_odd(tmp_path):
-    """What ONNX takes: bounds of shape (1,), a Max of one, sums of several tensors, one of them twice."""
+    """Models that ONNX accepts: bounds of shape (1,), a Max of one tensor, sums of several tensors, a repeated operand."""
     b = Builder(["n", 4])
     first = b("Gemm", integers(np.random.default_rng(seed()), 4, 4))
     second = b("Clip", np.array([-3], np.float32), np.array([3], np.float32))
@@ -235,7 +235,7 @@ class _Checker:
         try:
             self._pool.submit(onnx.checker.check_model, model.SerializeToString(), full_check=True).result(60)
         except BrokenProcessPool:
-            self._pool = None  # no answer: onnxruntime's stands alone
+            self._pool = None  # without an answer, onnxruntime's counts alone
 
     def close(self):
         if self._pool is not None:
@@ -250,7 +250,7 @@ def checker():
 
 
 def _refusals(model, path, checker):
-    """What the reader, ONNX and onnxruntime say of a model, None for nothing."""
+    """Returns the errors of the reader, ONNX and onnxruntime for a model, None for no error."""
     onnxruntime = pytest.importorskip("onnxruntime")
     path.write_bytes(model.SerializeToString())
     answers = []
@@ -271,15 +271,15 @@ def _refusals(model, path, checker):
     return answers
 
 
-#: What the checker of the package onnx says of files that onnxruntime may take.
+#: Errors of the package onnx's checker for files that onnxruntime may accept.
 _DECIDED_BY_RUNTIME = ("Inferred shape and existing shape differ", "topologically sorted", "but not in graph input")
 
 
 @pytest.mark.parametrize("trials", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_like_onnx(tmp_path, trials, checker):
-    """One change at random to a model that all accept: what ONNX or onnxruntime then refuses, the reader refuses. Only the sizes
-    that the file says of its results are not held against those that come out; onnxruntime warns of them. And onnxruntime decides
-    about the order of nodes, which the reader sorts, and about initialisers that are no inputs before IR version 4."""
+    """One random change to a model that all accept: the reader refuses a change that ONNX or onnxruntime refuses. Three
+    differences are allowed. Declared sizes of results are not compared with the actual ones; onnxruntime only warns. onnxruntime
+    decides about the order of nodes, which the reader sorts, and about initialisers that are not inputs before IR version 4."""
     rng = np.random.default_rng(seed())
     path, models = tmp_path / "model.onnx", bases(rng)
     for model in models:

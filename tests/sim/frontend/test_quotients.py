@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 
 def _of_all_sizes(rng, count):
-    """bfloat16 pairs (count, 2) of which the first come to the ends of all windows, with neighbours and both signs."""
+    """Returns bfloat16 pairs (count, 2): the first values are the ends of all windows, with neighbours and both signs."""
     ends = 2.0 ** np.array([-126, -90, -64, -18, -12, -8, -7, -6, 0, 6, 7, 8, 12, 18, 63, 90, 126, 127])
     ends = np.concatenate([ends, ends[1:] * (1 - 2.0**-8), ends * (1 + 2.0**-7)])
     pairs = np.stack(np.meshgrid(ends, ends), axis=-1).reshape(-1, 2)
@@ -36,7 +36,7 @@ def _relative(path, x):
 
 @pytest.mark.parametrize("few", [0, 256], ids=["powers of several sizes", "of one size"])
 def test_of_any_size(rng, tmp_path, monkeypatch, few):
-    """Within three roundings to bfloat16, of which one is that of the table: nothing overflows, or is lost, on the way."""
+    """Within three roundings to bfloat16, the table's included: no intermediate value overflows or vanishes."""
     monkeypatch.setattr(quotients, "_FEW", few)
     x = np.concatenate([_of_all_sizes(rng, 2000), [[0, 0], [1, 0], [-3, 0], [0, 3]]]).astype(np.float32)
     b = Builder(["n", 2])
@@ -44,7 +44,7 @@ def test_of_any_size(rng, tmp_path, monkeypatch, few):
     assert 0.003 < _relative(b.save(tmp_path), x) < 2.0**-7
     b = Builder(["n", 2])
     b.node("Div", [np.array(3e38, np.float32), b("MatMul", np.array([[1], [0]], np.float32))])
-    assert _relative(b.save(tmp_path), x) < 2.0**-6  # and that of the constant
+    assert _relative(b.save(tmp_path), x) < 2.0**-6  # and the rounding of the constant
     b = Builder(["n", 2])
     b("Reciprocal")
     b("Slice", *map(np.array, ([0], [1], [1])))
@@ -52,7 +52,7 @@ def test_of_any_size(rng, tmp_path, monkeypatch, few):
 
 
 def test_in_models(rng, tmp_path):
-    """Of images by a number for each channel; of rows by their sums; between layers."""
+    """Divisions of images by one number for each channel, of rows by their sums, and between layers."""
     b = Builder(["n", 3, 4, 5])
     image = b("Conv", weights(rng, 6, 3, 2, 2))
     b.node("Add", [b.node("Abs", [b.node("GlobalAveragePool", [image])]), np.array(0.1, np.float32)])
@@ -65,7 +65,7 @@ def test_in_models(rng, tmp_path):
     b.node("Div", [shares, b.last])
     _check(rng, b.save(tmp_path), 3, 4)
     b = Builder(["n", 5])
-    # An exponential multiplies the error of its operand: of some units it stays below what `close` allows.
+    # An exponential multiplies its operand's error: with some units it stays within the tolerance of `close`.
     one, two = (b.node("MatMul", ["x", weights(rng, 5, 4) * np.float32(scale)]) for scale in (1, 0.5))
     b.node("Div", [b.node("Sub", [one, np.array(2, np.float32)]), b.node("Exp", [two])])
     b("MatMul", weights(rng, 4, 3))
@@ -80,7 +80,7 @@ def _check(rng, path, *shape):
 
 @pytest.mark.parametrize("few", [0, 256])
 def test_roots(rng, tmp_path, monkeypatch, few):
-    """Roots of what is above 0 in any case, and divisions by them, of numbers of all sizes; of one that may be 0, none."""
+    """Roots of operands proven above 0, and divisions by them, for numbers of all sizes; operands that may be 0 are refused."""
     monkeypatch.setattr(quotients, "_FEW", few)
     sizes = 2.0 ** rng.uniform(-20, 62, (500, 1)) * rng.choice([-1, 1], (500, 1))
     x = (sizes.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
@@ -102,7 +102,8 @@ def test_roots(rng, tmp_path, monkeypatch, few):
 
 @pytest.mark.parametrize("written_out", [False, True])
 def test_layer_normalization(rng, tmp_path, written_out):
-    """Of values of any size; of values that have much in common, and are all the same, only what is one operator."""
+    """Normalization of values of any size. For values with a large common part, or all equal, only the single operator is
+    accepted."""
     b = Builder(["n", 12], opset=17)
     scale, bias = weights(rng, 12), weights(rng, 12)
     if written_out:

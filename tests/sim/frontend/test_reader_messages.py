@@ -45,7 +45,7 @@ def test_root_of_negative_numbers(rng, tmp_path):
 
 
 def test_one_title(rng, tmp_path):
-    """A refusal of what an operator asks for on the way does not name it twice."""
+    """A refusal inside an operator's expansion names the operator once."""
     b = Builder([2, 2, 2, 2, 2, 2], opset=13)
     b("Transpose", perm=[0, 2, 4, 1, 3, 5])
     b("Slice", *map(np.array, ([0], [1], [2])))

@@ -71,7 +71,7 @@ def test_in_proportion(tmp_path, name):
     calls = []
     config = Config(n=4, bias_depth=1024, weight_fifo_depth=8)  # few and many alike have all biases there, and fill the FIFO
     few = 20 if name in ("residual", "concat") else 60  # functions of a few dozen operators are tried at each place
-    for count in (4, few, 4 * few):  # the first takes what is only done once
+    for count in (4, few, 4 * few):  # the first reading includes one-time work
         path = _repeated(STEPS[name], count, 4).save(tmp_path)
         profile = cProfile.Profile()
         profile.enable()

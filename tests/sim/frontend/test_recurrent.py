@@ -1,4 +1,4 @@
-"""GRU and LSTM (`sim/frontend/operators/recurrent.py`) beside onnxruntime, and what is refused of them."""
+"""GRU and LSTM (`sim/frontend/operators/recurrent.py`) against onnxruntime, and their refusals."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def parameters(rng, operator, ways=1, inputs=INPUTS, hidden=HIDDEN):
 
 
 def layer(rng, operator, ways=1, shape=("n", STEPS, INPUTS), states=(), inputs=None, **attributes):
-    """Of the first axis' samples, up to the layer."""
+    """Builds a model whose samples are along the first axis, up to the layer."""
     b = Builder(list(shape), opset=14)
     b("Transpose", perm=[1, 0, 2])
     given = [b.last, *(inputs or parameters(rng, operator, ways)), *(["", *states] if states else [])]
@@ -45,7 +45,7 @@ def test_layers(rng, tmp_path, operator, extra, direction, ways):
 
 @pytest.mark.parametrize("operator", GATES)
 def test_last(rng, tmp_path, operator):
-    """Of the last state alone, layer on layer: the states between are not copied."""
+    """Stacked layers with only the last state as output: states between the layers are not copied."""
     b = layer(rng, operator)
     b("Squeeze", np.array([1]))
     b.node(operator, [b.last, *parameters(rng, operator, inputs=HIDDEN)], hidden_size=HIDDEN)
@@ -59,7 +59,7 @@ def test_last(rng, tmp_path, operator):
 @pytest.mark.parametrize("operator", GATES)
 @pytest.mark.parametrize("on", ["golden", pytest.param("icarus", marks=pytest.mark.slow)])
 def test_one_step(rng, tmp_path, operator, on):
-    """The state as input and output: steps one by one, each on what the one before has given."""
+    """The state as input and output: single steps, each from the state before."""
     b, names = Builder([1, 1, INPUTS], opset=14), ["h", "c"][: GATES[operator] - 2]
     for name in names:
         b.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, HIDDEN]))

@@ -50,7 +50,7 @@ def mixer(rng):
 
 
 def gru(rng):
-    """Of the last state, a class."""
+    """A class from the last state."""
     steps, inputs, hidden = 4, 5, 6
     b = Builder(["n", steps, inputs], opset=17)
     b("Transpose", perm=[1, 0, 2])

@@ -82,7 +82,7 @@ def test_attention(rng, tmp_path, positions, channels, heads, depth):
 
 
 def test_exactly(rng, tmp_path):
-    """Small integers, of which nothing is rounded: each value is in its place, whatever the order of the axes."""
+    """Small integers, so that no result is rounded: each value is in its place, for any order of the axes."""
     for one, two in (([0, 1, 2], [0, 2, 1]), ([0, 2, 1], [0, 1, 2]), ([0, 1, 2], [0, 1, 2])):
         b = Builder(["n", 4, 4])
         left, right = (b.node("MatMul", ["x", integers(rng, 4, 4, limit=1)]) for _ in range(2))
@@ -113,7 +113,7 @@ def test_of_pixels(rng, tmp_path):
 
 
 def test_refused(rng, tmp_path):
-    """Without what the core needs; products over samples."""
+    """Refuses cores without the needed feature, and products over samples."""
     path = attention(rng, 4, 4, 1, 4).save(tmp_path)
     with pytest.raises(CompileError, match="needs a core with training; set it in its configuration"):
         compile_network(tpu.load(path).network, Config(n=4), 1)

@@ -18,8 +18,8 @@ def resize(b, factors, **attributes):
 
 
 def upsample(rng, b, channels):
-    """One of the operators at random, on (batch, channels, height, width) of which the channels are a multiple of 4. Returns the
-    channels then."""
+    """Adds one random operator on (batch, channels, height, width); the channels must be a multiple of 4. Returns the new number
+    of channels."""
     kind = rng.integers(4)
     if kind == 0:
         resize(b, rng.integers(1, 4, 2), coordinate_transformation_mode="asymmetric", nearest_mode="floor")
@@ -83,7 +83,7 @@ def test_random_geometries(rng, tmp_path):
 
 
 def unet(rng, size=8, channels=(3, 4, 4)):
-    """Down twice, up twice, by ConvTranspose and by Resize, with what it had before beside it each time."""
+    """A U-Net: down twice, up twice by ConvTranspose and by Resize, with a skip connection at each level."""
     one, two, three = channels
     b = Builder(["n", 1, size, size])
     b("Conv", weights(rng, one, 1, 3, 3), weights(rng, one), pads=[1] * 4)
@@ -123,7 +123,7 @@ def test_rtl(rng, tmp_path):
 
 
 def test_residual_of_pixels(rng, tmp_path):
-    """A sum of a tensor that lies as it is and one that lies in phases, either way round."""
+    """A sum of a tensor in plain order and one in phases, in both operand orders."""
     for turned in (False, True):
         b = Builder(["n", 4, 6, 6])
         plain = b("Conv", weights(rng, 4, 4, 3, 3), pads=[1] * 4)
@@ -172,7 +172,7 @@ def test_sizes_of_a_resize(rng, tmp_path):
 )
 @pytest.mark.parametrize("kernel", [3, 4])
 def test_sizes_of_a_transposed_convolution(rng, tmp_path, attributes, kernel):
-    """As onnxruntime has them; the interpreter of the package onnx too, but for output_shape alone."""
+    """Results equal onnxruntime's, and those in the package onnx except for output_shape alone."""
     b = Builder(["n", 2, 3, 4])
     outputs = 3 if attributes.get("group", 1) == 1 else 1
     b("ConvTranspose", integers(rng, 2, outputs, kernel, kernel), strides=[2, 2], **attributes)

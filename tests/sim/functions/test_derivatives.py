@@ -36,7 +36,8 @@ def test_all_but_parts_of_divisions():
 
 @pytest.mark.parametrize("function", all_but(FEW, FUNCTIONS), ids=str)
 def test_finite_differences(function):
-    """Of bfloat16 of both signs, at a quarter of the way to the next one away from 0: kinks are at bfloat16, or near one."""
+    """Returns bfloat16 of both signs, moved a quarter of the way to the next one away from 0: kinks are at or near bfloat16
+    numbers."""
     with np.errstate(all="ignore"):
         x = (EVERY + np.uint32(0x4000)).view(np.float32).astype(float)
         x = x[np.isfinite(x) & (np.abs(x) < 300) & (np.abs(x) > 2.0**-20)]
@@ -46,7 +47,7 @@ def test_finite_differences(function):
     noise = 2.0**-50 * np.abs(function.exact(x)) / step
     good = np.isfinite(found)
     good &= np.abs(x) < HELD.get(function.name, np.inf)
-    if function == Function("clip", (0.001, 0.002)):  # kinks that are no bfloat16, up to half of a place away
+    if function == Function("clip", (0.001, 0.002)):  # kinks that are not bfloat16, up to half a unit in the last place away
         good &= np.abs(x / 0.001 - 1) > 2.0**-8
         good &= np.abs(x / 0.002 - 1) > 2.0**-8
     assert good.sum() > 6000
@@ -63,7 +64,7 @@ def test_tables(function):
 
 
 def test_by_hand():
-    """Ends, and kinks: those of the side away from 0."""
+    """Range ends and kinks have the derivative of the side away from 0."""
     for name, parameters, x, value in (
         ("tanh", (), 0, 1),
         ("tanh", (), math.inf, 0),
@@ -108,7 +109,7 @@ def test_by_hand():
 
 
 def test_a_kink_between_two_bfloat16():
-    """Is at the nearer one, and so fits the table; that of -0.3 is -0.30078125."""
+    """A kink moves to the nearest bfloat16 and so fits the table: -0.3 becomes -0.30078125."""
     derivative = Derivative(Function("clip", (-0.3, 0.3)))
     found = derivative.exact(np.array([-0.30078125, -0.299, 0.299, 0.30078125]))
     assert found.tolist() == [0, 1, 1, 0]

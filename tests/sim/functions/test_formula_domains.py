@@ -1,4 +1,4 @@
-"""An expression that is NaN somewhere in ONNX is no function of the core, however small the place."""
+"""An expression that is NaN anywhere in ONNX is not a function of the core, however small the place."""
 
 import numpy as np
 import pytest

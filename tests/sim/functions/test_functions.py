@@ -1,5 +1,5 @@
-"""The activation functions: their error over all bfloat16 and over binary32 between them, what they must give by hand, and what
-does not fit the table."""
+"""The activation functions: errors over all bfloat16 and over binary32 between them, values by hand, and functions that do not
+fit the table."""
 
 import math
 
@@ -54,7 +54,7 @@ def test_error(function):
 
 @pytest.mark.parametrize("function", all_but([Function("silu"), Function("clip", (-3,))], TABLES), ids=str)
 def test_error_between(function):
-    """Of random binary32, wherever the function keeps clear of 0, against float64."""
+    """Error against float64 for random binary32, where the function is not near 0."""
     rng = np.random.default_rng(seed())
     for (low, high), bound in zip(((2.0**-20, 4), (4, 16), (16, 64)), BETWEEN.get(function.name, (0.7, 0.7, 0.7))):
         sizes = np.exp2(rng.uniform(np.log2(low), np.log2(high), 100_000)), rng.uniform(low, high, 100_000)
@@ -67,7 +67,7 @@ def test_error_between(function):
 
 @pytest.mark.parametrize("function", TABLES, ids=str)
 def test_apply(function):
-    """Of every bfloat16, and of sums whose last four bits are not looked at; NaN gives NaN."""
+    """Error for every bfloat16, and for sums whose last four bits the table ignores; NaN gives NaN."""
     sums = EVERY.view(np.float32)
     found = apply(function, sums)
     assert (round_bfloat16(found).astype(np.float32).view(np.uint32) == found.view(np.uint32)).all()
@@ -149,7 +149,7 @@ def test_signs_of_zero():
     "slope, shift, fits", [(0.2, 0.5, True), (7, -2, True), (-3, 30, True), (1, 1e27, False), (1e6, -1e8, False)]
 )
 def test_jump_between_bfloat16(slope, shift, fits):
-    """What goes from 0 to 1 between two bfloat16 is no straight line there."""
+    """A step from 0 to 1 between two bfloat16 does not fit a straight line."""
     function = Function("hard_sigmoid", (slope, shift))
     if fits:
         table_of(function)
@@ -205,7 +205,7 @@ def test_rule_by_hand():
 
 
 def test_ends_by_hand():
-    """Beyond its binades a table keeps the value at a bfloat16, or goes on in proportion between two of them as well."""
+    """Beyond its binades a table holds a bfloat16's value, or continues in proportion, also between two bfloat16."""
     words = np.zeros(2 * TABLE_ENTRIES, np.uint16)
     words[[2 * 3, 2 * 3 + 1, 2 * (15 << 7) + 6, 2 * (15 << 7) + 7]] = 0x3F83, 16, 0x4183, 16
     for bits, expected in ((0x3C038000, 0x3F84), (0x3B838000, 0x3F83), (0x43838000, 0x4184), (0x44038000, 0x4183)):

@@ -36,7 +36,7 @@ def unpack(bits):
 
 
 def pack(value, sign, fraction_bits=23):
-    """Bits, `fraction_bits + 9` of them, of a Fraction: nearest, ties to even, then flushed. `sign` is that of a zero."""
+    """Rounds a Fraction to `fraction_bits + 9` bits: nearest, ties to even, then flushed. `sign` is the sign of a zero."""
     infinite, places = 255 << fraction_bits, fraction_bits + 8
     if value == 0:
         return sign << places
@@ -297,7 +297,7 @@ def test_matmul_is_the_chain_of_cells(integers, batch, inner, width, wild):
 
 
 def test_matmul_flushes_at_the_edge(integers):
-    """Operands that make subnormal products and sums, all of them finite."""
+    """Finite operands with subnormal products and sums."""
     x = np.array(
         [[draw(integers, 16) & 0x807F | integers.randrange(0x1F00, 0x2180) & 0x7F80 for _ in range(30)] for _ in range(8)]
     )

@@ -91,7 +91,7 @@ def test_sums(rng, compiled, kind):
 
 @pytest.mark.parametrize("weight, start", [(1, -0.0), (np.inf, 0), (np.nan, 0)])
 def test_zeros_around_one_position(rng, compiled, weight, start):
-    """Where the kernel reads no source it adds +0 times its weights: to -0, that makes +0; by infinity, NaN."""
+    """Beyond a source the kernel adds +0 times the weights: -0 becomes +0, and an infinite weight gives NaN."""
     term = Term("x", random_values(rng, (2, 3, 1, 5)), padding=(1, 2))
     term.weights[0, 0, 0, 0] = weight
     values, sums = random_values(rng, (3, 1, 1, 1)), np.full((3, 2, 3, 5), start, np.float32)

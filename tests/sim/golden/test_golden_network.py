@@ -109,7 +109,7 @@ def test_graph_joins_parts_and_orders(rng):
 
 @pytest.mark.parametrize("padding", [(-5, 3), (-5, 0), (0, 3), (4, -3)])
 def test_a_window_that_sees_padding_alone(padding):
-    """Of a Slice and a Pad that leave nothing of the source under the window."""
+    """A Slice and a Pad that leave the window without any value of the source."""
     values = np.ones((1, 4, 2, 1), np.float32).astype(bfloat16)
     term = Term("x", np.ones((2, 2, 1, 1), np.float32).astype(bfloat16), padding=padding)
     assert not patches(values, term, (1, 1)).astype(np.float32).any()

@@ -158,7 +158,7 @@ def test_pool_follows_its_loops(rng, format):
 @pytest.mark.parametrize("format", [Format.BFLOAT16, Format.BINARY32])
 @pytest.mark.parametrize("lanes, tiles", [(3, 1), (N, 2), (1, 3)])
 def test_softmax(rng, format, lanes, tiles):
-    """Rows wider than the array lie in several tiles, of which the last is not full."""
+    """Rows wider than the array take several tiles; the last one is not full."""
     m = machine(
         [
             (
@@ -398,7 +398,7 @@ def test_bad_instructions_fault(word, cause):
 
 
 def test_edges_are_inside():
-    """One less than what faults above."""
+    """One less than the faulting values above."""
     for word in [
         (Opcode.LOAD, dict(region=Region.SCRATCH, rows=1, offset=4096 - 8, buffer=63)),
         (Opcode.ACTIVATE, dict(rows=1, lanes=N, buffer=62, acc=31, format=Format.BINARY32)),

@@ -1,4 +1,4 @@
-"""The instruction-level model of a core with `training`: what only that has, step by step, and what it must refuse."""
+"""The instruction-level model of a core with `training`: instructions and formats of that feature, and refusals."""
 
 import functools
 
@@ -107,7 +107,7 @@ def test_planes(rng, function):
 
 
 def test_planes_are_what_bias_rows_are_made_of(rng):
-    """An update: what PLANES has stored comes back as biases, every bit."""
+    """An update: every bit stored by PLANES comes back as a bias."""
     m = filled(
         rng,
         [
@@ -123,7 +123,7 @@ def test_planes_are_what_bias_rows_are_made_of(rng):
 
 
 def number_of_first_largest(column):
-    """By the bits of numbers as they are ordered: of negative ones all are turned, of the others the sign."""
+    """Returns a key in the order of the numbers: all bits inverted for negative numbers, the sign bit for others."""
     order = [bits ^ 0xFFFFFFFF if bits >> 31 else bits | 1 << 31 for bits in column]
     return order.index(max(order))
 
@@ -137,7 +137,7 @@ def test_index(rng, function, strides):
     f |= dict(function=function, format=Format.INDEX, lanes=3, buffer=5, acc=2, buffer_stride=8)
     m = filled(rng, [(Opcode.POOL, f), HALT])
     m.sums[:] = rng.choice(SUMS, m.sums.shape)
-    m.sums[:, 1] = rng.choice(SUMS[[0, 1, 3, 7]], len(m.sums))  # of which RELU leaves nothing
+    m.sums[:, 1] = rng.choice(SUMS[[0, 1, 3, 7]], len(m.sums))  # values that RELU sets to 0
     expected = m.buffer.copy()
     for r1 in range(2):
         for r0 in range(3):
@@ -272,7 +272,7 @@ def test_bad_instructions_fault(word, cause):
 
 
 def test_edges_are_inside():
-    """One less than what faults above; and biases are not checked without `start`."""
+    """One less than the faulting values above; biases are not checked without `start`."""
     for word in [
         (Opcode.LOAD_BIAS, dict(region=Region.SCRATCH, rows=2, half=1, offset=4096 - 4 * N)),
         (Opcode.MATMUL, dict(MATMUL, keep=1, start=1, bias_rows=1, rows0=3, rows1=5, bias=1)),
@@ -293,7 +293,7 @@ def test_edges_are_inside():
 
 
 def test_the_loads_of_halves_move_half():
-    """A region that ends behind the halves is enough, and what lies behind them is not read."""
+    """A region that ends after the halves suffices, and bytes after them are not read."""
     word = (Opcode.LOAD_BIAS, dict(region=Region.INPUT, rows=2, half=Half.LOWER))
     m = machine([word, HALT], INPUT=bytes(range(4 * N)))
     m.run()

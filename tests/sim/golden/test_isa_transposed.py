@@ -11,7 +11,7 @@ N = CONFIG.n
 
 
 def test_transposed_loads(rng):
-    """Of every n vectors, and not of others."""
+    """Transposes every n vectors, and no others."""
     tiles = random_bfloat16(rng, (3, N, N))
     load = dict(region=Region.SCRATCH, buffer=5)
     words = [

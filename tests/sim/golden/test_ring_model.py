@@ -23,7 +23,7 @@ def ring_of(size, words):
 
 @pytest.mark.parametrize("size", range(2, 9))
 def test_order_of_the_sums(rng, size):
-    """Of numbers whose sum depends on the order, in numpy's own binary32."""
+    """Numbers whose sum depends on the order of additions, in numpy's own binary32."""
     own = (rng.normal(size=(size, size, 20)) * 2.0 ** rng.integers(-8, 8, (size, size, 20))).astype(np.float32)
     sums = all_reduce(own.view(np.uint32)).view(np.float32)
     for s in range(size):
@@ -47,7 +47,7 @@ def test_sums_are_those_of_a_cell():
 @pytest.mark.parametrize("mode", RingMode)
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_vectors(rng, mode, size):
-    """Every vector by hand: which one comes from where, and what is left alone."""
+    """Every vector by hand: its source, and vectors that stay as they are."""
     segment, stride, rounds, buffer, result = 3, 9, 2, 5, 120
     fields = dict(mode=mode, buffer=buffer, result=result, segment=segment, stride=stride, rounds=rounds)
     ring = ring_of(size, [(Opcode.RING, fields), HALT])
@@ -130,7 +130,7 @@ def test_no_ring(rank, size):
 
 
 def test_who_does_not_come():
-    """One core has another program: the others wait in vain, each of them with TIMEOUT."""
+    """One core has another program: every other core ends with TIMEOUT."""
     ring = ring_of(3, [(Opcode.RING, FIELDS), HALT])
     ring.machines[1].regions[Region.MODEL] = program(CONFIG, HALT)
     with pytest.raises(MachineFault, match="TIMEOUT"):

@@ -43,7 +43,7 @@ def test_error_far_from_zero(exponent):
 
 
 def test_by_hand():
-    """(row, results): halves, thirds, e : 1, what vanishes, infinities, NaN, zeros of either sign, subnormals."""
+    """Returns (row, results): halves, thirds, e : 1, vanishing elements, infinities, NaN, zeros of either sign, subnormals."""
     one, least = 0x3F800000, 0x00800000
     for row, results in (
         ([one], [0x3F80]),
@@ -62,7 +62,7 @@ def test_by_hand():
         ([INFINITY, MINUS_INFINITY, one], [0x7FC0] * 3),
         ([one, NAN, 0], [0x7FC0] * 3),
         ([one, 0xFF800001], [0x7FC0] * 2),
-        ([0x46000000, 0x45FFFFFF], [0x3F00, 0x3F00]),  # 8192 and what is next to it
+        ([0x46000000, 0x45FFFFFF], [0x3F00, 0x3F00]),  # 8192 and its neighbours
         ([0x4B800000, 0x4B7FFFFF], [0x3F3B, 0x3E8A]),  # 2**24 and 2**24 - 1
         ([0xCB7FFFFF, 0xCB800000], [0x3F3B, 0x3E8A]),
     ):
@@ -70,7 +70,7 @@ def test_by_hand():
 
 
 def test_independent():
-    """Neither the order of the elements nor what vanishes nor the other rows have any influence."""
+    """The result does not depend on the order of the elements, on vanishing elements, or on other rows."""
     rng = np.random.default_rng(seed())
     bits = rows(rng, 300, 4, 0, 30_000)
     results, order = softmax(bits), rng.permutation(300)

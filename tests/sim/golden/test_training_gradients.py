@@ -103,7 +103,7 @@ def test_targets(share):
 
 
 def test_relu_keeps_what_is_above_0(rng):
-    """Not what is 0: there the result does not move with the sums."""
+    """Results of 0 have no gradient: they do not move with the sums."""
     result = np.array([0.0, -0.0, 2.0**-126, 1.0, 0.0], bfloat16).reshape(1, 1, 1, 5)
     stage = Stage("s", "s", (Term("x", random_values(rng, (1, 1, 2, 5))),), function=RELU)
     gradient = random_values(rng, (1, 1, 1, 5))
@@ -127,7 +127,7 @@ def test_times_the_slope(rng):
 
 
 def test_the_slope_is_that_of_the_sums(rng):
-    """Not that of rounded sums: tanh between bfloat16."""
+    """The derivative at the sums before rounding: tanh between bfloat16 numbers."""
     first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
     inner = Stage("one", "a", (Term("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
     tensors = {"x": Tensor("x", 1), "a": Tensor("a", 1), "y": Tensor("y", 2)}
@@ -139,7 +139,7 @@ def test_the_slope_is_that_of_the_sums(rng):
 
 
 def test_the_first_largest_of_a_window(rng):
-    """Of equal ones the first in order of y, x; none if it is not above 0; against loops, with numbers that are often equal."""
+    """Ties go to the first maximum in order of y, x; a maximum not above 0 gets no gradient. Against loops, with many ties."""
     down, across, height, width = (int(size) for size in rng.integers(1, 4, 4))
     sums = rng.choice(np.array([-1, -0.0, 0, 1, 2], np.float32), (2, height * down + 1, width * across, 3))
     pool = Pool((down, across), (height, width), (down, across))

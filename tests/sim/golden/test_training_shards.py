@@ -49,7 +49,7 @@ def test_a_dense_layer_number_by_number(rng, cores):
 
 
 def test_of_any_network_the_shards_are_those_of_smaller_batches(rng):
-    """Convolutions, pooling and residual sums: each shard is what a step of its samples alone gives."""
+    """Convolutions, pooling and residual sums: each shard equals a step of its samples alone."""
     training, cores = differentiate(random_trainable_graph(rng, tables=0.3)), int(rng.integers(2, 5))
     state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 3 * cores, rng)
     found = step(training, state, Sgd(), x, targets, 0.1, cores=cores)
@@ -97,7 +97,7 @@ def test_compiled_sums_have_the_same_bits(rng):
 
 
 def test_compiled_additions(rng):
-    """Of all bit patterns, with subnormals, infinities and NaNs."""
+    """Random bit patterns, with subnormals, infinities and NaNs."""
     pytest.importorskip("numba")
     one, two = (rng.integers(0, 1 << 32, 20_000, dtype=np.uint32).view(np.float32) for _ in range(2))
     with np.errstate(invalid="ignore"):

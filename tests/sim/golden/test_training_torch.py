@@ -41,7 +41,8 @@ def _in_torch(name):
 
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_derivatives(name):
-    """Of all bfloat16, in binary64. At 0, and at the jump of hard_swish, PyTorch has the side that a table can't have."""
+    """Derivatives at all bfloat16, in binary64. At 0, and at the jump of hard_swish, PyTorch takes the side that a table cannot
+    hold."""
     bits = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
     with np.errstate(invalid="ignore"):
         x = bits.view(np.float32).astype(float)
@@ -56,8 +57,8 @@ def test_derivatives(name):
 
 
 class _Twin:
-    """A network in PyTorch, made of the graph's stages: its parameters are the upper halves that the first step sees. With
-    `rounds`, what a stage hands to the next is rounded to bfloat16; gradients pass as if it were not."""
+    """Builds the network in PyTorch from the graph's stages: its parameters are the upper halves that the first step sees. With
+    `rounds`, each stage's result is rounded to bfloat16; gradients pass unrounded."""
 
     def __init__(self, graph, state, rounds=False):
         self.graph, self.rounds = graph, rounds
@@ -139,7 +140,7 @@ def test_the_default_network_with_functions(function, rate):
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [Function("tanh"), Function("leaky_relu")], ids=str)
 def test_gradients_of_a_convolutional_network_with_functions(function):
-    """As below, of network a; no rounding in PyTorch is that of the table."""
+    """The same for network a; PyTorch's rounding does not match the table's."""
     pytest.importorskip("numba")
     results, _, first = _run("a", Sgd(), _sgd, 0.05, 1, batch=1024, function=function)
     _compare_gradients(results, first, 0.02)
@@ -155,9 +156,9 @@ def test_the_default_network_by_adam():
 
 @pytest.mark.parametrize("name, most", slow(("a", 0.01), ("b", 0.01), ("c", 0.02)))
 def test_gradients_of_convolutional_networks(name, most):
-    """Rounded activations change which sums are above 0, and the largest of their windows, here and there. Such a change is as
-    large as a gradient, so that those of 64 samples differ by 2 to 4 % from binary32, as they do with PyTorch's own bfloat16; of
-    1024 samples most of that cancels out. Where PyTorch rounds the activations too, what rounding gradients does is left."""
+    """Rounded activations change some signs of sums and some maxima of windows. Each change is as large as a gradient. So
+    gradients of 64 samples differ by 2 to 4 % from binary32, as with PyTorch's own bfloat16; over 1024 samples most of the
+    difference cancels. If PyTorch rounds the activations too, only the effect of rounded gradients remains."""
     pytest.importorskip("numba")
     results, _, first = _run(name, Sgd(), _sgd, 0.05, 1, batch=1024)
     _compare_gradients(results, first, most)

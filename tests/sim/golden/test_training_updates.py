@@ -1,4 +1,4 @@
-"""Optimizers on the golden model: against binary64, by hand, and what a step keeps."""
+"""Optimizers on the golden model: against binary64, by hand, and the state that a step keeps."""
 
 from dataclasses import replace
 
@@ -61,8 +61,8 @@ def test_sgd_is_near_binary64(rng, decay):
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("batch, second", [(1, 0.99), (64, 0.999), (1000, 0.9)])
 def test_adam_is_near_binary64(rng, batch, second, decay):
-    """As PyTorch's AdamW. Gradients have sizes from 2^-11 to 2^-4, so both readings of the table count. The shares are those that
-    are left of them in bfloat16."""
+    """Equals PyTorch's AdamW. Gradients from 2^-11 to 2^-4 exercise both look-ups of the table. The factors are the optimizer's,
+    rounded to bfloat16."""
     optimizer, size = Adam(0.9, second, decay), 2.0 ** rng.uniform(-11, -4, 200)
     share, second = float(bfloat16(0.9)), 1 - float(bfloat16(1 - second))
     gradients = [(rng.uniform(0.5, 1.5, 200) * rng.choice([-1, 1], 200) * size * batch).astype(np.float32) for _ in range(30)]
@@ -193,7 +193,7 @@ def test_dropout(rng):
 
 
 def test_dropout_in_a_step(rng):
-    """Where all of a sample's results are left out, it gives no gradient to what is before."""
+    """A sample whose results are all dropped gives no gradient to the layers before."""
     layers = [("a", random_values(rng, (6, 5)), np.zeros(5, np.float32), "relu"), ("b", random_values(rng, (5, 3)), None, "none")]
     graph = differentiate(dense_chain("g", layers))
     x, mask = random_values(rng, (2, 6)), np.full((2, 1, 1, 5), 2, bfloat16)
@@ -208,7 +208,7 @@ def test_dropout_in_a_step(rng):
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_dropout_that_doubles_all(rng, pooled):
-    """Is the same as weights behind it of twice the size, to the bit, for logits and for gradients of what is before it."""
+    """Dropout equals weights of twice the size in the next layer, to the bit, for logits and for earlier gradients."""
     first = Stage("conv", "c", (Term("x", random_values(rng, (2, 2, 3, 5))),), (4, 4), function=RELU)
     first = replace(first, pool=Pool((2, 2), (2, 2), (2, 2)) if pooled else None)
     weights = random_values(rng, (*first.result_size, 5, 4))
@@ -227,6 +227,6 @@ def test_dropout_that_doubles_all(rng, pooled):
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("optimizer", [Sgd(), Adam()], ids=["sgd", "adam"])
 def test_a_rate_that_is_too_large(rng, optimizer, compiled):
-    """The loss is no number after some steps; nothing raises, not even a warning, on the way there and beyond."""
+    """The loss becomes NaN after some steps; nothing raises or warns on the way and after."""
     _, _, results = _trained(rng, optimizer, 6, 1e37, fastest_sums(1) if compiled else None)
     assert not np.isfinite([result.loss for result in results]).all()

@@ -1,4 +1,4 @@
-"""The wave through the array: what was recorded is the product, cell by cycle, and the picture has those numbers."""
+"""The wave through the array: the recording is the product, cell by cycle, and the picture shows its numbers."""
 
 import re
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_recording(wave):
 
 
 def test_weights_come_behind_the_marks(wave):
-    """Each cell takes its weight where a mark meets it; a mark goes at half the speed of what it meets."""
+    """Each cell takes its weight from the word that a mark meets; a mark moves at half the speed of the words."""
     cells, met = wave.cells, 0
     for cycle, r, c in zip(*cells["mark"].nonzero()):
         assert cells["w"][cycle, r, c] == wave.weights[r, c] == cells["shadow"][cycle + 1, r, c]
@@ -52,7 +52,7 @@ def test_weights_come_behind_the_marks(wave):
 
 
 def numbers(svg, kind):
-    """Of every group of this kind the numbers that it shows, in order."""
+    """Returns the numbers of every group of this kind, in order."""
     groups = re.findall(rf'<g class="t {kind}"[^>]*>(.*?)</g>', svg)
     return sorted(
         [float(text.replace("\N{MINUS SIGN}", "-")) for text in re.findall(r"<text[^>]*>([^<]+)<", group)] for group in groups
@@ -68,7 +68,7 @@ def test_picture(wave):
 
 
 def test_first_frame_shows_work(wave):
-    """Where nothing moves, as in previews, and when the motion begins: the cycle with most sums inside of the array."""
+    """A still picture, as in previews, and the first frame show the cycle with the most sums inside the array."""
     svg = wave_picture(wave)
     [step] = re.findall(r'opacity="1">step (\d+) of', svg)
     still = re.sub(r"<animate[^>]*/>", "", svg)

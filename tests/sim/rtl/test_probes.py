@@ -1,4 +1,4 @@
-"""Probes: their signals are in the Verilog of every kind of core, and what they write is read again."""
+"""Probes: their signals exist in the Verilog of every kind of core, and their records can be read back."""
 
 import re
 

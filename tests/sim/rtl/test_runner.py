@@ -1,4 +1,4 @@
-"""Builds, runs, caching and failures of the simulations' runner, with a stand-in for the core."""
+"""The runner of simulations: builds, runs, caching and failures, with a stand-in for the core."""
 
 import multiprocessing
 import os
@@ -116,7 +116,7 @@ def test_waves_on_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_kinds_of_waves(monkeypatch):
-    """What was asked for; Verilator writes FST only with the headers of two libraries."""
+    """Returns the requested format; Verilator writes FST only with the headers of two libraries."""
     for there, asked, kind in ((True, True, "fst"), (True, "vcd", "vcd"), (False, True, "vcd"), (False, "vcd", "vcd")):
         monkeypatch.setattr(runner, "has_fst_headers", lambda there=there: there)
         simulation = core("verilator", waves=asked)
@@ -208,7 +208,7 @@ def test_bad_verilog(tmp_path, monkeypatch, simulator):
 
 @pytest.fixture
 def bare_path(tmp_path, monkeypatch):
-    """A PATH with nothing but what the test puts there; the caches of found tools are cleared before and after."""
+    """A PATH with the test's programs only; the caches of found tools are cleared before and after."""
 
     def clear():
         for cached in (tools.find_verilator, tools.icarus_version, tools._version_line):
@@ -317,7 +317,7 @@ def test_folder_with_any_letters(monkeypatch, tmp_path, simulator, waves):
 
 
 def test_children_end_with_the_limit(tmp_path):
-    """Also what the simulator itself started."""
+    """Ends the simulator's own child processes too."""
     command = [
         sys.executable,
         "-c",

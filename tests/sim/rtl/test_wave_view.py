@@ -1,4 +1,4 @@
-"""Waveforms of a core: named signals alone, opcodes and states as text, and a save file that names what is there."""
+"""Waveforms of a core: named signals only, opcodes and states as text, and a save file whose names exist."""
 
 import re
 from pathlib import Path
@@ -50,7 +50,7 @@ def signals_of(text):
 
 
 def words_of(text, short):
-    """What a signal that is text read, one after the other; nothing counts as nothing."""
+    """Returns the successive texts of a text signal, empty ones left out."""
     values = [int(bits, 2) for bits in re.findall(rf"^b([01]+) {re.escape(short)}$", text, re.MULTILINE)]
     return [word for value in values if (word := value.to_bytes(32, "big").strip(b"\0").decode())]
 
@@ -84,7 +84,7 @@ def test_save_file(recorded):
 
 
 def test_save_file_shows_cells(recorded):
-    """The first cell and the last: operand, weights, and sums, all of which move in the run."""
+    """The first and the last cell: operand, weights, and sums all change in the run."""
     _, _, trace = recorded
     text = trace.read_text()
     signals, lines = signals_of(text), trace.with_suffix(".gtkw").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Sweeps: what a point says is what the compiler and Yosys say of it; what was done once is not done again."""
+"""Sweeps: a point has the figures of the compiler and Yosys; finished points are not computed again."""
 
 import csv
 import os
@@ -46,7 +46,7 @@ def test_points():
 
 
 def test_bits_of_memory():
-    """Those of the four large memories in the datasheet's table, which comes from the Verilog."""
+    """The bits equal the four large memories in the datasheet's table, which comes from the Verilog."""
     table = section(DATASHEET, "memories")
     rows = [line.split("|") for line in table.splitlines() if any(name in line for name in ("_lane.", "_column."))]
     sizes = [int(row[2]) * int(row[3].split("x")[0].replace(",", "")) * int(row[3].split("x")[1]) for row in rows]
@@ -154,7 +154,7 @@ def test_synthesis_is_done_once_a_core(monkeypatch, tmp_path):
 
 
 def test_a_worker_with_another_file():
-    """What was loaded is not used for a file that has changed, nor a file that changed after the sweep began."""
+    """A loaded model is not used for a file that has changed, nor a file that changed after the sweep began."""
     [before] = run_sweep(FOUR[:1])
     job = jobs.CyclesJob("m.onnx", jobs.digest_of("m.onnx"), Config(n=2), 1)
     write_model("m.onnx", outputs=40)
@@ -166,7 +166,7 @@ def test_a_worker_with_another_file():
 
 
 def test_cores_that_do_not_fit(command, monkeypatch):
-    """Yosys counts them, but they are no choice."""
+    """Cores that do not fit: Yosys counts their cells, but they are never on the front."""
     monkeypatch.setattr(
         jobs, "implement", lambda core, *_: {"lut": 100 * core.n, "ff": 1, "dsp": 2, "bram": 3, "fits": core.n > 2}
     )
@@ -209,14 +209,14 @@ def test_nobody_answers(monkeypatch):
 
 
 def slowly(job):
-    """What a job gives, and the process that did it."""
+    """Returns a job's result and its process."""
     time.sleep(0.1)
     return job.run(), os.getpid()
 
 
 @pytest.mark.slow
 def test_a_worker_is_killed():
-    """Forty points over three workers of Dask, one of them killed in the middle."""
+    """Forty points over three Dask workers; one worker is killed in the middle."""
     pytest.importorskip("distributed")
     write_model("k.onnx", inputs=20)
     points = grid(["m.onnx", "k.onnx"], [Config(n=n) for n in (2, 4, 8, 16)], [1, 2, 3, 4, 8])

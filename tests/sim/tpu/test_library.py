@@ -97,7 +97,7 @@ def test_trace(saved, x):
 
 
 def test_rtl(dense, rows):
-    """The same bits; and what was expected before a build is what the RTL takes, but for small runs' six per cent."""
+    """The same bits; the estimate equals the RTL's cycles, within six per cent for small runs."""
     run, estimate = dense.run(rows, "icarus", core=SMALL).check(), dense.estimate(SMALL, 3)
     np.testing.assert_array_equal(run.output, dense.predict(rows))
     assert estimate.cycles == pytest.approx(run.result.cycles, rel=0.06)
@@ -164,7 +164,7 @@ def test_estimate(saved):
 
 
 def test_batch_is_filled_evenly(saved, dense):
-    """As many runs as with the largest batch, and none that is nearly empty."""
+    """The number of runs is the number with the largest batch, and no run is nearly empty."""
     assert [tpu.load(saved).batch_size(count) for count in (1, 31, 32, 33, 64, 100)] == [1, 31, 32, 17, 32, 25]
     assert [dense.batch_size(count) for count in (128, 129, 512, 1000)] == [128, 65, 128, 125]
     assert dense.run(np.zeros((130, 5), np.float32), "model", core="tiny").program.batch == 65
@@ -231,7 +231,7 @@ def test_refusals(saved, x, tmp_path):
 
 @pytest.mark.slow
 def test_readme(capsys):
-    """What a new user copies: the lines of the page as they are."""
+    """A new user's first lines: the page's examples run as printed."""
     page = (Path(__file__).parents[3] / "sim" / "README.md").read_text()
     exec(page.split("```python\n")[1].split("```")[0], {})
     assert "Estimate(n=4, batch=4" in capsys.readouterr().out

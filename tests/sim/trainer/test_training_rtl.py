@@ -81,7 +81,7 @@ def test_what_is_compared(rng):
 
 
 def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
-    """The first steps of a run on several cores: no bit differs, and each core sends what the formula says."""
+    """The first steps of a run on several cores: no bit differs, and each core sends the formula's number of words."""
     training = new_training(rng, count=batch * cores * STEPS, epochs=1, batch=batch * cores, cores=cores, **network)
     config = from_preset("training", n=n, ring=True)
     program = compile_step(training.network, training.plan.optimizer, config, batch, cores=cores)
@@ -95,7 +95,9 @@ def on_a_ring(rng, cores, n, simulator, memory=None, batch=2, **network):
 def test_on_a_ring_of_models(rng):
     program, comparison = on_a_ring(rng, 3, 4, "model")
     weights = 10 * 8 + 8 * CLASSES
-    values = 2 * weights + 3 * (2 * (8 + CLASSES) + weights)  # shared, and what each core has: biases, weights that were read
+    values = 2 * weights + 3 * (
+        2 * (8 + CLASSES) + weights
+    )  # shared state, and state on each core: biases, weights that were read
     assert comparison.values == STEPS * 6 * CLASSES + values
     assert comparison.ring_figures == {"words_sent": None, "formula": STEPS * program.ring_words}
     assert program.ring_words > 0
@@ -116,7 +118,7 @@ def test_a_core_that_has_read_something_else(rng):
 
 
 def test_a_wrong_segment_counts_once(rng):
-    """What the cores have together, each a part of it."""
+    """Returns the state that the cores hold together, a share each."""
     training = new_training(rng, count=6, batch=6, cores=3)
     program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
     before, batch = training.position.state, training.next_batch()

@@ -33,7 +33,7 @@ def figures(position):
 
 
 def same(one, two):
-    """Whether two runs are at the same position with the same figures, but for seconds."""
+    """Returns whether two runs are at the same position with the same figures, except for seconds."""
     first, second = one.position, two.position
     return (
         bits(first.state) == bits(second.state)
@@ -109,7 +109,7 @@ def bits_of_graph(graph):
 
 
 def test_early_stopping(rng, monkeypatch):
-    """After two epochs that are no better than the best one, whose parameters are the result."""
+    """Stops after two epochs without improvement; the result has the best epoch's parameters."""
     training = new_training(rng, validation=20, epochs=9, patience=2)
     wanted, states = iter([0.5, 0.3, 0.4, 0.3, 0.2]), []
 
@@ -126,7 +126,7 @@ def test_early_stopping(rng, monkeypatch):
 
 @pytest.mark.parametrize("before", [None, 2])
 def test_without_patience_the_last_epoch_counts(rng, tmp_path, before):
-    """Also of a run that goes on from a checkpoint of one with patience."""
+    """Holds for a run that resumes a checkpoint of a run with patience, too."""
     data, folder = int(rng.integers(1 << 30)), checkpoint_in(tmp_path)
     first = new_training(np.random.default_rng(data), validation=20, patience=before)
     for _ in range(first.steps + 1):
@@ -141,7 +141,7 @@ def test_without_patience_the_last_epoch_counts(rng, tmp_path, before):
 
 
 def test_a_rate_that_is_too_high(rng, tmp_path):
-    """Training ends with one line; what was written before it is kept."""
+    """Training ends with a one-line error; earlier output files are kept."""
     training, folder = new_training(rng, epochs=50), checkpoint_in(tmp_path)
     save(training, folder)
     before = folder.path.read_bytes()
@@ -208,7 +208,7 @@ def test_labels_outside_of_the_classes(rng):
 
 
 def test_checkpoints_of_other_runs(rng, tmp_path):
-    """Each fact that decides bits is compared; what decides none is not."""
+    """Facts that decide bits are compared; other facts are not."""
     data = int(rng.integers(1 << 30))
 
     def fresh(**changes):
@@ -244,7 +244,7 @@ def test_checkpoints_of_other_runs(rng, tmp_path):
 
 
 def test_more_epochs_than_at_first(rng, tmp_path):
-    """Where the rate does not depend on how many there are."""
+    """Learning rates that do not depend on the number of epochs."""
     data, constant = int(rng.integers(1 << 30)), parse_schedule("constant")
     folder, runs = checkpoint_in(tmp_path), {}
     for epochs in (2, 4):
@@ -304,7 +304,7 @@ def test_interrupted(rng, tmp_path):
 
 
 def core(network, optimizer, flip=lambda number, state, logits: None, **rest):
-    """A core that is right, but for what `flip` does after each run."""
+    """A core that is right, except for the change that `flip` makes after each run."""
     runs = []
 
     def run(state, batches, progress):
