@@ -1,1 +1,1 @@
-"""Whether results are those of the model that was meant."""
+"""Checks results against the original ONNX model."""

@@ -1,9 +1,9 @@
-"""A run's results beside what ONNX interpreters make of the same samples, and whether rounding explains the difference.
+"""Comparison of a run's results with ONNX interpreters on the same samples, with bounds on the rounding errors.
 
-The samples go into the interpreter as they were given, in binary32. Its values must lie within binary32's errors of the draft in
-binary64, which the compiler rounds; so a model that was read wrongly is found however large bfloat16's own errors are. Every
-stage of the golden model must lie within bfloat16's errors of what the draft says for the same operands
-(:mod:`sim.check.reference`).
+The interpreter gets the samples in binary32, as the user gave them. Its values must agree with the binary64 network, before the
+compiler rounds it, within the error bounds of binary32. This check finds a model that was read wrongly even where the errors of
+bfloat16 are large. Every stage of the golden model must agree with the same stage of the binary64 network on the same operands,
+within the error bounds of bfloat16 (:mod:`sim.check.reference`).
 """
 
 from dataclasses import dataclass, replace
@@ -22,45 +22,47 @@ from .reference import BINARY32, check_stages, run_exact
 __all__ = ["ModelComparison", "against_model", "chosen"]
 
 _MOST = 8  # samples
-_SECONDS = 4.0  # that an interpreter may take for them, about
-_SECONDS_AT_LEAST = 20.0  # that it may take for one
-_FINITE = 2.0**127  # what is less must be finite here too
-_FLOOR = 2e-4  # of an output's largest value; rounding of what the draft has already put together
+_SECONDS = 4.0  # approximate time limit of an interpreter for all samples
+_SECONDS_AT_LEAST = 20.0  # estimated time of one sample above which an interpreter is skipped
+_FINITE = 2.0**127  # the run's result must be finite where the interpreter's magnitude is below this
+_FLOOR = 2e-4  # of an output's largest value: rounding in operations that the binary64 network has already merged
 _UNITS = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
 
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """
+    """Statistics of a comparison between a run and an ONNX interpreter.
+
     Parameters
     ----------
     samples : int
-        That were compared; 0 if no interpreter could be asked.
+        Samples compared; 0 if no interpreter could compute the model.
     interpreter : str or None
-        Which one, with its version.
+        Name and version of the interpreter.
     output : str
         The model's value that was compared.
     largest, rms : float or None
-        Of the differences between the run's results and the interpreter's, with what of the model is left to the host.
+        Largest and root mean square difference between the run's results, after the operators left to the host, and the
+        interpreter's.
     scale : float or None
-        The root mean square of the interpreter's.
+        Root mean square of the interpreter's values.
     top_agreement : float or None
-        Of how many samples the largest result is the same one; None if there is only one result.
+        Share of the samples whose largest result is at the same index; None if there is only one result.
     not_finite : int
-        Values that are no finite number in the interpreter, or in the run; they are left out of all the others. NaN in the run
-        alone, and infinity in place of a finite value, is an `error`.
+        Values that are not finite in the interpreter or in the run. The other statistics leave them out. A NaN in the run alone,
+        or an infinity in place of a finite value, is an `error`.
     reading : float or None
-        Largest difference between the interpreter and the draft, as a share of what binary32 explains. Where that is more than 1,
-        the interpreter of the package `onnx` is asked too, in binary32 and in binary64; one that agrees with the draft is enough.
-        None also if it is infinite, or if there is no sample without an overflow.
+        Largest difference between the interpreter and the binary64 network, relative to the bound for binary32. If it exceeds 1,
+        the interpreter of the package `onnx` computes the samples too, in binary32 and in binary64. One that agrees with the
+        binary64 network is enough. None also if the ratio is infinite, or if every sample overflows.
     rounding : float or None
-        Largest difference between a stage and its draft, as a share of what bfloat16 explains.
+        Largest difference between a stage and the same stage of the binary64 network, relative to the bound for bfloat16.
     reason : str or None
-        Why no interpreter was asked.
+        Reason why no interpreter was used.
     note : str or None
-        What is not compared, as the interpreter overflows on the way and the network does not; one line.
+        One line about samples left unchecked because the interpreter overflows and the network does not.
     error : str or None
-        What neither binary32 nor bfloat16 explains; one line.
+        One line about a difference that exceeds the bounds of binary32 or bfloat16.
     """
 
     samples: int
@@ -79,12 +81,12 @@ class ModelComparison:
 
 
 def chosen(count, most=_MOST):
-    """Numbers of the samples to compare, of `count`: at most so many, from all over them."""
+    """Returns the indices of the samples to compare: at most `most`, evenly spaced over `count` samples."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
 
 
 def _first_not_finite(results):
-    """Returns the numbers of the first sample with NaN and of the first with infinity, if there are such."""
+    """Returns the indices of the first sample with a NaN and the first with an infinity, where they exist."""
     return np.concatenate([np.flatnonzero(mask.any(axis=1))[:1] for mask in (np.isnan(results), np.isinf(results))])
 
 
@@ -92,22 +94,22 @@ _SECOND = (interpreters.onnx_reference, interpreters.onnx_reference_binary64)
 
 
 def against_model(network, samples, results, *, makers=None, most=_MOST, second=_SECOND):
-    """Compares a run with the model that it is of.
+    """Compares the results of a run with its ONNX model.
 
     Parameters
     ----------
     network : Graph
-        As it was read from a file.
+        The network, read from a file and not yet changed.
     samples : float32 (count, size)
-        As they were given, not yet rounded to bfloat16.
+        The samples, not yet rounded to bfloat16.
     results : float32 (count, results)
-        Of the run.
+        Results of the run.
     makers : sequence of callable
-        Of :mod:`sim.check.interpreters`, the interpreters to ask, in order; without it those that are there.
+        Interpreters to try in this order, from :mod:`sim.check.interpreters`. Default: the installed ones.
     most : int
-        Samples to compare, at most; fewer where an interpreter is slow.
+        Most samples to compare; a slow interpreter compares fewer.
     second : sequence of callable
-        The interpreters to ask where rounding does not explain the difference; one that agrees with the draft is enough.
+        Interpreters to try if the first one exceeds its error bound. One that agrees with the binary64 network is enough.
 
     Returns
     -------
@@ -139,8 +141,8 @@ def against_model(network, samples, results, *, makers=None, most=_MOST, second=
         found = replace(
             found,
             error=(
-                f"{worst.title}: its results differ by up to {worst.difference:.3g} from what it makes of its operands, bfloat16 "
-                f"explains {worst.bound:.3g}; the compiler has got it wrong"
+                f"{worst.title}: its results differ by up to {worst.difference:.3g} from binary64 on the same operands, but "
+                f"bfloat16 explains only {worst.bound:.3g}: this is a fault in the compiler; report it with the model"
             ),
         )
     return found
@@ -151,11 +153,11 @@ def _macs(network):
 
 
 class _OtherShape(Exception):
-    """An output has another shape than the reader takes it to have; one line."""
+    """The shape of an output differs from the reader's; the message is one line."""
 
 
 def _check_shapes(title, origin, outputs, count, values):
-    """Holds the shapes of an interpreter's values for `count` samples against those of the outputs, None for none of them."""
+    """Checks the shapes of an interpreter's values for `count` samples against `outputs`; an entry None is not checked."""
     for output, value in zip(outputs, values):
         if output is not None:
             wanted = output.shape_of(count)[1 if origin.batch == 0 else 0 :]
@@ -167,7 +169,7 @@ def _check_shapes(title, origin, outputs, count, values):
 
 
 def _asked(make, network, samples, results, output, second):
-    """The comparison of one output with one interpreter. Raises InterpreterError."""
+    """Returns the comparison of one output with one interpreter. Raises InterpreterError."""
     origin = network.origin
     labels = [one for one in origin.outputs if one.label and one.shapes is not None]
     interpreter = make(origin.path, [output.value, *(one.name for one in labels)])
@@ -193,7 +195,7 @@ def _asked(make, network, samples, results, output, second):
 
 
 def _lost(found, network, samples, theirs, results):
-    """Returns an error, one line, if a result is NaN and the model's value is not, or infinite and that is finite; else None."""
+    """Returns one line if a result is NaN where the model's value is not, or infinite where it is finite; else None."""
     lost = np.isnan(results) & ~np.isnan(theirs) | np.isinf(results) & (np.abs(theirs) < _FINITE)
     if not lost.any():
         return None
@@ -223,7 +225,7 @@ def _figures(title, value, theirs, ours):
 
 
 def _unit(path):
-    """The unit roundoff of the coarsest numbers that a model computes with."""
+    """Returns the unit roundoff of the coarsest number format in a model."""
     model = onnx.load(path, load_external_data=False)
     kinds = (
         {entry.type.tensor_type.elem_type for entry in model.graph.input}
@@ -234,11 +236,11 @@ def _unit(path):
 
 
 def _read_rightly(found, network, samples, theirs, interpreter, output, second):
-    """The comparison with what came of the draft."""
+    """Returns `found` with the difference between interpreter and binary64 network in `reading`, `note` or `error`."""
     origin = network.origin
     unit = _unit(origin.path)
     exact, bounds = (array[:, output.place] for array in run_exact(origin, samples, BINARY32(unit)))
-    if output.last:  # of a softmax a difference in what goes in is the most that its logarithm can differ by, twice
+    if output.last:  # the logarithm of a softmax differs by at most twice the largest difference of its operands
         away = 2 * bounds.max(axis=1, keepdims=True)
         exact = softmax(exact, output.last == "log")
         bounds = away + 1e-5 * np.abs(exact) if output.last == "log" else np.expm1(away) * exact + 1e-6
@@ -246,7 +248,7 @@ def _read_rightly(found, network, samples, theirs, interpreter, output, second):
     if share <= 1:
         return replace(found, reading=share)
     for make in second:
-        try:  # an interpreter may be wrong, or binary32 too coarse for how the model computes it
+        try:  # an interpreter may be wrong, or binary32 may be too coarse for the order of the model's operations
             wide = make is interpreters.onnx_reference_binary64
             (values,) = values_of(
                 make(origin.path, [output.value]),
@@ -284,11 +286,11 @@ def _read_rightly(found, network, samples, theirs, interpreter, output, second):
 
 
 def _share(exact, bounds, theirs, unit):
-    """The largest difference as a share of its bound, and where."""
+    """Returns the largest ratio of a difference to its bound, and its flat index."""
     size = np.abs(np.where(np.isfinite(theirs), theirs, 0))
     bounds = bounds + max(_FLOOR, 16 * unit) * size.max(axis=0) + max(1e-6, unit) * size.max(initial=0)
     known = np.isfinite(exact) & np.isfinite(bounds)
-    with np.errstate(invalid="ignore"):  # infinity less itself, which is not known
+    with np.errstate(invalid="ignore"):  # infinity minus infinity, which `known` masks or the next line makes infinite
         difference = np.where(known, np.abs(theirs - exact), 0)
     share = np.where(np.isnan(difference), np.inf, difference) / np.maximum(bounds, 1e-300)
     share = np.where(difference == 0, 0, share)

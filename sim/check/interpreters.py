@@ -1,4 +1,4 @@
-"""ONNX interpreters that were not written here: onnxruntime where it is installed, and the one in the package `onnx`."""
+"""Independent ONNX interpreters: onnxruntime if it is installed, and the reference evaluator of the package `onnx`."""
 
 import contextlib
 import importlib.util
@@ -27,27 +27,27 @@ __all__ = [
 
 
 class InterpreterError(RuntimeError):
-    """An interpreter can't compute a model; one line that says why."""
+    """An interpreter cannot compute a model; the message is one line with the cause."""
 
 
 class InterpreterSession:
-    """One interpreter with one model.
+    """An interpreter session with one loaded model.
 
     Parameters
     ----------
     title : str
-        Its name and version.
+        Name and version of the interpreter.
     compute : callable
-        From {input: array} to the list of the values that were asked for.
+        Maps {input: array} to the list of the requested values.
     speed : float
-        Multiplications in a second, roughly and on one core, at worst.
+        Multiplications per second on one core: a rough lower bound.
     """
 
     def __init__(self, title, compute, speed):
         self.title, self._compute, self.speed = title, compute, speed
 
     def __call__(self, feeds):
-        """The values. Raises InterpreterError, whatever happened inside."""
+        """Returns the values. Every exception inside the interpreter becomes an InterpreterError."""
         with _as_refusal(self.title):
             return self._compute(feeds)
 
@@ -58,12 +58,12 @@ def _as_refusal(title):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             yield
-    except Exception as error:  # its own kinds of errors, and whatever a strange model leads to
+    except Exception as error:  # interpreters raise their own types, and unusual models cause others
         raise InterpreterError(f"{title}: {type(error).__name__}: {inline(error, 200)}") from None
 
 
 def _model(path, names):
-    """The model in a file, with these of its values as outputs, and its nodes in an order in which they can run."""
+    """Loads a model, makes the named values its outputs, and sorts its nodes topologically."""
     model = sort_nodes(onnx.load(path))
     outputs = {entry.name: entry for entry in model.graph.output}
     del model.graph.output[:]
@@ -72,14 +72,14 @@ def _model(path, names):
 
 
 def onnxruntime_of(path, names, providers=("CPUExecutionProvider",), optimized=False):
-    """onnxruntime with a model; it raises InterpreterError if it is not installed or refuses the model.
+    """Returns onnxruntime with a model. Raises InterpreterError if it is not installed or rejects the model.
 
     Parameters
     ----------
     providers : sequence of str, or None
-        Its execution providers, the best first; None: all that it has.
+        Execution providers, in order of preference; None: all that are available.
     optimized : bool
-        Whether it may change the order of operations and use all cores.
+        Allow onnxruntime to reorder operations and to use all CPU cores.
     """
     title = "onnxruntime"
     with _as_refusal(title):
@@ -111,8 +111,12 @@ _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 
 
 def onnx_reference(path, names):
-    """The interpreter of the package `onnx` with a model. Its windows are others than ONNX' where ceil_mode is set, and where a
-    ConvTranspose has output_shape alone; before opset 14 it normalises by what goes in, weighted with `momentum`, as in training.
+    """Returns the interpreter of the package `onnx` with a model.
+
+    The interpreter deviates from the ONNX specification in three cases. Windows differ where ceil_mode is set, and where a
+    ConvTranspose has output_shape without auto_pad; such models are refused. Before opset 14, BatchNormalization normalises with
+    the statistics of its input, weighted with `momentum`, as in training; `momentum` is set to 1 to prevent this. Before opset 9,
+    models with BatchNormalization are refused.
     """
     title = f"onnx {onnx.__version__}"
     with _as_refusal(title):
@@ -139,7 +143,7 @@ def onnx_reference(path, names):
 
 
 def onnx_reference_binary64(path, names):
-    """The same with all that is binary32 in the model as binary64; so are its inputs to be."""
+    """Returns the interpreter of the package `onnx` with a model widened to binary64; its inputs must be binary64 too."""
     title = f"onnx {onnx.__version__} in binary64"
     with _as_refusal(title):
         model = _model(path, names)
@@ -157,7 +161,7 @@ def _wide(tensor):
 
 
 def _widen(graph, inner):
-    """Makes what is binary32, or less, binary64 in a graph, and in the nodes of local functions, in place."""
+    """Widens floating-point types and constants to binary64, in place, in a graph and in the nodes of local functions."""
     del graph.value_info[:]
     for entry in (*graph.input, *graph.output):
         if entry.type.tensor_type.elem_type in _NARROW:
@@ -177,40 +181,40 @@ def _widen(graph, inner):
 
 
 def available():
-    """The interpreters to ask, the best first: functions of a model's path and the names of the values wanted."""
+    """Returns the installed interpreters, the best first: functions of a model's path and the names of the wanted values."""
     return [onnxruntime_of, onnx_reference] if importlib.util.find_spec("onnxruntime") else [onnx_reference]
 
 
 def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
-    """What an interpreter makes of samples.
+    """Runs an interpreter on samples and returns its values, one row per sample.
 
     Parameters
     ----------
     interpreter : InterpreterSession
-        That was made for some values of the model.
+        An interpreter that computes `len(sizes)` values of the model.
     origin : sim.fusion.origin.Origin
     samples : float32 (count, size)
-        They go in together if the model's batch is open, else as many at a time as it takes, the last ones filled up.
+        Samples. They form one batch if the batch size of the model is open, else batches of its size, the last one padded.
     sizes : list of int
-        How many numbers each of the values has in a sample.
+        Elements of each value in one sample.
     dtype : dtype
-        Of the input, if it is not the model's.
+        Type of the input. Default: the model's.
     check : function or None
-        Gets what the interpreter gives as it is: the number of samples, and the list of values. It may raise.
+        Called with the number of samples and the unchanged list of values of each batch. It may raise.
 
     Returns
     -------
-    list of binary64 (count, numbers in a sample)
+    list of binary64 (count, elements of a sample)
 
     Raises
     ------
     InterpreterError
-        Also if a value has other numbers than these.
+        If the interpreter fails, or if a value does not have the size in `sizes`.
     """
     dtype = dtype or helper.tensor_dtype_to_np_dtype(origin.element)
     if origin.batch is None:
         parts = [samples]
-    else:  # filled up with samples that are there
+    else:  # repeated samples pad the last batch
         size = origin.batch or 1
         rows = np.resize(np.arange(len(samples)), -(-len(samples) // size) * size)
         parts = [samples[rows[first : first + size]] for first in range(0, len(rows), size)]
@@ -223,23 +227,26 @@ def values_of(interpreter, origin, samples, sizes, dtype=None, check=None):
         arrays = [_numbers(part[index]) for part in found]
         counts = [None if array is None else array.size // size if array.size % size == 0 else None for array in arrays]
         if None in counts or sum(counts) < len(samples):
-            raise InterpreterError(f"{interpreter.title}: one of its values is not {size} numbers a sample")
+            raise InterpreterError(f"{interpreter.title}: one of its values does not have {size} elements per sample")
         values.append(np.concatenate([array.reshape(-1, size) for array in arrays])[: len(samples)])
     return values
 
 
 def _numbers(value):
-    """A value in binary64, or None if it is not an array of numbers."""
+    """Returns a value in binary64, or None if it is not an array of numbers."""
     value = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
     return value.astype(np.float64) if value is not None and value.dtype.kind in "fiubV" else None
 
 
-#: Operators that give infinity of numbers although these are no poles.
+#: Operators whose result can overflow to infinity although their operands are finite and not at a pole.
 _OVERFLOWING = ("Add", "Cast", "CastLike", "Conv", "Div", "Exp", "Gemm", "MatMul", "Mul", "Pow", "ReduceSum", "Sub", "Sum")
 
 
 def overflow_of(make, origin, sample):
-    """The operator, in words, that first makes infinity out of numbers when an interpreter has this sample, or None."""
+    """Returns the title of the first node that overflows in an interpreter for this sample, or None.
+
+    A node overflows if its operands are finite, its result is infinite, and it does not divide by 0.
+    """
     model = onnx.load(origin.path, load_external_data=False)
     names = [name for node in model.graph.node for name in node.output if name]
     rows = np.repeat(np.reshape(sample, (1, -1)), origin.batch or 1, axis=0)
@@ -259,7 +266,7 @@ def overflow_of(make, origin, sample):
 
 
 def _constant(tensor):
-    """An initialiser in the file; of one beside it nothing is known here."""
+    """Returns an initialiser of the file; external data is not read, and 1 stands for it."""
     return np.ones(1) if onnx.external_data_helper.uses_external_data(tensor) else numpy_helper.to_array(tensor)
 
 

@@ -1,4 +1,4 @@
-"""How exact each layer or stage of a network is: the golden model's values against binary32 inference."""
+"""Errors of each layer of a network: the golden model's values against binary32 inference."""
 
 from math import prod
 
@@ -14,32 +14,32 @@ __all__ = ["layer_errors"]
 
 
 def layer_errors(network, samples):
-    """The golden model against binary32 inference by an ONNX interpreter, layer by layer.
+    """Compares the golden model with binary32 inference by an ONNX interpreter, layer by layer.
 
     Parameters
     ----------
     network : Graph
-        As it was read from a file.
+        The network, read from a file and not yet changed.
     samples : float32 (count, size)
 
     Returns
     -------
     dict, str
-        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter. `largest` and `rms` are of the difference, `scale`
-        is the root mean square of the value itself, of finite values. Layers whose result is no value of the ONNX model are left
-        out.
+        `{layer: {"value", "largest", "rms", "scale"}}`, and the interpreter's title. `largest` and `rms` describe the difference;
+        `scale` is the root mean square of the interpreter's value. All three leave out values that are not finite. Layers whose
+        result is not a value of the ONNX model are left out.
 
     Raises
     ------
     sim.check.interpreters.InterpreterError
-        If none can compute the model.
+        If no interpreter can compute the model.
     """
     origin = network.origin
     values = {name for node in onnx.load(origin.path, load_external_data=False).graph.node for name in node.output}
     nodes = [node for node in origin.nodes if node.value in values and not isinstance(node, Input)]
     names = {stage.value: stage.name for stage in network.stages}
     if not nodes:
-        return {}, "none of its layers makes a value of the model"
+        return {}, "no layer computes a value of the model"
     theirs, title = _inferred(origin, nodes, samples)
     ours = tensors_of(network, samples)
     errors = {}
@@ -61,7 +61,7 @@ def _rms(values):
 
 
 def _inferred(origin, nodes, samples):
-    """What an interpreter has for the nodes' values, each binary64 (count, values), and its name."""
+    """Returns the nodes' values from the first interpreter that computes them, each binary64 (count, values), and its title."""
     reasons = []
     for make in interpreters.available():
         try:

@@ -1,8 +1,8 @@
-"""The onnx package's own tests of its operators, put to the reader and to the golden model.
+"""The operator tests of the onnx package, run through the reader and the golden model.
 
-A test is a model of one node, or of the nodes that define its operator, with inputs and the outputs that ONNX expects. The
-reader takes weights and shapes as constants alone, where a test has inputs. So each test is read several times: with all inputs,
-and with one floating-point input and the others as constants.
+A test is a model with one node, or with the nodes that define its operator, together with inputs and the expected outputs. The
+reader accepts weights and shapes only as constants, but the tests have them as inputs. So each test is read several times: once
+with all inputs, and once per floating-point input with all other inputs as constants.
 """
 
 import re
@@ -34,7 +34,7 @@ _NOTHING = "there is no layer in it"
 
 @dataclass(frozen=True)
 class Reading:
-    """What came of one reading of a test.
+    """The outcome of a test with one choice of inputs.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Reading:
     outcome : str
         `passed`, `refused`, `wrong` or `traceback`.
     reason : str
-        Why; one line, empty if it passed.
+        Reason for the outcome; one line, empty if the test passed.
     """
 
     test: str
@@ -58,14 +58,14 @@ def _is_float(array):
 
 
 def _arrays(case):
-    """Returns {input: value} of a test."""
+    """Returns a test's inputs as {name: value}."""
     ((inputs, _),) = case.data_sets
     return dict(zip((entry.name for entry in case.model.graph.input), inputs))
 
 
 def node_tests():
-    """Returns those tests of the onnx package that have an input of floating-point numbers, sorted by name."""
-    with warnings.catch_warnings(action="ignore"):  # of infinities in the data, which is made here, in seconds
+    """Returns the tests of the onnx package that have a floating-point input, sorted by name."""
+    with warnings.catch_warnings(action="ignore"):  # the import generates the data, in seconds, and warns of infinities in it
         from onnx.backend.test.loader import load_model_tests
 
         cases = [case for case in load_model_tests(kind="node") if any(map(_is_float, _arrays(case).values()))]
@@ -75,7 +75,7 @@ def node_tests():
 def readings(case):
     """Returns the :class:`Reading` of a test for each choice of inputs.
 
-    Where there is nothing to compute, as in a Transpose alone, a node before it halves the only input, of twice the values.
+    A test without a computation, such as a lone Transpose, gets twice its only input and a node that halves it.
     """
     arrays = _arrays(case)
     choices = dict.fromkeys([tuple(arrays), *((name,) for name, array in arrays.items() if _is_float(array))])
@@ -89,20 +89,23 @@ def readings(case):
 
 
 def outcome(found):
-    """Returns the outcome of a test with these readings, and its reading: the worst if one is wrong, else one that passed."""
+    """Returns the outcome of a test and the reading that decides it.
+
+    The order of precedence is traceback, wrong, passed, refused.
+    """
     order = (TRACEBACK, WRONG, PASSED, REFUSED)
     best = min(found, key=lambda one: (order.index(one.outcome), len(one.inputs)))
     return best.outcome, best
 
 
 def groups(found):
-    """Returns `[(reason, count)]` of readings that were refused, the most frequent first: a reason without names and numbers."""
+    """Returns `[(reason, count)]` of the refused readings, the most frequent first; reasons have no names and numbers."""
     reasons = Counter(_general(one.reason) for one in found if one.outcome == REFUSED)
     return sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _general(reason):
-    """A reason without the node and its numbers."""
+    """Returns a reason without the node and without numbers."""
     reason = re.sub(r"^operator \S+, node .*?(?:'|\)): ", "", reason)
     reason = re.sub(r"'[^']*'", "...", reason)
     reason = re.sub(r"\([^()]*\d[^()]*\)|\[[^\[\]]*\d[^\[\]]*\]", "(...)", reason)
@@ -110,7 +113,7 @@ def _general(reason):
 
 
 def _model(case, arrays, inputs, halved):
-    """Returns the test's model with these inputs, and the others as constants; `halved` as in :func:`readings`."""
+    """Returns the test's model with `inputs`, and with all other inputs as constants; `halved`: see :func:`readings`."""
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
     kept = [entry for entry in model.graph.input if entry.name in inputs]
     model.graph.initializer.extend(
@@ -144,14 +147,16 @@ def _reading(case, arrays, inputs, halved=False):
             error = _difference(path, feeds, expected, (case.rtol, case.atol))
         except (ModelError, DataError) as error:
             return found(REFUSED, str(error).replace(f"{path}: ", ""))
-        except Exception as error:  # which the reader promises not to let out
+        except Exception as error:  # the reader guarantees that no other exception leaves it
             return found(TRACEBACK, f"{type(error).__name__}: {error}")
     return found(WRONG, error) if error else found(PASSED)
 
 
 def _difference(path, arrays, expected, tolerance):
-    """Returns what differs between the golden model's outputs and those that a test expects by more than rounding explains, or
-    None."""
+    """Returns one line about a difference between the golden model's outputs and the expected ones, or None.
+
+    Only differences beyond the bounds of rounding count.
+    """
     network = load_network(path)
     x = joined_inputs(network, arrays)
     samples = as_samples(network, x)
@@ -162,14 +167,14 @@ def _difference(path, arrays, expected, tolerance):
         if values.shape != right.shape:
             return f"output {output.name} has the shape {values.shape}, expected is {right.shape}"
         if output.label and (values != right).any():
-            return f"output {output.name} has other classes than those expected"
+            return f"output {output.name}: classes differ from the expected ones"
     if network.origin.output.label:
-        return None  # an ArgMax of the input itself is all that there is
+        return None  # the model is only an ArgMax of the input
 
     def expecting(path, names):
         return InterpreterSession("the test", lambda feeds: [expected[name] for name in names], speed=1e15)
 
-    # No other interpreter is asked: the outputs that the test expects are ONNX's meaning.
+    # No second interpreter: the expected outputs define the correct result.
     found = against_model(network, samples.rows, results, makers=[expecting], most=len(samples.rows), second=())
     if not found.samples:
         return found.reason
@@ -179,7 +184,7 @@ def _difference(path, arrays, expected, tolerance):
 
 
 def _is_near(network, rows, expected, tolerance):
-    """Returns whether the draft in binary64 is as near to the outputs as the test asks: some are written with few digits."""
+    """Returns True if the binary64 network is within the test's tolerance; some expected outputs have few digits."""
     exact, _ = run_exact(network.origin, rows, BINARY32())
     return all(
         np.allclose(output.finish(exact), np.reshape(expected[output.name], (len(rows), -1)), *tolerance)

@@ -1,4 +1,4 @@
-"""onnxruntime without its telemetry: the one place that imports it."""
+"""Import of onnxruntime with its telemetry disabled; no other module imports it."""
 
 import os
 
@@ -8,13 +8,14 @@ __all__ = ["import_onnxruntime"]
 def import_onnxruntime():
     """Returns the module `onnxruntime`.
 
-    From 1.29 on it records events, sends them and writes a device id into the home, unless `ORT_DISABLE_TELEMETRY` is set
-    before the import; its own call to disable them is too late. A value that the user has set stays.
+    Since 1.29, onnxruntime records and sends events and writes a device id into the home directory, unless
+    `ORT_DISABLE_TELEMETRY` is set before the import. Its own call to disable telemetry comes too late. A value of the variable
+    that the user has set is kept.
 
     Raises
     ------
     ImportError
-        It is not installed.
+        If onnxruntime is not installed.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime

@@ -1,7 +1,7 @@
-"""Finds where values of a network become infinite, so that the core does not do what the golden model does.
+"""Search for the first stage with infinite values, after which the core may differ from the golden model.
 
-Groups of channels, and neighbouring positions or samples, share tiles of weights, with zeros between them. Infinity times zero is
-NaN, so an infinity reaches the other results of its tile; the golden model has no such products.
+On the core, groups of channels and neighbouring positions or samples share weight tiles, with zeros between them. Infinity times
+zero is NaN, so an infinite operand affects all other results of its tile. The golden model does not compute these products.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ __all__ = ["first_not_finite"]
 
 
 def first_not_finite(network, samples):
-    """Returns the name of the first stage with an infinite result or NaN for these samples; None if there is none.
+    """Returns the name of the first stage whose results contain an infinity or NaN for these samples, or None.
 
     Parameters
     ----------

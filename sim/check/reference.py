@@ -1,8 +1,9 @@
-"""What a model means, in binary64: its fused draft computed without any rounding, and how far rounding may lead from it.
+"""The binary64 network, which is the network after fusion and before any rounding, and bounds on rounding errors.
 
-Two questions are told apart. Does the draft mean what the model means? Then the model's own values, in binary32, lie within
-what binary32 explains (:func:`run_exact`). Does every stage give what the draft says? Then what it makes of its operands, which
-are bfloat16, lies within what its own bfloat16 roundings explain (:func:`check_stages`), however many stages come before it.
+Two checks are separate. The first compares the binary64 network with the model: the model's values in binary32 must be within
+the error bounds of binary32 (:func:`run_exact`). The second compares each stage of the golden model with the same stage of the
+binary64 network, on the golden model's bfloat16 operands: the difference must be within the bounds of the stage's own roundings
+(:func:`check_stages`). The second bound does not depend on the number of stages before.
 """
 
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from ..ir.graph import span
 __all__ = ["BINARY32", "BFLOAT16", "Rounding", "Breakout", "run_exact", "check_stages", "tensors_of"]
 
 _TINY = 2.0**-126
-_HUGE = 2.0**126  # sums of which a part may be infinite in binary32
+_HUGE = 2.0**126  # a partial sum may overflow in binary32 if the sum reaches this
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """How much rounding leads away, for one way to compute.
+    """Relative rounding errors of one implementation.
 
     Parameters
     ----------
@@ -33,12 +34,13 @@ class Rounding:
     term : float
         Error of a sum, relative to the sum of the magnitudes of its terms.
     point : float
-        How far a function's argument may be moved, relative to it, where the function is not computed but looked up.
-    value, curve : float
-        Relative error of what a function gives; of one that is not made of straight lines, also error relative to 1 and to its
-        argument.
+        Relative error of a function's argument, if a lookup table gives the function.
+    value : float
+        Relative error of a function's result.
+    curve : float
+        Additional error of a function that is not piecewise linear, relative to 1 + abs(argument).
     result : float
-        Relative error of what is written.
+        Relative error of a written result.
     """
 
     weight: float
@@ -50,15 +52,17 @@ class Rounding:
 
 
 def BINARY32(unit=2.0**-24):
-    """Of an interpreter that computes with this unit roundoff: some dozens of times what is likely for one operation, as errors
-    of many add up by chance and not all with the same sign."""
+    """Returns the rounding errors of an interpreter with this unit roundoff.
+
+    The bounds are 64 times the likely error of one operation, since the errors of many operations add up with random signs.
+    """
     return Rounding(weight=0, term=64 * unit, point=0, value=64 * unit, curve=64 * unit, result=0)
 
 
-#: Of one stage of the core, at worst: weights and results rounded to bfloat16, binary32 sums, a function from a table.
+#: Worst-case errors of one stage of the core: weights and results in bfloat16, binary32 sums, a function by lookup table.
 BFLOAT16 = Rounding(weight=1.01 * 2.0**-8, term=0, point=2.0**-8, value=2.0**-7, curve=0, result=1.01 * 2.0**-8)
 
-#: Functions of which an error is relative to the value.
+#: Functions with an error relative to the result alone.
 _STRAIGHT = ("relu", "leaky_relu", "clip", "abs", "reciprocal", "inverse_root", "toward_one")
 
 
@@ -66,7 +70,7 @@ _STRAIGHT = ("relu", "leaky_relu", "clip", "abs", "reciprocal", "inverse_root", 
 
 
 def _windows(values, tap, size):
-    """The source's values for each position of the kernel, (ky, kx, (batch, height, width, channels)); outside are zeros."""
+    """Yields (ky, kx, values (batch, height, width, channels)) per kernel position; values outside the source are 0."""
     batch, height, width, channels = values.shape
     need = [span(count, *sizes) for count, *sizes in zip(size, tap.stride, tap.kernel, tap.dilation)]
     padded = np.zeros((batch, *need, channels))
@@ -85,7 +89,7 @@ def _windows(values, tap, size):
 
 
 def _sum(tap, values, size, change):
-    """A tap's sums of `change(values) * change(weights)`: (batch, height, width, channels)."""
+    """Returns a tap's sums of `change(values) * change(weights)`: (batch, height, width, channels)."""
     groups, outputs = tap.groups, tap.weights.shape[3]
     total = np.zeros((len(values), *size, outputs))
     for ky, kx, part in _windows(change(values), tap, size):
@@ -102,13 +106,13 @@ def _sum(tap, values, size, change):
 
 
 def _product(tap, values, matrices):
-    """Values (batch, height, width, inputs) times those of a node (batch, 1, positions, channels)."""
+    """Multiplies values (batch, height, width, inputs) by a node's values (batch, 1, positions, channels)."""
     matrices = matrices[:, 0] if tap.rows else matrices[:, 0].swapaxes(1, 2)
     return (values.reshape(len(values), -1, values.shape[3]) @ matrices).reshape(*values.shape[:3], -1)
 
 
 def _pooled(values, pool):
-    """The largest of every window."""
+    """Returns the maximum of every window."""
     batch, height, width, channels = values.shape
     result = np.full((batch, *pool.size, channels), -np.inf)
     firsts = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]
@@ -122,7 +126,7 @@ def _pooled(values, pool):
 
 
 def _sums(node, part, number, tensors, errors, rounding):
-    """Sums of a part, their error bounds, and the sums of the magnitudes of their terms."""
+    """Returns the sums of a part and their error bounds."""
     bias = np.zeros(1) if node.bias is None else np.asarray(node.bias, np.float64)
     bias = bias if bias.ndim == 1 else bias[number]
     total, size = bias, np.abs(bias)
@@ -144,9 +148,9 @@ def _sums(node, part, number, tensors, errors, rounding):
         weight = weight + magnitude * (rounding.weight**2 if tap.exact else rounding.weight)
         depth += int(np.prod(tap.weights.shape[:3]))
         least = least + depth * _TINY * (1 + np.abs(values).max(initial=0))  # flushed products and weights
-        if errors is not None and errors[tap.source].any():  # by chance: errors of many operands add up as their squares do
+        if errors is not None and errors[tap.source].any():  # independent errors of many operands: their squares add up
             spread = spread + _sum(tap, errors[tap.source], part.size, np.square)
-    # The cells add in one order: at worst, each addition rounds all that came before it.
+    # The cells add one term after the other: at worst, each addition rounds the whole partial sum.
     term = rounding.term or depth * 2.0**-24
     error = np.hypot(np.sqrt(spread), weight + term * size + least)
     total, error = (np.broadcast_to(array, np.broadcast_shapes(np.shape(total), np.shape(error))) for array in (total, error))
@@ -155,7 +159,7 @@ def _sums(node, part, number, tensors, errors, rounding):
 
 
 def _function(function, values, errors, rounding):
-    """A function of values, and the error bounds that follow: also where it bends or jumps near one of them."""
+    """Returns a function of values and its error bounds, which also hold near kinks and jumps of the function."""
     if function == NONE:
         return values, errors
     exact = function.exact
@@ -170,7 +174,7 @@ def _function(function, values, errors, rounding):
 
 
 def _node(node, tensors, errors, rounding, wide=False):
-    """What a node makes of tensors {node: (batch, height, width, channels)}, and how far rounding may lead from it."""
+    """Computes a node from tensors {node: (batch, height, width, channels)}, with bounds on the rounding error."""
     batch = len(tensors[node.parts[0].taps[0].source])
     result, bounds = np.zeros((batch, *node.shape)), np.zeros((batch, *node.shape))
     for number, part in enumerate(node.parts):
@@ -207,8 +211,11 @@ def _arranged(origin, samples):
 
 
 def run_exact(origin, samples, rounding):
-    """The results of a draft for float samples (count, size), and how far an interpreter that rounds so may be from each of them:
-    both binary64 (count, results). What can't be bounded, as it may leave the range of binary32, has an infinite bound."""
+    """Computes the binary64 network for float samples (count, size).
+
+    Returns the results and the error bounds of an interpreter with this :class:`Rounding`, both binary64 (count, results). The
+    bound is infinite where a value may leave the range of binary32.
+    """
     with np.errstate(all="ignore"):
         first, values = _arranged(origin, samples)
         tensors, errors = {first: values}, {first: np.zeros_like(values)}
@@ -219,7 +226,7 @@ def run_exact(origin, samples, rounding):
 
 
 def tensors_of(network, samples):
-    """{node of the draft: binary64 (count, height, width, channels)}: what the golden model has for samples (count, size)."""
+    """Runs the golden model on samples (count, size); returns {node: binary64 (count, height, width, channels)}."""
     nodes = network.origin.nodes
     rounded = round_bfloat16(np.asarray(samples, np.float32))
     _, kept = run_graph(network, rounded, keep=True)
@@ -229,15 +236,16 @@ def tensors_of(network, samples):
 
 @dataclass(frozen=True)
 class Breakout:
-    """The stage that lies farthest, for its bound, from what the draft makes of the same operands, and its largest violation.
+    """The stage with the largest error relative to its bound.
 
     Parameters
     ----------
     title : str
-        Of the operator.
+        Title of the operator.
     share : float
-        Of the bound; more than 1 is a violation.
+        Largest ratio of a difference to its bound; more than 1 is a violation.
     difference, bound : float
+        The largest violation and its bound; without a violation, the pair with the ratio `share`.
     """
 
     title: str
@@ -247,7 +255,7 @@ class Breakout:
 
 
 def check_stages(network, samples):
-    """Every stage of the golden model against its draft, on the golden model's operands. Returns a :class:`Breakout`."""
+    """Compares every stage of the golden model with the binary64 network on the same operands; returns a :class:`Breakout`."""
     worst = Breakout("", 0.0, 0.0, 0.0)
     with np.errstate(all="ignore"):
         tensors = tensors_of(network, samples)

@@ -1,1 +1,1 @@
-"""What comes from outside: digits, samples, arrays, and text that may be shown."""
+"""External data: digits, samples, array files, checkpoints, and safe display of foreign text."""

@@ -1,1 +1,1 @@
-"""From a graph back to an ONNX file."""
+"""Export of a trained graph to an ONNX file."""

@@ -1,1 +1,1 @@
-"""From nodes in binary64 to the stages that the core runs."""
+"""Fusion of nodes in binary64 into the stages that the core runs."""

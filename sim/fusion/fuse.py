@@ -1,8 +1,9 @@
-"""Joins nodes into what one stage can do.
+"""Operator fusion: merges nodes so that each remaining node is one stage.
 
-Nodes are taken in order, and each is put into the one whose result it works on, where nothing else needs that: scales and
-shifts into the weights and the bias before them, functions and pooling behind sums, residual additions as further sums. Scales
-and shifts for which there is nothing before go into the weights that come after.
+The nodes are visited in topological order. Each node is fused into its producer if the producer has no other consumer. Scales
+and shifts are folded into the weights and the bias of the producer. Functions and pooling follow the sums of the same stage.
+Residual additions become further terms of the sum. Scales and shifts without a suitable producer are folded into the weights of
+the consumers.
 """
 
 from collections import Counter
@@ -19,11 +20,11 @@ from .nodes import Affine, Linear, SumRegion, Tap, Unknown
 
 __all__ = ["fuse", "in_order"]
 
-_MOST_PARTS = 1024  # into which a scale and shift is cut
+_MOST_PARTS = 1024  # largest number of regions of one scale and shift
 
 
 def in_order(output):
-    """All nodes that this one needs and itself, each after those that it needs."""
+    """Returns `output` and all nodes that it depends on, in topological order."""
     order, entered, stack = {}, set(), [output]
     while stack:
         node = stack[-1]
@@ -36,7 +37,7 @@ def in_order(output):
 
 
 def fuse(output):
-    """The node that makes the same as this one, with as few nodes behind it as may be."""
+    """Returns a node equivalent to `output`, with as few nodes as possible."""
     order = in_order(output)
     fusion = _Fusion(order, output)
     for node in order:
@@ -51,14 +52,14 @@ def _range(function):
 
 
 def bounds(low, high):
-    """The function that keeps numbers between two bounds."""
+    """Returns the function that limits numbers to [low, high]."""
     if (low, high) == (-np.inf, np.inf):
         return NONE
     return RELU if (low, high) == (0, np.inf) else Function("clip", (low, high))
 
 
 def _compose(first, second):
-    """One function for two in succession, or None."""
+    """Returns the composition of two functions as one function, or None."""
     if NONE in (first, second):
         return second if first == NONE else first
     one, two = _range(first), _range(second)
@@ -66,13 +67,13 @@ def _compose(first, second):
 
 
 def _spread(array, tap):
-    """(a, b, channels of the source) -> (a, b, channels that one output sees, outputs)."""
+    """Expands (a, b, channels of the source) to (a, b, input channels of a group, outputs)."""
     groups, outputs = tap.groups, tap.weights.shape[3]
     return array.reshape(*array.shape[:2], groups, -1).transpose(0, 1, 3, 2).repeat(outputs // groups, axis=3)
 
 
 def _inside(tap, size):
-    """Whether only positions that the source has are read."""
+    """Returns True if no window reads padding."""
     return all(
         before <= 0 and span(count, stride, kernel, dilation) - before <= have
         for have, count, stride, kernel, dilation, before in zip(
@@ -82,18 +83,18 @@ def _inside(tap, size):
 
 
 def _dense(tap, size):
-    """Whether every output sees every value of the source."""
+    """Returns True if the tap is a dense layer: every output reads every value of the source."""
     return tap.kernel == tap.source.shape[:2] and size == (1, 1) and tap.padding == (0, 0) and tap.groups == 1
 
 
 class _Fusion:
     def __init__(self, order, output):
-        self.made = {}  # node -> what it has become
-        self.origin = {}  # what it has become -> node, of scales and shifts
+        self.made = {}  # node -> fused node
+        self.origin = {}  # fused Affine -> node
         self.uses = Counter(source for node in order for source in node.sources)
         self.uses[output] += 1
         self.scaled = {node.source for node in order if isinstance(node, Affine)}
-        self.steep = set()  # what no more scales go into
+        self.steep = set()  # nodes that accept no further scales
 
     def take(self, node):
         if isinstance(node, Unknown):
@@ -103,7 +104,7 @@ class _Fusion:
             raise ModelError(f"{fault.title}: is not supported by itself, and it is not part of a function that is{why}")
         if isinstance(node, Linear) and node.softmax in ("log", "all"):
             kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"
-            raise ModelError(f"{node.title}: nothing may come after {kind}, which is left to the host; remove it")
+            raise ModelError(f"{node.title}: nothing may come after {kind}, which the host computes; remove it")
         result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
         self.made[node] = result
         self.uses[result] = self.uses[node]
@@ -111,7 +112,7 @@ class _Fusion:
             self.origin[result] = node
 
     def settled(self, node):
-        """What a node has become, as sums if it is a scale and a shift."""
+        """Returns the fused node of a node; a scale and shift becomes a Linear node."""
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
@@ -124,8 +125,8 @@ class _Fusion:
         corners = list(product(zip(cuts[0], cuts[0][1:]), zip(cuts[1], cuts[1][1:])))
         if len(corners) > _MOST_PARTS:
             raise ModelError(
-                f"{result.title}: its constant differs from position to position, at more than {_MOST_PARTS} of "
-                f"them, and no dense layer stands next to it into which it could be folded"
+                f"{result.title}: its constant has more than {_MOST_PARTS} regions with different values; place it next to a "
+                "dense layer, which can absorb it"
             )
         channels, parts, bias, sizes = result.shape[2], [], [], []
         for (top, bottom), (left, right) in corners:
@@ -162,11 +163,11 @@ class _Fusion:
             source = node.source
         else:
             node = replace(node, source=source)
-        # In a chain of them the last one goes into the weights, once.
+        # In a chain of scales and shifts, only the last node is folded into the weights.
         return node if last_but_one else self._into_sums(node, source)
 
     def _into_sums(self, node, source):
-        """A scale and shift as part of the sums before it, if there are such; else as it is."""
+        """Folds a scale and shift into the sums of its producer; returns it unchanged if that is impossible."""
         scale, shift = node.scale, node.shift
         if isinstance(source, Linear) and source.multiplies:
             return self._into_product(node, source)
@@ -193,7 +194,7 @@ class _Fusion:
         return node
 
     def _into_product(self, node, source):
-        """One factor for all of a product of two nodes, as part of the sums of the first; else as it is."""
+        """Folds a scalar factor of a matrix product into the first operand's sums; returns it unchanged if that is impossible."""
         if not (self._alone(source) and source.open and node.shift is None and np.unique(node.scale).size == 1):
             return node
         (part,) = source.parts
@@ -211,12 +212,15 @@ class _Fusion:
         return replace(source, parts=parts, value=node.value, view=node.view)
 
     def _bypass(self, affine):
-        """Counts that a user of a scale and shift reads its source instead."""
+        """Updates the use counts when a consumer of a scale and shift reads its source instead."""
         self.uses[affine] -= 1
         self.uses[affine.source] += self.uses[affine] > 0
 
     def _absorb(self, tap, affine, part, single):
-        """A tap on `affine` as one on what it scales and shifts, what that adds to the bias, the Loss; None if it can't be."""
+        """Folds `affine` into a tap that reads it.
+
+        Returns the tap on the source of `affine`, the addition to the bias, and the Loss; None if folding is impossible.
+        """
         if tap.matrix is not None:
             return None
         dense = _dense(tap, part.size)
@@ -272,8 +276,11 @@ class _Fusion:
         return self._with_sums(node)
 
     def _through_concat(self, tap):
-        """Taps on what a Concat joins, in place of one on the Concat. Its channels come from one of them each: were they sums,
-        like those of a residual addition, all that goes into these would be multiplied again in each layer."""
+        """Returns taps on the inputs of a Concat in place of a tap on the Concat, else the tap alone.
+
+        Each channel must come from one input only. A residual addition is not expanded: each consumer would multiply all of its
+        operands again.
+        """
         source = tap.source
         if tap.matrix is not None:
             return [tap]
@@ -297,9 +304,9 @@ class _Fusion:
         return taps
 
     def _behind(self, source, node):
-        """A node that only does something with the results of another one, in that one's stage; None if it can't be."""
+        """Fuses a node that only processes results of `source` into the stage of `source`; returns None if impossible."""
         if node.times is not None and not self._takes_product(source) and self._takes_product(node.times):
-            source, node = node.times, replace(node, times=source)  # a product, so either may be the other's factor
+            source, node = node.times, replace(node, times=source)  # multiplication commutes
         if not self._alone(source) or source.softmax or source.times is not None:
             return None
         changes = {}
@@ -316,7 +323,7 @@ class _Fusion:
                 return None
             changes["softmax"] = node.softmax
         if node.times is not None:
-            if not source.plain:  # the core multiplies sums alone
+            if not source.plain:  # the core can only multiply plain sums
                 return None
             changes["times"] = node.times
         return replace(source, **changes, shape=node.shape, value=node.value, view=node.view)
@@ -325,7 +332,7 @@ class _Fusion:
         return self._alone(node) and node.plain
 
     def _with_sums(self, node):
-        """A sum of several with the sums that are added, in place of their results."""
+        """Replaces operands of an addition that are sums themselves with their terms."""
         if len(node.parts) > 1:
             return node
         taps, bias, name, loss = [], node.bias, None, node.loss
@@ -362,12 +369,12 @@ def _sum(one, two):
 
 
 def _uniform(affine):
-    """Whether it is the same at every position."""
+    """Returns True if scale and shift are the same at every position."""
     return all(array is None or array.shape[:2] == (1, 1) for array in (affine.scale, affine.shift))
 
 
 def _cuts(arrays, axis):
-    """Where arrays (y, x, channel) change along an axis, with both ends."""
+    """Returns the indices along an axis at which arrays (y, x, channel) change, and both ends of the axis."""
     changes = [0, next(array.shape[axis] for array in arrays if array is not None)]
     for array in arrays:
         if array is not None:

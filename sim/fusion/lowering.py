@@ -1,4 +1,4 @@
-"""Rounds fused nodes and writes them down as a :class:`sim.ir.graph.Graph`."""
+"""Lowering of fused nodes to a :class:`sim.ir.graph.Graph`, with rounded weights."""
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from .nodes import Input
 
 __all__ = ["as_graph"]
 
-_LEAST = 2.0**-126  # normal number
-_SPLIT = 2.0**-100  # what is left of smaller weights may be subnormal
-_MOST_CHOICES = 1 << 26, 1 << 27  # weights of a node, of a network, that are 1 or 0 and only choose channels
+_LEAST = 2.0**-126  # least normal number
+_SPLIT = 2.0**-100  # smaller weights are not split: the remainder may be subnormal
+_MOST_CHOICES = 1 << 26, 1 << 27  # limits per node and per network on weights of 1 or 0 that only select channels
 
 
 def _checked_function(function, title):
-    """A function that the core can have; `title` is that of what asks for it."""
+    """Returns `function`. Raises ModelError with the node's `title` if the core has no table for it."""
     try:
         if function.is_table:
             table_of(function)
@@ -32,25 +32,26 @@ def _rounded(weights):
 
 
 def _bias(node):
-    """The bias in binary32, or None. Where a finite one becomes infinite, a sum is so that is not in ONNX."""
+    """Returns the bias in binary32, or None. Refuses finite values that overflow: the sums are finite in ONNX."""
     if node.bias is None:
         return None
     bias = np.asarray(node.bias, np.float32)
     if (np.isinf(bias) & np.isfinite(node.bias)).any():
         raise ModelError(
-            f"{node.title}: the constants that are added to it reach {np.abs(node.bias).max():.4g}, which is infinite in binary32"
+            f"{node.title}: the constants added to it reach {np.abs(node.bias).max():.4g}, which is infinite in binary32; "
+            "scale them down"
         )
     return bias
 
 
 def _checked(weights, title):
-    """Rounded weights. Where a finite one becomes infinite, it times 0 is no number, which it is in ONNX."""
+    """Returns rounded weights. Refuses finite weights that overflow: their product with 0 is NaN, but 0 in ONNX."""
     rounded = _rounded(weights)
     if (np.isinf(rounded) & np.isfinite(weights)).any():
         largest = np.abs(weights[np.isfinite(weights)]).max()
         raise ModelError(
-            f"{title}: its weights, with the constants that they are multiplied by, reach {largest:.4g}, which is "
-            "infinite in bfloat16"
+            f"{title}: its weights, multiplied by the constants folded into them, reach {largest:.4g}, which is "
+            "infinite in bfloat16; scale them down"
         )
     return rounded
 
@@ -61,19 +62,19 @@ def _terms(tap, names, title):
         return [Term(names[tap.source], weights, data=names[tap.matrix], rows=tap.rows)]
     weights = [_checked(tap.weights, title)]
     if tap.exact:
-        # Both parts have the same sign, so that infinity times one and infinity times the other add up to infinity.
+        # Both parts have the same sign: the products of an infinite operand with the two parts add up to infinity, not NaN.
         values = np.asarray(tap.weights, np.float32)
         first = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         first = np.where(np.abs(values) < _SPLIT, _rounded(values).astype(np.float32), first)
         rest = _rounded(np.where(np.isfinite(values), values - first, 0))
-        if (rest != 0).any():  # where there is no rest, two halves: infinity times 0 would be no number
+        if (rest != 0).any():  # a weight without a remainder becomes two halves: infinity times 0 is NaN
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
     return [Term(names[tap.source], part, tap.stride, tap.dilation, tap.padding, tap.groups, tap.exact) for part in weights]
 
 
 def _unique(wanted, taken):
-    """A name that is not taken yet; `taken` is {name: how often it has been wanted}."""
+    """Returns a name that is not in `taken`, which maps each name to the number of requests for it."""
     name = wanted
     while name in taken:
         taken[wanted] += 1
@@ -83,8 +84,19 @@ def _unique(wanted, taken):
 
 
 def as_graph(name, output, order, **facts):
-    """The graph of a node and all that it needs; `order` is the position in the output's tensor of every value of the result, and
-    `facts` are those of the graph that come from the model."""
+    """Returns the graph that computes a node.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph.
+    output : Node
+        The fused node.
+    order : int array
+        Position of every value of the result in the output's tensor.
+    facts : dict
+        Further members of the Graph, from the model.
+    """
     tensors, names, stages, taken, stage_names = {}, {}, [], {}, {}
     nodes, copied = in_order(output), 0
     source = next((node for node in nodes if isinstance(node, Input)), None)
@@ -98,12 +110,12 @@ def as_graph(name, output, order, **facts):
         copied += own
         if own > _MOST_CHOICES[0] or copied > _MOST_CHOICES[1]:
             raise ModelError(
-                f"{node.title}: joins or copies so many channels that {own} weights are needed for that alone, "
-                f"{copied} up to here; put a dense layer or a 1 x 1 convolution right behind it"
+                f"{node.title}: joining or copying channels needs {own} weights of 0 or 1 here and {copied} up to this node, "
+                f"over {_MOST_CHOICES[0]} or {_MOST_CHOICES[1]}; insert a dense layer or a 1 x 1 convolution directly after it"
             )
         with np.errstate(all="ignore"):
             bias = _bias(node)
-            bias = None if bias is None else bias + np.float32(0)  # no -0
+            bias = None if bias is None else bias + np.float32(0)  # replaces -0 by +0
         for number, part in enumerate(node.parts):
             stages.append(
                 Stage(

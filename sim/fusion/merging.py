@@ -1,10 +1,10 @@
-"""When constants may be merged, so that the result is what ONNX has, which computes one operator after the other in binary32.
+"""Conditions for constant folding: the result must equal ONNX, which computes one operator after the other in binary32.
 
-A factor may be merged if it leaves binary32 enough room on the way: factors of more than 2^32, or of less than 2^-32, stay
-operators of their own, and so do those that would make normal weights infinite or subnormal.
+A factor is folded if intermediate values stay in the range of binary32. Factors above 2^32 or below 2^-32 remain separate
+operators, as do factors that would make normal weights infinite or subnormal.
 
-Shifts may be merged if they do not cancel out. Binary32 loses 2^-24 of what there is on the way: x + 12582912 is an integer, so
-taking 12582912 away again does not bring x back. A :class:`Loss` keeps the size of what there was.
+Shifts are folded if they do not cancel out. Binary32 rounds each intermediate value with a relative error of 2^-24: x + 12582912
+is an integer, so subtracting 12582912 does not restore x. A :class:`Loss` tracks the magnitude of intermediate constants.
 """
 
 from dataclasses import dataclass, replace
@@ -17,47 +17,51 @@ __all__ = ["Loss", "lost", "both", "gentle", "keeps_range", "together", "check_l
 
 _STEEP = 2.0**32
 _LEAST, _INFINITE = 2.0**-126, 2.0**128 - 2.0**119
-_SHIFT = 2.0**14  # times what is left: 2^-24 of it is a quarter of bfloat16's last place
-_SUM = 2.0**8  # times the weights of a sum: an operand of 2^-6 and above is right, of smaller ones what binary32 leaves
+_SHIFT = 2.0**14  # largest ratio to the remaining constant: an error of 2^-24 is then 1/4 unit in bfloat16's last place
+_SUM = 2.0**8  # largest ratio to the weights of a sum: exact for operands of 2^-6 and above, less exact for smaller ones
 
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The size of what merged constants had made of 0, as seen in the result, for each channel; and the title of the node
-    that was merged last."""
+    """The magnitude of intermediate values that folded constants produce from 0, per channel and scaled to the result.
+
+    `title` is the title of the node that was folded last.
+    """
 
     size: np.ndarray
     title: str
 
 
 def lost(node, scale, shift, title):
-    """The Loss of a node that a scale, or what takes the place of one, and more constants come behind; `shift` is its own. None
-    if there is none yet."""
+    """Returns the Loss of a node after a scale, or None if no constants have been folded.
+
+    `shift` is the node's own constant, before the scale. `scale` may also be weights that have the effect of a scale.
+    """
     sizes = [] if node.loss is None else [node.loss.size]
     sizes += [] if shift is None else [np.abs(shift)]
     return Loss(sum(sizes) * (1 if scale is None else np.abs(scale)), title) if sizes else None
 
 
 def both(one, two):
-    """The Loss of a sum of two."""
+    """Returns the Loss of the sum of two values; None stands for no loss."""
     return two if one is None else one if two is None else Loss(one.size + two.size, two.title)
 
 
 def gentle(scale):
-    """Whether factors may be merged with others."""
+    """Returns True if all factors are 0 or have magnitudes from 2^-32 to 2^32, so that they may be folded."""
     sizes = np.abs(scale)
     return bool(((sizes == 0) | (sizes >= 1 / _STEEP) & (sizes <= _STEEP)).all())
 
 
 def keeps_range(before, after):
-    """Whether weights stay normal numbers of bfloat16 when they are multiplied, so far as they are."""
+    """Returns True if no weight that is a normal bfloat16 number becomes subnormal or infinite."""
     before, after = np.abs(before), np.abs(after)
     small = (after < _LEAST) & (after > 0) & (before >= _LEAST)
     return not (small | (after >= _INFINITE) & (before < _INFINITE)).any()
 
 
 def together(taps, size, title):
-    """Taps of sums of this size, with those that scale the same values as one: of x - 0.999 x, bfloat16 would leave nothing."""
+    """Merges taps that scale the same values in sums of this size: rounded separately, x - 0.999 x would lose its result."""
     kept = {}
     for tap in taps:
         same = tap.diagonal(size) and gentle(tap.weights)
@@ -69,8 +73,8 @@ def together(taps, size, title):
             most = sum(np.abs(tap.weights) for tap in others) + np.abs(first.weights)
             if ((weights != 0) & (most > _SHIFT * np.abs(weights))).any():
                 raise ModelError(
-                    f"{title}: of factors of up to {most.max():.4g} of the same values, {np.abs(weights).min():.4g} "
-                    "is left; ONNX loses last digits of the values in that, the core does not; leave them out"
+                    f"{title}: factors of up to {most.max():.4g} of the same values cancel down to {np.abs(weights).min():.4g}; "
+                    "ONNX loses low digits of the values there, the core does not; remove these factors from the model"
                 )
             first = replace(first, weights=weights, select=None)
         result.append(first)
@@ -78,7 +82,7 @@ def together(taps, size, title):
 
 
 def check_losses(nodes):
-    """Refuses sums in whose constants more has cancelled out than binary32 would keep."""
+    """Refuses sums whose folded constants cancel so far that ONNX loses digits in binary32."""
     for node in nodes:
         loss = getattr(node, "loss", None)
         if loss is None:
@@ -91,6 +95,6 @@ def check_losses(nodes):
         if not good.all():
             size = loss.size[..., ~good.all(axis=tuple(range(good.ndim - 1)))].max()
             raise ModelError(
-                f"{loss.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds values of "
-                "that size in between, the core does not; leave such constants out of the model"
+                f"{loss.title}: cancels out constants of {size:.4g} that are added before; ONNX rounds intermediate values of "
+                "that size, the core does not; remove these constants from the model"
             )

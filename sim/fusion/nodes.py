@@ -1,7 +1,7 @@
-"""What a reader of models makes, an operation at a time, before anything is fused: nodes, in binary64.
+"""Nodes in binary64, one per operation, as the reader creates them before fusion.
 
-A node makes one tensor of the graph to be, indexed (y, x, channel). :mod:`sim.fusion.fuse` joins nodes into what one stage can
-do, :mod:`sim.fusion.lowering` rounds them and writes them down as a :class:`sim.ir.graph.Graph`.
+A node computes one tensor, indexed (y, x, channel). :mod:`sim.fusion.fuse` merges nodes so that each is one stage, and
+:mod:`sim.fusion.lowering` rounds them and lowers them to a :class:`sim.ir.graph.Graph`.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ __all__ = ["ValueView", "Node", "Input", "Joint", "Unknown", "Affine", "Linear",
 
 @dataclass(frozen=True, eq=False)
 class ValueView:
-    """A value of the model that has all the values of a node.
+    """A value of the model that contains all values of a node, in any shape and order.
 
     Parameters
     ----------
     name : str
     shape : tuple of int
-        Of one sample.
+        Shape of one sample.
     index : int array or None
-        Which of the node's values, as (y, x, channel), each is. None: (channel[, y, x]), which is how ONNX has them.
+        Flat index into the node's values (y, x, channel) for each value. None: the ONNX order (channel[, y, x]).
     """
 
     name: str
@@ -32,7 +32,7 @@ class ValueView:
     index: np.ndarray | None = None
 
     def of(self, values):
-        """The value for samples of which the node has these values (count, height, width, channels)."""
+        """Returns the model's value for the node's values (count, height, width, channels)."""
         values = np.asarray(values)
         if self.index is None:
             return values.transpose(0, 3, 1, 2).reshape(-1, *self.shape)
@@ -41,22 +41,22 @@ class ValueView:
 
 @dataclass(eq=False, kw_only=True)
 class Node:
-    """
+    """Base class of the nodes.
+
     Parameters
     ----------
     name : str
-        Of the model's node, for messages and reports.
+        Name of the model's node, for messages and reports.
     title : str
-        How a message names it.
+        Title of the node in messages.
     shape : (int, int, int)
         (height, width, channels).
     value : str or None
-        The model's value, (batch, channels[, height, width]), that this is.
+        Name of the equal value of the model, (batch, channels[, height, width]).
     view : ValueView or None
-        The model's value, of any shape and order, that this is.
+        Equal value of the model, in any shape and order.
     loose : bool
-        Whether its memory layout is still free: it is the input, or element by element of it, so that it has whatever layout the
-        input is given.
+        The memory layout is not fixed yet: the node is the input or an elementwise function of it, and has the input's layout.
     """
 
     name: str
@@ -71,30 +71,30 @@ class Node:
 
 @dataclass(eq=False, kw_only=True)
 class Input(Node):
-    """The input of the model, which has this shape there, without the batch."""
+    """The input of the model; `sample` is its shape in the model, without the batch."""
 
     sample: tuple[int, ...]
 
 
 @dataclass(eq=False, kw_only=True)
 class Joint(Node):
-    """A concatenation of flattened nodes: a vector of all their values, one node after the other, for a dense layer alone."""
+    """A concatenation of flattened nodes into one vector, node by node; only a dense layer can consume it."""
 
     sources: tuple[Node, ...]
 
 
 @dataclass(eq=False, kw_only=True)
 class Unknown(Node):
-    """What no stage can make, but which may be part of something that one can.
+    """An operation that no stage supports by itself, but which may be part of a supported function.
 
     Parameters
     ----------
     truth : bool
-        Whether it is true or false, not numbers.
+        The values are booleans, not numbers.
     fault : Unknown or None
-        The first on the way to it that no stage can make, if that is not itself.
+        The first unsupported node among the operands; None if this node is the first.
     why : function or None
-        Why it is no function that a stage can make, if there is something to say.
+        Function without arguments that returns the reason why the node is not a supported function, if there is one.
     """
 
     truth: bool = False
@@ -104,8 +104,11 @@ class Unknown(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Affine(Node):
-    """`source * scale + shift`; both are None or arrays that broadcast to the shape, (1, 1, channels) if they are the same
-    everywhere. `loss` is a :class:`sim.fusion.merging.Loss` if constants have been merged."""
+    """A scale and shift: `source * scale + shift`.
+
+    `scale` and `shift` are None or arrays that broadcast to the shape, (1, 1, channels) if equal at all positions. `loss` is a
+    :class:`sim.fusion.merging.Loss` if constants have been folded.
+    """
 
     source: Node
     scale: np.ndarray | None = None
@@ -119,9 +122,12 @@ class Affine(Node):
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """An unrounded :class:`sim.ir.graph.Term`: a convolution of one node, with binary64 weights. If `exact`, weights that
-    bfloat16 can't hold become a sum of two. If all that it does is to choose channels, `select` is the source's channel for each
-    of its own, or -1. With `matrix`, a node of one row of positions, the weights are its values: `rows` as in Term."""
+    """An unrounded :class:`sim.ir.graph.Term`: a convolution of one node with binary64 weights.
+
+    If `exact`, each weight that bfloat16 cannot represent becomes the sum of two. A tap that only selects channels has the
+    source's channel, or -1, for each output channel in `select`. With `matrix`, a node with one row of positions, the values of
+    that node are the weights; `rows` is defined in Term.
+    """
 
     source: Node
     weights: np.ndarray
@@ -139,21 +145,21 @@ class Tap:
         return self.weights.shape[:2]
 
     def in_place(self, size):
-        """Whether sums of this size have at each position what is made of the source's values there, and all of it is read."""
+        """Returns True if each position of sums of this size reads the same position of the source, and all are read."""
         return self.kernel == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0) and self.source.shape[:2] == size
 
     def diagonal(self, size):
-        """Whether every value is only scaled, and stays where it is, in sums of this size."""
+        """Returns True if the tap only scales each value in place, in sums of this size."""
         return self.exact and self.groups == self.source.shape[2] == self.weights.shape[3] and self.in_place(size)
 
     def identity(self, size):
-        """Whether every value stays what and where it is, in sums of this size."""
+        """Returns True if the tap copies each value in place, in sums of this size."""
         return self.diagonal(size) and bool((self.weights == 1).all())
 
 
 @dataclass(frozen=True, eq=False)
 class SumRegion:
-    """Sums of `size` (height, width) that are written from `origin` on."""
+    """A rectangle of sums of `size` (height, width), at `origin` (top, left) of the node's tensor."""
 
     taps: tuple[Tap, ...]
     size: tuple[int, int]
@@ -162,9 +168,12 @@ class SumRegion:
 
 @dataclass(eq=False, kw_only=True)
 class Linear(Node):
-    """Sums, and what can come after them in one stage; see :class:`sim.ir.graph.Stage`. `bias` is (channels,) or (parts,
-    channels), `softmax` "", "softmax" (over the channels), "all" (over all values) or "log"; the last two can only be left out.
-    `loss` is a :class:`sim.fusion.merging.Loss`, of the shape of `bias`, if constants have been merged."""
+    """Sums and the operations that may follow them in one stage; see :class:`sim.ir.graph.Stage`.
+
+    `bias` is (channels,) or (parts, channels). `softmax` is "", "softmax" (over the channels), "all" (over all values) or "log";
+    no stage computes the last two, so the host must. `loss` is a :class:`sim.fusion.merging.Loss` with the shape of `bias` if
+    constants have been folded.
+    """
 
     parts: tuple[SumRegion, ...]
     bias: np.ndarray | None = None
@@ -181,29 +190,29 @@ class Linear(Node):
 
     @property
     def open(self):
-        """Whether its result is still a sum, or the largest of sums."""
+        """True if the result is a sum or a maximum of sums, without function, softmax or product."""
         return self.function == NONE and not self.softmax and self.times is None
 
     @property
     def multiplies(self):
-        """Whether weights of it are values of a node."""
+        """True if the values of a node are the weights of a tap."""
         return any(tap.matrix is not None for part in self.parts for tap in part.taps)
 
     @property
     def plain(self):
-        """Whether it is sums alone, of one part."""
+        """True if the node has one part and only sums."""
         return self.open and self.pool is None and len(self.parts) == 1
 
 
 def identity(source):
-    """The part that only copies a node."""
+    """Returns the part that copies a node."""
     channels = source.shape[2]
     tap = Tap(source, np.ones((1, 1, 1, channels)), groups=channels, exact=True, select=np.arange(channels))
     return SumRegion((tap,), source.shape[:2])
 
 
 def per_channel(array, shape):
-    """An array of this shape (height, width, channels), as (1, 1, channels) if that says it all."""
+    """Broadcasts an array to a shape (height, width, channels); reduces it to (1, 1, channels) if all positions are equal."""
     array = np.broadcast_to(array, shape)
     first = array[:1, :1]
     return first.copy() if np.array_equal(np.broadcast_to(first, shape), array, equal_nan=True) else array

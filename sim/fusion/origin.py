@@ -1,4 +1,4 @@
-"""What a network was read from: the ONNX model's own input and outputs, and its draft in binary64, before anything is rounded."""
+"""The source of a network: inputs and outputs of the ONNX model, and the binary64 network before any rounding."""
 
 from dataclasses import dataclass
 from math import prod
@@ -11,7 +11,7 @@ from .result_shape import ResultShape
 
 __all__ = ["ModelInput", "Output", "Origin", "make_origin", "softmax"]
 
-_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: which input it reads
+_LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: index of the input with the values
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class ModelInput:
     ----------
     name : str
     element : int
-        Its type, of `onnx.TensorProto`.
+        Element type, of `onnx.TensorProto`.
     shape : tuple of int
-        Of one sample.
+        Shape of one sample.
     first : int
-        Where its values begin in a flattened sample: all inputs, one after the other.
+        Index of its first value in a flattened sample, which concatenates all inputs.
     """
 
     name: str
@@ -36,7 +36,7 @@ class ModelInput:
 
     @property
     def place(self):
-        """Its values in a flattened sample, a slice."""
+        """Slice of its values in a flattened sample."""
         return slice(self.first, self.first + prod(self.shape))
 
 
@@ -48,15 +48,16 @@ class Output:
     ----------
     name : str
     shapes : ResultShape or None
-        Its shapes; None if it names classes: one name for each sample.
+        Shapes of the output; None if it contains class names: one name per sample.
     last : str
-        What the host does to the network's results: "" nothing, "softmax" or "log" (LogSoftmax), over all values of a sample.
+        Operator that the host applies to the network's results: "" (none), "softmax" or "log" (LogSoftmax), over all values of a
+        sample.
     label : bool
-        Whether it says which class it is, or names it, rather than holding values.
+        The output contains class numbers or class names.
     value : str
-        The model's value that holds numbers: the output, or what a label is made of.
+        The model's value with the numbers: the output itself, or the value from which a label is computed.
     place : slice
-        Where its numbers are in the network's results.
+        Position of its numbers in the network's results.
     """
 
     name: str
@@ -74,11 +75,11 @@ class Output:
         return () if self.label and prod(self.shapes.sample) != 1 else self.shapes.sample
 
     def shape_of(self, count):
-        """The shape that ONNX has for this number of samples; None: of an open batch, whose size is None."""
+        """Returns the ONNX shape for `count` samples; with None, an open batch has size None."""
         return (count,) if self.shapes is None else self.shapes.of(count)
 
     def finish(self, results):
-        """Of the results of a network (count, size), its own in binary64, with what is left to the host."""
+        """Selects this output's values from the network's results (count, size), in binary64, and applies the host's operator."""
         values = np.asarray(results, np.float64)[:, self.place]
         return softmax(values, self.last == "log") if self.last else values
 
@@ -87,30 +88,31 @@ class Output:
         return self.shaped(self.finish(results))
 
     def shaped(self, values):
-        """The same of the model's value (count, size), with which nothing is left to do."""
+        """Returns the output for finished values (count, size), in ONNX's shape: float32, or int64 classes."""
         values = values.argmax(axis=1) if self.label else values.astype(np.float32)
         return values.reshape(self.shape_of(len(values)))
 
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """
+    """The ONNX model of a network, and its nodes in binary64.
+
     Parameters
     ----------
     path : Path
         The file.
     inputs : tuple of ModelInput
-        Several are of the same type.
+        Inputs; all have the same element type.
     batch : int or None
-        Samples that the model takes at a time; None: any number; 0: it has no such axis.
+        Batch size of the model; None: any; 0: the model has no batch axis.
     outputs : tuple of Output
     nodes : tuple of Node
-        The draft (:mod:`sim.fusion.nodes`), fused but not rounded, each node after those that it needs; the last one makes the
+        The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order. The last node computes the
         results.
     order : int array
-        Of each value of the results: its place (y, x, channel) in the last node.
+        Flat index (y, x, channel) in the last node for each value of the results.
     input_order : int array or None
-        Of each place (y, x, channel) of the input: its value in a flattened sample. None: in order.
+        Index in a flattened sample for each position (y, x, channel) of the input. None: the same order.
     """
 
     path: Path
@@ -128,32 +130,32 @@ class Origin:
 
     @property
     def element(self):
-        """The type of the inputs, of `onnx.TensorProto`."""
+        """Element type of the inputs, of `onnx.TensorProto`."""
         return self.inputs[0].element
 
     def feeds(self, rows, dtype):
-        """What an interpreter takes for samples (count, values), as many as it takes at a time: {input: array}."""
+        """Returns an interpreter's inputs {name: array} for one batch of samples (count, values)."""
         arrays = {one.name: rows[:, one.place].reshape(len(rows), *one.shape).astype(dtype) for one in self.inputs}
         return {name: np.ascontiguousarray(array[0] if self.batch == 0 else array) for name, array in arrays.items()}
 
     @property
     def compared(self):
-        """The outputs with values, of which one at least is there: a label's numbers are those of another one, or the only."""
+        """Outputs with values to compare: all that are not labels, or the only value behind the labels."""
         return tuple(output for output in self.outputs if not output.label) or (self.output,)
 
     @property
     def is_split(self):
-        """Whether outputs have different numbers of the results."""
+        """True if the outputs are different slices of the results."""
         return len({(output.place.start, output.place.stop) for output in self.outputs}) > 1
 
     @property
     def output(self):
-        """The first output that holds values, else the first."""
+        """The first output that is not a label, else the first output."""
         return next((output for output in self.outputs if not output.label), self.outputs[0])
 
 
 def softmax(values, logarithm=False):
-    """Softmax, or its logarithm, of the rows of a binary64 array."""
+    """Returns the softmax, or its logarithm, of the rows of a binary64 array."""
     with np.errstate(all="ignore"):
         values = values - values.max(axis=1, keepdims=True)
         total = np.exp(values).sum(axis=1, keepdims=True)
@@ -161,24 +163,24 @@ def softmax(values, logarithm=False):
 
 
 def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, node, order, input_order):
-    """The origin of a network.
+    """Returns the :class:`Origin` of a network.
 
     Parameters
     ----------
     graph : onnx.GraphProto
     inputs : tuple of ModelInput
     batch : int or None
-        As :class:`Origin` has it, where the shape of the input leaves it open.
+        Batch size, see :class:`Origin`, for inputs whose shape leaves it open.
     shapes : dict
-        Name of an output to `(dims, batch, bare)`, as the reader's tensors have them.
+        Name of an output to the `(dims, batch, bare)` of :class:`.ResultShape`.
     labels : dict
-        Name of an output to "number" or "name", if it says which class it is, else to "".
+        Name of an output to "number" or "name" if it contains classes, else to "".
     left_out : dict
-        Name of an output to "", "softmax" or "log": what of it is left to the host.
+        Name of an output to the operator that the host applies: "", "softmax" or "log".
     places : dict
-        Name of an output to its part of the results, a slice.
+        Name of an output to its slice of the results.
     node, order, input_order
-        The last node of the fused draft, and orders, as in :class:`Origin`.
+        Last node of the binary64 network, and orders, see :class:`Origin`.
     """
     nodes = tuple(in_order(node))
     kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
@@ -202,7 +204,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
 
 
 def _numbers(name, producers):
-    """The name of the value that a label is made of."""
+    """Returns the name of the value from which a label is computed."""
     while name in producers:
         made = producers[name]
         place = _LABELS.get(made.op_type, 0)

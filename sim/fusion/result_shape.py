@@ -1,4 +1,4 @@
-"""The shapes of a model's outputs, as ONNX has them for any number of samples."""
+"""Shapes of a model's outputs in ONNX, for any number of samples."""
 
 from dataclasses import dataclass
 from math import prod
@@ -13,13 +13,13 @@ class ResultShape:
     Parameters
     ----------
     dims : tuple of int
-        Shape for one sample, with all axes of the output.
+        Shape for one sample, including all axes of the output.
     batch : int or None
-        The axis that grows with the number of samples; all axes before it have size 1. None: the model takes one sample.
+        Axis that grows with the number of samples; all axes before it have size 1. None: the model takes one sample.
     bare : bool
-        Whether the batch's axis is missing if there is one sample.
+        The batch axis is missing if there is one sample.
     has_batch : bool
-        Whether the model's input has an axis for samples, be it of size 1.
+        The model's input has a batch axis, possibly of size 1.
     """
 
     dims: tuple[int, ...]
@@ -28,10 +28,10 @@ class ResultShape:
     has_batch: bool = True
 
     def of(self, count):
-        """Returns the shape for `count` samples; None stands for any number, and for the size of the axis that it leaves open.
+        """Returns the shape for `count` samples; with None, for any number, the batch axis has size None.
 
-        The only sample of a model without a batch gets an axis before all others. Where the model takes one sample and the output
-        has no axis of size 1 for it, several samples get an axis of their own too.
+        The sample of a model without a batch axis gets an axis before all others. If the model takes one sample and the output
+        has no leading axis of size 1, several samples get an additional axis too.
         """
         if self.batch is not None:
             sizes = list(self.dims)
@@ -45,7 +45,7 @@ class ResultShape:
 
     @property
     def sample(self):
-        """The shape of one sample's values, without an axis for several; all in one axis where they are no part of the output."""
+        """Shape of one sample's values, without the batch axis; one flat axis if a sample is not a slice of the output."""
         if self.batch is None:
             return self.dims if not self.has_batch else self.dims[1:] if self.dims[:1] == (1,) else (prod(self.dims),)
         return self.dims[1:] if self.batch == 0 and self.dims[0] == 1 else (prod(self.dims),)

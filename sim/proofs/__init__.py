@@ -1,1 +1,1 @@
-"""Proofs of the arithmetic, and of the ring's credits."""
+"""Formal proofs of the arithmetic, the activation lanes and the ring's flow control."""

@@ -1,1 +1,1 @@
-"""The RTL in a simulator: builds, runs, and the host memory beside it."""
+"""RTL simulation: builds, runs, probes, waveforms and the host memory model."""
