@@ -43,7 +43,7 @@ HABITS = (
     Habit.of("that of", r"\b(that|those) of\b|\bof (them|which|whom)\b", 0.5),
     Habit.of("so many", r"\bso (many|few|much)\b", 0.2),
     Habit.of("is no", r"\b(is|are) no\b", 0.4),
-    Habit.of("stands", r"\b(lies?|stands?|go(es)? on)\b", 0.4),
+    Habit.of("stands", r"\b(lies?|stands?(?!-in)|go(es)? on)\b", 0.4),
     Habit.of("turned", r"\bturned\b", 0.1),
     Habit.of("without it", r"\b[Ww]ithout it\b|\bif not given\b", 0.1),
 )

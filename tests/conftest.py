@@ -1,4 +1,4 @@
-"""What all tests share: a home of their own, the seed of random stimulus, and its repetition over many seeds."""
+"""Fixtures of all tests: a home of their own, the seed of random stimulus, and repetition over many seeds."""
 
 import gc
 import os
@@ -32,8 +32,8 @@ def pytest_unconfigure():
 
 
 def pytest_collection_finish():
-    """What is there by now stays: to look through it, and at every few hundred objects of a netlist, takes a quarter of the
-    time of tests that make hardware."""
+    """Freezes the objects of imports for the garbage collector. Scanning these at every few hundred objects of a netlist takes a
+    quarter of the time of tests that build hardware."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

@@ -1,5 +1,5 @@
-"""Rooms, the folders of `hw`, `sim` and `scripts`: what each may import is below it, and no files import each other in a
-circle."""
+"""Rooms, the folders of `hw`, `sim` and `scripts`: a room imports only from rooms below it, and files do not import each other in
+a circle."""
 
 import ast
 import tomllib
@@ -124,7 +124,7 @@ def inner_rooms(outer):
 
 
 def test_the_map_has_every_room():
-    """CONTRIBUTING: each room with what it says of itself, from top to bottom."""
+    """CONTRIBUTING's map lists each room with the first line of its docstring, from top to bottom."""
     page = (ROOT / "CONTRIBUTING.md").read_text().split("```")[3].strip().split("\n")
     found = [line.split(maxsplit=1) for line in page]
     rooms = [room for outer in LEVEL if (ROOT / outer).is_dir() for room in (outer, *inner_rooms(outer))]

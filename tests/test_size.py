@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: What an `elaborate` says is one circuit, and may be long.
+#: Lines of a function. An `elaborate` describes one circuit, and may be longer.
 MOST = 60
 
 

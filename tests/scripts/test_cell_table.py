@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The cell's table: the harness around a cell, what is counted, and what a cell may take."""
+"""The cell's table: the harness around a cell, the counts, and the limits of a cell."""
 
 import json
 

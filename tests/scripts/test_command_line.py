@@ -49,7 +49,7 @@ def test_version(monkeypatch):
     assert re.fullmatch(r"amaranth-tpu \d+\.\d+\.\d+\n", command("--version").output)
 
 
-#: Runs `tpu`, and names the modules that were imported, behind what it printed.
+#: Runs `tpu`, and appends the names of the imported modules to its output.
 _IMPORTED = """
 import atexit, sys
 atexit.register(lambda: print(*sys.modules, file=sys.stderr))
@@ -138,7 +138,7 @@ def test_a_device_stays_one():
 
 
 def test_links_are_written_through(tmp_path, monkeypatch):
-    """What they lead to is written, and is what is checked first."""
+    """Links are followed: the target of a link is written, and is checked first."""
     (tmp_path / "there").mkdir()
     link, target = tmp_path / "link", tmp_path / "there" / "file"
     link.symlink_to("there/file")

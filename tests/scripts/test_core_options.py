@@ -1,4 +1,4 @@
-"""The options of commands that take a core: one for each field of the configuration, and what they make."""
+"""Options of commands with a core: one for each field of the configuration, and the resulting configuration."""
 
 from dataclasses import fields
 
@@ -58,7 +58,7 @@ def words_of(changes):
 
 def test_every_field():
     assert set(CHANGES) == {entry.name for entry in fields(Config)}
-    changes = CHANGES | {"training": False}  # which needs what the others switch off
+    changes = CHANGES | {"training": False}  # which needs features that the others switch off
     core, other = chosen("--other", "5", *words_of(changes))
     assert core.changes == changes and core.config() == Config(**changes) and other == 5
     assert len(core.given) == len(changes) and "--weight-fifo-depth" in core.given

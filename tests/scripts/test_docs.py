@@ -1,4 +1,4 @@
-"""The documentation site: every link leads somewhere, no other host is asked for anything, what guides tell one to type works."""
+"""The documentation site: no dead links, no requests to other hosts, and commands of the guides that work."""
 
 import os
 import re
@@ -98,7 +98,7 @@ def test_code(name, tmp_path):
     for language, title, code in blocks(name):
         if title:
             continue
-        if language == "python":  # a page's blocks go on from each other
+        if language == "python":  # a page's blocks run in order, in one place
             before += code
         words = [sys.executable, "-c", before] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
         done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=900)
@@ -142,7 +142,7 @@ def test_theme_can_be_chosen(built):
 
 
 def test_no_line_of_code_is_cut(built):
-    """Code wraps. What must not wrap, drawings in letters, has at most 112 columns, for which the style makes room."""
+    """Code wraps. Drawings in letters must not wrap, and have at most 112 columns, which the style allows for."""
     style = (built / "site.css").read_text()
     assert re.search(r"\.highlight:not\(\.language-text\) pre > code \{[^}]*white-space: pre-wrap", style)
     drawings = 0
@@ -173,7 +173,7 @@ def test_arguments_are_tables():
 
 
 def test_one_source(built):
-    """What the pages show is what the code and the other rooms say."""
+    """Pages show the current text of the code and of the other rooms."""
     page = (built / "reference" / "command-line.html").read_text()
     assert "--unified-buffer-depth" in page and "tpu sweep" in page
     for text in ("stall_accumulate", "0x41545055"):
@@ -184,7 +184,7 @@ def test_one_source(built):
 
 @pytest.mark.slow
 def test_dead_links(monkeypatch, tmp_path):
-    """Links to headings and files that are not there end the build; all of them are named."""
+    """Links to missing headings and files end the build; all such links are named."""
     pytest.importorskip("material")
     monkeypatch.setattr(site, "GUIDES", {"How to": ["stalls"], "Explanation": [], "Tutorials": []})
     dead = ["../../../hw/none.py", "stalls.md#nowhere", "../../../hw/README.md#lost", "../../../hw/none.svg"]

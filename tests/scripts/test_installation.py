@@ -39,7 +39,7 @@ def uv():
 
 
 def test_lowest_versions(uv, tmp_path):
-    """The lowest version of each package that pyproject.toml allows does what it is there for."""
+    """The lowest version of each package that pyproject.toml allows does its job."""
     run(uv, "venv", "--python", sys.executable, "venv", cwd=tmp_path)
     what = f"{ROOT}[train]"
     run(uv, "pip", "install", "--python", "venv", "--resolution", "lowest-direct", what, "onnxruntime>=1.20", cwd=tmp_path)
@@ -73,12 +73,12 @@ python -c 'import serial'
 
 
 def test_first_tutorial(tmp_path):
-    """What it has one type first, in a fresh clone with an empty home; nothing but pip's caches is put into that home."""
+    """A newcomer's first commands, in a fresh clone with an empty home; only pip's caches are written into that home."""
     page = (ROOT / "scripts" / "docs" / "tutorials" / "first-digit.md").read_text()
     [install] = re.findall(
         r'^```sh title="run by tests/scripts/test_installation.py"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL
     )
-    # The sources as they are here, without what git does not know.
+    # The working tree's sources, without untracked files.
     assert "git clone REPOSITORY" in install and "export PATH=" in install
     said = run(
         "bash", "-euo", "pipefail", "-c", install.replace("REPOSITORY", str(ROOT)) + _AFTERWARDS, cwd=tmp_path, timeout=900

@@ -1,4 +1,4 @@
-"""The objects that the JSON of all commands shares, and its schema. Commands' own tests check what each prints by the schema, too
+"""Objects shared by the JSON of all commands, and its schema. Each command's own tests check its output against the schema, too
 (`printed`)."""
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What the pages of the repository point to is there: files, headings, and paths that stand in the text."""
+"""Links of the repository's pages have targets: files, headings, and paths in the text."""
 
 import re
 from pathlib import Path
@@ -33,6 +33,6 @@ def test_links(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_paths(path):
-    """Paths from the top, as in `scripts/setup.sh`; those with capital letters stand for any name."""
+    """Paths from the top, such as `scripts/setup.sh`; capital letters are placeholders."""
     named = re.findall(r"`(?:\./)?((?:hw|sim|scripts|tests)/[a-z0-9_./]+)[^`]*`", path.read_text())
     assert all((ROOT / name).exists() for name in named), [name for name in named if not (ROOT / name).exists()]

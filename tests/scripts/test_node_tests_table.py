@@ -1,4 +1,4 @@
-"""The table of the onnx package's tests: its command, and what stands in the document."""
+"""The table of the onnx package's tests: the command that writes it, and the document."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `pip install` brings: every file of the hardware and of its models, not only the Python, in one package."""
+"""The files that `pip install` installs: all of hardware and simulation, not only the Python, in one package."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _BUILD = "import setuptools; setuptools.setup(script_args=['-q', 'egg_info', '-e
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with what an installation puts beside other packages."""
+    """A folder with the files of an installation."""
     folder = tmp_path_factory.mktemp("installed")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -29,7 +29,8 @@ def installed(tmp_path_factory):
 
 
 def test_one_package(installed):
-    """Names as general as `hw` and `scripts` would meet those of others. The licence comes along."""
+    """One top-level package: names as general as `hw` and `scripts` would collide with other packages. The licence is
+    included."""
     assert sorted(path.name for path in installed.iterdir()) == ["amaranth_tpu", "amaranth_tpu.egg-info"]
     metadata = (installed / "amaranth_tpu.egg-info" / "PKG-INFO").read_text()
     assert "\nLicense: Apache-2.0\n" in metadata and "\nLicense-File: LICENSE\n" in metadata

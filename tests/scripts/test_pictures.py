@@ -1,4 +1,4 @@
-"""`python -m amaranth_tpu.scripts.pictures`: plots of a run say what its figures say; what can't be drawn is one line."""
+"""`python -m amaranth_tpu.scripts.pictures`: plots show a run's figures; a plot that cannot be drawn is a one-line error."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def test_roofline(draw, run, tmp_path):
     assert draw("roofline", file, "-o", tmp_path / "r.svg").returncode == 0
     found = texts(tmp_path / "r.svg")
     for layer in figures["layers"]:
-        # Utilisation is what `--layers` prints of the same layer.
+        # Utilisation equals the output of `--layers` for the same layer.
         assert f"{layer['name']}: {layer['utilisation'] * figures['n'] ** 2:.3g}" in found
     assert f"array: {figures['n'] ** 2:,} MACs a cycle" in found
     axis = [text for text in found if "batch of" in text]
@@ -64,7 +64,7 @@ def test_roofline(draw, run, tmp_path):
 
 
 def test_labels_do_not_collide():
-    """Of twelve layers, five of them at nearly the same point, and one at each edge: each label is inside, and over no other."""
+    """Twelve layers, five at nearly the same point and one at each edge: each label is inside the frame and overlaps no other."""
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -119,7 +119,7 @@ def test_dark_pages(draw, run, tmp_path):
 
 
 def contrast(one, two):
-    """Of two colours, by the Web Content Accessibility Guidelines."""
+    """Returns the contrast of two colours by the Web Content Accessibility Guidelines."""
 
     def luminance(colour):
         parts = [int(colour[first : first + 2], 16) / 255 for first in (1, 3, 5)]
@@ -131,11 +131,11 @@ def contrast(one, two):
 
 
 def test_words_can_be_read():
-    """What text is written in stands out from the ground, on both kinds of pages."""
+    """Text contrasts with the background, on light and on dark pages."""
     for page in (0, 1):
         for name in ("ink", "faint", "blue", "green"):
             assert contrast(COLOURS[name][page], COLOURS["ground"][page]) >= 4.5, (name, page)
-        for name in ("orange", "red", "purple", "grey"):  # large, or beside what is said in ink
+        for name in ("orange", "red", "purple", "grey"):  # large, or repeated in text
             assert contrast(COLOURS[name][page], COLOURS["ground"][page]) >= 3, (name, page)
 
 

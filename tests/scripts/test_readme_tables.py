@@ -1,4 +1,4 @@
-"""Tables of measurements: their cores are those of the commands that stand beside them, and so are their figures."""
+"""Tables of measurements: cores and figures equal the commands beside them."""
 
 import json
 import re
@@ -28,7 +28,7 @@ _MAKE = CoreChoice.config
 
 
 def command(name, row):
-    """The words of the row's command: what its document says, with the row's values in the place of capitals."""
+    """Returns the words of a row's command: the document's command with the row's values for its placeholders."""
     before = DOCUMENTS[name].read_text().partition(f"<!-- begin {name} -->")[0].rpartition("\n\n")[0].rpartition("\n\n")[2]
     [text] = re.findall(r"A row(?:'s cycles are those of| is)\s+`tpu ([^`]*)`", before)
     size = row.get("n") or row.get("largest n")
@@ -43,7 +43,7 @@ def command(name, row):
         "K": row.get("steps on the core"),
     }
     words = [values.get(word, word) for word in shlex.split(text.replace("OPTIONS", row.get("options", "").strip("`")))]
-    while None in words:  # the folder with MNIST: without it, other digits, and the same cycles
+    while None in words:  # the folder with MNIST: other digits give the same cycles
         del words[words.index(None) - 1 : words.index(None) + 1]
     return words
 
@@ -63,7 +63,7 @@ def core_of(words, monkeypatch):
 
 
 def expected_core(name, row):
-    """What :mod:`scripts.benchmark` measures."""
+    """Names of the measurements of :mod:`scripts.benchmark`."""
     if name == "boards":
         return PRESETS[BOARDS[row["board"]].preset]
     if name == "devices":
@@ -102,7 +102,8 @@ def test_operators():
 
 
 def test_each_table_is_in_its_document():
-    """Where `--write` puts it; and no other is there, but those of the datasheet that need no measurement."""
+    """Every table that `--write` makes has its place in a document, and documents have no other tables except the datasheet's
+    unmeasured ones."""
     assert all(table(name).startswith("| ") for name in DOCUMENTS)
     for path in {*DOCUMENTS.values()}:
         marked = {*re.findall(r"^<!-- begin (.*) -->$", path.read_text(), re.MULTILINE)}
@@ -111,7 +112,7 @@ def test_each_table_is_in_its_document():
 
 
 def test_summary(monkeypatch):
-    """The README's short table is that of the longer ones; a figure of theirs that changes shows."""
+    """The README's short table follows the longer tables; a changed figure shows."""
     assert table("summary") == markdown_table(HEAD, summary_rows())
     longer = {name: table_rows(name) for name, document in DOCUMENTS.items() if document == RESULTS}
     longer["utilisation"][0]["bits different"] = "3"
@@ -120,7 +121,7 @@ def test_summary(monkeypatch):
 
 
 def made(name, key, **row):
-    """A row, and what its command prints as JSON."""
+    """A row, and the JSON of its command."""
     [found] = [one for one in table_rows(name) if row.items() <= one.items()]
     done = run_tpu(*command(name, found), "--json", *key, timeout=3 * 3600)
     assert done.stdout, done.stderr

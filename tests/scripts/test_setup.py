@@ -1,4 +1,4 @@
-"""`scripts/setup.sh` keeps an environment that works, wherever it is called from, with a stand-in for pip."""
+"""`scripts/setup.sh` keeps a working environment, from any working directory, with a stand-in for pip."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Writes down what it was asked to install.
+#: Records the packages to install.
 _PIP = """
 import os, sys, time
 if sys.argv[1] == "install":
@@ -54,7 +54,7 @@ class Project:
         return said
 
     def installed(self):
-        """What pip was asked for since the last call."""
+        """Returns the requests to pip since the last call."""
         found = self.log.read_text().split("\n")[:-1] if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return found
@@ -96,7 +96,7 @@ def _path_of_packages(project):
 
 @pytest.mark.parametrize("situation", [_active, _in_another, _through_a_link, _older_stamp, _path_of_packages])
 def test_an_environment_stays(project, situation):
-    """With what a user installed into it, and the running interpreter. There is nothing to do the second time."""
+    """Keeps packages that a user installed, and the running interpreter. The second call does nothing."""
     project.run()
     assert project.installed() == ALL
     before = {path: path.lstat().st_ino for path in (project.folder / ".venv").rglob("*")}
@@ -149,7 +149,8 @@ def test_installation_fails(project):
 @pytest.mark.slow
 @pytest.mark.parametrize("situation", ["unfinished", "moved", "without Python"])
 def test_made_anew(project, situation):
-    """Nothing else serves; also where its own python3 comes first on PATH. There is no pip of ours then: no network is asked."""
+    """No other interpreter serves, even if the environment's own python3 is first on PATH. The stand-in pip is absent here, so
+    nothing is downloaded."""
     project.run()
     if situation == "unfinished":
         (project.folder / ".venv" / "unfinished").touch()

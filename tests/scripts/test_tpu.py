@@ -1,4 +1,4 @@
-"""The command: what it prints, and that bad input ends in one line, a status, and nothing half-written."""
+"""The command `tpu`: output, and bad input, which gives one line and an exit status and leaves nothing half-written."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""What the tool leaves behind: files in the home, in folders for temporary files and in the current one, and on the network."""
+"""Traces of the tool: files in the home, in temporary folders and in the current folder, and network connections."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ model, x = tpu.load("model.onnx"), np.load("samples.npy")
 model.predict(x, on="model", core="tiny")
 assert model.compare(x).error is None
 """
-#: Words behind `tpu`, or a program, and what is left: the files of the current folder.
+#: Arguments of `tpu`, or a program, and the files that it leaves in the current folder.
 VERBS = [
     ("run --model model.onnx --input samples.npy --simulator golden --output y.npy --json", {"y.npy"}),
     ("train --model model.onnx --input samples.npy --labels labels.npy --epochs 1 --batch 16 -o new.onnx --json", {"new.onnx"}),
@@ -85,7 +85,7 @@ def test_a_run_leaves_what_was_asked_for(place, tmp_path, words, left):
 
 
 def test_connections_are_noticed(place, tmp_path):
-    """Also those of libraries that are not in Python; this machine can be reached."""
+    """Connections of native libraries are noticed too; connections to this machine are allowed."""
     code = """
 import ctypes, socket
 for place in ("192.0.2.1", "127.0.0.1"):

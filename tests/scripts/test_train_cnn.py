@@ -74,7 +74,8 @@ def _bars(random, count):
 
 
 def test_training_is_repeatable():
-    """Bars are learnt; the same seed gives the same bytes; what is exported, folded and rounded, is what was trained."""
+    """Training learns bars; the same seed gives the same bytes; the exported network, folded and rounded, equals the trained
+    one."""
     torch = pytest.importorskip("torch")
     from amaranth_tpu.scripts.train.cnn import Recipe, _convolution, _dense, accuracy, export, multiply_accumulates, train
 

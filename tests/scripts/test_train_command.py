@@ -1,4 +1,4 @@
-"""`tpu train` on small networks: what it prints and writes, and that errors are one line and leave nothing half-written."""
+"""`tpu train` on small networks: output, files, and one-line errors that leave nothing half-written."""
 
 import struct
 import sys
@@ -19,7 +19,7 @@ from training_runs import CLASSES, INPUTS, parameters, write_dense_model, write_
 
 @pytest.fixture(autouse=True)
 def in_numpy(monkeypatch):
-    """What numba would compile takes longer than these small networks."""
+    """Avoids numba, whose compilation takes longer than these small networks."""
     monkeypatch.setattr(train_job, "fastest_sums", Sums)
 
 
@@ -47,7 +47,7 @@ def run(command, *arguments):
     return printed("train", done.stdout)
 
 
-# What comes out
+# Outputs
 
 
 def test_it_learns(command, model, data, tests, tmp_path):
@@ -66,7 +66,7 @@ def test_it_learns(command, model, data, tests, tmp_path):
 
 
 def test_the_written_model_runs(command, model, data, tests, tmp_path):
-    """`tpu run` counts the same right answers, and what it says of onnxruntime is no error."""
+    """`tpu run` counts the same right answers, and its comparison with onnxruntime is not an error."""
     figures = run(command, "--model", model, *data, *tests, "--epochs", 2, "-o", tmp_path / "new.onnx")
     again = command(
         "run", "--model", tmp_path / "new.onnx", "--input", tests[1], "--labels", tests[3], "--simulator", "golden", "--json"
@@ -77,7 +77,7 @@ def test_the_written_model_runs(command, model, data, tests, tmp_path):
 
 @pytest.mark.parametrize("initialize, start", [((), "file"), (("--initialize",), "fresh"), (("--no-initialize",), "file")])
 def test_weights_to_start_from(command, model, data, initialize, start):
-    """With a rate that rounds to nothing, the first loss is that of the weights to start from."""
+    """With a learning rate that rounds to 0, the first loss equals the initial weights' loss."""
     figures = run(command, "--model", model, *data, "--epochs", 1, "--rate", 1e-30, *initialize)
     assert figures["start"] == start
     x, labels = np.load(data[1]), np.load(data[3])
@@ -191,14 +191,14 @@ def records(path):
 
 
 def test_logs(command, model, data, tests, tmp_path):
-    """Loss, accuracy and rate of each step, and what each epoch was measured with."""
+    """Logs loss, accuracy and learning rate of each step, and each epoch's validation."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     figures = run(command, "--model", model, *data, *tests, "--epochs", 2, "--batch", 100, "--log", tmp_path / "log")
     (path,) = (tmp_path / "log").iterdir()
     assert "tfevents" in path.name
     events = [event_pb2.Event.FromString(payload) for payload in records(path)]
     assert events[0].file_version == "brain.Event:2" and events[1].session_log.status == event_pb2.SessionLog.START
-    assert events[1].step == 1  # TensorBoard leaves out what older files have from this step on
+    assert events[1].step == 1  # TensorBoard hides data of older files from this step on
     found = {}
     for event in events[2:]:
         for value in event.summary.value:
@@ -226,7 +226,7 @@ def test_curve(command, model, data, tmp_path, kind, head):
         assert b"validation accuracy" in content or b"path" in content
 
 
-# What is refused before any work
+# Refusals before any work
 
 
 def test_options_that_do_not_go_together(command, model, data, tmp_path):
@@ -301,7 +301,7 @@ def test_a_package_that_is_not_there(command, model, data, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("package, option", [("tensorboardX", "--log"), ("matplotlib", "--curve")])
 def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package, option):
-    """What its import raises is no ImportError: the text of a file that was cut short, or of a package that it does not fit."""
+    """A damaged package raises errors other than ImportError: a truncated file, or an incompatible dependency."""
     (tmp_path / f"{package}.py").write_text("raise EOFError('marshal data\\nis too short')")
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
@@ -309,7 +309,7 @@ def test_a_damaged_package(command, model, data, tmp_path, monkeypatch, package,
     refused(command("train", "--model", model, *data, option, tmp_path / "x.svg"), "data\\nis too short", option)
 
 
-# What goes wrong on the way
+# Failures during training
 
 
 def test_a_last_step_that_goes_too_far(command, model, data, tmp_path):
@@ -362,7 +362,7 @@ def test_a_full_disk(model, data, tmp_path, option, name):
 
 
 def test_no_step_is_left_to_compare(command, model, data, tmp_path):
-    """Nothing compared is no success."""
+    """A run without any comparison fails."""
     given = ("--model", model, *data, "--checkpoint", tmp_path / "c", "--epochs", 1)
     run(command, *given)
     core = ("--rtl-steps", 2, "--simulator", "model", "--n", 4)
@@ -371,7 +371,7 @@ def test_no_step_is_left_to_compare(command, model, data, tmp_path):
 
 @pytest.mark.parametrize("option, depths", [("bias", (4, 16, 32)), ("accumulator", (16, 32)), ("unified-buffer", (32, 128))])
 def test_cores_that_are_too_small(command, model, data, option, depths):
-    """The message names the parameter that is; what it says is enough."""
+    """The message names the parameter that is too large; the value in the message suffices."""
     given = ("--model", model, *data, "--epochs", 1, "--rtl-steps", 1, "--simulator", "model", "--n", 16)
     for depth in depths:
         done = command("train", *given, f"--{option}-depth", depth)

@@ -1,4 +1,4 @@
-"""`tpu train` in a process of its own that is interrupted, or killed, and goes on."""
+"""`tpu train` in a process of its own, interrupted or killed, then resumed."""
 
 import json
 import random
@@ -23,7 +23,7 @@ def job(tmp_path, rng):
 
 
 def test_ctrl_c(job, tmp_path):
-    """One line; the checkpoint is whole, and goes on."""
+    """One line; the checkpoint is complete, and training resumes from it."""
     folder = tmp_path / "c"
     command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", "train", *job, "--epochs", "100000", "--json"]
     command += ["--checkpoint", folder, "--schedule", "constant"]

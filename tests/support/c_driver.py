@@ -32,7 +32,7 @@ const tpu_model *the_model(void) { return &model; }
 
 
 def compile_c(compiler, *arguments):
-    """Runs a compiler; what it says is in the failure."""
+    """Runs a compiler; a failure shows its output."""
     done = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -66,7 +66,7 @@ def _objects():
 
 
 def objects_of(folder):
-    """Object files of the driver and of `the_model()`, a pointer to what the model.h in a folder has."""
+    """Builds object files of the driver and of `the_model()`, which returns a pointer to the model in a folder's model.h."""
     (folder / "shim.c").write_text(_SHIM)
     compile_c("gcc", *FLAGS, "-fPIC", f"-I{SOURCES}", f"-I{folder}", "-c", folder / "shim.c", "-o", folder / "shim.o")
     return [folder / "shim.o", *_objects()[0]]
@@ -83,7 +83,7 @@ def build_library(folder, header):
     return library
 
 
-#: What `enum tpu_error` has, written down a second time: programs compare with these numbers.
+#: Values of `enum tpu_error`, written down a second time: programs compare with these numbers.
 ERRORS = {
     "OK": 0, "NO_CORE": 1, "VERSION": 2, "CONFIGURATION": 3, "HEADER": 4, "IMAGE": 5, "ADDRESS": 6, "ARGUMENT": 7, "BUSY": 8,
     "NOT_RECOVERED": 9, "LIMIT": 10, "DEAD_BUS": 11, "DEAD_MEMORY": 12, "LINK": 13, "FAULT": 32, "ILLEGAL": 33, "RANGE": 34,

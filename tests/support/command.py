@@ -25,7 +25,7 @@ def tpu(*arguments, cwd=None, environment=None, timeout=300):
     )
 
 
-#: Files may not become larger than 300 bytes: what is longer is refused by the system, as on a disk that is full.
+#: Limits files to 300 bytes: the system refuses longer ones, as on a full disk.
 _FULL_DISK = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
@@ -38,7 +38,8 @@ tpu.main()
 
 
 def tpu_on_full_disk(*arguments):
-    """As :func:`tpu`, where no file can be written.
+    """Runs :func:`tpu` where no file can be written. The limit applies to a process of its own, without bytecode: under the limit
+    Python writes a truncated file for a module imported for the first time, and later takes the file for complete.
 
     The limit holds for a process of its own, without bytecode: Python writes the file of a module that is imported for the
     first time as far as it comes, and takes it for whole from then on.

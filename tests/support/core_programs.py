@@ -1,4 +1,4 @@
-"""Programs for the tests of the core: drawn at random on small buffers, with what the instruction-level model makes of them."""
+"""Random programs for tests of the core, on small buffers, with the results of the instruction-level model."""
 
 import functools
 
@@ -28,7 +28,7 @@ from ring_loop import looped
 
 
 class Case:
-    """A program with regions of its own, and what the model of the machine makes of it."""
+    """A program with regions of its own, and its results on the machine model."""
 
     #: Bytes of INPUT, OUTPUT and SCRATCH.
     sizes = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
@@ -52,7 +52,7 @@ class Case:
         self.after = {name: bytes(machine.regions[Region[name]]) for name in contents}
 
     def write(self, memory):
-        """Puts what the run is to leave behind into an image of the memory."""
+        """Writes the expected memory after the run into an image."""
         for name, data in self.after.items():
             base, size = self.run["regions"][name]
             memory[base : base + size] = data
@@ -134,7 +134,7 @@ def revelation(config):
     ]
 
 
-#: Fields that say what is done, and not where or how often.
+#: Fields that select the operation, not its place or size.
 _KINDS = ("format", "function", "condition")
 
 #: How often instructions of the activation unit come, but for the usual 3.
@@ -142,7 +142,7 @@ _RESULT_WEIGHTS = {Opcode.ACTIVATE: 6, Opcode.POOL: 4, Opcode.LOAD_TABLE: 1}
 
 
 class Hazards:
-    """Random legal programs in which everything touches what everything else touches."""
+    """Random legal programs with many dependencies: every instruction can touch the rows of every other."""
 
     def __init__(self, rng, config, known_table=False):
         self.rng, self.config, self.tiles, self.program, self.known_table = rng, config, 0, [], known_table
@@ -263,7 +263,7 @@ class Hazards:
             self.program.append(op(opcode, **fields))
 
     def select_by_index(self):
-        """Indices of maxima are no numbers to go on with: what they select is found, then they are overwritten."""
+        """Indices of maxima must not be used as numbers: a SELECT uses them, then they are overwritten."""
         function = FunctionCode.RELU if self.chance(0.5) else FunctionCode.NONE
         pool = self.draw(Opcode.POOL, format=Format.INDEX, function=function, buffer_step=self.below(2))
         if not pool:
@@ -280,7 +280,7 @@ class Hazards:
             ]
 
     def activate_in_two(self):
-        """Halves of binary32 are no numbers to go on with: they are stored and overwritten at once."""
+        """Halves of binary32 must not be used as numbers: they are stored and overwritten at once."""
         config = self.config
         rows = 1 + self.below(2)
         buffer = self.rows(config.unified_buffer_depth, 2 * rows)
@@ -300,7 +300,7 @@ class Hazards:
         self.store_and_load(buffer, 2 * rows)
 
     def store_and_load(self, buffer, rows):
-        """Stores rows that are no numbers to go on with, and loads others in their place."""
+        """Stores rows that must not be used as numbers, and loads others in their place."""
         offset = self.below((Case.sizes["OUTPUT"] - 2 * self.config.n * rows) // self.config.bus_bytes) * self.config.bus_bytes
         self.program += [
             op(Opcode.STORE, region=Region.OUTPUT, offset=offset, rows=rows, buffer=buffer),
@@ -308,7 +308,7 @@ class Hazards:
         ]
 
     def ring(self):
-        """Sums in place, or results apart from what is read. Sums of binary32 are no numbers to go on with."""
+        """Sums in place, or results apart from the operands. Sums of binary32 must not be used as numbers."""
         depth, mode = self.config.unified_buffer_depth, RingMode(self.below(len(RingMode)))
         segment, rounds = 1 + self.below(min(3, self.config.ring_depth)), 1 + self.below(2)
         own = segment * rounds

@@ -36,7 +36,7 @@ SIZES = [
     dict(n=2, softmax=True, pooling=True, training=True, bias_depth=16, weight_fifo_depth=2),
     dict(softmax=True, pooling=True, training=True, bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
 ]
-#: The one among them that the fast suite makes: the smallest array, with a bus and queues unlike those of `SMALL` and `FULL`.
+#: The core of the fast suite: the smallest array, with a bus and queues unlike `SMALL` and `FULL`.
 MIXED = dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40, pooling=True, table_lanes=2)
 #: Each value of a field above at least once, in half as many cores.
 FEW_SIZES = [
@@ -49,7 +49,7 @@ FEW_SIZES = [
 #: The smallest array and queues: its runs are simulated fastest.
 NARROW = dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4)
 SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
-MEMORY = 1 << 21  # the same for most runs, as it is part of what is built
+MEMORY = 1 << 21  # equal for most runs, since the size is compiled into the build
 BAD = MEMORY - 0x1000  # where an erroneous bus has its bad addresses
 SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}
 

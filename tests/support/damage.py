@@ -26,7 +26,7 @@ _NUMBERS = (0, 1, -1, 2, 3, 7, 255, 4097, 1 << 20, (1 << 31) - 1, -(1 << 31), (1
 
 
 def originals(rng):
-    """Models, as messages: those of :func:`.onnx_mutations.bases`, and one with a local function and data outside."""
+    """Models, as messages: :func:`.onnx_mutations.bases`, and one model with a local function and external data."""
     models = bases(rng)
     model = onnx.ModelProto.FromString(models[0].SerializeToString())
     opsets = [helper.make_opsetid("", 13)]
@@ -64,7 +64,7 @@ def damaged(model, rng):
 
 
 def _messages(message):
-    """All messages in one, but those of values' descriptions."""
+    """Returns all messages inside a message, except descriptions of values."""
     yield message
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:

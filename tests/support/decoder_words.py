@@ -1,4 +1,4 @@
-"""The decoder's bench: words, with what a core makes of each, written down a second time."""
+"""The decoder's bench: words with the expected decoding on each core, written down a second time."""
 
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.description import decoded_layout, footprint_layout
@@ -30,7 +30,7 @@ UNITS = {
 
 
 def touched(opcode, fields, config, cores):
-    """First and last of what an instruction reads or writes, by space, with 'r' or 'w'."""
+    """Returns the first and last row that an instruction reads or writes, by space, with 'r' or 'w'."""
     rows, spans = fields.get("rows", 0), {}
     if "region" in fields:
         size = rows * {Opcode.LOAD_BIAS: 4, Opcode.LOAD_WEIGHTS: 2 * config.n}.get(opcode, 2) * config.n
@@ -106,7 +106,7 @@ def touched(opcode, fields, config, cores):
 
 
 def operation(opcode, fields, config, pc):
-    """What the unit is told: the name of the operation and its fields."""
+    """Returns the operation for the unit: its name and fields."""
     tag = pack(transfer_layout(config)["tag"].shape, slot=0, pc=pc)
     if opcode is Opcode.MATMUL:
         fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}

@@ -47,7 +47,7 @@ def network(rng, height, width, channels, layers, kernel=3):
 
 
 def turn_all(monkeypatch, graph, n, batch):
-    """From now on this graph is compiled with all turned that can be, whether it is worth it or not."""
+    """Makes the compiler put positions into the lanes wherever it can, whether the timing model finds it faster or not."""
     monkeypatch.setattr("amaranth_tpu.sim.compiler.passes.depthwise.worth", lambda saved: True)
     found = map_depthwise(graph, graph.tensors, n, batch)
     assert found is not None

@@ -30,7 +30,7 @@ def _hard(*bounds):
     return ("Clip", ("Add", "x", 3.0), *bounds)
 
 
-#: name of a function -> ways to write it; None: none of them.
+#: name of a function -> expressions of it; None: expressions that are not a function.
 FORMS = {
     "gelu": [
         ("Mul", ("Mul", "x", 0.5), ("Add", 1.0, ("Erf", ("Mul", "x", ROOT)))),
@@ -326,7 +326,7 @@ def _rounded(values):
 
 
 def _lost(e, x, rng):
-    """What binary32 may lose at numbers x."""
+    """Returns the error that binary32 may have at numbers x."""
 
     def lose(values):
         return values * (1 + 2.0**-21 * rng.uniform(-1, 1, np.shape(values)))
@@ -336,7 +336,7 @@ def _lost(e, x, rng):
 
 
 def _wrong(e, x, got, want, one_stage, strict, rng):
-    """Where the result is not what it must be: the reference, as exact as it is, in bfloat16."""
+    """Returns where the result differs from the reference, an exact value rounded to bfloat16."""
     exact = np.broadcast_to(value(e, x), x.shape).astype(float)
     bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     ends = [end.view(np.float32).astype(float) for end in (bits, bits + np.uint32(0x10000))]
@@ -348,25 +348,25 @@ def _wrong(e, x, got, want, one_stage, strict, rng):
         spread = np.abs(np.broadcast_to(value(e, ends[0]) - value(e, ends[1]), x.shape))
         allowed = 2.0**-7 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isfinite(spread), spread, 0) / 2 + noise
     if not strict:
-        # Every result on the way is rounded, or its scale in the weights; what that may do is tried.
+        # Every intermediate result is rounded, or its scale in the weights; both effects are tried.
         error, times = (2.0**-8, 1) if one_stage else (2.0**-7, 3)
         largest = np.abs(x)
 
         def disturb(values):
             if np.ndim(values):
                 values = values * (1 + error * rng.choice([-1, -0.5, 0, 0.5, 1], values.shape))
-                # The core has no subnormal numbers, and what follows may multiply one by thousands.
+                # The core has no subnormal numbers, and later operators may multiply such a value by thousands.
                 values = np.where((np.abs(values) < 2.0**-126) & (rng.random(values.shape) < 0.5), 0, values)
             np.fmax(largest, np.abs(values), out=largest)
             return values
 
         tried = [np.broadcast_to(value(e, x if one_stage else disturb(x), disturb), x.shape) for _ in range(40)]
-        if not one_stage:  # what is narrower than numbers are apart is only met by the rounded ones
+        if not one_stage:  # only rounded numbers fall into ranges narrower than the spacing of numbers
             tried.append(np.broadcast_to(value(e, _rounded(x), _rounded), x.shape))
         tried = np.array(tried)
         spread = times * (tried.max(axis=0) - tried.min(axis=0))
         allowed = allowed + 2.0**-6 * np.fmax(np.abs(want), np.abs(exact)) + np.where(np.isnan(spread), np.inf, spread)
-        scale = max([1, *map(abs, constants(e))])  # it may stand before a sum in the weights
+        scale = max([1, *map(abs, constants(e))])  # it may precede a sum in the weights
         allowed = np.where(largest * scale > 1e37, np.inf, allowed)
     # Where binary32 overflows on the way, the exact value counts, if there is one.
     want = np.where(np.isinf(want) & np.isfinite(exact), exact, want)

@@ -48,7 +48,7 @@ def _convolution(random, source, channels):
 def _pool(random, size):
     axes = [_axis(random, have) for have in size]
     counts, window, stride, dilation, padding = zip(*axes)
-    # A window that lies in the padding alone would have no maximum.
+    # A window inside the padding alone would have no maximum.
     for count, w, s, d, p, have in zip(counts, window, stride, dilation, padding, size):
         if any(all(not 0 <= i * s - p + k * d < have for k in range(w)) for i in range(count)):
             return None
@@ -97,7 +97,7 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
 
 
 def execute(program, config, samples, random):
-    """Results by the instruction-level model; what the core must not rely on is filled with noise."""
+    """Results by the instruction-level model; memory with undefined contents is filled with noise."""
 
     def noise(size):
         return bytearray(random.integers(0, 256, size, dtype=np.uint8).tobytes())
@@ -115,7 +115,8 @@ def execute(program, config, samples, random):
 
 
 def check_order(program):
-    """That an instruction comes behind those of other units that it waits for; LOAD_WEIGHTS are not counted when waits are."""
+    """Checks that every instruction follows the instructions of other units that it waits for. Waits do not count
+    LOAD_WEIGHTS."""
     issued = Counter()
     for op in program.ops:
         assert all(issued[unit] >= need for unit, need in op.waits if unit != WEIGHTS), op.opcode

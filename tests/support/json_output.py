@@ -1,4 +1,4 @@
-"""What commands print with `--json`, checked by the schema that is documented."""
+"""The output of `--json`, checked against the documented schema."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""Short programs for the tests of the instruction-level model, and what a pass makes of its operands, cell by cell."""
+"""Short programs for tests of the instruction-level model, and the expected result of a pass, cell by cell."""
 
 import numpy as np
 

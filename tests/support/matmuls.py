@@ -1,4 +1,4 @@
-"""Random MATMULs and what the instruction set says of them, for the tests of the matrix multiply unit and its parts."""
+"""Random MATMULs and their meaning by the instruction set, for tests of the matrix multiply unit and its parts."""
 
 __all__ = ["random_matmul", "passes", "rows", "bias_rows"]
 

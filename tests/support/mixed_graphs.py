@@ -25,7 +25,8 @@ _LARGEST = 1e15  # of values on the way
 
 
 class MixedGraph(ShapeGraph):
-    """As :class:`ShapeGraph`; `safe` keeps most operators away from the first axis, so that more graphs are accepted."""
+    """A :class:`ShapeGraph` with all kinds of operators. `safe` keeps most operators away from the first axis, so that more
+    graphs are accepted."""
 
     DRAWS = (
         "transpose",

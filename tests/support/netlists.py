@@ -1,4 +1,4 @@
-"""Netlists as text, for tests of what is read from them."""
+"""Netlists as text, for tests of their parsers."""
 
 __all__ = ["VERILOG"]
 

@@ -1,4 +1,4 @@
-"""ONNX models made a node at a time, and what onnxruntime makes of them."""
+"""ONNX models built a node at a time, and onnxruntime's results for them."""
 
 import itertools
 
@@ -20,7 +20,7 @@ def integers(rng, *shape, limit=4):
 
 
 def weights(rng, *shape):
-    """Normal numbers, so small that sums over all but the first axis keep the size of what is summed."""
+    """Returns normally distributed numbers, scaled so that sums over all but the first axis keep the operands' size."""
     return rng.normal(0, max(1, np.prod(shape[1:])) ** -0.5, shape).astype(np.float32)
 
 
@@ -39,7 +39,7 @@ class Builder:
         return name
 
     def __call__(self, operator, *inputs, name=None, **attributes):
-        """`...` among the inputs stands for what the last node made; without it, that comes first."""
+        """Adds a node. `...` among the inputs is the last node's output. Default: the last node's output is the first input."""
         inputs = [self.constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
         inputs = [self.last if i is ... else i for i in inputs] if ... in inputs else [self.last, *inputs]
         return self.node(operator, inputs, name=name, **attributes)
@@ -87,7 +87,7 @@ def refused(path, *words):
 
 
 def close(got, want, tolerance=0.02, scale=None):
-    """Within bfloat16 error: the root mean square of the error, on the scale of the values or of what they were made of."""
+    """Checks the root mean square of the error against bfloat16's, on the scale of the values or of their operands."""
     got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
     scale = max(np.sqrt((want**2).mean()), scale or 0) + 1e-6
     error = np.abs(got - want)
@@ -96,7 +96,7 @@ def close(got, want, tolerance=0.02, scale=None):
 
 
 def values_of(path, x, names):
-    """What onnxruntime has for some values of a model."""
+    """Returns onnxruntime's results for some values of a model."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model = onnx.load(path)
     there = {output.name for output in model.graph.output}
@@ -109,16 +109,16 @@ def values_of(path, x, names):
 
 
 def _size_of_sums(values, term):
-    """Root mean square that sums of a term would have if their products were independent. Rounding is in proportion to it, also
-    where little is left, because products cancel or ReLU cuts what they make."""
+    """Returns the root mean square that a term's sums would have with independent products. Rounding errors are in proportion to
+    it, even where products cancel or ReLU clears most results."""
     weights = np.square(term.weights.astype(np.float32)).sum(axis=(0, 1, 2))
     return np.sqrt(np.square(values.astype(np.float32)).mean() * max(0.09, weights.max(initial=0)))
 
 
 def check_graph(path, x, stages=None, softmax=False, tolerance=0.02, **options):
-    """The golden model of a model's graph gives what onnxruntime gives. Every stage that says which value of the model it makes
-    is compared, and the next ones go on from onnxruntime's. Rounding of the stages between two that are compared adds up, the
-    more where a difference leaves little; an error in the reading is of the size of the values."""
+    """Checks the golden model of a model's graph against onnxruntime. Every stage that corresponds to a value of the model is
+    compared, and later stages continue from onnxruntime's value. Between two compared stages rounding adds up, most where a
+    difference is small; a reader's error is as large as the values."""
     graph = load_network(path, **options)
     assert graph.softmax == softmax
     assert stages is None or len(graph.stages) == stages, [stage.name for stage in graph.stages]

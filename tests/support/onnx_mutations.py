@@ -319,7 +319,7 @@ MUTATIONS = (
 
 
 def mutate(model, rng):
-    """A copy of a model with one change, and what that is."""
+    """Returns a copy of a model with one change, and the change in words."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     while True:
         change = _draw(rng, MUTATIONS)

@@ -1,5 +1,5 @@
-"""A home for each test, and folders beside it for what Python and tools keep: tests write neither into the home nor into the
-environment that they run in."""
+"""A home for each test, and folders for the caches of Python and tools: tests write neither into the user's home nor into the
+environment."""
 
 import itertools
 import os
@@ -33,7 +33,7 @@ def enter():
     _settings.update(UV_CACHE_DIR=str(build / "uv"), PIP_CACHE_DIR=str(build / "pip"), UV_SYSTEM_CERTS="true")
     for name in _ELSEWHERE:
         os.environ.pop(name, None)
-    # Bytecode too: what is cut short by a full disk would stay in the environment for good.
+    # Bytecode too: a file cut short by a full disk would stay in the environment for good.
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(build / "pycache")
     os.environ["NUMBA_CACHE_DIR"] = str(build / "numba")  # not beside the sources
     os.environ.setdefault("YOWASP_CACHE_DIR", str(build / "yowasp"))  # compiled in minutes

@@ -1,4 +1,4 @@
-"""Runs of cores in a ring, beside those of machines that execute the same programs."""
+"""Runs of cores in a ring, compared with machine models that execute the same programs."""
 
 import functools
 
@@ -17,7 +17,7 @@ __all__ = ["POD", "ring_program", "run_pod", "play_pod", "run_machines"]
 
 POD = Config(n=2, unified_buffer_depth=256, accumulator_depth=16, weight_fifo_depth=2, ring=True, ring_depth=8, **PLAIN)
 _ROWS = POD.unified_buffer_depth
-#: Where the regions are, in bytes: what all cores have of the memory of each.
+#: Places of the regions, in bytes: each core has the same ones.
 _BASES = {"MODEL": 0, "INPUT": 0x1000, "OUTPUT": 0x2000, "SCRATCH": 0x3000}
 _SIZE = 0x4000
 
@@ -29,7 +29,7 @@ def _simulation(config, cores, link_latency):
 
 
 def ring_program(rng, size, count):
-    """Loads, RINGs and stores, which often need what the one before has written, between a load and a store of everything."""
+    """Returns loads, RINGs and stores with frequent dependencies, between a load and a store of everything."""
     vector = POD.vector_bytes
     words = [(Opcode.LOAD, dict(region=Region.INPUT, rows=_ROWS, buffer=0))]
     for _ in range(count):
@@ -53,7 +53,7 @@ def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apar
     Parameters
     ----------
     runs : list of lists of (words, dict)
-        For each run, the program of every core, and what else :mod:`sim.benches.bench_pod` takes of it.
+        For each run, the program of every core, with further options of :mod:`sim.benches.bench_pod`.
     recover : list of str
         As the bench takes it. Default: `flush` after every run.
     apart : bool
@@ -62,7 +62,7 @@ def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apar
     Returns
     -------
     results, before, after, regions
-        What the bench reports of each run and core; the memory of each core; of each run the `(base, size)` of the regions.
+        The bench's reports by run and core; the memory of each core before and after; `(base, size)` of the regions by run.
     """
     size = len(runs[0])
     images = [bytearray(rng.normal(size=_SIZE // 4).astype(np.float32).tobytes()) for _ in range(size)]
@@ -96,7 +96,7 @@ def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apar
 
 
 def run_pod(rng, tmp_path, runs, *, check=True, **options):
-    """As :func:`play_pod`; returns the reports. With `check`, all memory has to be that of machines afterwards."""
+    """Runs :func:`play_pod`; returns the reports. With `check`, all memory must equal the machines' afterwards."""
     results, memories, after, placed = play_pod(rng, tmp_path, runs, **options)
     if check:
         for regions in placed:
@@ -108,7 +108,7 @@ def run_pod(rng, tmp_path, runs, *, check=True, **options):
 
 
 def run_machines(memories, regions):
-    """The same run on machines, which begin with what the core had before only in memory. Returns how each ended."""
+    """Executes the same run on machines, which start from the cores' memory. Returns how each ended."""
     places = {Region[name]: slice(base, base + size) for name, (base, size) in regions.items()}
     owns = [{region: bytearray(memory[place]) for region, place in places.items()} for memory in memories]
     ring = MachineRing(POD, owns)

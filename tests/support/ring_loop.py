@@ -1,4 +1,4 @@
-"""One ring unit whose link comes back to it, or brings what is played to it: the bench of its runs, and what must hold in all."""
+"""A ring unit whose link leads back to it, or carries prepared vectors: the bench of its runs, and their invariants."""
 
 import functools
 from collections import deque
@@ -12,14 +12,13 @@ from amaranth_tpu.sim.rtl.ports import pack
 
 __all__ = ["RingLoop", "looped"]
 
-#: What may follow `running` by some cycles, all of them outside a run.
+#: Signals that may follow `running` by some cycles, all outside a run.
 _TRAILING = 2
 
 
 def looped(mode, vectors, rank, size):
-    """Returns the vectors that a core gets which is its own neighbour, from those that it reads: uint16, as of
-    :func:`sim.golden.ring.exchange`. Each step hands the core's own segment to its next step, so every sum begins with segment
-    `rank` and goes through all of them downwards."""
+    """Returns the vectors received by a core that is its own neighbour, from the vectors that it reads: uint16, in the shape of
+    :func:`sim.golden.ring.exchange`."""
     total = vectors
     if mode is not RingMode.ALL_GATHER:
         words = np.ascontiguousarray(vectors).view("<u4")
@@ -28,12 +27,12 @@ def looped(mode, vectors, rank, size):
 
 
 class RingLoop:
-    """Memory, port and link of a unit, cycle by cycle.
+    """Memory, port and link of a ring unit, cycle by cycle.
 
     Parameters
     ----------
     ports, rng
-        Of the bench.
+        The bench's ports and random generator.
     config : Config
     size : int
         Cores of the ring: 1 or 2, as a core in a ring of two has a neighbour that is like itself.
@@ -44,15 +43,15 @@ class RingLoop:
     link : deque
         Vectors on their way to the unit, with their marks.
     loop : bool
-        What is sent comes back.
+        Sent vectors come back.
     stale : bool
-        But not the next vector.
+        The next vector does not come back.
     faulty : bool
         A fault may come, and ends a run: then its cause and pc are in `fault`.
     taken : int
-        Vectors that the unit has taken from what had come.
+        Vectors that the unit has taken from the link.
     came : list
-        All that was taken from the link.
+        All vectors taken from the link.
     """
 
     def __init__(self, ports, rng, config, size):

@@ -1,4 +1,4 @@
-"""Ring units in a ring, each with a memory, over links that take their time: what the tests of the unit run."""
+"""Ring units in a ring, each with a memory, over links with latency: the runs of the unit's tests."""
 
 from collections import deque
 
@@ -15,7 +15,7 @@ __all__ = ["RingUnits", "run_bucket"]
 
 
 class RingUnits(wiring.Component):
-    """Some ring units side by side: members unit_0, unit_1 ... with those of each."""
+    """Ring units side by side: members unit_0, unit_1 ... contain each unit's members."""
 
     def __init__(self, *, config, size):
         self.units = [RingUnit(config=config) for _ in range(size)]
@@ -79,7 +79,7 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
             if latency == 0 and not unit.link and ports.get(f"{before.name}__sent__tvalid"):
                 unit.link.append((now, *_sent(ports, before)))
         for rank, unit in enumerate(units):
-            # What is offered stays offered.
+            # An offered vector stays offered.
             offered[rank] = bool(unit.link) and unit.link[0][0] <= now and (offered[rank] or rng.random() >= stall)
             drawn = (rng.getrandbits(width) for width in (config.vector_width, 8, 1))
             data, user, last = unit.link[0][1:] if offered[rank] else drawn

@@ -1,5 +1,5 @@
-"""The seed of random stimulus: `TPU_SEED` if it is set, else drawn anew for every run of pytest; `--seeds N` goes on from
-there."""
+"""The seed of random stimulus: `TPU_SEED`, or a new one for every run of pytest; `--seeds N` continues with the next N - 1
+seeds."""
 
 import os
 import random

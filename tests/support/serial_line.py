@@ -1,4 +1,4 @@
-"""A serial line of a component in Amaranth's simulator: what is sent and received, bit by bit, and its faults."""
+"""A component's serial line in Amaranth's simulator: sends and receives bit by bit, with faults."""
 
 from collections import deque
 
@@ -21,7 +21,7 @@ class Line:
     Attributes
     ----------
     sending, receiving : callables
-        What becomes of the bytes on the line: from a list to a list.
+        Faults of the line: functions from a list of bytes to a list of bytes.
     """
 
     def __init__(self, ports, *, period, clock, every=lambda: None):

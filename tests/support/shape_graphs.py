@@ -23,14 +23,14 @@ def golden(network, x):
 
 
 def compare(path, inputs, scale=1.0):
-    """What the reader makes of a model: "refused", or "accepted" if the golden model gives what ONNX gives for all these inputs
-    that ONNX takes, within bfloat16.
+    """Returns the reader's verdict: "refused", or "accepted" if the golden model equals ONNX within bfloat16 for all inputs that
+    ONNX accepts.
 
     Parameters
     ----------
     inputs : list of float32 arrays
     scale : float
-        The size of values on the way, of which the rounding remains where they cancel out.
+        Size of intermediate values, whose rounding errors remain where values cancel.
     """
     try:
         network = load_network(path)
@@ -72,7 +72,7 @@ class ShapeGraph:
         self.b = Builder(["n" if first == "open" else samples, *shape[1:]], opset=int(rng.choice([13, 18])))
         self.x = self.sample(samples)
         self.values = {"x": self.x}
-        self.scaled, self.scale = {"x"}, 3.0  # what is made of the input's values, and how large these are
+        self.scaled, self.scale = {"x"}, 3.0  # values made from the input, and their size
 
     def sample(self, samples):
         return self.rng.integers(-3, 4, (samples, *self.shape[1:])).astype(np.float32)
@@ -80,7 +80,7 @@ class ShapeGraph:
     # One node
 
     def add(self, operator, *inputs, **attributes):
-        """Adds a node, if ONNX takes it; the name of what it makes, or None."""
+        """Adds a node if ONNX accepts it. Returns the name of its output, or None."""
         constants, nodes = len(self.b.constants), len(self.b.nodes)
         name = self.b.node(operator, list(inputs), **attributes)
         node = self.b.nodes[-1]
@@ -105,7 +105,7 @@ class ShapeGraph:
         return getattr(self, f"_{draw}")(name, self.values[name]) or name
 
     def finish(self, steps):
-        """The name of the last value, after so many steps; nodes that it does not need are left out."""
+        """Returns the name of the last value after `steps` steps; unneeded nodes are removed."""
         name = self.add("Mul", "x", np.array(0.5, np.float32))
         self.others = ["x", name]
         for _ in range(steps):

@@ -1,4 +1,5 @@
-"""A core that is no TPU: it has the ports and the main registers of `tpu`, and copies region INPUT to region OUTPUT.
+"""A minimal core: it has the ports and the main registers of `tpu`, and copies region INPUT to region OUTPUT. The tests of
+runner, driver and memory use it, so that they do not depend on the TPU.
 
 The runner's, driver's and memory's tests use it, so that they depend on nothing but themselves.
 """
@@ -112,7 +113,7 @@ endmodule
 
 
 def stand_in(config, body=""):
-    """Verilog of the stand-in; `body` is put into its module."""
+    """Returns Verilog of the stand-in; `body` becomes part of its module."""
 
     def word(name):
         return REGISTER[name].offset // 4

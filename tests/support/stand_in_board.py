@@ -22,13 +22,13 @@ from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 
 
 class StandInBoard:
-    """Answers at the port `name` while it is entered.
+    """A board that answers at the port `name` while its context is active.
 
     Parameters
     ----------
-    config, memory : what it has.
+    config, memory : configuration and memory of the board.
     damage : callable
-        From the bytes of an answer, and how many came before it, to what is sent of it.
+        Function of an answer's bytes and the number of earlier answers; returns the bytes to send.
     registers : dict
         Values that differ from a right core's.
     """

@@ -1,4 +1,4 @@
-"""A core behind its registers, without its timing: what the C driver reads and writes, and what can go wrong there."""
+"""A core behind its registers, without its timing: the C driver's reads and writes, and failures."""
 
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import REGISTER, REGISTERS, STALLS
@@ -9,7 +9,7 @@ RUNNING, DONE, FAULT, QUIET = 1, 2, 4, 8
 
 
 def built(config):
-    """What the registers of a core with this configuration read that no run changes."""
+    """Returns the registers of a core with this configuration that no run changes."""
     features = REGISTER["features"].pack(**{name: getattr(config, name) for name in REGISTER["features"].fields})
     sizes = {name: getattr(config, name) for name in REGISTER["config"].fields}
     depths = ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth")
@@ -30,13 +30,13 @@ class Registers:
     memory : ctypes array of bytes
         From address `base` on.
     polls : int
-        Reads of the status in which a run goes on.
+        Status reads during which a run is active.
     quiet_after : int
         Reads of the status, from the end of a run or a reset on, until the bus is at rest.
     cause : Fault or int
-        Of a fault in the place of the run.
+        Cause of a fault instead of a run.
     override : dict
-        Register to what it always reads: a broken bus.
+        Constant values of registers, for a broken bus.
     """
 
     def __init__(self, config, memory, base=0, *, polls=0, quiet_after=0, cause=None, override=None):
@@ -67,7 +67,7 @@ class Registers:
             self.values[name] = value
 
     def wait(self, context):
-        """What the system does until the interrupt: the run goes on to its end, which only shows if it is enabled."""
+        """Plays the system until the interrupt: the run ends, which is visible only if the interrupt is enabled."""
         assert self.values["interrupt"] & 1, "waiting for an interrupt that is not enabled"
         self.waited += 1
         self.left = 0

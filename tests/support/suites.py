@@ -1,4 +1,4 @@
-"""Which cases of a parametrised test the fast suite runs, and which the slow one (`pytest -m slow`)."""
+"""Selection of cases of a parametrised test for the fast suite and for the slow one (`pytest -m slow`)."""
 
 import itertools
 

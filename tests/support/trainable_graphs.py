@@ -67,8 +67,8 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         None: at random.
     kinds : tuple of str
         To choose from for each stage: `"plain"` a convolution, `"pool"` one with pooling, `"average"` an average over windows,
-        whose weights are fixed, `"residual"` a convolution and what it reads in one sum, maybe scaled, `"shortcut"` a convolution
-        and, where it fits, one of one position over the same in one sum. () for dense layers alone.
+        whose weights are fixed, `"residual"` a convolution plus its operand, maybe scaled, `"shortcut"` a convolution
+        plus, where shapes fit, a 1 x 1 convolution of the same operand. () for dense layers alone.
     tables : float
         Share of the stages with a function that have one of :data:`TABLES` in place of relu.
     """

@@ -36,7 +36,7 @@ def dense_network(rng):
 
 
 def new_training(rng, network=None, *, count=50, validation=0, inputs=INPUTS, optimizer=None, **plan):
-    """A :class:`Training` from fresh weights, on clusters. With `validation` so many of them are held out."""
+    """A :class:`Training` from fresh weights, on clusters. `validation`: number of held-out samples."""
     network = network or dense_network(np.random.default_rng(5))
     optimizer = optimizer or Sgd()
     rows, labels = clusters(rng, count + validation, inputs)
