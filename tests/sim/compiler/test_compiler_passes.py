@@ -39,13 +39,13 @@ def _batched(graph, batch):
 
 def test_the_best_of_all_that_is_tried_is_kept(rng, monkeypatch):
     """Schedules that are given up before their end would not have been better."""
-    cycles, scheduled = [], search_pass.Draft.scheduled
+    cycles, scheduled = [], search_pass.Candidate.scheduled
 
     def watched(draft, eager, limit=None):
         cycles.append(scheduled(draft, eager).cycles)
         return scheduled(draft, eager, limit)
 
-    monkeypatch.setattr(search_pass.Draft, "scheduled", watched)
+    monkeypatch.setattr(search_pass.Candidate, "scheduled", watched)
     program = compile_network(_chain(rng, 70, 30, 9), Config(n=4), 11)
     assert len(set(cycles)) > 3 and program.predicted_cycles == min(cycles)
 

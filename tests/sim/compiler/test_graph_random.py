@@ -111,7 +111,7 @@ class _Network:
                         "residual",
                         "residual",
                         "concat",
-                        "turn",
+                        "through_nhwc",
                         "pad",
                         "cut",
                         "shuffle",
@@ -188,7 +188,7 @@ class _Network:
             extra = dict(self.values)[other][axis]
             self.add("Concat", other, axis=axis + 1, shape=tuple(size + extra * (i == axis) for i, size in enumerate(self.shape)))
 
-    def map_depthwise(self):
+    def through_nhwc(self):
         """To NHWC, some operator there, and back."""
         self.b("Transpose", perm=[0, 2, 3, 1])
         self.b("Add", weights(self.rng, self.shape[0]))
