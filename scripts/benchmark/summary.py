@@ -1,4 +1,4 @@
-"""The README's short table: figures out of the longer ones."""
+"""The README's short table: figures from the longer tables, and rates in seconds that follow from them."""
 
 from ..show.documents import table_rows
 from .common import Json, Write, app, publish
@@ -6,86 +6,116 @@ from .common import Json, Write, app, publish
 __all__ = ["summary", "summary_rows"]
 
 #: Headings of the table.
-HEAD = ["what", "here", "beside it"]
+HEAD = ["measurement", "here", "for comparison"]
+_BOARD = "ulx3s-85f"
 
 
 def _one(name, **cells):
-    """The row of a table that has these cells. Raises ValueError if it is not the only one."""
+    """Returns the row of a table that has these cells. Raises ValueError if there is not exactly one."""
     [row] = [row for row in table_rows(name) if cells.items() <= row.items()]
     return row
 
 
 def _processor(part, batch):
-    """MACs a cycle of the row of the table `processors` whose text has this part."""
+    """Returns the row of the table `processors` with this batch whose text contains `part`."""
     [row] = [row for row in table_rows("processors") if part in row["what"] and row["batch"] == batch]
-    return row["MACs a cycle"]
+    return row
 
 
 def _number(text):
-    return int(text.replace(",", ""))
+    return float(text.replace(",", ""))
+
+
+def _rounded(value):
+    """Returns a number with three significant digits and thousands separators."""
+    return f"{float(f'{value:.3g}'):,.12g}"
 
 
 def _estimated(row):
-    """What to say of cycles that no RTL counted."""
+    """Returns a note for cycles of the timing model; empty for cycles counted in the RTL."""
     return ", by the timing model" * any(heading.endswith(", estimated") for heading in row)
 
 
+def _seconds_rows():
+    """Returns the rows in units of time: a board at its own clock, beside a core of the server that runs onnxruntime."""
+    clock = _number(_one("boards", board=_BOARD)["its clock"])
+    macs = _number(_one("networks", network="default")["MACs an image"])
+
+    def million(name, batch):
+        row = _processor(name, batch)
+        return _number(row["MACs a cycle"]) * (clock if _BOARD in name else _number(row["MHz"]))
+
+    many = [million(name, "64") for name in (_BOARD, "onnxruntime")]
+    one = [million(name, "1") for name in (_BOARD, "onnxruntime")]
+    server = f"onnxruntime, one server core at {_number(_processor('onnxruntime', '64')['MHz']):,.0f} MHz"
+    return [
+        [
+            f"Million MACs per second, board ULX3S-85F, n = 8, {clock:g} MHz, batch of 64",
+            _rounded(many[0]),
+            f"{_rounded(many[1])}: {server}",
+        ],
+        ["The same: digits per second", _rounded(many[0] * 1e6 / macs), f"{_rounded(many[1] * 1e6 / macs)} there"],
+        [
+            "The same: time for one digit alone",
+            f"{_rounded(macs / one[0])} \N{MICRO SIGN}s",
+            f"{_rounded(macs / one[1])} \N{MICRO SIGN}s there",
+        ],
+    ]
+
+
 def summary_rows():
-    """Lists of cells, out of the tables as they stand in their documents."""
+    """Returns the rows as lists of cells, computed from the tables in their documents."""
     dense = _one("utilisation", n="16", batch="128")
     best = max(
         table_rows("networks"), key=lambda row: (float(row["accuracy over 10,000"].rstrip("%")), -_number(row["cycles an image"]))
     )
     resnet = _one("mlperf-tiny", network="ic", n="16", batch="8")
-    board = _one("boards", board="ulx3s-85f")
     ring = _one("cores", batch="512", cores="4")
-    digits = _one("processors", what="the core, n = 8, preset `ulx3s-85f`", batch="64")
     trained = max(table_rows("training"), key=lambda row: int(row["steps on the core"]))
     tables = [row for name in ("utilisation", "networks", "mlperf-tiny", "training", "cores") for row in table_rows(name)]
     different = sum(int(row["bits different"] or 0) for row in tables)
+    core, server = (
+        {batch: _processor(name, batch)["MACs a cycle"] for batch in ("1", "64")} for name in ("the core, n = 16", "onnxruntime")
+    )
     return [
         [
-            "Use of 16 x 16 cells, 784-128-10, batch of 128, all loading included",
+            "Array utilisation, 16 x 16 cells, 784-128-10, batch of 128, all loading included",
             dense["utilisation"],
-            f"{dense['of the bound']} of what array and bus allow",
+            f"{dense['of the bound']} of the limit set by array and bus",
         ],
         [
-            "The same for MLPerf Tiny's ResNet, batch of 8",
+            "Array utilisation, MLPerf Tiny's ResNet, batch of 8",
             resnet["utilisation"] + _estimated(resnet),
-            f"{resnet['largest error']} from binary32 inference, at most",
+            f"error against binary32 at most {resnet['largest error']}",
+        ],
+        ["MACs per cycle, 784-128-10, n = 16, batch of 64", core["64"], f"{server['64']}: onnxruntime, one server core"],
+        [
+            "The same, batch of 1",
+            core["1"],
+            f"{server['1']} there; {_processor('VexRiscv, 8-bit', '1')['MACs a cycle']}: small RISC-V, 8-bit integers",
+        ],
+        *_seconds_rows(),
+        [
+            "MNIST accuracy, 10,000 digits, convolutional",
+            best["accuracy over 10,000"],
+            f"{best['cycles an image']} cycles per image",
         ],
         [
-            "Multiply-accumulates a cycle, 784-128-10, batch of 64, n = 16",
-            _processor("the core, n = 16", "64"),
-            f"{_processor('onnxruntime', '64')} on a server's core with onnxruntime",
-        ],
-        [
-            "The same for one digit",
-            _processor("the core, n = 16", "1"),
-            f"{_processor('onnxruntime', '1')} there, {_processor('VexRiscv, 8-bit', '1')} on a small RISC-V in integers",
-        ],
-        [
-            "Board ULX3S-85F, n = 8, by open tools",
-            f"{board['MHz']} MHz",
-            f"{digits['million MACs a second']} million multiply-accumulates a second",
-        ],
-        ["MNIST, 10,000 digits, convolutional", best["accuracy over 10,000"], f"{best['cycles an image']} cycles an image"],
-        [
-            "MNIST, 784-128-10 trained from fresh weights",
+            "MNIST accuracy, 784-128-10 trained from fresh weights",
             trained["accuracy"],
-            f"{trained['steps on the core']} of its steps on the simulated core too",
+            f"{trained['steps on the core']} of its steps also on the simulated core",
         ],
         [
-            "A training step on 4 cores in a ring, 128 samples each",
+            "Training on a ring of 4 cores, 128 samples each",
             f"{ring['efficiency']} efficiency{_estimated(ring)}",
-            f"{ring['words a core sends, by the formula']} words sent by each",
+            f"{ring['words a core sends, by the formula']} words sent per core and step",
         ],
-        ["Bits different from the numpy model, in all of these runs", f"{different:,}", ""],
+        ["Bits that differ from the numpy model, in all of these runs", f"{different:,}", ""],
     ]
 
 
 @app.command()
 def summary(as_json: Json = False, write: Write = False):
-    """Some figures of the other tables, as they stand in their documents; after any of these was made again."""
+    """Some figures of the other tables. Run it after one of them has changed."""
     rows = summary_rows()
     publish("summary", HEAD, rows, [dict(zip(HEAD, row)) for row in rows], as_json, write)
