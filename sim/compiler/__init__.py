@@ -1,1 +1,1 @@
-"""From a network to a program and its memory images."""
+"""The compiler: from a network to a program and its memory images."""

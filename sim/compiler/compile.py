@@ -1,24 +1,23 @@
-"""The compiler: graph, configuration and batch -> program, memory images and what they will cost.
+"""The compiler: graph, configuration and batch size -> program, memory images and cycle estimates.
 
-The passes, one after the other:
+The passes, in order:
 
-1. Maxima over large windows are split (:mod:`sim.compiler.passes.split_pool`).
-2. Neighbouring positions of few channels go side by side in a vector, where that is faster
-(:mod:`sim.compiler.passes.neighbours`).
-3. Depthwise convolutions get positions in the lanes, where the core has `transpose` and that is faster
-   (:mod:`sim.compiler.passes.depthwise`).
-4. The host gathers the windows of few channels (im2col, :mod:`sim.compiler.passes.im2col`).
-5. The search (:mod:`sim.compiler.search`) tries choices, and keeps the best. For each of them:
+1. Max pooling over large windows is split into two stages (:mod:`sim.compiler.passes.split_pool`).
+2. Neighbouring positions of tensors with few channels are packed into one vector, if the array then needs fewer cycles
+   (:mod:`sim.compiler.passes.neighbours`).
+3. Depthwise convolutions are mapped with positions in the lanes, if the core has `transpose` and the array then needs fewer
+   cycles (:mod:`sim.compiler.passes.depthwise`).
+4. Convolutions with few input channels are lowered to im2col on the host (:mod:`sim.compiler.passes.im2col`).
+5. The search (:mod:`sim.compiler.search`) compares candidates and keeps the fastest. For each candidate:
 
-   a. the batch goes along x (:mod:`sim.compiler.memory.batching`), and tensors get places in host memory
-   (:mod:`sim.compiler.memory.layout`); b. stages are tiled (:mod:`sim.compiler.tiling.stage_tiling`,
-   :mod:`sim.compiler.tiling.chunk_tiling`), and tensors between those that overlap
-      stay in the unified buffer where there is room (:mod:`sim.compiler.tiling.resident`);
+   a. the batch is stored along x (:mod:`sim.compiler.memory.batching`), and tensors are allocated in host memory
+      (:mod:`sim.compiler.memory.layout`);
+   b. stages are tiled (:mod:`sim.compiler.tiling.stage_tiling`, :mod:`sim.compiler.tiling.chunk_tiling`), and tensors between
+      overlapping stages stay resident in the unified buffer if they fit (:mod:`sim.compiler.tiling.resident`);
    c. instructions are emitted (:mod:`sim.compiler.codegen.generate`);
-   d. they are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the program is simulated
-   (:mod:`sim.compiler.timing.model`).
-
-6. The best is written down (:mod:`sim.compiler.image`), and kept on disk (:mod:`sim.compiler.program_cache`).
+   d. instructions are scheduled (:mod:`sim.compiler.codegen.scheduling`), and the timing model simulates the program
+      (:mod:`sim.compiler.timing.model`).
+6. The fastest candidate is encoded (:mod:`sim.compiler.image`) and cached on disk (:mod:`sim.compiler.program_cache`).
 """
 
 from dataclasses import replace
@@ -39,16 +38,17 @@ from .search import Trials, search
 
 __all__ = ["CompileError", "Program", "EFFORTS", "check_batch", "check_effort", "compile_network", "disassemble"]
 
-#: How much is searched: see :func:`compile_network`.
+#: Extents of the search: see :func:`compile_network`.
 EFFORTS = ("fast", "best")
 
 
-#: Samples of a run. A program has instructions for each chunk of a batch, and gains nothing beyond some hundred samples.
+#: Largest batch of a run. A program has instructions for each chunk of a batch; batches beyond some hundred samples gain no
+#: speed.
 _MOST_SAMPLES = 1 << 16
 
 
 def check_batch(batch):
-    """Raises CompileError if `batch` is not a number of samples that a run can have."""
+    """Raises CompileError if `batch` is not an integer from 1 to the largest batch of a run."""
     if not isinstance(batch, (int, np.integer)) or batch < 1:
         raise CompileError(f"batch must be an integer of at least 1, not {batch!r}")
     if batch > _MOST_SAMPLES:
@@ -56,26 +56,26 @@ def check_batch(batch):
 
 
 def check_effort(effort):
-    """Raises CompileError for a word that is not one of `EFFORTS`."""
+    """Raises CompileError if `effort` is not one of `EFFORTS`."""
     if effort not in EFFORTS:
         raise CompileError(f"effort must be one of {', '.join(EFFORTS)}, not {effort!r}")
 
 
 def compile_network(graph, config, batch, effort="best", progress=None):
-    """Compiles for batches of `batch` samples. A program that was compiled before, by any process, comes from a cache on disk
+    """Compiles a graph for batches of `batch` samples. Programs compiled before, by any process, are loaded from a cache on disk
     (:mod:`sim.compiler.program_cache`).
 
     Parameters
     ----------
     effort : str
-        One of `EFFORTS`: `best` searches for the schedule with the fewest cycles, `fast` takes the first schedule that fits.
+        One of `EFFORTS`. `best` searches for the schedule with the fewest cycles, `fast` takes the first schedule that fits.
     progress : callable or None
-        Called with `(done, total)` schedules of the search; `total` may grow.
+        Called with `(done, total)` schedules of the search. `total` may grow.
 
     Raises
     ------
     CompileError
-        If even the smallest tiles of a stage do not fit, or the images leave the 32-bit offsets.
+        If the smallest tiles of a stage do not fit, or the images exceed the 32-bit offsets.
     """
     check_batch(batch)
     check_effort(effort)
@@ -97,7 +97,7 @@ def compile_network(graph, config, batch, effort="best", progress=None):
 
 
 def _fastest(graph, ways, config, batch, effort, trials):
-    """Returns number of the way, :class:`Choice` and :class:`Schedule` with the fewest cycles."""
+    """Returns `(way, Choice, Schedule)` with the fewest cycles; `way` is an index into `ways`."""
     best = None
     for number, (tensors, stages) in enumerate(ways):
         stages, gathers = fold(replace(graph, stages=stages), config.n)
@@ -108,8 +108,8 @@ def _fastest(graph, ways, config, batch, effort, trials):
 
 
 def _ways(graph, config, batch):
-    """`(tensors, stages)` of the graph: with neighbouring positions side by side or not, with depthwise convolutions
-    transposed or not."""
+    """Returns the variants of the graph as `(tensors, stages)`: with and without neighbouring positions packed into vectors, with
+    and without depthwise convolutions mapped with positions in the lanes."""
     folded = fold_columns(graph, config.n)
     ways = [(graph.tensors, graph.stages), *([folded[:2]] if folded else [])]
     if config.transpose:
@@ -119,7 +119,7 @@ def _ways(graph, config, batch):
 
 
 def _check(stages, config):
-    """That the core has what the stages need."""
+    """Raises CompileError if the core lacks a unit that a stage needs."""
     for stage in stages:
         lacking = [
             (stage.pool, config.pooling, "pooling"),
@@ -133,4 +133,4 @@ def _check(stages, config):
                     f"stage {stage.name}: needs a core with {name}; set it in its configuration (--{name.replace('_', '-')})"
                 )
         if stage.times and (stage.pool or stage.softmax or stage.function != NONE):
-            raise ValueError(f"stage {stage.name}: a product goes with neither pooling nor a function")
+            raise ValueError(f"stage {stage.name}: a product cannot be combined with pooling, softmax or a function")

@@ -1,5 +1,4 @@
-"""The decisions of a search, apart from the graph that they are for: enough to emit the same instructions again, without search
-or simulation."""
+"""The decisions of a search, without the graph: enough to emit the same instructions again without search or simulation."""
 
 from dataclasses import asdict, dataclass, replace
 
@@ -17,16 +16,17 @@ __all__ = ["Decision", "decision_of"]
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """
+    """The decisions of one search.
+
     Parameters
     ----------
     way : int
-        Number of the way in which stages are written, among those that the compiler has of the graph.
+        Index of the graph's variant among the variants that the compiler derives.
     rows : int
-        Samples of a chunk.
+        Samples per chunk.
     runs : tuple of RunPlan
     order : int32 array
-        Numbers of the instructions of the draft in the program's order.
+        Indices of the candidate's instructions, in the program's order.
     """
 
     way: int
@@ -35,7 +35,7 @@ class Decision:
     order: np.ndarray
 
     def choice(self, graph, way, config, batch):
-        """Returns the :class:`Choice` for a graph and this way, `(tensors, stages)`, of it."""
+        """Returns the :class:`Choice` for a graph and its variant `way`, as `(tensors, stages)`."""
         tensors, stages = way
         stages, gathers = fold(replace(graph, stages=stages), config.n)
         batched = lay_along_x(graph, stages, gathers, batch, self.rows, tensors=tensors)
@@ -48,25 +48,25 @@ class Decision:
         return [ops[number] for number in self.order]
 
     def plain(self):
-        """Returns the decision, but for `order`, as JSON has it."""
+        """Returns the decision without `order`, as values that JSON can store."""
         runs = [asdict(run) | {"stages": [run.stages.start, run.stages.stop]} for run in self.runs]
         return {"way": self.way, "rows": self.rows, "runs": runs}
 
     @classmethod
     def of_plain(cls, plain, order):
-        """Returns the decision of what :meth:`plain` gave."""
+        """Returns the decision that :meth:`plain` converted."""
         return cls(plain["way"], plain["rows"], tuple(map(_run_of, plain["runs"])), order)
 
 
 def decision_of(way, choice, schedule):
-    """Returns the :class:`Decision` by which a :class:`Choice` and its :class:`Schedule` came from way number `way`."""
+    """Returns the :class:`Decision` that reproduces a :class:`Choice` and its :class:`Schedule`, for variant `way`."""
     number = {id(op): index for index, op in enumerate(schedule.candidate.ops)}
     order = np.fromiter((number[id(op)] for op in schedule.ops), np.int32, len(schedule.ops))
     return Decision(way, choice.batched.rows, choice.runs, order)
 
 
 def _run_of(plain):
-    """RunPlan of its fields, whose tuples JSON has as lists."""
+    """Returns the RunPlan from its fields, in which JSON has replaced tuples by lists."""
     fields = {name: _tuples(value) for name, value in plain.items()}
     plans = tuple(StagePlan(**{name: _tuples(value) for name, value in plan.items()}) for plan in plain["plans"])
     homes = {name: _tuples(home) for name, home in plain["homes"].items()}

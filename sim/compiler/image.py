@@ -1,4 +1,4 @@
-"""Images of host memory: what a program's instructions, weights, biases and tables are as bytes, and a batch's samples."""
+"""Images of host memory: a program's instructions, weights, biases and tables as bytes, and a batch's samples."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from .timing.model import MATMUL
 
 __all__ = ["HostMemory", "Code", "make_code", "make_program", "array_cycles", "dense_weights", "encoded"]
 
-#: Padding of weights: x * -0 is -0 for the zeros in the pad lanes of x, and adding -0 changes no sum.
+#: Padding of weights: x * -0 is -0 for the zeros in the padding lanes of x, and adding -0 never changes a sum.
 _PAD = 0x8000
 
 
@@ -35,7 +35,7 @@ class HostMemory:
         self.batched, self.host, self.n, self.graph = batched, host, config.n, batched.graph
 
     def pack_input(self, x):
-        """Image of region INPUT for bfloat16 samples (up to batch, input size), in the model's order."""
+        """Returns the image of region INPUT for bfloat16 samples of shape (up to batch, input size), in the model's order."""
         batched, x = self.batched, np.asarray(x)
         if x.dtype != bfloat16:
             raise TypeError(f"samples must be bfloat16, not {x.dtype}")
@@ -52,7 +52,7 @@ class HostMemory:
         return b"".join(parts)
 
     def unpack_output(self, data):
-        """float32 (batch, output size) from an image of region OUTPUT."""
+        """Returns float32 (batch, output size), in the model's order, from an image of region OUTPUT."""
         batched, name = self.batched, self.graph.output
         values = self.host.layouts[name].unpack(data, "<f4" if batched.wide else bfloat16)
         if name in batched.along_x:
@@ -60,7 +60,7 @@ class HostMemory:
         return self.graph.arrange_output(values)
 
     def output_offset(self, sample, value):
-        """Bytes to a value of a sample's result, in the model's order, in region OUTPUT."""
+        """Returns the byte offset in region OUTPUT of a value, in the model's order, of a sample's result."""
         batched, graph, n = self.batched, self.graph, self.n
         index = value if graph.output_order is None else int(graph.output_order[value])
         y, x, channel = np.unravel_index(index, graph.tensors[graph.output].shape)
@@ -70,7 +70,7 @@ class HostMemory:
         return (position * n + int(channel) % n) * (4 if batched.wide else 2)
 
     def biases(self):
-        """All bias rows, as bytes."""
+        """Returns all bias rows as bytes."""
         rows = []
         for stage in self.batched.stages:
             row = np.zeros(tiles_of(stage.channels, self.n) * self.n, np.float32)
@@ -80,7 +80,7 @@ class HostMemory:
         return np.concatenate(rows).astype("<f4").tobytes()
 
     def weights(self, number, column, count):
-        """Tiles of `count` column tiles of a stage, in the order of their passes: [pass, column tile, column, row]."""
+        """Returns the tiles of `count` column tiles of a stage, in the order of the passes: [pass, column tile, column, row]."""
         stage, n = self.batched.stages[number], self.n
         if count > 1 and not stage.is_uniform:
             return np.concatenate([self.weights(number, column + c, 1) for c in range(count)], axis=1)
@@ -94,8 +94,8 @@ class HostMemory:
 
 
 def dense_weights(term, column, count, n):
-    """Weights of all source channels for `count` column tiles, padded and between groups -0: bits, uint16 (ky, kx, rows,
-    columns)."""
+    """Returns the weights of all source channels for `count` column tiles as bits: uint16 (ky, kx, rows, columns). Padding, and
+    weights between groups, are -0."""
     inputs, channels = term.weights.shape[2:]
     outputs = channels // term.groups
     first, end = column * n, (column + count) * n
@@ -108,8 +108,8 @@ def dense_weights(term, column, count, n):
 
 
 def array_cycles(batched, number, ops, host, n):
-    """Cycles in which the array takes the rows of a stage, or can't because a tile still shifts in: of a flat result for the
-    whole batch at once, of others as they are cut."""
+    """Returns the cycles in which the array accepts rows of a stage, or waits while a tile of weights shifts in. For a result
+    with samples along x, the whole batch counts as one chunk; other results count as tiled."""
     if not batched.is_along_x(number):
         return sum(op.passes * max(op.rows, n) for op in ops if op.stage == number and op.unit == MATMUL)
     return max(batched.batch, n) * count_passes(batched.stages[number], n)
@@ -120,8 +120,8 @@ def _tile_bytes(config):
 
 
 def encoded(ops, config, constants, weights=0):
-    """Instructions and HALT, bytes of each; offsets of constants, and of tiles without a region, are made those of region MODEL,
-    where they begin at these bytes."""
+    """Returns the bytes of each instruction and of HALT. Offsets of constants become offsets in region MODEL, where constants
+    begin at byte `constants`. Tile numbers of LOAD_WEIGHTS without a region become offsets from byte `weights`."""
     step, tile, words = config.instruction_bytes, _tile_bytes(config), []
     for op in ops:
         fields = dict(op.fields)
@@ -135,21 +135,21 @@ def encoded(ops, config, constants, weights=0):
 
 @dataclass(frozen=True)
 class Code:
-    """The instructions of a program as words, and what the images and figures of the program depend on besides.
+    """A program's encoded instructions, and the other data that its images and figures need.
 
     Parameters
     ----------
     words : bytes
-        Of all instructions, HALT included.
+        All instructions, HALT included.
     groups : tuple
         Arguments of :meth:`HostMemory.weights`, in the order of the image.
     tiles : int
-        Of all groups.
+        Number of tiles in all groups.
     functions : tuple of Function
-        Of the tables, in the order of the image.
+        Functions with a table, in the order of the image.
     cycles : int
     passes, compute_cycles, read_beats, write_beats : int
-        As of :class:`Program`.
+        See :class:`Program`.
     """
 
     words: bytes
@@ -170,8 +170,8 @@ def _constants(memory, functions, config):
 
 
 def _first_weight(words, constants, config):
-    """Returns the offset of the weights in MODEL, behind bytes of instructions and of constants."""
-    align = min(_tile_bytes(config), 4096)  # then no burst ends within a tile because of a page's end
+    """Returns the offset of the weights in MODEL, after `words` bytes of instructions and `constants` bytes of constants."""
+    align = min(_tile_bytes(config), 4096)  # with this alignment, no page boundary splits a burst within a tile
     return -(-(words + constants) // align) * align
 
 
@@ -180,7 +180,8 @@ def _sizes(memory, config):
 
 
 def make_code(memory, schedule, config):
-    """Encodes a :class:`Schedule`: the :class:`Code`, for a :class:`HostMemory`. Raises CompileError if a region is too large."""
+    """Encodes a :class:`Schedule` for a :class:`HostMemory`. Returns the :class:`Code`. Raises CompileError if a region is too
+    large."""
     ops, n, beats = schedule.ops, config.n, config.beats_per_vector
     (order, tiles), functions = schedule.candidate.groups, tuple(schedule.candidate.emitter.tables)
     size = (len(ops) + 1) * config.instruction_bytes
@@ -202,8 +203,8 @@ def make_code(memory, schedule, config):
 
 
 def make_program(memory, plans, code, emit, config):
-    """:class:`Program` of a :class:`HostMemory`, the :class:`StagePlan` of each stage, and a :class:`Code`, whose instructions
-    `emit` returns."""
+    """Returns the :class:`Program` of a :class:`HostMemory`, the :class:`StagePlan` of each stage, and a :class:`Code`, whose
+    instructions `emit` returns."""
     batched, host, n = memory.batched, memory.host, config.n
     constants = _constants(memory, code.functions, config)
     weights = _first_weight(len(code.words), len(constants), config)

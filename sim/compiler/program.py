@@ -1,4 +1,4 @@
-"""What a compiler makes: instructions, memory images, sizes, and what they will cost."""
+"""The compiler's output: instructions, memory images, sizes and estimated cycles."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,55 +13,55 @@ __all__ = ["CompileError", "Program", "check_regions", "disassemble", "host_vect
 
 
 class CompileError(ValueError):
-    """A network that this configuration can't run; one line that names the parameter and what it would take."""
+    """A network that this configuration cannot run. The message is one line: the parameter at fault and the value needed."""
 
 
 def check_regions(sizes):
-    """Refuses regions, names to bytes, that offsets of 32 bits do not reach. Raises CompileError."""
+    """Raises CompileError if a region, of `{name: bytes}`, exceeds the 32-bit offsets."""
     for name, size in sizes.items():
         if size >= 1 << 32:
-            raise CompileError(f"region {name} would take {size} bytes, but offsets have 32 bits; use a smaller batch or network")
+            raise CompileError(f"region {name} needs {size} bytes, but offsets have 32 bits; use a smaller batch or network")
 
 
 def host_vectors(ops, use, n):
-    """Vectors that instructions read from host memory (`use` r) or write to it (w)."""
+    """Returns the number of vectors that instructions read from host memory (`use` = "r") or write to it ("w")."""
     records = ((op, INSTRUCTIONS[op.opcode]) for op in ops)
     return sum(op.rows * record.vectors(n, op.fields) for op, record in records if record.transfer and record.transfer.use == use)
 
 
 @dataclass(frozen=True)
 class Program:
-    """What :func:`compile_network` makes.
+    """A compiled program, made by :func:`compile_network`.
 
     Parameters
     ----------
     model : bytes
         Image of region MODEL. Execution begins at offset 0.
     instructions : int
-        Instructions in it, HALT included.
+        Number of instructions, HALT included.
     input_bytes, output_bytes, scratch_bytes : int
         Sizes of the other regions.
     useful_macs : int
-        Multiplications that the network needs for the whole batch, padding left out.
+        Multiplications that the network needs for the whole batch, without padding.
     passes, compute_cycles : int
-        Passes of the array, and cycles in which it takes rows or can't because a tile still shifts in.
+        Passes of the array. Cycles in which it accepts rows, or waits while a tile of weights shifts in.
     read_beats, write_beats : int
         Bus beats of the run.
     least_beats : int
-        Bus beats that any schedule needs to read: input, weights and biases once.
+        Lower bound of the bus beats read: input, weights and biases once.
     predicted_cycles : int
         Cycles of the run with the default memory latency, by :mod:`sim.compiler.timing.model`.
     plan : object
-        The choices made.
+        Tiling of each stage.
     memory : object
-        With `pack_input` and `unpack_output`.
+        Has `pack_input` and `unpack_output`.
     emit : callable
         Returns `ops`.
 
     Members
     -------
     ops : tuple of Op
-        The instructions, HALT left out, with the layer or stage that each belongs to.
+        The instructions without HALT, each with the layer or stage that it belongs to.
     """
 
     model: bytes
@@ -89,26 +89,26 @@ class Program:
         return tuple(self.emit())
 
     def pack_input(self, x):
-        """Image of region INPUT for bfloat16 samples (up to `batch`, input size)."""
+        """Returns the image of region INPUT for bfloat16 samples of shape (up to `batch`, input size)."""
         return self.memory.pack_input(x)
 
     def unpack_output(self, data):
-        """float32 (batch, output size) from region OUTPUT."""
+        """Returns float32 (batch, output size) from an image of region OUTPUT."""
         return self.memory.unpack_output(data)
 
     @property
     def bound(self):
-        """Cycles that no schedule of this array and bus goes below: max(compute, bus beats), each as if alone."""
+        """Lower bound of the cycles with this array and bus: max(compute, bus beats), as if each ran alone."""
         return max(self.compute_cycles, self.least_beats)
 
     @cached_property
     def listing(self):
-        """The instructions, one a line."""
+        """The disassembled program, one instruction per line."""
         return disassemble(self.model[: self.instructions * self.config.instruction_bytes], self.config)
 
 
 def disassemble(model, config):
-    """One line for every instruction of an image up to its end or HALT, with the fields that are not 0."""
+    """Returns one line per instruction of an image, up to its end or HALT, with the nonzero fields."""
     lines = []
     for pc in range(0, len(model) - 31, config.instruction_bytes):
         word = int.from_bytes(model[pc : pc + 32], "little")

@@ -1,7 +1,7 @@
-"""Compiled programs on disk (:mod:`sim.data.disk_cache`), so that all commands search once for a schedule.
+"""A cache of compiled programs on disk (:mod:`sim.data.disk_cache`): all commands share the result of one search.
 
-A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. Weights are not in it:
-their images are made anew.
+A file has the decisions of the search and the encoded instructions, as JSON and arrays in an .npz file. It has no weights: their
+images are built for each program.
 """
 
 import hashlib
@@ -27,19 +27,22 @@ __all__ = ["key_of", "load", "store"]
 _CACHE = DiskCache("programs")
 _VARIABLE, _MOST_MB = "TPU_PROGRAMS_MB", 256
 
-_FOREIGN = "name", "origin", "preprocess"  # fields of a graph that no program depends on
+_FOREIGN = "name", "origin", "preprocess"  # fields of a graph that do not affect the program
 
 
 def _most():
-    """Returns the limit in bytes; 0 switches the cache off. Raises ToolError."""
+    """Returns the limit in bytes; 0 disables the cache. Raises ToolError."""
     text = os.environ.get(_VARIABLE, str(_MOST_MB))
     if not (text.isascii() and text.isdecimal()):
-        raise ToolError(f"{_VARIABLE}={printable(text, 40)} is not a whole number of megabytes; 0 keeps no compiled programs")
+        raise ToolError(
+            f"{_VARIABLE}={printable(text, 40)} is not a whole number of megabytes; 0 disables the cache of compiled programs"
+        )
     return int(text) * 1_000_000
 
 
 def key_of(graph, config, batch, effort):
-    """Returns the SHA-256 of all that a program depends on: the network's content, the options and the version of the code."""
+    """Returns the SHA-256 of everything that a program depends on: the network's content, the options and the version of the
+    code."""
     digest = hashlib.sha256()
     _add(digest, [package_version(), source_digest(), astuple(config), batch, effort])
     names = [one.name for one in fields(graph) if one.name not in _FOREIGN]
@@ -48,7 +51,7 @@ def key_of(graph, config, batch, effort):
 
 
 def _add(digest, value):
-    """Adds a value to a digest, such that other values, and the same ones in other places, give another digest."""
+    """Adds a value to a digest. Different values, or the same values at different positions, give different digests."""
     if isinstance(value, np.ndarray):
         digest.update(f"array {value.dtype} {value.shape}".encode())
         digest.update(value.tobytes())
@@ -66,7 +69,7 @@ def _add(digest, value):
 
 
 def load(key):
-    """Returns the :class:`Decision` and the :class:`Code` under a key, or None."""
+    """Returns the :class:`Decision` and the :class:`Code` stored under a key, or None."""
     content = _CACHE.load(key) if _most() else None
     if content is None:
         return None
@@ -81,13 +84,13 @@ def load(key):
 
 
 def store(key, decision, code):
-    """Keeps a program under a key; the oldest files beyond `TPU_PROGRAMS_MB` are deleted."""
+    """Stores a program under a key. Deletes the oldest files beyond `TPU_PROGRAMS_MB`."""
     most = _most()
     if not most:
         return
     plain = {name: value for name, value in asdict(code).items() if name != "words"}
     plain["functions"] = [(function.name, function.parameters) for function in code.functions]
-    text = json.dumps({"decision": decision.plain(), "code": plain}, default=int)  # numpy's integers
+    text = json.dumps({"decision": decision.plain(), "code": plain}, default=int)  # converts numpy's integers
     file = io.BytesIO()
     plain_bytes, words = (np.frombuffer(data, np.uint8) for data in (text.encode(), code.words))
     np.savez_compressed(file, plain=plain_bytes, words=words, order=decision.order)

@@ -1,4 +1,4 @@
-"""What each layer or stage of a network costs: expected, and measured in the RTL."""
+"""Cost of each layer or stage of a network: by the timing model, or measured in the RTL."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -17,32 +17,34 @@ from .timing.model import UNITS, simulate
 __all__ = ["LayerCost", "described_layers", "expected_layers", "planned_layers", "measured_layers", "first_stages"]
 
 
-_LAYERED_PASSES = 60_000  # of a program, up to which it is simulated once for each layer
+_LAYERED_PASSES = 60_000  # limit of a program's passes for one simulation per layer
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer or stage over one batch. Layers overlap: while one drains, the next one's operands come. A layer has the cycles
-    in which the array took its rows, and those that it adds to the waiting; what it takes of the waiting of the layers before it
-    is not counted there any more. So the cycles of all layers are those of the run.
+    """The cost of one layer or stage for one batch.
+
+    Layers overlap: while one drains, the operands of the next one are loaded. A layer has the cycles in which the array accepts
+    its rows, and the wait cycles that it adds. Wait cycles of earlier layers that it hides are subtracted from those layers. The
+    cycles of all layers therefore add up to the cycles of the run.
 
     Parameters
     ----------
     name, kind : str
     shape : (int, int, int)
-        Height, width and channels of its result.
+        Height, width and channels of the result.
     tiling : str
     macs : int
         Useful multiplications.
     compute_cycles : int
-        Cycles of its passes.
+        Cycles of the passes.
     cycles, busy : int or None
-        Its own, and those of them in which the array took a row.
+        Cycles of the layer, and the cycles in which the array accepted a row.
     utilisation : float or None
-        Useful multiplications over cycles times cells.
+        Useful multiplications / (cycles x cells).
     read_beats, write_beats : int
     stalls : dict or None
-        Cycles in which the array took no row, by reason. Only of a measured one.
+        Cycles in which the array accepted no row, by reason. Only of a measured layer.
     """
 
     name: str
@@ -60,7 +62,7 @@ class LayerCost:
 
     @property
     def bound(self):
-        """What it takes most of its time for."""
+        """The bottleneck: the most frequent stall reason if it exceeds the busy cycles, else "bus" or "array"."""
         if self.stalls:
             reason, cycles = max(self.stalls.items(), key=lambda entry: entry[1])
             if cycles > self.busy:
@@ -70,7 +72,7 @@ class LayerCost:
 
 
 def _kind(stage):
-    """In words."""
+    """Returns a description of a stage, such as "conv 3x3, max 2x2, relu"."""
     parts = []
     for term in stage.terms:
         size = "x".join(map(str, term.kernel))
@@ -113,9 +115,9 @@ def _tiling(plan, stage, batched, number):
 
 
 def first_stages(program, count):
-    """The program of the first `count` layers: the same images, with the other layers' instructions left out."""
+    """Returns the program of the first `count` layers: the same images without the instructions of the other layers."""
     step = program.config.instruction_bytes
-    words, ops, left = [], [], [[0] for _ in range(UNITS)]  # left: of each unit's first instructions, how many are still there
+    words, ops, left = [], [], [[0] for _ in range(UNITS)]  # left: per unit, how many of its first instructions are kept
     for number, op in enumerate(program.ops):
         word = program.model[number * step : (number + 1) * step]
         kept = _kept_weights(op, word, count) if op.opcode is Opcode.LOAD_WEIGHTS else [(op, word)] * (op.stage < count)
@@ -132,7 +134,8 @@ def first_stages(program, count):
 
 
 def _kept_weights(op, word, count):
-    """Of a LOAD_WEIGHTS, what brings tiles of the first layers: `[(op, word)]`. Those come first, as in the image."""
+    """Returns `[(op, word)]`: the part of a LOAD_WEIGHTS that loads tiles of the first `count` layers. In the image, the tiles of
+    these layers come first."""
     tiles = sum(tiles for stage, tiles in op.parts if stage < count)
     if not tiles:
         return []
@@ -154,7 +157,7 @@ def _beats(program, number):
 
 
 def _described(program):
-    """Of each layer: `(name, kind, shape, tiling, useful multiplications of a sample, cycles of its passes)`."""
+    """Returns `(name, kind, shape, tiling, useful multiplications of a sample, cycles of its passes)` of each layer."""
     batched, host, n = program.memory.batched, program.memory.host, program.config.n
     return [
         (
@@ -170,12 +173,13 @@ def _described(program):
 
 
 def _layers(program, busy, waiting, reasons=None):
-    """Layers from what the first 1, 2, 3 ... of them take: cycles in which the array is busy, and the others by reason."""
+    """Returns the cost of each layer from runs of the first 1, 2, 3 ... layers: cycles in which the array is busy, and wait
+    cycles by reason."""
     config, own = program.config, []
     for number in range(len(busy)):
         before = waiting[number - 1] if number else {}
         own.append({name: cycles - before.get(name, 0) for name, cycles in waiting[number].items()})
-    for number in range(len(own) - 1, 0, -1):  # what a layer takes of the waiting before it
+    for number in range(len(own) - 1, 0, -1):  # a layer may hide wait cycles of the layer before it
         for name, cycles in own[number].items():
             if cycles < 0:
                 own[number][name], own[number - 1][name] = 0, own[number - 1][name] + cycles
@@ -204,7 +208,7 @@ def _layers(program, busy, waiting, reasons=None):
 
 
 def described_layers(program):
-    """Layers of which nothing is known that time has to do with: no cycles, no utilisation."""
+    """Returns layers without times: no cycles and no utilisation."""
     return [
         LayerCost(name, kind, shape, tiling, program.batch * macs, compute, None, None, None, *_beats(program, number))
         for number, (name, kind, shape, tiling, macs, compute) in enumerate(_described(program))
@@ -212,20 +216,20 @@ def described_layers(program):
 
 
 def expected_layers(program):
-    """Layers by the timing model."""
+    """Returns layers with cycles by the timing model."""
     runs = [simulate(first_stages(program, count + 1).ops, program.config) for count in range(len(_described(program)))]
     return _layers(program, [run.busy for run in runs], [{"": run.cycles - run.busy} for run in runs])
 
 
 def planned_layers(program):
-    """Returns layers by the timing model. Of a program with too many passes to simulate it once for each layer, they have no
-    times."""
+    """Returns layers with cycles by the timing model. A program with more than `_LAYERED_PASSES` passes gets no times, as each
+    layer needs one simulation."""
     return described_layers(program) if program.passes > _LAYERED_PASSES else expected_layers(program)
 
 
 def measured_layers(program, run):
-    """Layers in the RTL; `run(program, number, of how many)` gives the counters of a run of one batch, as
-    :meth:`sim.host.driver.Driver.counters` does."""
+    """Returns layers as measured in the RTL. `run(program, number, layers)` runs one batch of the program with the first `number`
+    layers and returns the counters of :meth:`sim.host.driver.Driver.counters`."""
     layers = len(_described(program))
     counters = [run(first_stages(program, number), number, layers) for number in range(1, layers + 1)]
     return _layers(

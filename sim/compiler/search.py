@@ -1,4 +1,4 @@
-"""The search: ways to cut a network are tried by simulation, within a budget of passes, and the best is kept."""
+"""The search: candidate tilings of a network are timed by simulation, within a budget of passes, and the fastest is kept."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,24 +19,25 @@ from .timing.model import MATMUL, estimate, simulate
 
 __all__ = ["Choice", "Candidate", "Schedule", "Trials", "search", "overlapping_runs"]
 
-_SIMULATED_PASSES = 60_000  # passes, over all candidates, up to which schedules are compared by simulation
-_OVERLAP_PASSES = 10_000  # passes up to which all stages that overlap are compared at once, with all samples
-_PART_PASSES = 140_000  # passes, over all groups of stages, up to which they are compared one by one, with few samples
-_FEW = 8  # of them
+_SIMULATED_PASSES = 60_000  # search budget: passes, over all candidates, up to which schedules are compared by simulation
+_OVERLAP_PASSES = 10_000  # passes up to which all overlapping stages are compared at once, with all samples
+_PART_PASSES = 140_000  # passes, over all groups of stages, up to which groups are compared one by one, with few samples
+_FEW = 8  # samples of this comparison
 
-#: Parts of the accumulators that a stage may fill, and of the unified buffer that the stages of a run may: one of so many.
+#: Divisors `(sums, vectors)`: a stage may fill 1/sums of the accumulators, and the stages of a run 1/vectors of the unified
+#: buffer.
 _ALL = (1, 1)
 _PARTS = ((2, 1), (4, 1), (1, 4))
-_GAIN = 0.99  # share of the cycles that the smallest pieces may take at most, to be worth it
+_GAIN = 0.99  # largest share of the cycles that a candidate with smaller pieces may take, to be preferred
 _CANDIDATES = 8
-_WAITING = 0.005  # share of the cycles in which the array waits, below which nothing better is looked for
-_SHARE = 4  # passes of other runs, for one with flat results, up to which all are simulated together
-_REFINING_PASSES = 20_000  # the same for each of the refinements
+_WAITING = 0.005  # share of cycles in which the array waits, below which the search stops
+_SHARE = 4  # if other runs have fewer passes than this multiple of the runs with samples along x, all are simulated together
+_REFINING_PASSES = 20_000  # budget of passes for each of the refinements
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """One way to cut it all.
+    """One complete tiling of a network.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class Choice:
     host : HostLayout
     runs : tuple of RunPlan
     eager : int
-        Blocks of operands that are asked for before the weights of the first of them, at the start of the program.
+        Blocks of operands that are loaded before the weights of the first block, at the start of the program.
     """
 
     batched: Batched
@@ -58,11 +59,11 @@ class Choice:
         return [plan for run in self.runs for plan in run.plans]
 
     def kind(self, along_x):
-        """The runs whose results are flat, or the others."""
+        """Returns the runs whose results have samples along x, or the other runs."""
         return tuple(run for run in self.runs if self.batched.is_along_x(run.stages[0]) == along_x)
 
     def passes(self, along_x):
-        """Of the array in these runs."""
+        """Returns the passes of the array in these runs."""
         batched, total = self.batched, 0
         for run in self.kind(along_x):
             for number, plan in zip(run.stages, run.plans):
@@ -72,12 +73,12 @@ class Choice:
 
     @property
     def compared(self):
-        """The runs, and passes, in which choices differ: with the others, where these do not take most of the time."""
+        """`(runs, passes)` in which choices differ. The other runs are included unless they take most of the time."""
         own, others = self.passes(True), self.passes(False)
         return (self.runs, own + others) if others < _SHARE * own else (self.kind(True), own)
 
     def changed(self, eager=None, **changes):
-        """With other `eager`, `tail`, or `first`, which counts where the program begins with it."""
+        """Returns a copy with another `eager`, `tail` or `first`. `first` applies only to the run at the start of the program."""
         runs = tuple(
             replace(run, **changes)
             if self.batched.is_along_x(run.stages[0]) and (run is self.runs[0] or "first" not in changes)
@@ -88,7 +89,7 @@ class Choice:
 
 
 class Trials:
-    """Counts the schedules that a search tries, and those that it means to.
+    """Counts the schedules that a search has tried and will try.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class Trials:
         self._progress, self._done, self._total = progress, 0, 0
 
     def of(self, items):
-        """Yields items, each of which is a trial."""
+        """Yields items and counts each as a trial."""
         items = list(items)
         self._total += len(items)
         for item in items:
@@ -111,16 +112,16 @@ class Trials:
 
 
 class Candidate:
-    """The instructions of some of a choice's runs, in the order in which they were generated.
+    """The instructions of some of a choice's runs, in the order of generation.
 
     Members
     -------
     emitter : Emitter
     ops : list of Op
     groups : {(stage, first column tile, column tiles): first tile}, tiles
-        Of the image of weights.
+        Layout of the image of weights.
     cycles : int
-        Of the array.
+        Cycles of the array.
     passes : int
     """
 
@@ -134,11 +135,11 @@ class Candidate:
 
     @cached_property
     def timeline(self):
-        """When instructions would begin if dispatch cost nothing."""
+        """The ideal timeline: start times of the instructions if dispatch cost no cycles."""
         return simulate(self.ops, self.config, ideal=True)
 
     def scheduled(self, eager, limit=None):
-        """:class:`Schedule`; None of what would take `limit` cycles or more."""
+        """Returns the :class:`Schedule`, or None if it needs `limit` cycles or more."""
         if limit is not None and self.cycles >= limit:
             return None
         ops = ordered(self.ops, self.timeline, eager)
@@ -148,7 +149,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The instructions of a candidate in their final order, and the cycles that they take."""
+    """The instructions of a candidate in their final order, and their cycles."""
 
     candidate: Candidate
     ops: list
@@ -156,18 +157,20 @@ class Schedule:
 
     @property
     def waiting(self):
-        """Share of the cycles in which the array takes no rows."""
+        """Share of the cycles in which the array accepts no rows."""
         return 1 - self.candidate.cycles / self.cycles
 
 
 def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, trials=None):
-    """:class:`Choice` and :class:`Schedule`, the best, for stages that read and write these tensors, or the graph's. Raises
-    CompileError if not even the smallest tiles of a stage fit.
+    """Searches for the fastest :class:`Choice` and its :class:`Schedule` and returns both. Raises CompileError if the smallest
+    tiles of a stage do not fit.
 
     Parameters
     ----------
+    tensors : dict of str to Tensor
+        Tensors of the stages. Default: the graph's.
     fast : bool
-        Take the first choice, and compare it with none.
+        Take the first choice without comparing it.
     trials : Trials or None
     """
     laid, trials = partial(lay_along_x, graph, stages, gathers, tensors=tensors), trials or Trials()
@@ -182,14 +185,14 @@ def search(graph, stages, gathers, config, batch, tensors=None, *, fast=False, t
 
 
 def _first(laid, config, batch):
-    """The choice that looks best without simulation."""
+    """Returns the choice with the lowest estimated cost, without simulation."""
     batched = laid(batch, 1)
     overlaps = _overlaps(batched, lay_out(batched, config.n), config, config.accumulator_depth)
     return next(iter(_choices(laid, config, batch, overlaps)), None) or _choice(batched, config, overlaps)
 
 
 def _search(laid, config, batch, trials):
-    """`laid(batch, rows)` : :class:`Batched` for chunks of so many samples."""
+    """Searches among all choices. `laid(batch, rows)` returns the :class:`Batched` for chunks of `rows` samples."""
     batched = laid(batch, 1)
     overlaps = _best_overlap(batched, laid(min(batch, _FEW), 1), config, trials)
     choices = _choices(laid, config, batch, overlaps)
@@ -197,7 +200,8 @@ def _search(laid, config, batch, trials):
 
 
 def _choices(laid, config, batch, overlaps):
-    """Choices of stages with flat results, the most promising first; none if there are no such stages. Raises NothingFits."""
+    """Returns choices for stages with samples along x, by increasing estimated cost; an empty list without such
+    stages. Raises NothingFits."""
     choices, fault, batched = [], None, laid(batch, 1)
     along_x = any(map(batched.is_along_x, range(len(batched.stages))))
     for rows in chunk_sizes(config, batch) if along_x else ():
@@ -217,7 +221,7 @@ def _choices(laid, config, batch, overlaps):
 
 
 def _choice(batched, config, overlaps, variant=0):
-    """`overlaps` : runs whose results are not flat. Raises NothingFits."""
+    """Returns one choice. `overlaps` are the runs whose samples are not along x. Raises NothingFits."""
     host, runs = lay_out(batched, config.n), list(overlaps)
     for run in batched.runs():
         if batched.is_along_x(run[0]):
@@ -227,12 +231,12 @@ def _choice(batched, config, overlaps, variant=0):
     return Choice(batched, lay_out(batched, config.n, homes), tuple(sorted(runs, key=lambda run: run.stages[0])))
 
 
-# Stages that overlap
+# Overlapping stages
 
 
 def _best_overlap(batched, few, config, trials):
-    """Runs of the stages whose results are not flat, the best by simulation. Of smaller pieces, more have room side by side.
-    `few` : the same stages for fewer samples."""
+    """Returns the fastest runs, by simulation, of the stages whose samples are not along x. With smaller pieces, more stages fit
+    side by side. `few` has the same stages for fewer samples."""
     host, depth = lay_out(batched, config.n), config.accumulator_depth
     usual = _overlaps(batched, host, config, depth)
     if not usual:
@@ -256,16 +260,18 @@ def _best_overlap(batched, few, config, trials):
     best: tuple = ()
     for choice in trials.of(choices):
         if all(choice.runs != other.runs for other in choices[: choices.index(choice)]):
-            enough = 1 if choice in choices[:2] else _GAIN  # many passes leave less of the budget for what follows
+            enough = 1 if choice in choices[:2] else _GAIN  # simulating many passes leaves less of the budget for later trials
             made = Candidate(choice, choice.runs, config).scheduled(choice.eager, best[0] * enough if best else None)
             best = (made.cycles, choice.runs) if made else best
     return best[1]
 
 
 def _joined(parts, resident, few, config, trials):
-    """The best runs of several choices, {part: runs}, of which the first is complete, and of the same with tensors that stay in
-    the unified buffer: each is simulated by itself, its stages near to those that they read and far from them, as far as the
-    budget goes."""
+    """Returns the fastest combination of runs from several choices, `{part: runs}`, and from the same choices with resident
+    tensors. The first choice is complete.
+
+    Each run is simulated alone, both with `APART` and with `FAR_APART`, until the budget is spent.
+    """
     left = _PART_PASSES
     tried: list[tuple[int, RunPlan]] = []
     runs = [(apart, run) for apart, part in product((APART, FAR_APART), parts) for run in (*parts[part], *resident[part])]
@@ -283,7 +289,7 @@ def _joined(parts, resident, few, config, trials):
                 else estimate(candidate.ops, config).cycles
             )
             tried.append((cycles, run))
-    best: list[tuple[float, tuple]] = [(0, ())]  # of the first stages: cycles and runs
+    best: list[tuple[float, tuple]] = [(0, ())]  # for the first stages: cycles and runs
     for number in range(len(few.stages)):
         ends = [
             (best[run.stages[0]][0] + cycles, (*best[run.stages[0]][1], run)) for cycles, run in tried if run.stages[-1] == number
@@ -293,15 +299,15 @@ def _joined(parts, resident, few, config, trials):
 
 
 def _overlaps(batched, host, config, depth, share=1):
-    """RunPlans of all stages whose results are not flat, within a share of the unified buffer. Raises NothingFits."""
+    """Returns RunPlans of all stages whose samples are not along x, in 1/`share` of the unified buffer. Raises NothingFits."""
     neighbours = (list(numbers) for along_x, numbers in groupby(range(len(batched.stages)), batched.is_along_x) if not along_x)
     runs = (overlapping_runs(batched, numbers, config, host.layouts, host.zeros, depth, share=share) for numbers in neighbours)
     return tuple(run for some in runs for run in some)
 
 
 def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=False, share=1):
-    """RunPlans of neighbouring stages, for the unified buffer from vector `first` on and sums of up to `depth` accumulator rows.
-    `tight` : with one place for results, where more stages overlap then. Raises NothingFits."""
+    """Returns RunPlans of neighbouring stages. They use the unified buffer from vector `first` and up to `depth` accumulator
+    rows. `tight` : with one staging slot for results, if more stages then overlap. Raises NothingFits."""
     end = config.unified_buffer_depth // share
     space, fits = end - first, partial(_fit, batched, config, first, end)
     plans = [plan_stage(batched, number, config, layouts, space, depth) for number in numbers]
@@ -313,7 +319,7 @@ def overlapping_runs(batched, numbers, config, layouts, first, depth, tight=Fals
 
 
 def _fit(batched, config, first, end, group):
-    """Whether stages, (number, plan) each, fit the accumulators and vectors of the buffer side by side."""
+    """Checks that stages, as (number, plan), fit side by side in the accumulators and in the vectors of the buffer."""
     functions = [batched.stages[number].function for number, _ in group]
     return (
         len({function for function in functions if function.is_table}) < 2
@@ -326,8 +332,8 @@ def _fit(batched, config, first, end, group):
 
 
 def _best(choices, config, trials):
-    """The best of the most promising choices by simulation of what they differ in, and its schedule. Then its start and its end
-    are refined, unless the array hardly waits."""
+    """Returns the fastest of the most promising choices, and its schedule. Only the runs in which choices differ are simulated.
+    Then the start and the end of the program are refined, unless the array hardly waits."""
     choice, budget = choices[0], _SIMULATED_PASSES
     best: Schedule | None = None
     for trial in trials.of(choices[:_CANDIDATES]):

@@ -1,1 +1,1 @@
-"""The definition of every bit: arithmetic, functions, networks, instructions."""
+"""The reference model, which defines every bit: arithmetic, functions, networks, instructions."""

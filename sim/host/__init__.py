@@ -1,1 +1,1 @@
-"""Runs of networks on a core: the driver, in simulation and on a board."""
+"""Host software: the driver, and runs of networks in simulation and on a board."""

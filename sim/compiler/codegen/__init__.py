@@ -1,1 +1,1 @@
-"""Instructions for tiled stages, and their order."""
+"""Code generation: instructions for tiled stages, and their schedule."""

@@ -1,4 +1,4 @@
-"""The instructions of a program, one after the other, with what each of them waits for."""
+"""Emitters of a program's instructions, in order, each with the instructions that it waits for."""
 
 from collections import Counter
 from itertools import accumulate
@@ -17,11 +17,11 @@ from .results import Results
 
 __all__ = ["Emitter", "StageEmitter"]
 
-_TABLE_PART = 64  # vectors of a function table that are brought at a time
+_TABLE_PART = 64  # vectors of a function table per load
 
 
 class Emitter:
-    """Builds `ops`.
+    """Builds the list `ops`.
 
     Parameters
     ----------
@@ -32,31 +32,31 @@ class Emitter:
     Members
     -------
     stage : int
-        Number of the stage that instructions belong to from now on.
+        Number of the stage to which the next instructions belong.
     worked : dict of int to int
         Cycles of the array by stage.
     regions : dict of str to (Region, first vector)
-        Of tensors in host memory.
+        Tensors in host memory.
     cores : int
-        Of the ring.
+        Number of cores in the ring.
     """
 
     cores = 1
-    #: Whether passes leave out rows of sums for which they would only read zeros around a tensor. Times finite weights, zeros
-    #: change -0 to +0 alone.
+    #: Whether passes skip rows of sums for which they would read only zeros around a tensor. With finite weights, adding these
+    #: : zeros changes nothing but -0 to +0.
     skips_margins = False
 
     def __init__(self, config, scratch):
         self.config, self.n = config, config.n
         self.ops, self.issued, self.stage = [], [0] * UNITS, 0
-        # The function table is left out: one unit alone uses it, in order.
+        # The function table is not tracked: only one unit uses it, in order.
         self.places = {space: LastUse(space_depth(config, space)) for space in ("buffer", "acc", "bias")}
         self.places["scratch"] = LastUse(max(1, scratch))
         self.worked, self.regions = Counter(), {}
         self.bias_ring, self.bias_places = Ring(0, config.bias_depth), {}
 
     def emit(self, opcode, fields, tiles=None, group_tiles=0):
-        """Adds an instruction, which waits for those that used what it touches."""
+        """Emits an instruction, which waits for the earlier instructions that use the same memory."""
         unit = UNIT[opcode]
         self.issued[unit] += 1
         needs = np.zeros(UNITS, np.int64)
@@ -70,16 +70,17 @@ class Emitter:
         self.ops.append(op)
 
     def transfer(self, opcode, region, vector, rows, **fields):
-        """An instruction that moves `rows` from or to host memory, beginning at a vector of a region."""
+        """Emits an instruction that moves `rows` from or to host memory, starting at a vector of a region."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
 
     def move(self, opcode, name, position, buffer, count, size=1, **fields):
-        """LOAD or STORE of positions of a tensor, `size` vectors each."""
+        """Emits a LOAD or STORE of positions of a tensor, `size` vectors each."""
         region, first = self.regions[name]
         self.transfer(opcode, region, first + position * size, count * size, buffer=buffer, **fields)
 
     def take_bias(self, count, key=None):
-        """Bias rows, of which `bias_places` has the first under this key as long as nothing else has come there."""
+        """Allocates `count` bias rows and returns the first. `bias_places[key]` holds them until another allocation overwrites
+        them."""
         place = self.bias_ring.take(count)
         self.bias_places = {
             other: (first, rows)
@@ -91,8 +92,11 @@ class Emitter:
         return place
 
     def put_table(self, table, vector, operands):
-        """Loads the function table with one whose words begin at a vector of MODEL, by way of a ring in the unified buffer: in
-        pieces, by turns in two places, so that the first is soon there and operands have the rest of the ring."""
+        """Loads a function table from vector `vector` of MODEL, through the ring `operands` in the unified buffer.
+
+        The table is loaded in pieces, double buffered in two places: the first piece arrives early, and operands keep the rest of
+        the ring.
+        """
         vectors = TABLE_WORDS // self.n
         part = max(1, min(_TABLE_PART, operands.size // 2))
         places = [operands.take(part) for _ in range(min(2, operands.size))]
@@ -112,14 +116,14 @@ class Emitter:
             )
 
     def load_zeros(self, buffer, count):
-        """Zeros -> unified buffer, from the beginning of the constants in MODEL."""
+        """Loads zeros into the unified buffer, from the start of the constants in MODEL."""
         for first in range(0, count, ZEROS):
             self.transfer(Opcode.LOAD, Region.MODEL, 0, min(ZEROS, count - first), buffer=buffer + first)
 
 
 class StageEmitter(Emitter):
-    """The instructions of a graph's program. Offsets in MODEL count from the zeros. The bias rows of all stages follow, and then
-    the function tables.
+    """The instructions of a graph's program. Region MODEL's constants start with the zeros, at offset 0; the bias rows of all
+    stages follow, then the function tables.
 
     Parameters
     ----------
@@ -130,7 +134,7 @@ class StageEmitter(Emitter):
     Members
     -------
     tables : dict
-        Functions by table to their numbers in region MODEL.
+        `{function: index of its table in region MODEL}`.
     """
 
     def __init__(self, config, stages, host):
@@ -140,26 +144,27 @@ class StageEmitter(Emitter):
         self.first_bias = [0, *accumulate(tiles_of(stage.channels, self.n) for stage in stages)]
 
     def results(self, stage, wide):
-        """The way out of the accumulators for a stage."""
+        """Returns the :class:`Results` of a stage."""
         return Results(self, stage, wide)
 
     def tiles(self, columns, passes, sample):
-        """The tiles of a group of column tiles, (first, count), of the present stage, as
-        :class:`sim.compiler.codegen.matmuls.Group` has it; `sample` is the only one of the job, where each has its own."""
+        """Returns the :class:`DataTiles` of a group of column tiles, (first, count), of the current stage, or None if its weights
+        are constants. `sample` is the job's only sample, if each sample has its own tiles. See
+        :class:`sim.compiler.codegen.matmuls.Group`."""
         term = self.stages[self.stage].terms[0]
         return DataTiles(self, term, self.layouts[term.data], sample, columns, len(passes)) if term.data else None
 
     def begin_run(self, stages):
-        """Stages of these numbers follow."""
+        """Starts the run with these stage numbers."""
         self.run_biases = self.biases_loaded = self.bias_row(stages[0])
         self.biases_end = self.bias_row(stages[-1] + 1)
 
     def bias(self, column, count=1):
-        """Place of the bias rows of column tiles of the present stage; they are loaded if they are not there."""
+        """Returns the first bias row of column tiles of the current stage. Loads the rows if they are not on the chip."""
         row = self.bias_row(self.stage, column)
         if self.first_bias[-1] <= self.config.bias_depth:
             if row + count > self.biases_loaded:
-                # The first group's come with it, all others of the run at once behind them.
+                # The first load has the first group's rows; the second has all other rows of the run.
                 end = row + count if self.biases_loaded == self.run_biases else self.biases_end
                 self._load_biases(self.biases_loaded, end - self.biases_loaded, self.biases_loaded)
                 self.biases_loaded = end
@@ -177,11 +182,11 @@ class StageEmitter(Emitter):
         return vectors * self.config.vector_bytes
 
     def bias_row(self, stage, column=0):
-        """Number of a column tile's bias row in region MODEL."""
+        """Returns the number of a column tile's bias row in region MODEL."""
         return self.first_bias[stage] + column
 
     def load_table(self, function, operands):
-        """Puts a function into the function table, if it is not there, by way of a ring in the unified buffer."""
+        """Loads a function into the function table, unless it is there, through a ring in the unified buffer."""
         if function == self.loaded:
             return
         self.loaded = function

@@ -1,9 +1,9 @@
-"""Code generation: from stages and how they are cut to instructions in order.
+"""Code generation: from tiled stages to instructions in order.
 
-A job brings the operands of a rectangle of results to the unified buffer, sums, and activates into another part of it: to where
-the next stages read it, or to a place from which it is stored. A chunk goes through all stages of a run with flat results before
-the next one does. The stages of other runs overlap. This order defines the result. :mod:`sim.compiler.codegen.scheduling` then
-puts the instructions where they overlap.
+A job loads the operands of a rectangle of results into the unified buffer, accumulates, and activates into another part of the
+buffer: to the place where the next stages read it, or to a staging area from which it is stored. In a run with samples along x, a
+chunk passes through all stages before the next chunk starts. The stages of other runs overlap. This order defines the result.
+:mod:`sim.compiler.codegen.scheduling` then reorders the instructions so that they overlap.
 """
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
@@ -17,14 +17,14 @@ __all__ = ["generate", "Overlap"]
 
 
 def generate(batched, host, runs, config):
-    """:class:`sim.compiler.codegen.emitter.StageEmitter` with all instructions but LOAD_WEIGHTS and HALT.
+    """Returns the :class:`sim.compiler.codegen.emitter.StageEmitter` with all instructions but LOAD_WEIGHTS and HALT.
 
     Parameters
     ----------
     batched : Batched
     host : HostLayout
     runs : sequence of RunPlan
-        All of them, or those that are to be compared.
+        All runs, or only those to be compared.
     config : Config
     """
     emitter = StageEmitter(config, batched.stages, host)
@@ -36,13 +36,16 @@ def generate(batched, host, runs, config):
         if along_x[index]:
             _take_chunks(emitter, batched, host, run, index == 0, run is runs[-1])
         else:
-            behind = [*along_x[index + 1 :], True].index(True)  # of those, every other one, and not the last, has the lower end
+            behind = [*along_x[index + 1 :], True].index(
+                True
+            )  # overlapping runs before the next run along x alternate between both ends; the last has the upper end
             Overlap(emitter, batched, host, run, host.zeros, behind % 2 == 1).generate()
     return emitter
 
 
 def _take_chunks(emitter, batched, host, run, first, last):
-    """The instructions of a run with flat results; `first`, `last` : whether it is that of the program."""
+    """Emits the instructions of a run with samples along x. `first`, `last` : whether it is the first or last run of the
+    program."""
     homes = {name: (host.zeros + place, samples) for name, (place, samples) in run.homes.items()}
     base, end = host.zeros + run.home_size, emitter.config.unified_buffer_depth - run.staging
     rings = Ring(base, end - base), Ring(end, run.staging), Ring(0, emitter.config.accumulator_depth)
@@ -57,21 +60,21 @@ def _take_chunks(emitter, batched, host, run, first, last):
 
 
 class Overlap:
-    """The instructions of a run whose stages take turns.
+    """The instructions of a run of overlapping stages, interleaved.
 
     Parameters
     ----------
     emitter : Emitter
-        With what StageEmitter has of stages.
+        With the stage methods of StageEmitter.
     batched : Batched
     host : HostLayout
     run : RunPlan
     first : int
-        Vector of the unified buffer from which on it is theirs.
+        First vector of the unified buffer that the run may use.
     low : bool
-        As of :func:`sim.compiler.tiling.overlap.vectors_of`.
+        See :func:`sim.compiler.tiling.overlap.vectors_of`.
     margins : bool
-        Whether zeros around tensors in SCRATCH are written; else they are there.
+        Whether to store zeros around tensors in SCRATCH. If False, the zeros are already there.
     """
 
     def __init__(self, emitter, batched, host, run, first, low, margins=True):
@@ -104,12 +107,12 @@ class Overlap:
             )
 
     def _progress(self, numbers, cycles):
-        """Function of a turn: how much of its cycles has been generated since now."""
+        """Returns a function of a turn's index: the share of the turn's cycles generated since this call."""
         begun = [self.emitter.worked[number] for number in numbers]
         return lambda turn: (self.emitter.worked[numbers[turn]] - begun[turn]) / cycles[turn]
 
     def _generate(self, code, rectangles):
-        """Jobs of a stage."""
+        """Generates jobs of a stage; yields where other stages may take a turn."""
         for rectangle in rectangles:
             self.emitter.stage = code.number
             for is_break in code.job(rectangle):
@@ -122,7 +125,7 @@ class Overlap:
             yield
 
     def _zero_void(self, code, rectangle):
-        """Zeros at the end of samples, over the results that are none."""
+        """Stores zeros at the end of samples, over the void positions after the last result."""
         layout = code.layout
         void, (height, width) = layout.tensor.void, layout.tensor.shape[:2]
         if void and rectangle.rows[1] == code.stage.result_size[0]:
@@ -133,7 +136,7 @@ class Overlap:
                     )
 
     def _zero_margins(self, code, samples):
-        """Zeros behind and beside samples of a tensor in SCRATCH, and before the first."""
+        """Stores the zero margins of samples of a tensor in SCRATCH: below, at the right, and before the first sample."""
         name, layout = code.stage.output, code.layout
         if name in self.run.homes or self.host.regions[name][0] is not Region.SCRATCH:
             return

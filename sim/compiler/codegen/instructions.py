@@ -1,7 +1,7 @@
-"""Instructions of a program in the making, and the places on the chip that they use.
+"""Instructions of an unfinished program, and the on-chip memory that they access.
 
-Hazards are interlocked in hardware, so no instruction waits in the program: reusing a place is always right, and only costs
-time if it comes too soon.
+Hazards are interlocked in hardware, so a program has no wait instructions: reusing memory is always correct. Reusing it too early
+only stalls.
 """
 
 import numpy as np
@@ -14,24 +14,24 @@ __all__ = ["Op", "LastUse", "Ring", "accesses"]
 
 
 class Op:
-    """An instruction, with what its timing depends on.
+    """An instruction with the data that its timing depends on.
 
-    `rows`, `passes`, `keep`, `acc`, `acc_stride` and `tiles0` are as in its fields.
+    `rows`, `passes`, `keep`, `acc`, `acc_stride` and `tiles0` are derived from its fields.
 
     Parameters
     ----------
     opcode : Opcode
     fields : dict
     waits : sequence of (unit, number)
-        The instruction begins when so many instructions of the unit have ended.
+        The instruction begins once `number` instructions of the unit have completed.
     stage : int
         Number of the stage that it belongs to.
     tiles : (stage, first column of the group, columns, tiles of the group before, tiles) or None
-        Of a MATMUL that takes tiles. They stand in the group's order: by pass, then column.
+        Tiles consumed by a MATMUL, in the group's order: by pass, then column.
     group_tiles : int
         Tiles of the whole group.
     parts : sequence of (stage, tiles)
-        Of LOAD_WEIGHTS: what it brings, in order.
+        Tiles loaded by a LOAD_WEIGHTS, in order.
     """
 
     __slots__ = (
@@ -63,14 +63,14 @@ class Op:
 
 
 class LastUse:
-    """Who used each row of a memory last: for every row and unit, how many instructions the unit had issued by then."""
+    """The last access of each unit to each row of a memory, as the number of instructions that the unit had issued by then."""
 
     def __init__(self, rows):
         self.written = np.zeros((UNITS, rows), np.int64)
         self.read = np.zeros((UNITS, rows), np.int64)
 
     def access(self, unit, number, first, count, write):
-        """Marks instruction `number` of the unit, and returns what it has to wait for."""
+        """Records an access by instruction `number` of the unit. Returns, per unit, the number of instructions to wait for."""
         span = slice(first, first + count)
         needs = self.written[:, span].max(axis=1)
         if write:
@@ -83,8 +83,11 @@ class LastUse:
 
 
 def accesses(opcode, fields, vector_bytes, cores=1):
-    """`(memory, first row, rows, write)` of all that an instruction touches, on the chip and in region SCRATCH: of a memory one
-    stretch, as hazards are interlocked, from the first row to the last that it reads or writes. `cores` : of the ring."""
+    """Yields `(memory, first row, rows, write)` for all memory that an instruction accesses, on the chip and in region SCRATCH.
+
+    Each memory has one range, as in the hardware's interlocks: from the first to the last row that is read or written. `cores` :
+    cores in the ring.
+    """
     record, spans = INSTRUCTIONS[opcode], {}
     for span in record.spans:
         if span.is_touched(fields):
@@ -99,7 +102,7 @@ def accesses(opcode, fields, vector_bytes, cores=1):
 
 
 class Ring:
-    """Hands out stretches of a memory, one after the other, round and round."""
+    """A ring allocator of a memory: consecutive ranges, from the start again at the end."""
 
     def __init__(self, base, size):
         self.base, self.size, self.next = base, size, 0

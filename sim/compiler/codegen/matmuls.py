@@ -6,7 +6,7 @@ __all__ = ["Group"]
 
 
 def _loops(places):
-    """Operands of consecutive passes as nested loops: `(first, count0, stride0, count1, stride1)` each."""
+    """Yields the operands of consecutive passes as nested loops: `(first, count0, stride0, count1, stride1)` each."""
     position = 0
     while position < len(places):
         rest = places[position:]
@@ -25,7 +25,7 @@ def _loops(places):
 
 
 def _steps(places):
-    """Length of the arithmetic progression at the beginning."""
+    """Returns the length of the arithmetic progression at the beginning of `places`."""
     count = 1
     while count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0:
         count += 1
@@ -33,22 +33,23 @@ def _steps(places):
 
 
 class Group:
-    """The MATMULs of a group of column tiles, whose passes alternate. `done` counts the passes of each.
+    """The MATMULs of a group of column tiles whose passes alternate. `done` counts the passes of each column tile.
 
     Parameters
     ----------
     column, count : int
+        First column tile, and number of column tiles.
     acc, sums : int
         First accumulator row, and rows of a column tile.
     passes : int
-        Of a column tile.
+        Passes of a column tile.
     parts : sequence of (first row, rows)
-        What the rows of the passes from `whole` on are cut into.
+        Parts of the rows; passes from number `whole` on are split into them.
     bias : int or None
-        First bias row; None: the emitter knows it.
+        First bias row. None: ask the emitter.
     tiles : object or None
-        `fit(passes, count)` says how many of so many passes one MATMUL may have, and `bring(tiles)` emits LOAD_WEIGHTS of the
-        next tiles. None: those are put in afterwards.
+        `fit(passes, count)` returns how many of `passes` one MATMUL may have. `bring(tiles)` emits LOAD_WEIGHTS of the next
+        tiles. None: LOAD_WEIGHTS are inserted later.
     across : int
         Rows of the unified buffer from a column tile's operands to the next one's.
     """
@@ -60,8 +61,8 @@ class Group:
         self.tiles, self.across = tiles, across
 
     def add(self, places, rows, first=0):
-        """Passes with operands at these places; `rows` are two loops, (count, stride) each, from row `first` of the sums on.
-        Yields False where other stages may have a turn."""
+        """Emits passes with operands at these places. `rows` are two loops, (count, stride) each, starting at row `first` of the
+        sums. Yields False where other stages may take a turn."""
         while places:
             together = self.tiles.fit(len(places), self.count) if self.tiles else len(places)
             yield from self._add(places[:together], rows, first)
@@ -70,7 +71,7 @@ class Group:
     def _add(self, places, rows, first):
         whole = max(0, self.whole - self.done)
         ahead = places[:whole]
-        assert not first or ahead == places, "what is made in parts has all rows"
+        assert not first or ahead == places, "passes that are split into parts have all rows"
         if self.done == 0 and ahead:
             self._emit((ahead[0], 1, 0, 1, 0), rows, first, start=1)
             ahead = ahead[1:]
@@ -81,7 +82,7 @@ class Group:
             self._in_parts(place, rows)
 
     def _loops(self, places):
-        """With several column tiles, the inner loop is theirs."""
+        """Yields loops over passes. With several column tiles, the inner loop is over the column tiles."""
         if self.count == 1:
             yield from _loops(places)
             return
@@ -110,7 +111,7 @@ class Group:
         self.done += loops[1] * loops[3]
 
     def _matmul(self, loops, rows, c, count, acc, start, keep=0):
-        """Passes for `count` column tiles from `c` on."""
+        """Emits one MATMUL for `count` column tiles, starting at `c`."""
         first, count0, stride0, count1, stride1 = loops
         (rows1, rows1_stride), (rows0, rows0_stride) = rows
         fields = {

@@ -1,4 +1,4 @@
-"""The way out of the accumulators: activation, pooling, softmax, products, and the way back to host memory."""
+"""The path from the accumulators to host memory: activation, pooling, softmax, products, stores."""
 
 from dataclasses import replace
 
@@ -12,29 +12,30 @@ __all__ = ["Results", "write_rows", "function_code"]
 
 
 def function_code(function):
-    """How instructions name a :class:`sim.functions.functions.FunctionCode` or :class:`sim.functions.derivatives.Derivative`."""
+    """Returns the code in instructions of a :class:`sim.functions.functions.FunctionCode` or
+    :class:`sim.functions.derivatives.Derivative`."""
     return FunctionCode.TABLE if function.is_table else FunctionCode[function.name.upper()]
 
 
 class Results:
-    """Writes the results of one stage.
+    """Emits the results of one stage.
 
     Parameters
     ----------
     emitter : Emitter
     stage : Stage
     wide : bool
-        Whether results are binary32: two vectors a position.
+        Whether results are binary32: two vectors per position.
     """
 
     def __init__(self, emitter, stage, wide):
         self.emitter, self.stage, self.n = emitter, stage, emitter.n
-        self.size = 2 if wide else 1  # vectors of a position
+        self.size = 2 if wide else 1  # vectors per position
         self.format, self.function = Format.BINARY32 if wide else Format.BFLOAT16, stage.function
 
     def activate(self, rectangle, column, acc, result, factor):
-        """Sums of a column tile at `acc` -> its positions of the area `result`. `factor` is the area that products are made
-        with."""
+        """Emits the activation of a column tile's sums at `acc` into the area `result`. `factor` is the area of the second factor
+        of a product."""
         stage = self.stage
         if stage.times:
             self._multiply(rectangle, column, acc, result, factor)
@@ -46,7 +47,7 @@ class Results:
         if stage.reflow:
             self._reflow(rectangle, column, acc, result, fields)
             return
-        # Runs of rows that follow each other in the accumulators, and their distance in the result.
+        # Runs of consecutive rows in the accumulators, and their distance in the result.
         samples, rows, columns = rectangle.sums
         if samples > 1 and rows * columns > 1 and result.area.sample != rows * result.area.row:
             for sample in range(samples):
@@ -59,7 +60,7 @@ class Results:
         write_rows(self.emitter, fields, acc, outer, inner, step, self._at(rectangle, column, result))
 
     def _reflow(self, rectangle, column, acc, result, fields):
-        """Results to rows of another length: whole ones, and what is left of the last."""
+        """Emits results into rows of another length: the full rows, then the partial last row."""
         (samples, rows, columns), area = rectangle.sums, result.area
         height, width = area.layout.tensor.shape[:2]
         first = rectangle.rows[0] * columns
@@ -73,8 +74,8 @@ class Results:
                 write_rows(self.emitter, fields, sums + full * width, 1, rest, 0, place[1])
 
     def activate_across(self, rectangle, columns, acc, result):
-        """Sums of column tiles, (first, count), which follow each other in the accumulators, of a stage of one column -> their
-        positions, which follow each other in the result."""
+        """Emits the activation of column tiles, (first, count), of a stage whose results have one column. They are consecutive in
+        the accumulators and in the result."""
         samples, rows, _ = rectangle.sums
         fields, strides, area = self.fields(columns[0]), (1, samples * rows), result.area
         together = samples if area.sample == rows * area.row else 1
@@ -84,11 +85,12 @@ class Results:
             _pool(self.emitter, fields, sums, together * rows, columns[1], area.row, place, strides, (1, 1), (0, 0))
 
     def fields(self, column):
-        """What results of a column tile are made by."""
+        """Returns the instruction fields for the results of a column tile."""
         return {"function": function_code(self.function), "format": self.format, "lanes": self._lanes(column)}
 
     def softmax(self, rectangle, acc, sums, result):
-        """Sums of all column tiles, `sums` rows each: a row of positions at a time, unless one tile holds all channels."""
+        """Emits SOFTMAX over all column tiles, `sums` rows each: one row of positions at a time, unless one tile holds all
+        channels."""
         samples, rows, columns = rectangle.sums
         tiles, parts, pitch = tiles_of(self.stage.channels, self.n), samples * rows, result.area.pitch
         if tiles == 1 and (pitch == columns or parts == 1):
@@ -109,19 +111,20 @@ class Results:
             )
 
     def write_group(self, rectangle, group, acc, parts, *, area, home, staging, factor, single):
-        """A flat result's group of column tiles, to its home, or by way of the ring `staging` to host memory at once.
+        """Emits a group of column tiles of a result with samples along x: into its resident place, or to host memory through the
+        ring `staging`.
 
         Parameters
         ----------
         group : (first column tile, column tiles)
         parts : sequence of (first row, rows)
-            That are activated one after the other.
+            Parts that are activated one after the other.
         area : Area
-            Of the whole result.
+            Area of the whole result.
         home : int or None
-            Its place, if it stays.
+            Place of a resident result.
         single : bool
-            Whether one column tile is to be there before the next one.
+            Whether to finish each column tile before the next one.
         """
         (column, count), (sample, _), rows, c = group, rectangle.samples, rectangle.sums[2], 0
         while c < count:
@@ -141,16 +144,16 @@ class Results:
             c += together
 
     def store(self, result):
-        """A job's results -> host memory."""
+        """Emits the stores of a job's results."""
         self.store_area(result, self.stage.output)
 
     def store_area(self, placed, name):
-        """An area of a tensor -> host memory."""
+        """Emits the stores of an area of a tensor."""
         for position, place, count in placed.area.transfers(across_samples=True):
             self.emitter.move(Opcode.STORE, name, position, placed.place + place * placed.size, count, placed.size)
 
     def _at(self, rectangle, column, result, sample=0, y=0, x=0):
-        """Place of the result (sample, y, x) of a job."""
+        """Returns the place of the result (sample, y, x) of a job."""
         top, left = self.stage.origin
         return result.at(rectangle.samples[0] + sample, top + rectangle.rows[0] + y, column, left + rectangle.columns[0] + x)
 
@@ -158,7 +161,7 @@ class Results:
         return min(self.n, self.stage.channels - column * self.n)
 
     def _multiply(self, rectangle, column, acc, result, factor):
-        """A row of positions at a time: the rows of both factors and of the product lie apart in their own ways."""
+        """Emits products, one row of positions at a time: both factors and the product have different row pitches."""
         samples, rows, columns = rectangle.sums
         for sample in range(samples):
             for y in range(rows):
@@ -175,7 +178,7 @@ class Results:
                 )
 
     def _pool_windows(self, rectangle, column, acc, result, fields):
-        """A POOL for each part of the rectangle whose windows are cut alike by the edges of the sums."""
+        """Emits a POOL for each part of the rectangle whose windows the edges of the sums clip equally."""
         pool, width = self.stage.pool, rectangle.sums[2]
         for y, rows, wy, high in runs_of_windows(self.stage, 0, *rectangle.rows):
             for x, columns, wx, broad in runs_of_windows(self.stage, 1, *rectangle.columns):
@@ -197,8 +200,8 @@ class Results:
 
 
 def write_rows(emitter, fields, acc, outer, inner, step, buffer):
-    """`outer` runs of `inner` sums, `step` positions apart in the result, with these fields of an ACTIVATE: one instruction where
-    it can be."""
+    """Emits the activation of `outer` runs of `inner` sums, `step` positions apart in the result, with these fields of an
+    ACTIVATE: one instruction if possible."""
     size = fields["format"].height
     if outer == 1 or step == inner:
         emitter.emit(Opcode.ACTIVATE, {**fields, "rows": outer * inner, "acc": acc, "buffer": buffer})

@@ -1,4 +1,5 @@
-"""The order of a program's instructions: weights in front of their use, and nothing that could begin behind what can't."""
+"""List scheduling of a program's instructions: weights are loaded before their use, and no ready instruction waits behind one
+that is not ready."""
 
 from amaranth_tpu.hw.spec.isa import Opcode
 
@@ -7,21 +8,24 @@ from .instructions import Op
 
 __all__ = ["with_weights", "ordered", "STARTING"]
 
-_MOST_TILES = 65_535  # in one LOAD_WEIGHTS
+_MOST_TILES = 65_535  # limit of a LOAD_WEIGHTS
 
-#: LOAD_WEIGHTS at the start of a run that bring one block's tiles each, but for the last.
+#: Number of LOAD_WEIGHTS at the start of a run that load the tiles of one block each, except the last.
 STARTING = 4
 
 
 def with_weights(ops):
-    """The instructions with LOAD_WEIGHTS put in front of the first that needs them, and the groups of tiles in the order
-    in which the image holds them: {(stage, column, columns): first tile}. One may bring tiles of several stages, in order."""
+    """Returns the instructions with LOAD_WEIGHTS inserted before their first use, and `(groups, tiles)` of the image.
+
+    `groups` are the groups of tiles in the image's order: `{(stage, column, columns): first tile}`. One LOAD_WEIGHTS may load
+    tiles of several stages, in order.
+    """
     image, size = {}, 0
     result, current, end = [], None, None
     started = 0
     for op in ops:
         if op.opcode is Opcode.LOAD_WEIGHTS:
-            current = None  # of what a stage has stored: in its place among the tiles
+            current = None  # tiles of a stored tensor, loaded in their own order
         if op.opcode is Opcode.LOAD and started < STARTING:
             current = None  # weights of one block only
             started += 1
@@ -48,16 +52,16 @@ def with_weights(ops):
 
 
 def ordered(ops, timeline, eager):
-    """The instructions by the time at which they would begin if dispatch cost nothing.
+    """Returns the instructions sorted by the time at which they would begin if dispatch cost no cycles.
 
-    Then nothing that could begin waits in line behind something that can't. Weights stay ahead of their use: those that wait for
-    something hold up the MATMULs behind them, the others come earlier. At the start, the first blocks of operands are asked for
-    before the flood of weights that fills the FIFO.
+    No ready instruction then waits in a queue behind one that is not ready. Weights stay ahead of their use. A LOAD_WEIGHTS that
+    waits for another instruction delays the MATMULs after it; the others move earlier. At the start, the first blocks of operands
+    are loaded before the many weights that fill the FIFO.
     """
     keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
     weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
-    # Not where stored tensors are weights too: what waits for these must not come before the tiles in front of them.
+    # Not if stored tensors are weights too: an instruction that waits for them must not move before the tiles that precede them.
     stored = any(ops[index].waits for index in weights) and any("region" not in ops[index].fields for index in weights)
     for number, index in enumerate(() if stored else weights[:STARTING]):
         if number + eager < len(loads):

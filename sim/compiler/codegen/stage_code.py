@@ -1,4 +1,4 @@
-"""The instructions of one stage: jobs, the operands that they bring, the sums that they make."""
+"""The instructions of one stage: jobs, the operands that they load, and the sums that they compute."""
 
 from itertools import groupby
 
@@ -15,16 +15,16 @@ from .matmuls import Group
 
 __all__ = ["StageCode"]
 
-#: Row of the unified buffer that holds zeros, where there are margins.
+#: Row of the unified buffer that holds zeros, if there are margins.
 ZERO_ROW = 0
 
-#: Stands for the tensor that is read where results are made, among the operands.
+#: Key of the tensor that is read at the results' positions, among the operands.
 _BESIDE = object()
-_PIECES = 8  # loads of a chunk's operands, so that they come and go while passes run
+_PIECES = 8  # loads of a chunk's operands, so that loads overlap with passes
 
 
 class StageCode:
-    """Makes the instructions of a stage.
+    """Generates the instructions of a stage.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class StageCode:
     layouts : dict of str to Layout
     run : RunPlan
     number : int
-        Of the stage.
+        Number of the stage.
     homes : dict of str to (int, int)
-        Tensors in the unified buffer: their first rows, and how many samples, or chunks, have room there at a time.
+        Resident tensors: first row in the unified buffer, and number of samples, or chunks, that fit there at a time.
     operands, staging, acc : Ring
-        Places for operands, for results, and for sums.
+        Allocators of operands, of results, and of sums.
     """
 
     def __init__(self, emitter, batched, layouts, run, number, homes, operands, staging, acc):
@@ -50,8 +50,8 @@ class StageCode:
         self.passes = count_passes(self.stage, self.n)
 
     def _besides(self):
-        """Places for what selects: between operands and results, as an instruction that reads there and writes here holds up all
-        others between. None if nothing does."""
+        """Returns the allocator of the operands that select, between operands and results; None if the stage has no select. An
+        instruction that reads there and writes results would otherwise stall all accesses to the memory between."""
         if not self.stage.select:
             return None
         size = max(self.plan.beside(self.stage, one, self.layouts).size for one in self.rectangles)
@@ -60,7 +60,7 @@ class StageCode:
         return Ring(self.operands.base + self.operands.size, size)
 
     def prepare(self):
-        """What all the jobs need: the table of the function, zeros beside the results."""
+        """Emits the instructions before all jobs: the function's table, and zeros beside the results."""
         if self.stage.function.is_table:
             self.emitter.load_table(self.stage.function, self.operands)
         if self.stage.output in self.homes:
@@ -69,16 +69,16 @@ class StageCode:
         if whole and (self.layout.beside or any(extra.spread != (1, 1) for extra in self.stage.extras)):
             self.emitter.load_zeros(self.staging.base, self.staging.size)
 
-    # Jobs. They and what they call yield where other stages may have a turn: True between groups of column tiles.
+    # Jobs. They and the methods that they call yield where other stages may take a turn: True between groups of column tiles.
 
     def job(self, rectangle, *, first=False, last=False):
-        """Sums and results of a rectangle. What a group of column tiles gives of a flat result goes out at once. Softmax needs
-        the sums of all column tiles at once.
+        """Emits the sums and results of a rectangle. With samples along x, each group of column tiles is written out at once.
+        Softmax needs the sums of all column tiles at once.
 
         Parameters
         ----------
         first, last : bool
-            Of a flat result: whether nothing goes before it in the program, and whether nothing comes after it.
+            For samples along x: whether this is the first or last job of the program.
         """
         stage, sums, home = self.stage, int(np.prod(rectangle.sums)), self.stage.output in self.homes
         whole = stage.softmax or not self.layout.along_x
@@ -129,12 +129,12 @@ class StageCode:
             self.results.store(result)
 
     def _home(self, name, rectangle):
-        """The samples of a rectangle, or its chunk, of a tensor that stays in the unified buffer."""
+        """Returns the place of a rectangle's samples, or chunk, in a resident tensor."""
         area, (place, samples) = whole_area(self.layouts[name], rectangle.samples), self.homes[name]
         return Placed(area, place + rectangle.samples[0] % samples * area.size)
 
     def _zero_margins(self, home):
-        """Zeros around a sample of a tensor that stays in the unified buffer, before the first one that has its place."""
+        """Loads zeros around a sample of a resident tensor, before the first sample that uses the place."""
         layout, area = home.area.layout, home.area
         if home.place in self.zeroed or area.size == layout.tiles * layout.tensor.height * layout.tensor.width:
             return
@@ -152,7 +152,8 @@ class StageCode:
                 self.emitter.load_zeros(first, end - first)
 
     def _extras(self, rectangle, place):
-        """What else a job makes, always at the same places behind the results, so that zeros between stay there."""
+        """Returns the job's extra results, always at the same places after the results, so that the zeros between them
+        persist."""
         largest = max(self.rectangles, key=lambda one: int(np.prod(one.sums)))
         sizes = [area.size for area in self.plan.made(self.stage, largest, self.layouts)]
         made = []
@@ -163,7 +164,7 @@ class StageCode:
         return made
 
     def cycles(self, rectangles):
-        """Of the array, in jobs."""
+        """Returns the cycles of the array for these jobs."""
         return (
             self.passes / (len(self.plan.tiles) or 1) * sum(max(self.n, int(np.prod(rectangle.sums))) for rectangle in rectangles)
         )
@@ -171,8 +172,8 @@ class StageCode:
     # Operands
 
     def _cuts(self, first):
-        """{source: tiles at which the passes of a flat source are cut}: where its loads end, or what writes it does. `first` :
-        whether nothing has been loaded yet."""
+        """Returns `{source: tiles at which its passes are split}` for sources with samples along x: where their loads, or the
+        instructions that write them, end. `first` : whether nothing has been loaded yet."""
         cuts = {}
         if len(self.plan.blocks) > 1:
             return cuts
@@ -199,7 +200,7 @@ class StageCode:
         return cuts
 
     def _load_block(self, rectangle, block, cuts=None):
-        """{source: Placed}. What `cuts` has is loaded with the passes that need it, the other operands now."""
+        """Returns `{source: Placed}`. Sources in `cuts` are loaded with the passes that need them, other operands now."""
         stage, areas, found = self.stage, self.plan.areas(self.stage, rectangle, block, self.layouts), {}
         if stage.beside and block is self.plan.blocks[-1]:
             areas[_BESIDE] = self.plan.beside(stage, rectangle, self.layouts)
@@ -223,7 +224,7 @@ class StageCode:
         return found
 
     def _has_margins(self, place, area):
-        """Whether the last operand in a place had the same form, so that zeros around it are there."""
+        """Checks whether the last operand at this place had the same shape, so that the zeros around it are still there."""
         form = area.size, area.rows, area.tiles[1] - area.tiles[0]
         if self.forms.get(place) == form:
             return True
@@ -232,14 +233,15 @@ class StageCode:
         return False
 
     def _load(self, name, operand, tiles):
-        """Brings what is not there yet of the first tiles."""
+        """Loads the missing ones of the first `tiles` tiles."""
         transposed = {"transpose": 1} if self.layouts[name].tensor.transpose_of else {}
         while operand.loads and operand.loads[0][0] < tiles:
             for host, offset, count in operand.loads.pop(0)[1]:
                 self.emitter.move(Opcode.LOAD, name, host, operand.place + offset, count, **transposed)
 
     def _operands(self, term, rectangle, passes, operand, rows):
-        """First vector of every pass, and the two loops over the rows of each, for these rows of the sums, (first, end)."""
+        """Returns the first vector of every pass, and the two loops over the rows of each pass, for rows (first, end) of the
+        sums."""
         area, (samples, _, columns) = operand.area, rectangle.sums
         y, x = (
             first * stride - padding
@@ -263,8 +265,8 @@ class StageCode:
     # Sums
 
     def _trimmed(self, term, rectangle, passes, started):
-        """`(passes, (first, end))`: passes in stretches, and the rows of the sums that they are made for. Of the other rows they
-        would only read zeros around the source. The very first pass, before any has `started`, makes all."""
+        """Yields `(passes, (first, end))`: passes, and the rows of the sums that they compute. For the other rows they would read
+        only zeros around the source. The very first pass, before any has `started`, computes all rows."""
         (samples, rows, _), height = rectangle.sums, self.batched.tensors[term.source].height
         whole = 0, rows
 
@@ -282,7 +284,7 @@ class StageCode:
             yield [*some], found
 
     def _sum(self, rectangle, columns, acc, sums, operands, cuts, parts):
-        """All passes of a group of column tiles, (first, count). Returns the operands that are there at the end."""
+        """Emits all passes of a group of column tiles, (first, count). Returns the operands loaded at the end."""
         passes = passes_of(self.stage, self.n, columns[0])
         tiles = self.emitter.tiles(columns, passes, rectangle.samples[0])
         count = len(passes) + ends_with_zeros(self.stage, self.n)
@@ -307,19 +309,21 @@ class StageCode:
         return operands
 
     def _ends(self, source, column, cuts):
-        """Where passes are cut: of the first group, and of all while the next chunk's operands wait for the places of these."""
+        """Returns the tiles at which passes are split: for the first group, and for all groups if the next chunk's operands wait
+        for the places of these operands."""
         if source not in cuts:
             return ()
         waited = source not in self.homes and self.batched.chunks > 1 and 2 * self.layouts[source].sample > self.operands.size
         return cuts[source] if column == 0 or waited else ()
 
     def _whole(self, passes, rows, parts):
-        """Passes before those that are made part by part: the last ones, as many as a part takes to follow itself."""
+        """Returns the number of passes before those that are split into parts. The split passes are the last ones: as many as
+        hide a part's turnaround."""
         return passes if len(parts) == 1 else max(0, passes - 1 - -(-turnaround(self.emitter.config) // max(rows, self.n)))
 
 
 def _cut(passes, ends):
-    """Passes in stretches, the next of which begins with the first one of a tile in `ends`."""
+    """Yields passes in runs; a new run begins at the first pass of a tile in `ends`."""
     stretch = []
     for one in passes:
         if stretch and one[3] in ends:

@@ -1,4 +1,4 @@
-"""What a job makes and what it reads: rectangles of a result, and areas of its operands with their places in the buffer."""
+"""Rectangular regions of tensors in the unified buffer: the results that a job computes and the operands that it reads."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,8 +9,10 @@ __all__ = ["Rectangle", "Area", "Placed", "whole_area"]
 
 @dataclass(frozen=True)
 class Rectangle:
-    """What a job makes: samples, rows and columns of the result, and the sums that they take. Of a flat result, `batch` is the
-    samples, and `samples` the chunk. `tiles` : column tiles, if not all."""
+    """The results of a job: samples, rows and columns, and the rows and columns of their sums.
+
+    For samples along x, `batch` is the range of samples and `samples` the chunk. `tiles` : range of column tiles. None: all.
+    """
 
     samples: tuple[int, int]
     rows: tuple[int, int]
@@ -22,20 +24,20 @@ class Rectangle:
 
     @property
     def sums(self):
-        """(samples, rows, columns) of the sums."""
+        """`(samples, rows, columns)` of the sums."""
         return tuple(end - first for first, end in (self.samples, self.sum_rows, self.sum_columns))
 
     def samples_of(self, layout):
-        """The samples, or the chunk, of an operand of this layout."""
+        """Returns the range of samples, or the chunk, of an operand with this layout."""
         return self.samples if layout.along_x or self.batch is None else self.batch
 
 
 @dataclass(frozen=True)
 class Area:
-    """A part of a tensor in the unified buffer: rows y, tiles of channels, and columns x if not all of them.
+    """A part of a tensor in the unified buffer: a range of rows y, of tiles of channels, and of columns x (None: all columns).
 
-    As `[sample][y][tile][x]`, or as `[sample][n tiles][y][tile]` if the layout is grouped, with `left` margin columns in front of
-    each sample (or each row, if not all tiles are there). Of a planar layout as `[sample][tile][y][x]`, with those in front of
+    Default order: `[sample][y][tile][x]`, with `left` margin columns before each sample, or before each row if tiles are missing.
+    Grouped layout: `[sample][n tiles][y][tile]`. Planar layout: `[sample][tile][y][x]`, with the `left` margin columns before
     each plane.
     """
 
@@ -52,7 +54,7 @@ class Area:
 
     @property
     def _stretched(self):
-        """Whether a sample's rows are one stretch of host memory."""
+        """Returns whether a sample's rows are contiguous in host memory."""
         return self.columns is None and self.tiles == (0, self.layout.tiles)
 
     @property
@@ -82,7 +84,7 @@ class Area:
         return (self.samples[1] - self.samples[0]) * self.sample
 
     def place(self, sample, y, tile, x):
-        """Position within the area."""
+        """Returns a position's offset within the area."""
         if self.layout.grouped:
             group, lane = divmod(tile - self.tiles[0], self.layout.n)
             row = group * (self.rows[1] - self.rows[0]) + y - self.rows[0]
@@ -97,7 +99,7 @@ class Area:
         )
 
     def joined(self, other):
-        """The smallest area with both."""
+        """Returns the smallest area that contains both."""
 
         def hull(one, two):
             return one and two and (min(one[0], two[0]), max(one[1], two[1]))
@@ -111,7 +113,8 @@ class Area:
         )
 
     def loads(self, cuts=()):
-        """`[(first tile, transfers)]`: those of each part, if its tiles are cut. Only a flat area's can be."""
+        """Returns `[(first tile, transfers)]`, one entry per part of the tiles split at `cuts`. Only an area with samples along x
+        can be split."""
         edges = [self.tiles[0], *cuts, self.tiles[1]]
         loads = []
         for tiles in zip(edges, edges[1:]):
@@ -121,7 +124,8 @@ class Area:
         return loads
 
     def transfers(self, across_samples=False):
-        """`(host position, position in the area, count)` between host memory and here, as few as there can be."""
+        """Returns the transfers `(host position, position in the area, count)` between host memory and the area, merged where
+        contiguous."""
         layout, tile = self.layout, self.tiles[0]
         found = []
         for sample in range(*self.samples):
@@ -154,7 +158,7 @@ class Area:
         return merged
 
     def inner_transfers(self):
-        """Those of a grouped area without the rows above and below the tensor."""
+        """Returns the transfers of a grouped area without the rows above and below the tensor."""
         layout, rows = self.layout, (max(0, self.rows[0]), min(self.layout.tensor.height, self.rows[1]))
         return [
             (layout.position(sample, rows[0], tile), self.place(sample, rows[0], tile, 0), (rows[1] - rows[0]) * layout.n)
@@ -163,7 +167,7 @@ class Area:
         ]
 
     def _planes(self, sample):
-        """`(host position, count)` of what lies together, of a planar layout."""
+        """Yields `(host position, count)` of the contiguous ranges of a planar layout."""
         for tile in range(*self.tiles):
             if self.columns is None:
                 yield self.layout.position(sample, self.rows[0], tile) - self.left, self.plane
@@ -172,17 +176,17 @@ class Area:
 
 
 def whole_area(layout, samples):
-    """The area of all that there is of samples, with the margins before and behind each of them."""
+    """Returns the area of whole samples, with the margins before and after each sample."""
     top, left = divmod(layout.lead, layout.row)
     return Area(layout, samples, (-top, layout.tensor.height + layout.below), (0, layout.tiles), None, left)
 
 
 @dataclass
 class Placed:
-    """An area in the unified buffer from `place` on.
+    """An area allocated in the unified buffer, from vector `place` on.
 
-    `size` : vectors of a position. `loads` : what is still to come, as :meth:`Area.loads` has it. `extras` : what else the job
-    makes.
+    `size` : vectors per position. `loads` : loads not yet emitted, in the form of :meth:`Area.loads`. `extras` : the job's
+    additional results.
     """
 
     area: Area
@@ -192,5 +196,5 @@ class Placed:
     extras: list = field(default_factory=list)
 
     def at(self, sample, y, tile, x):
-        """First vector of a position."""
+        """Returns the first vector of a position."""
         return self.place + self.area.place(sample, y, tile, x) * self.size

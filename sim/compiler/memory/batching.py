@@ -1,8 +1,8 @@
-"""The batch along x: where tensors have one position, their samples become positions.
+"""The batch along x: if tensors have one position, their samples are stored as positions.
 
-A dense layer is a convolution of 1 x 1. Sample by sample it would give the array one row at a time; with the samples along x it
-is a convolution like the others. Such tensors are called flat. Neighbouring stages with flat results are a run, and a chunk is
-the samples that go through a run together.
+A dense layer is a convolution of 1 x 1. Processed sample by sample, it would give the array one row at a time. With the samples
+along x it becomes a convolution with many positions. Neighbouring stages with samples along x form a run. A chunk of the batch is
+the group of samples that passes through a run together.
 """
 
 from dataclasses import dataclass, replace
@@ -19,16 +19,16 @@ class Batched:
     Parameters
     ----------
     graph : Graph
-        With stages one for one.
+        Has the same number of stages.
     stages : tuple of Stage
     tensors : dict of str to Tensor
-        The graph's and those that the host gathers.
+        The graph's tensors, and the tensors that the host gathers.
     gathers : sequence of Gather
     batch : int
     rows : int
-        Samples of a chunk; the last one may have fewer.
+        Samples per chunk; the last chunk may have fewer.
     along_x : set of str
-        Tensors whose samples lie along x.
+        Tensors whose samples are stored along x.
     """
 
     graph: Graph
@@ -45,7 +45,7 @@ class Batched:
 
     @property
     def wide(self):
-        """Whether the output is binary32."""
+        """Returns whether the output is binary32."""
         return any(map(self.graph.is_wide, self.graph.stages))
 
     def is_wide(self, stage):
@@ -55,11 +55,11 @@ class Batched:
         return self.stages[number].output in self.along_x
 
     def count(self, name):
-        """Samples of a tensor, or chunks."""
+        """Returns the number of samples of a tensor, or of chunks."""
         return self.chunks if name in self.along_x else self.batch
 
     def runs(self):
-        """Ranges of numbers of stages: neighbours whose results are flat, and the others one by one."""
+        """Yields ranges of stage numbers: neighbours with samples along x together, other stages one by one."""
         first = 0
         for number in range(1, len(self.stages) + 1):
             if number == len(self.stages) or not (self.is_along_x(first) and self.is_along_x(number)):
@@ -68,18 +68,19 @@ class Batched:
 
 
 def reads(stage):
-    """Names of the tensors that a stage reads."""
+    """Returns the names of the tensors that a stage reads."""
     tensors = (name for term in stage.terms for name in (term.source, term.data) if name)
     return {*tensors, *([stage.beside] if stage.beside else ())}
 
 
 def writes(stage):
-    """Names of the tensors that a stage writes."""
+    """Returns the names of the tensors that a stage writes."""
     return {stage.output, *(extra.tensor for extra in stage.extras)}
 
 
 def tensors_along_x(stages, tensors):
-    """Names of the tensors whose samples can lie along x: of one position, for those who write them and those who read them."""
+    """Returns the names of the tensors whose samples can be stored along x: all stages that write or read them use one
+    position."""
     transposed = {tensor.transpose_of for tensor in tensors.values()}
     found = {
         name
@@ -107,7 +108,7 @@ def tensors_along_x(stages, tensors):
 
 
 def lay_along_x(graph, stages, gathers, batch, rows, tensors=None):
-    """:class:`Batched` for chunks of `rows` samples; `tensors` are the graph's if not said."""
+    """Returns the :class:`Batched` for chunks of `rows` samples. `tensors` defaults to the graph's."""
     tensors = {gather.tensor.name: gather.tensor for gather in gathers} | (tensors or graph.tensors)
     along_x = tensors_along_x(stages, tensors)
     tensors |= {name: Tensor(name, tensors[name].channels, 1, rows) for name in along_x}

@@ -1,10 +1,10 @@
-"""Tiles of weights that are values of another tensor, in host memory as a stage before has stored them.
+"""Tiles of weights that are values of another tensor, read from host memory as an earlier stage stored them.
 
-The tensor has one row of positions. n vectors in a row there are n positions of n channels: a tile whose columns, or whose rows,
-are the positions. Behind the last position come zeros up to a multiple of n.
+The tensor has one row of positions. n consecutive vectors are n positions of n channels: a tile with the positions as its columns
+or as its rows. Zeros after the last position pad it to a multiple of n.
 
-Sums end with a tile of zeros. A result that is less than the least number may be -0, which only the padding of the last tile
-would make +0; so that the bits do not depend on n, there always is padding.
+Sums end with a tile of zeros. A result below the least normal number may be -0; the padding of the last tile would make it +0.
+Padding is therefore always present, so that the bits do not depend on n.
 """
 
 from amaranth_tpu.hw.spec.isa import Opcode
@@ -13,13 +13,14 @@ __all__ = ["DataTiles", "margins", "ends_with_zeros"]
 
 
 def ends_with_zeros(stage, n):
-    """Whether a tile of zeros comes behind those of the sums. Shares of a softmax do not depend on the sign of a zero."""
+    """Checks whether a tile of zeros follows the tiles of the sums. The results of softmax do not depend on the sign of a
+    zero."""
     term = stage.terms[-1]
     return term.data is not None and term.weights.shape[2] % n == 0 and not stage.softmax
 
 
 def margins(stages, tensors, n):
-    """{name: zeros behind the positions} of the tensors whose values are weights of these stages."""
+    """Returns `{name: zeros after the positions}` of the tensors whose values are weights of these stages."""
     found = {}
     for stage in stages:
         for term in stage.terms:
@@ -30,19 +31,20 @@ def margins(stages, tensors, n):
 
 
 class DataTiles:
-    """What a :class:`sim.compiler.codegen.matmuls.Group` takes of a stage's tiles, in the order of its passes, then columns.
+    """The tiles of a stage whose weights are data, for a :class:`sim.compiler.codegen.matmuls.Group`; in the order of its passes,
+    then columns.
 
     Parameters
     ----------
     emitter : StageEmitter
     term : Term
     layout : Layout
-        Of the tensor that is read.
+        Layout of the tensor that provides the weights.
     sample : int
     columns : (int, int)
-        First column tile, and how many.
+        First column tile, and number of column tiles.
     passes : int
-        That take tiles of the tensor; what comes behind is zeros.
+        Passes with tiles of the tensor; the passes after them have zeros.
     """
 
     def __init__(self, emitter, term, layout, sample, columns, passes):
@@ -50,11 +52,11 @@ class DataTiles:
         self.columns, self.passes, self.done = columns, passes, 0
 
     def fit(self, passes, count):
-        """How many of the next passes may be one MATMUL, whose tiles are all asked for before it."""
+        """Returns how many of the next passes can be one MATMUL, whose tiles are all requested before it."""
         return min(passes, max(1, self.emitter.config.weight_fifo_depth // 2 // count))
 
     def bring(self, count):
-        """LOAD_WEIGHTS of the next tiles."""
+        """Emits LOAD_WEIGHTS of the next tiles."""
         first = self.columns[0]
         runs = []
         for number in range(self.done, self.done + count):

@@ -1,10 +1,10 @@
-"""Where a tensor's vectors are in host memory, and how numpy arrays get there and back.
+"""Layouts of tensors in host memory, and their conversion from and to numpy arrays.
 
-A vector is `n` channels of one position. A tensor lies as `[sample][y][tile][x]`, in tiles of `n` channels, with margins of
-zeros that neighbours share. The columns behind a row are also those before the next one. The rows below a sample are also those
-above the next. So what a padded convolution reads for any range of rows is one stretch of memory.
+A vector is `n` channels of one position. A tensor is stored as `[sample][y][tile][x]`, in tiles of `n` channels, with shared
+margins of zeros. The margin columns after a row are also the margin before the next row. The margin rows below a sample are also
+the margin above the next sample. The operands of a padded convolution, for any range of rows, are therefore contiguous.
 
-Of a training step they lie by planes, `[sample][tile][y][x]`, so that n vectors in a row are n positions.
+Tensors of a training step are stored in planes, `[sample][tile][y][x]`, so that n consecutive vectors are n positions.
 """
 
 from dataclasses import dataclass, replace
@@ -28,27 +28,27 @@ ZEROS = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """Of one tensor for a batch, counted in positions from its first.
+    """The layout of one tensor for a batch, counted in positions from its first.
 
     Parameters
     ----------
     tensor : Tensor
     n, batch : int
     below, beside : int
-        Rows of zeros below every sample, columns of zeros behind every row.
+        Rows of zeros below every sample; columns of zeros after every row.
     lead : int
-        Zeros in front of the first sample.
+        Zeros before the first sample.
     along_x : bool
-        Whether it has the samples along x, and chunks of them in the place of samples; see :mod:`sim.compiler.memory.batching`.
+        Whether samples are stored along x, with chunks in the place of samples; see :mod:`sim.compiler.memory.batching`.
     planar : bool
-        Whether tiles come before y and x.
+        Whether tiles are outside y and x.
     behind : int
-        Of a planar one: zeros behind every plane, a tile of a sample.
+        Zeros after every plane of a planar layout.
     grouped : bool
-        Of a tensor of one column: whether it lies as a planar one does that it is transposed from, or to: n tiles in a row are n
-        positions there.
+        For a tensor of one column: whether it shares the memory of a planar layout that it is transposed from, or to. n
+        consecutive tiles here are n positions there.
     base : Layout or None
-        Of a tensor that is transposed by blocks: the one of what it is transposed from, whose rows are several blocks.
+        For a tensor that is transposed in blocks: the layout of its source, whose rows are several blocks.
     """
 
     tensor: Tensor
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def pitch(self):
-        """Positions of a tile's row."""
+        """Positions in a row of one tile, margin included."""
         return self.tensor.width + self.beside
 
     @property
@@ -91,11 +91,11 @@ class Layout:
 
     @property
     def size(self):
-        """Positions in all."""
+        """Positions in total."""
         return self.lead + self.batch * self.sample
 
     def position(self, sample, y, tile=0, x=0):
-        """Number of a position; y and x may lie in the margins."""
+        """Returns the number of a position. y and x may be in the margins."""
         if self.base and self.tensor.block:
             step, before = self.tensor.block
             row, block = divmod(y, self.tensor.height // self.base.tensor.height)
@@ -106,7 +106,7 @@ class Layout:
         return self.lead + sample * self.sample + y * self.row + tile * self.plane + x
 
     def _view(self, vectors):
-        """Of (positions without the lead, n): (batch, height, tiles, width, n), without margins."""
+        """Returns (positions without the lead, n) as a view of shape (batch, height, tiles, width, n), without margins."""
         height, width = self.tensor.height, self.tensor.width
         if self.planar:
             planes = vectors.reshape(self.batch, self.tiles, self.plane, self.n)[:, :, : height * self.pitch]
@@ -114,7 +114,7 @@ class Layout:
         return vectors.reshape(self.batch, height + self.below, self.tiles, self.pitch, self.n)[:, :height, :, :width]
 
     def pack(self, values):
-        """Bytes of bfloat16 (up to batch, height, width, channels); missing samples are zeros."""
+        """Returns the bytes of bfloat16 values of shape (up to batch, height, width, channels). Missing samples are zeros."""
         values = np.asarray(values)
         if values.dtype != bfloat16:
             raise TypeError(f"samples must be bfloat16, not {values.dtype}")
@@ -127,7 +127,8 @@ class Layout:
         return bytes(2 * self.n * self.lead) + whole.tobytes()
 
     def unpack(self, data, dtype="<f4"):
-        """float32 (batch, height, width, channels) from the bytes of a tensor, one position being `n` binary32 or bfloat16."""
+        """Returns float32 (batch, height, width, channels) from the bytes of a tensor. A position is `n` binary32 or bfloat16
+        numbers."""
         dtype = np.dtype(dtype)
         values = np.frombuffer(bytes(data[: dtype.itemsize * self.n * self.size]), dtype).astype(np.float32)[self.lead * self.n :]
         values = self._view(values).transpose(0, 1, 3, 2, 4)
@@ -135,7 +136,7 @@ class Layout:
 
 
 def layout_of(tensor, n, batch, terms, along_x=False, planar=False):
-    """The layout that serves these (term, size of the sums) that read the tensor."""
+    """Returns the layout with margins for all these readers of the tensor, as (term, size of the sums)."""
     below = beside = top = left = 0
     for term, size in terms:
         before = [max(0, padding) for padding in term.padding]
@@ -153,13 +154,13 @@ def layout_of(tensor, n, batch, terms, along_x=False, planar=False):
 
 @dataclass(frozen=True)
 class HostLayout:
-    """Where all tensors are in host memory.
+    """The layouts and addresses of all tensors in host memory.
 
     Parameters
     ----------
     layouts : dict of tensor name to Layout
     regions : dict of tensor name to `(Region, first vector)`
-        Of those that are in host memory at all.
+        Only tensors that are in host memory.
     sizes : dict of Region to vectors
     n : int
     """
@@ -171,14 +172,14 @@ class HostLayout:
 
     @property
     def zeros(self):
-        """Vectors of zeros in the unified buffer that margins are written with."""
+        """Vectors of zeros in the unified buffer, the source of the margins' stores."""
         written = [self.layouts[name] for name, (region, _) in self.regions.items() if region is not Region.INPUT]
         return min(ZEROS, max(max(one.below * one.row, one.lead, one.beside) for one in written))
 
 
 def _transposed(tensor, base, terms):
-    """Layouts of a transposed tensor and of what it is transposed from, whose rows are tiles of n positions, at the same
-    places."""
+    """Returns the layouts of a transposed tensor and of its source, whose rows are tiles of n positions, at the same
+    addresses."""
     transposed = layout_of(tensor, base.n, base.batch, terms)
     if tensor.width > 1:
         return replace(transposed, planar=True), replace(base, grouped=True)
@@ -194,8 +195,8 @@ def _transposed(tensor, base, terms):
 
 
 def lay_out(batched, n, homes=()):
-    """:class:`HostLayout` of a :class:`sim.compiler.memory.batching.Batched`; tensors of `homes` never leave the unified
-    buffer."""
+    """Returns the :class:`HostLayout` of a :class:`sim.compiler.memory.batching.Batched`. Resident tensors, `homes`, get no
+    address."""
     inputs = [gather.tensor.name for gather in batched.gathers]
     used = {name for stage in batched.stages for name in reads(stage)}
     readers = {}

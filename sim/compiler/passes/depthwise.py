@@ -1,14 +1,14 @@
 """Depthwise convolutions with positions in the lanes.
 
-With channels in the lanes, a depthwise convolution uses n of the n x n cells: each weight takes a pass for n results. With rows
-of a channel's image in the lanes, as many as go into a vector, each channel has tiles of its own: bands, whose lanes are the
-positions that a window sees. A pass then makes as many results as there are positions in a vector, from all of the window that
-lies in one.
+With channels in the lanes, a depthwise convolution uses n of the n x n cells: each weight takes a pass for n results. With
+positions in the lanes, a vector has as many rows of a channel's image as fit. Each channel then has its own tiles of weights,
+band matrices: a result's column has its weights in the lanes of its window. A pass computes as many results as a vector has
+positions, from the part of the window that is in one vector.
 
-What is in host memory is the same: n vectors of n channels at n positions in a row, transposed by the loads, are n vectors of
-n positions of one channel each. So a tensor is read *transposed*, by the depthwise convolution, and what that writes is read
-transposed by the pointwise one behind it. Rows that are longer than a vector are read in blocks, which overlap by what a
-window sees beside its position. Sums keep their order, and weights between are structural zeros (-0), so no bit changes.
+Host memory is unchanged. n consecutive vectors of n channels at n positions, transposed by the loads, are n vectors of n
+positions of one channel each. The depthwise convolution reads its source *transposed*, and the pointwise convolution after it
+reads its result transposed. Rows longer than a vector are read in blocks, which overlap by the window's size minus one. Sums keep
+their order, and the other weights are structural zeros (-0), so no bit changes.
 """
 
 from dataclasses import dataclass, replace
@@ -23,12 +23,12 @@ from ...ir.tiles import tiles_of
 
 __all__ = ["map_depthwise"]
 
-_ZERO = 0x8000  # x * -0 added changes no sum
+_ZERO = 0x8000  # adding x * -0 changes no sum
 
 
 @dataclass(frozen=True)
 class _Band:
-    """A depthwise term between vectors that hold `rows` rows of the source and `made` rows of the result.
+    """A depthwise term between vectors with `rows` rows of the source and `made` rows of the result.
 
     Parameters
     ----------
@@ -45,12 +45,12 @@ class _Band:
 
     @property
     def blocks(self):
-        """Vectors of a channel of the source, and of the result."""
+        """Vectors per channel of the source, and of the result."""
         return tiles_of(self.source[0], self.rows), tiles_of(self.result[0], self.made)
 
     @cached_property
     def step(self):
-        """Vectors of the source from one of the result to the next; None if they do not come in step."""
+        """Source vectors from one vector of the result to the next; None if this distance is not an integer."""
         if self.blocks[1] == 1:
             return 1
         step, rest = divmod(self.term.stride[0] * self.made, self.rows)
@@ -58,7 +58,8 @@ class _Band:
 
     @cached_property
     def _seen(self):
-        """`(made row, column, kernel row, kernel column)` to the source's row, from the result's first one on, and column."""
+        """`{(result row, column, kernel row, kernel column): (row, column)}` of the source, for the first vector of the
+        result."""
         (sy, sx), (dy, dx), (py, px) = self.term.stride, self.term.dilation, self.term.padding
         seen = {}
         for y, x, ky, kx in product(range(self.made), range(self.result[1]), *map(range, self.term.kernel)):
@@ -69,7 +70,7 @@ class _Band:
 
     @cached_property
     def reach(self):
-        """The first and the last of the source's vectors that the result's first one sees."""
+        """The first and the last vector of the source in the windows of the result's first vector."""
         rows = [row // self.rows for row, _ in self._seen.values()]
         return min(rows), max(rows)
 
@@ -78,7 +79,7 @@ class _Band:
         return self.reach[1] - self.reach[0] + 1
 
     def with_positions_in_lanes(self, source, n):
-        """The term over a transposed source."""
+        """Returns the term over a transposed source."""
         first, last = self.reach
         kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
         band = np.full((last - first + 1, n, channels, n), _ZERO, np.uint16)
@@ -91,16 +92,17 @@ class _Band:
 
 @dataclass(frozen=True)
 class _Halo:
-    """A depthwise term between rows of several vectors: each of the source's has what the results in one see.
+    """A depthwise term between rows of several vectors: a vector of the source has all positions in the windows of a vector of
+    results.
 
     Parameters
     ----------
     term : Term
-        Of stride 1.
+        Must have stride 1.
     source, result : (int, int)
         Height and width.
     step : int
-        Results in a vector.
+        Results per vector.
     """
 
     term: Term
@@ -111,7 +113,7 @@ class _Halo:
 
     @property
     def across(self):
-        """Vectors of a row."""
+        """Vectors per row."""
         return self.result[1] // self.step
 
     @property
@@ -123,7 +125,7 @@ class _Halo:
         return self.term.kernel[0]
 
     def with_positions_in_lanes(self, source, n):
-        """The term over a transposed source."""
+        """Returns the term over a transposed source."""
         kernel, channels = self.term.weights.view(np.uint16), self.term.weights.shape[3]
         band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
         for x, kx in product(range(self.step), range(self.term.kernel[1])):
@@ -152,8 +154,9 @@ def _is_plain(stage):
 
 
 class _DepthwiseMapping:
-    """Which stages of a graph are to be transposed, by the cycles of the array; `rows` of the tensors in which vectors are
-    transposed.
+    """The choice of depthwise stages to map with positions in the lanes, by cycles of the array.
+
+    In all methods, `rows` is the number of rows of a tensor per vector.
 
     Parameters
     ----------
@@ -170,7 +173,7 @@ class _DepthwiseMapping:
                 self.readers.setdefault(name, []).append(number)
 
     def pair(self, number):
-        """The pointwise stage behind a depthwise one that both may be transposed; None if there is none."""
+        """Returns the number of the pointwise stage that reads a depthwise stage, if both can be mapped; else None."""
         stage, tensors = self.graph.stages[number], self.graph.tensors
         if not (_is_depthwise(stage) and _is_plain(stage)) or stage.channels % self.n or stage.output == self.graph.output:
             return None
@@ -188,7 +191,7 @@ class _DepthwiseMapping:
         return behind[0] if self._begins_whole(source) else None
 
     def _step(self, stage):
-        """Results in a vector if rows of the source are cut into blocks, as many as can be; 0 if they can't be cut."""
+        """Returns the most results per vector if rows of the source are split into blocks; 0 if they cannot be split."""
         term, width = stage.terms[0], stage.size[1]
         most = self.n - (term.kernel[1] - 1) * term.dilation[1]
         if term.stride != (1, 1) or min(term.padding) < 0:
@@ -200,14 +203,14 @@ class _DepthwiseMapping:
         return not (writer.softmax or writer.times) and writer.result_size == self.graph.tensors[name].shape[:2]
 
     def entries(self, number):
-        """Rows of the source of a depthwise stage that may be in a vector, whose writer is not transposed itself."""
+        """Returns the candidates for rows per vector of a depthwise stage's source, if its writer is not mapped."""
         source = self.graph.tensors[self.graph.stages[number].terms[0].source]
         writer = self.graph.stages[self.writers[source.name][0]]
         return range(1, max(1, self.n // source.width) + 1 if _is_plain(writer) and source.height > 1 else 2)
 
     def best(self, number, rows):
-        """`(cycles saved, {stage: _Band})` from a depthwise stage on, whose source has so many rows in a vector; None if that
-        can't be."""
+        """Returns `(cycles saved, {stage: _Band})` for the chain that begins at a depthwise stage, whose source has `rows` rows
+        per vector; None if impossible."""
         key = number, rows
         if key not in self.known:
             found = [self._saved(number, band) for band in self._bands(number, rows)]
@@ -239,29 +242,29 @@ class _DepthwiseMapping:
 
 
 def worth(saved):
-    """Whether so many cycles of the array saved are worth it."""
+    """Checks whether a mapping that saves this many cycles of the array is used."""
     return saved > 0
 
 
 def map_depthwise(graph, tensors, n, batch):
-    """`(tensors, stages)` of the graph with depthwise convolutions transposed by which the array has less to do; None if there
-    are none. `tensors` may have been folded already, and then are those of the graph's stages."""
-    turning, bands = _DepthwiseMapping(replace(graph, tensors=tensors), n, batch), {}
+    """Returns `(tensors, stages)` of the graph with positions in the lanes of depthwise convolutions that then take fewer cycles
+    of the array; None if there are none. `tensors` must match the graph's stages, which may have been folded."""
+    mapping, bands = _DepthwiseMapping(replace(graph, tensors=tensors), n, batch), {}
     for number in range(len(graph.stages)):
-        if number not in bands and turning.pair(number) is not None:
-            found = (turning.best(number, rows) for rows in turning.entries(number))
+        if number not in bands and mapping.pair(number) is not None:
+            found = (mapping.best(number, rows) for rows in mapping.entries(number))
             saved, more = max((one for one in found if one), key=lambda one: one[0], default=(0, {}))
             bands |= more if worth(saved) else {}
     if not bands:
         return None
     tensors, stages = dict(tensors), list(graph.stages)
     for number, band in bands.items():
-        _replace(turning, tensors, stages, number, band, n)
+        _replace(mapping, tensors, stages, number, band, n)
     return tensors, tuple(stages)
 
 
 def _arranged(tensors, stage, rows, width):
-    """The stage with the output that has `rows` of its tensor's rows in one."""
+    """Returns the stage with its output stored with `rows` rows of its tensor in one row."""
     tensor = tensors[stage.output]
     blocks = tiles_of(tensor.height, rows)
     void = (blocks * rows - tensor.height) * tensor.width
@@ -269,13 +272,13 @@ def _arranged(tensors, stage, rows, width):
     return replace(stage, reflow=width != rows * tensor.width)
 
 
-def _replace(turning, tensors, stages, number, band, n):
-    stage, behind = stages[number], turning.pair(number)
+def _replace(mapping, tensors, stages, number, band, n):
+    stage, behind = stages[number], mapping.pair(number)
     name, made, pointwise = stage.terms[0].source, tensors[stage.output], stages[behind]
     blocks, wide = band.blocks[1], isinstance(band, _Halo)
     lanes = band.step if wide else band.made * band.result[1]
     if band.rows > 1:
-        writer = turning.writers[name][0]
+        writer = mapping.writers[name][0]
         stages[writer] = _arranged(tensors, stages[writer], band.rows, stages[writer].result_size[1])
     block = (band.step, band.term.padding[1]) if wide else None
     view = Tensor(f"{name}, transposed", tensors[name].channels * n, band.blocks[0], transpose_of=name, block=block)

@@ -1,8 +1,8 @@
-"""The first layer's few channels: kernel positions become channels of the input, gathered by the host.
+"""im2col for the first layer: the host gathers kernel positions into channels of the input.
 
-A convolution over one channel would leave all but one lane of the array idle. Where it saves tiles, a term that reads the graph's
-input is replaced by one of kernel 1 x 1 over an input tensor that holds, at each position, everything the kernel
-sees there, in the order of the sum; so no bit changes.
+A convolution over one channel would leave all but one lane of the array idle. If it saves tiles, a term that reads the graph's
+input is replaced by a term with a 1 x 1 kernel. Its input tensor has, at each position, all values in the kernel's window, in the
+order of the sum. No bit changes.
 """
 
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ __all__ = ["Gather", "fold"]
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """What the host makes of the graph's input: as it is (`term` None), or what a term sees at each position."""
+    """A tensor that the host derives from the graph's input: a copy (`term` None), or the windows of a term at each position."""
 
     tensor: Tensor
     term: Term | None = None
     size: tuple[int, int] | None = None
 
     def __call__(self, values):
-        """bfloat16 (batch, height, width, channels) of the tensor, from those of the graph's input."""
+        """Returns the tensor as bfloat16 (batch, height, width, channels), from the values of the graph's input."""
         if self.term is None:
             return values
         return np.ascontiguousarray(patches(values, self.term, self.size)).reshape(len(values), *self.tensor.shape)
@@ -36,8 +36,8 @@ def _key(term, size):
 
 
 def fold(graph, n, always=()):
-    """`(stages, [Gather])` with the terms replaced that gain by it, and the input tensors that they and the others read. Terms of
-    the stages of which `always` has the numbers are replaced even if they gain nothing."""
+    """Returns `(stages, [Gather])`: terms replaced where it saves tiles, and all input tensors that the stages read. Terms of the
+    stage numbers in `always` are replaced in any case."""
     shape = graph.tensors[graph.input]
     gathers, stages = {}, []
     for number, stage in enumerate(graph.stages):

@@ -1,10 +1,10 @@
-"""Few channels: neighbouring positions side by side in a vector.
+"""Packing for tensors with few channels: neighbouring positions share a vector.
 
-A tensor of c channels leaves n - c lanes of every vector idle, and a window that slides over it takes one pass for each column
-of the kernel. With p columns in a vector, position X holding columns p X - offset and on, [column][channel], one pass serves p
-columns of the kernel and p results. So a stage becomes one of fewer positions and more channels, whose weights are mostly
-structural zeros (-0). Sums keep their order, rows of the kernel, columns, channels, so no bit changes. It is what im2col does
-for the graph's input, for tensors that the core writes itself.
+A tensor of c channels leaves n - c lanes of every vector idle, and a sliding window takes one pass for each column of the kernel.
+With p columns in a vector, position X holds the columns from p X - offset on, as [column][channel]. One pass then serves p
+columns of the kernel and p results. The stage becomes one with fewer positions and more channels, whose weights are mostly
+structural zeros (-0). Sums keep their order of kernel rows, columns and channels, so no bit changes. It corresponds to im2col of
+the graph's input, for tensors that the core writes itself.
 """
 
 from contextlib import suppress
@@ -21,24 +21,25 @@ from .im2col import fold as gather
 
 __all__ = ["Fold", "fold_columns"]
 
-_ZERO = 0x8000  # as between groups of channels: x * -0 added changes no sum
+_ZERO = 0x8000  # as between groups of channels: adding x * -0 changes no sum
 _MOST_TRIALS = 64
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Columns of a tensor in a vector: `count`, and how many places the first one is behind the start of the first vector."""
+    """The packing of a tensor's columns into vectors: `count` columns per vector, the first one `offset` columns after the start
+    of the first vector."""
 
     count: int = 1
     offset: int = 0
 
     def width(self, width):
-        """Positions that so many columns take."""
+        """Returns the number of positions for `width` columns."""
         return -(-(width + self.offset) // self.count)
 
 
 def _dense(term):
-    """Bits of a term's weights, (ky, kx, channels of the source, channels of the result): -0 between groups."""
+    """Returns the bits of a term's weights, (ky, kx, channels of the source, channels of the result), with -0 between groups."""
     inputs, channels = term.weights.shape[2:]
     dense = np.full((*term.kernel, inputs * term.groups, channels), _ZERO, np.uint16)
     outputs = channels // term.groups
@@ -49,8 +50,8 @@ def _dense(term):
 
 
 def _between(term, source, result):
-    """The term between folded tensors. Of a result of several vectors in a row, `count` times the stride has to be a multiple of
-    the source's `count`."""
+    """Returns the term between folded tensors. For a result of several vectors in a row, `count` times the stride must be a
+    multiple of the source's `count`."""
     if source.count == result.count == 1:
         return term
     step, places = term.stride[1], {}
@@ -75,7 +76,7 @@ def _between(term, source, result):
 
 
 def _inside(graph, name):
-    """Whether nothing that reads a tensor reads beside it, where there would have to be zeros."""
+    """Checks that no reader of a tensor reads columns outside it, which would have to be zeros."""
     width = graph.tensors[name].width
     return all(
         term.padding[1] <= 0
@@ -87,7 +88,7 @@ def _inside(graph, name):
 
 
 def _foldable(graph):
-    """Names of the tensors that one stage makes, all at once, and that are only read as operands of sums; in their order."""
+    """Returns, in order, the names of the tensors that one stage writes as a whole and that are read only as operands of sums."""
     found = {}
     for stage in graph.stages:
         whole = stage.result_size == graph.tensors[stage.output].shape[:2] and stage.output not in found
@@ -108,9 +109,9 @@ class _Folding:
     graph : Graph
     n : int
     wanted : dict of str to int
-        Columns in a vector, of some tensors; of others only where those make it necessary.
+        Columns per vector of some tensors. Other tensors are folded only if these require it.
     known : dict
-        Terms that other foldings have made.
+        Terms computed by other foldings.
 
     Members
     -------
@@ -120,7 +121,7 @@ class _Folding:
     Raises
     ------
     ValueError
-        Where a tensor may not be as it would have to be.
+        If a tensor cannot be folded as required.
     """
 
     def __init__(self, graph, n, wanted, known):
@@ -130,7 +131,7 @@ class _Folding:
             self.stages.append(self._stage(stage, wanted.get(stage.output, 1), stage.output in foldable))
 
     def _stage(self, stage, count, foldable):
-        """The stage with its operands folded, and its result by a multiple of `count`."""
+        """Returns the stage with its operands folded, and its result folded by a multiple of `count`."""
         width, name = stage.size[1], stage.output
         for term in stage.terms if width > 1 else ():
             source = self.folds.get(term.source, Fold()).count
@@ -167,14 +168,14 @@ class _Folding:
 
     @property
     def cycles(self):
-        """Of the array for a sample, roughly."""
+        """Approximate cycles of the array for a sample."""
         stages, _ = gather(replace(self.graph, stages=tuple(self.stages)), self.n)
         return sum(count_passes(stage, self.n) * max(self.n, prod(stage.sums_size)) for stage in stages)
 
 
 def fold_columns(graph, n):
-    """`(tensors, stages, {tensor: Fold})` of the graph, stages one for one, with those tensors folded by which the array has less
-    to do; None if there are none."""
+    """Returns `(tensors, stages, {tensor: Fold})` of the graph, with tensors folded where the array then needs fewer cycles; None
+    if there are none. Stages correspond one to one."""
     tensors, known, wanted = graph.tensors, {}, {}
     trials = [
         (name, count)

@@ -1,6 +1,7 @@
-"""Maxima over windows whose sums do not fit the accumulators: along x first, then along y.
+"""Splitting of max pooling over windows whose sums do not fit the accumulators: along x first, then along y.
 
-What lies between is bfloat16. Rounding and the maximum commute, so no bit of a result changes that is rounded itself.
+The tensor between is bfloat16. Rounding and the maximum commute, so no bit changes in a result that is itself rounded to
+bfloat16.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ def _fits(stage, depth):
 
 
 def _split(stage, number):
-    """A stage as two, and the tensor between them."""
+    """Returns the tensor between, and the stage split in two."""
     pool, height = stage.pool, stage.sums_size[0]
     between = Tensor(f"{stage.name}, largest along x, {number}", stage.channels, height, pool.size[1])
     along_x = Pool((1, pool.window[1]), (height, pool.size[1]), (1, pool.stride[1]), (1, pool.dilation[1]), (0, pool.padding[1]))
@@ -33,7 +34,7 @@ def _split(stage, number):
 
 
 def split_windows(graph, depth):
-    """The graph with such stages in two, for `depth` accumulator rows. A stage whose results stay binary32 is left as it is."""
+    """Returns the graph with these stages split, for `depth` accumulator rows. A stage with binary32 results is not split."""
     tensors, stages = dict(graph.tensors), []
     for stage in graph.stages:
         if stage.pool and not graph.is_wide(stage) and not _fits(stage, depth):

@@ -1,1 +1,1 @@
-"""Division of stages into pieces that fit the buffers."""
+"""Tiling: division of stages into pieces that fit the buffers."""

@@ -1,4 +1,4 @@
-"""Tiling of runs with flat results: chunks of the batch, groups of column tiles, tensors that stay in the unified buffer."""
+"""Tiling of runs with samples along x: chunks of the batch, groups of column tiles, resident tensors."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ from .stage_tiling import Job, NothingFits, StagePlan, blocks_of, even_groups, g
 __all__ = ["RunPlan", "chunk_sizes", "plan_run", "run_cost", "REFINEMENTS"]
 
 _BLOCK = 32  # tiles of a streamed block
-_CAPS = ((8, 0.75), (4, 0.5), (8, 0.5), (2, 0.5))  # groups: most column tiles, and most of what is left of them
+_CAPS = ((8, 0.75), (4, 0.5), (8, 0.5), (2, 0.5))  # groups: most column tiles, and largest share of the remaining column tiles
 
-#: Choices that matter at the beginning and the end of a run, one after the other.
+#: Choices that affect the start and the end of a run, tried one after the other.
 REFINEMENTS = (
     [
         {"first": first, "eager": eager}
@@ -27,27 +27,26 @@ REFINEMENTS = (
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The free choices of a run of stages.
+    """The choices of a run of stages.
 
     Parameters
     ----------
     stages : range
-        Numbers.
+        Numbers of the stages.
     plans : tuple of StagePlan
     staging : int
-        Vectors of the unified buffer for results on their way to the host, of a run with flat results. The stages of another run
-        have each its own.
+        Vectors of the unified buffer that stage results for the stores, in a run with samples along x. In other runs, each stage
+        has its own staging area.
     homes : dict of str to (int, int)
-        Tensors that stay in the unified buffer: the first row of each, behind the zeros, and how many samples have room there at
-        a time, or chunks.
+        Resident tensors: first row of each, counted after the zeros, and number of samples, or chunks, that fit at a time.
     home_size : int
-        Rows that they take.
+        Rows of all resident tensors.
     first : tuple of int
         Tiles of the first loads of the program.
     tail : int
-        Parts that the rows of the very last results are cut in, so that activation and store start early.
+        Parts into which the rows of the program's last results are split, so that activation and store start early.
     apart : float
-        Of stages that overlap, as :func:`sim.compiler.tiling.overlap.take_turns` has it.
+        Distance of overlapping stages; see :func:`sim.compiler.tiling.overlap.take_turns`.
     """
 
     stages: range
@@ -61,7 +60,8 @@ class RunPlan:
 
 
 def chunk_sizes(config, batch):
-    """Samples of a chunk: the whole batch, and equal parts of it of about these sizes."""
+    """Returns candidates for the samples per chunk: the whole batch, and equal parts of it of about 1, 2, 3, 4, 6, 8, 12 ...
+    samples."""
     most = min(batch, config.accumulator_depth)
     wanted = [size for power in range(16) for size in (1 << power, 3 << power >> 1)] + [most]
     counts = sorted({-(-batch // size) for size in wanted if size <= most})
@@ -69,7 +69,7 @@ def chunk_sizes(config, batch):
 
 
 def _kept(batched, run):
-    """{tensor: (first, last stage)} of those that no other run needs."""
+    """Returns `{tensor: (first, last stage)}`, the live ranges of the tensors that no other run needs."""
     life = {}
     for number in run:
         life.setdefault(batched.stages[number].output, [number, number])
@@ -82,7 +82,7 @@ def _kept(batched, run):
 
 
 def _homes(life, sizes):
-    """{tensor: place}, each in the first room that nothing else needs while it lives, and rows in all."""
+    """Allocates tensors by their live ranges, each at the first free place. Returns `{tensor: place}` and the rows used."""
     places = {}
     for name in sorted(life, key=lambda name: life[name]):
         others = sorted(
@@ -100,16 +100,16 @@ def _homes(life, sizes):
 
 
 class _ChunkJob(Job):
-    """What a chunk needs in a stage.
+    """The memory needs of a chunk in a stage.
 
     Members
     -------
     blocks : list of (int, tuple)
-        Ways to cut the sum: vectors of the largest block, and the blocks.
+        Ways to split the sum: vectors of the largest block, and the blocks.
     whole, least : int
-        Vectors of the operands if they come at once, and at least.
+        Vectors of the operands if loaded at once, and in the smallest blocks.
     staged, wanted : int
-        Vectors for results on their way to the host: at least, and so that they overlap.
+        Vectors for staged results: the minimum, and enough for overlap.
     """
 
     def __init__(self, batched, number, layouts, homes):
@@ -120,7 +120,8 @@ class _ChunkJob(Job):
         self.wanted = self.staged if self.stage.softmax else self.staged * max(2, min(4, self.tiles))
 
     def choose(self, room):
-        """Blocks for a ring of `room` vectors: one, or several of which three fit, or two."""
+        """Returns the blocks for a ring of `room` vectors: one block if the whole fits, else blocks that fit three times, or two,
+        or once."""
         if self.whole <= room:
             return self.blocks[0][1]
         for slots in (3, 2, 1):
@@ -132,7 +133,8 @@ class _ChunkJob(Job):
 
 
 def _places(batched, run, layouts, space):
-    """`(homes, rows, staging, stages)` that fit, the fastest: all in the unified buffer, or without the largest tensors."""
+    """Returns `(homes, rows, staging, stages)` of the fastest allocation that fits: all tensors resident, or all but the
+    largest."""
     life = _kept(batched, run)
     sizes = {name: layouts[name].sample for name in life}
     while True:
@@ -151,7 +153,8 @@ def _places(batched, run, layouts, space):
 
 
 def plan_run(batched, run, config, layouts, space, variant):
-    """:class:`RunPlan` for `space` vectors of the unified buffer; `variant` says which of the groupings. Raises NothingFits."""
+    """Returns the :class:`RunPlan` for `space` vectors of the unified buffer. `variant` is the index of the limits of groups.
+    Raises NothingFits."""
     homes, rows, staging, stages = _places(batched, run, layouts, space)
     for one in stages:
         if one.held > config.accumulator_depth:
@@ -166,7 +169,8 @@ def plan_run(batched, run, config, layouts, space, variant):
 
 
 def _groups(stage, config, rows, streamed, variant):
-    """Sizes of the groups of column tiles: as large as may be if operands are read again for each."""
+    """Returns the sizes of the groups of column tiles. They are as large as possible if operands are read again for each
+    group."""
     columns, slots = tiles_of(stage.channels, config.n), config.accumulator_depth // rows
     if stage.softmax or not stage.is_uniform:
         return even_groups(columns, 1)
@@ -177,8 +181,8 @@ def _groups(stage, config, rows, streamed, variant):
 
 
 def _taper(columns, cap, least, share):
-    """Groups of at most `cap` and this share of what is left: they get smaller towards the end, where what follows waits
-    for the last one. Groups of `least` hide the turnaround."""
+    """Returns groups of at most `cap` and at most the share `share` of the remaining column tiles. Groups shrink towards the end,
+    as the next stage waits for the last group. Groups of `least` hide the turnaround."""
     groups = []
     while columns:
         size = min(columns, cap, max(least, -int(-columns * share // 1)))
@@ -190,7 +194,7 @@ def _taper(columns, cap, least, share):
 
 
 def run_cost(batched, plan, config, layouts):
-    """Cycles, roughly: the array or the bus, whichever takes longer, and a part of the other."""
+    """Returns the approximate cycles: the maximum of array and bus, plus a part of the other."""
     compute = bus = functions = 0
     beats, n = config.beats_per_vector, config.n
     for number, part in zip(plan.stages, plan.plans):

@@ -1,20 +1,20 @@
-"""Stages that overlap: while one works on a sample, the stages before it work on the next samples.
+"""Overlapping stages: while a stage works on a sample, the stages before it work on later samples.
 
-A stage alone is as slow as what it needs most: the array, the activation unit, the port of the unified buffer, the bus. Stages
-that take turns even that out.
+A stage alone is limited by its bottleneck: the array, the activation unit, the port of the unified buffer, or the bus. Stages
+that take turns balance these loads.
 """
 
 from ..memory.batching import reads, writes
 
 __all__ = ["APART", "FAR_APART", "groups_of", "vectors_of", "sums_of", "sources_of", "numbered", "steps_of", "take_turns"]
 
-#: Part of a step between the last piece of a stage and the first of what reads its results, in the next step: while what waits in
-#: the accumulators counts, and while the way through host memory does.
+#: Distance from a stage's last piece to its reader's first piece in the next step, as a share of a step. `APART` suits waits
+#: : for the accumulators, `FAR_APART` waits for the path through host memory.
 APART, FAR_APART = 0.3, 1.0
 
 
 def groups_of(stages, fits):
-    """Stages in groups that overlap: as many in each as `fits`, which is given a group."""
+    """Returns stages in groups that overlap. Each group grows while `fits(group)` holds."""
     groups = []
     for stage in stages:
         if groups and fits([*groups[-1], stage]):
@@ -25,9 +25,12 @@ def groups_of(stages, fits):
 
 
 def vectors_of(plans, first, end, low):
-    """Vectors between `first` and `end` of each of the stages that overlap: `(first, count)` for operands, and the first for
-    results. None if they don't fit. Operands of more jobs than two would come while results wait for the port, so the rest is
-    left to the stages that follow: some should have the `low` end, the next ones the other."""
+    """Returns the vectors between `first` and `end` for each overlapping stage: `(first, count)` for operands, and the first
+    vector for results. None if they do not fit.
+
+    Operands of more than two jobs would be loaded while results wait for the port. The remaining vectors are therefore left to
+    the following stages: runs alternate between the `low` end and the high end.
+    """
     needed = [2 * plan.operands + plan.slots * plan.staging for plan in plans]
     if len(plans) > 1 and sum(needed) > end - first:
         return None
@@ -41,8 +44,12 @@ def vectors_of(plans, first, end, low):
 
 
 def sums_of(wanted, rows):
-    """`(first, count)` of the accumulator rows of stages that take turns, of which `wanted` has the cycles and the rows of one
-    piece of work. Each has room for one; the longest have room for several, as the others' sums are gone by their next turn."""
+    """Returns `(first, count)` of the accumulator rows of stages that take turns. `wanted` has `(cycles, rows)` of one piece of
+    work of each stage.
+
+    Each stage gets rows for one piece. Spare rows go to the longest stages first: the other stages' sums have been read by their
+    next turn.
+    """
     counts = [sums for _, sums in wanted]
     order = sorted(range(len(wanted)), key=lambda index: -wanted[index][0])
     spare = rows - sum(counts)
@@ -55,21 +62,21 @@ def sums_of(wanted, rows):
 
 
 def sources_of(stages, tensors):
-    """Of every one of these stages, those of them that write what it reads, by their places in the sequence."""
+    """Returns, for each of these stages, the indices of the stages among them that write its operands."""
     read = [{tensors[name].transpose_of or name for name in reads(stage)} for stage in stages]
     return [[index for index, other in enumerate(stages) if writes(other) & names] for names in read]
 
 
 def numbered(jobs, sources):
-    """Numbers of the steps in which stages run: of every stage, one for each of its jobs.
+    """Returns the step of every job of each stage.
 
     Parameters
     ----------
-    jobs : of every stage, `(first sample, end)` of its jobs in order
-    sources : of every stage, the stages before it that it reads
+    jobs : for every stage, `(first sample, end)` of its jobs in order
+    sources : for every stage, the stages before it that it reads
 
-    A job runs in a later step than all that it reads, and not before that of its last sample. So the jobs that several stages
-    have in a step do not depend on each other.
+    A job runs in a later step than all jobs that it reads, and not before the step of its last sample. Jobs of several stages in
+    the same step are therefore independent.
     """
     steps, step_of = [], []
     for own, read in zip(jobs, sources):
@@ -84,7 +91,7 @@ def numbered(jobs, sources):
 
 
 def steps_of(jobs, sources):
-    """What can run side by side, step by step: `{stage: its jobs}`, for jobs as :func:`numbered` has them."""
+    """Returns, step by step, the jobs that can run side by side: `{stage: its jobs}`, for jobs as in :func:`numbered`."""
     steps = {}
     for stage, numbers in enumerate(numbered(jobs, sources)):
         for job, step in enumerate(numbers):
@@ -93,8 +100,8 @@ def steps_of(jobs, sources):
 
 
 def take_turns(works, progress, apart=APART):
-    """Runs generators to their ends, the one with the least progress next. `progress(index)` is from 0 to 1; the first are
-    ahead of those behind them, which read in the next step what they make in this one: over all of them by the part `apart`."""
+    """Runs generators to their ends, always the one with the least progress next. `progress(index)` is from 0 to 1. Earlier
+    stages run ahead of later ones, which read their results in the next step: by the share `apart` from the first to the last."""
     works, early = dict(enumerate(works)), apart / len(works)
     pace = {index: 1 - early * (len(works) - 1 - index) for index in works}
     while works:

@@ -1,7 +1,7 @@
-"""Tensors that stay in the unified buffer, from the stage that makes them to those that read them, while these overlap.
+"""Resident tensors: they stay in the unified buffer between overlapping stages, from the writer to the readers.
 
-A tensor moves three times through the buffer's vector port on its way through host memory, and once if it stays. It has room for
-as many samples as are under way between the first stage and the last one.
+A tensor passes the buffer's vector port three times on its way through host memory, and once if it is resident. It has space for
+as many samples as are in flight between the first and the last stage.
 """
 
 from dataclasses import replace
@@ -15,19 +15,19 @@ __all__ = ["with_residents"]
 
 
 def with_residents(batched, run, config, layouts, first, depth):
-    """A RunPlan with as many tensors in the unified buffer as there is room for, the largest first; None if there is none.
+    """Returns a RunPlan with as many resident tensors as fit, the largest first; None if none fits.
 
     Parameters
     ----------
     batched : Batched
     run : RunPlan
-        Of stages that overlap.
+        A run of overlapping stages.
     config : Config
     layouts : dict of str to Layout
     first : int
-        Vector of the unified buffer from which on it is theirs.
+        First vector of the unified buffer that the run may use.
     depth : int
-        Accumulator rows that there are for a stage.
+        Accumulator rows per stage.
     """
     names, best = _candidates(batched, run.stages), None
     for name in sorted(names, key=lambda name: -layouts[name].sample):
@@ -40,7 +40,8 @@ def with_residents(batched, run, config, layouts, first, depth):
 
 
 def _candidates(batched, numbers):
-    """Names of the tensors that could stay: one of these stages makes it whole, and others read it as an operand alone."""
+    """Returns the names of the tensors that can be resident: one of these stages writes the whole tensor, and others read it only
+    as an operand."""
     stages, found = batched.stages, []
     transposed = {tensor.transpose_of for tensor in batched.tensors.values()}
     for number in numbers:
@@ -62,13 +63,13 @@ def _candidates(batched, numbers):
 
 
 def _is_operand(name, stage):
-    """Whether a stage reads a tensor as an operand alone. One with a table needs room for operands, to bring it."""
+    """Checks that a stage reads a tensor only as an operand. A stage with a table needs space for operands, to load the table."""
     other = {stage.output, stage.beside, *(term.data for term in stage.terms)}
     return name not in other and not stage.function.is_table and all(extra.tensor != name for extra in stage.extras)
 
 
 def _planned(batched, run, config, layouts, first, depth, kept):
-    """The run with these tensors in the buffer, or None if that is too small."""
+    """Returns the run with these tensors resident, or None if the buffer is too small."""
     stages = [batched.stages[number] for number in run.stages]
     users = [not kept.isdisjoint({*reads(stage), stage.output}) for stage in stages]
     sizes = {name: whole_area(layouts[name], (0, 1)).size for name in kept}
@@ -95,7 +96,8 @@ def _planned(batched, run, config, layouts, first, depth, kept):
 
 
 def _under_way(jobs, steps, writer, reader):
-    """Samples between a stage and another: so many that none is written in a step in which the one before it there is read."""
+    """Returns the number of samples in flight between a stage and a reader: the least count for which no sample is written in the
+    step in which the previous sample at its place is read."""
     begin = {first: step for (first, _), step in zip(reversed(jobs[writer]), reversed(steps[writer]))}
     end = {first: step for (first, _), step in zip(jobs[reader], steps[reader])}
     return next(

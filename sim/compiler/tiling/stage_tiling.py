@@ -1,4 +1,4 @@
-"""How a stage is cut into pieces that fit the buffers: result rectangles, column tiles, blocks of the sum.
+"""Tiling of a stage into pieces that fit the buffers: rectangles of results, column tiles, blocks of the sum.
 
 All ranges are half open. A *pass* is one tile of weights: (term, ky, kx, tile of the source's channels).
 """
@@ -30,25 +30,25 @@ __all__ = [
 ]
 
 
-_PLACES = 4  # for the sums of such a group
-_TRANSPOSED = 8  # column tiles whose passes alternate where positions are in the lanes, so that instructions are few
+_PLACES = 4  # sets of accumulator rows for such a group
+_TRANSPOSED = 8  # column tiles whose passes alternate with positions in the lanes, to save instructions
 
 
 class NothingFits(Exception):
-    """Not even the smallest tile of a stage fits; `name` is the parameter of the configuration that is too small."""
+    """The smallest tile of a stage does not fit; `name` is the configuration parameter that is too small."""
 
     def __init__(self, name, needed, stage):
         super().__init__(name, needed, stage)
         self.name, self.needed, self.stage = name, needed, stage
 
     def reason(self, config):
-        """One line: what a core of this configuration lacks, and the option that mends it."""
+        """Returns one line: the limit of this configuration, and the option that raises it."""
         have, option = getattr(config, self.name), self.name.replace("_", "-")
         return f"stage {self.stage}: {self.name} = {have}: its smallest tile takes {self.needed}; choose a larger --{option}"
 
 
 def passes_of(stage, n, column):
-    """The passes that make a column tile, in order; those that groups, or sparse terms, leave without weights are left out."""
+    """Returns the passes of a column tile, in order. Passes without weights, because of groups or sparse terms, are skipped."""
     passes = []
     for index, term in enumerate(stage.terms):
         inputs, outputs = term.weights.shape[2], stage.channels // term.groups
@@ -68,7 +68,7 @@ def passes_of(stage, n, column):
 
 @lru_cache(maxsize=256)
 def _tiles_with_weights(term, n):
-    """Of a sparse term: bool (kernel rows, kernel columns, tiles of the source, column tiles)."""
+    """Returns, for a sparse term, bool (kernel rows, kernel columns, tiles of the source, column tiles)."""
     there = term.weights.view(np.uint16) != 0x8000
     for axis in (2, 3):
         there = np.logical_or.reduceat(there, range(0, there.shape[axis], n), axis=axis)
@@ -76,12 +76,13 @@ def _tiles_with_weights(term, n):
 
 
 def count_passes(stage, n):
-    """Of all column tiles, over one piece of work."""
+    """Returns the passes of all column tiles for one piece of work."""
     return sum(len(passes_of(stage, n, column)) for column in range(tiles_of(stage.channels, n)))
 
 
 def runs_of_windows(stage, axis, first, end):
-    """`(first result, results, first window position, positions)` along an axis: results whose windows are cut alike."""
+    """Returns `(first result, results, first window position, positions)` along an axis, per run of results whose windows are
+    clipped equally."""
     pool, have, runs = stage.pool, stage.sums_size[axis], []
     for index in range(first, end):
         start = index * pool.stride[axis] - pool.padding[axis]
@@ -95,7 +96,7 @@ def runs_of_windows(stage, axis, first, end):
 
 
 def _ranges(total, step):
-    """`(first, end)` of pieces of a length."""
+    """Returns `(first, end)` of the pieces of a length."""
     return [(first, min(total, first + step)) for first in range(0, total, step)]
 
 
@@ -110,7 +111,7 @@ def _sums_of(stage, axis, first, end):
 
 @dataclass(frozen=True)
 class StagePlan:
-    """The free choices of a stage.
+    """The tiling of a stage.
 
     Parameters
     ----------
@@ -119,15 +120,16 @@ class StagePlan:
     groups : tuple of int
         Sizes of the groups of column tiles whose passes alternate.
     blocks : tuple of tuple
-        Pieces `(term, first ky, end ky, first tile, end tile)` that are brought together; all in one, if they fit.
+        Blocks of the sum: pieces `(term, first ky, end ky, first tile, end tile)` that are loaded together. One block if all
+        pieces fit.
     staging, slots : int
-        Vectors of a job's result in the unified buffer, and how many such places there are.
+        Vectors of a job's result in the unified buffer, and the number of such areas.
     operands : int
         Vectors of the largest block of operands.
     sums : int
         Accumulator rows of the column tiles whose passes alternate.
     tiles : tuple of (int, int)
-        Ranges of column tiles that are jobs of their own, of a stage whose column tiles each read a tile of their own; else none.
+        Ranges of column tiles that are separate jobs, if each column tile of the stage reads its own tile; else empty.
     """
 
     samples: int
@@ -142,7 +144,7 @@ class StagePlan:
     tiles: tuple = ()
 
     def rectangles(self, stage, batched):
-        """The jobs, in order. Of a flat result, a chunk each."""
+        """Returns the jobs, in order. With samples along x, each job is a chunk."""
         height, width = stage.result_size
         if stage.output in batched.along_x:
             ranges = _ranges(batched.batch, batched.rows)
@@ -159,7 +161,7 @@ class StagePlan:
         ]
 
     def areas(self, stage, rectangle, block, layouts):
-        """{source: Area} that the pieces of a block need for a rectangle."""
+        """Returns `{source: Area}` that the pieces of a block read for a rectangle."""
         areas = {}
         whole = self.columns == stage.result_size[1]
         for index, ky, end_ky, tile, end_tile in block:
@@ -178,7 +180,7 @@ class StagePlan:
         return areas
 
     def result(self, stage, rectangle, layouts):
-        """The area of the output that a job makes."""
+        """Returns the area of the output that a job computes."""
         if stage.reflow:
             layout, width = layouts[stage.output], stage.result_size[1]
             first, end = (row * width for row in rectangle.rows)
@@ -187,7 +189,7 @@ class StagePlan:
         return self._area(layouts[stage.output], rectangle, stage.origin, stage.window)
 
     def made(self, stage, rectangle, layouts):
-        """The area of the output, and those of what else a job makes."""
+        """Returns the area of the output, and the areas of the job's extra results."""
         areas = [self.result(stage, rectangle, layouts)]
         for extra in stage.extras:
             window = [a * b for a, b in zip(stage.window, extra.spread)]
@@ -195,7 +197,7 @@ class StagePlan:
         return areas
 
     def _area(self, layout, rectangle, origin, window):
-        """Of a tensor that has a window for each result."""
+        """Returns the area of a tensor that has a window for each result."""
         rows, columns = (
             (start + edges[0] * size, start + edges[1] * size)
             for start, edges, size in zip(origin, (rectangle.rows, rectangle.columns), window)
@@ -204,20 +206,20 @@ class StagePlan:
         return Area(layout, rectangle.samples, rows, rectangle.tiles or (0, layout.tiles), None if whole else columns, 0)
 
     def beside(self, stage, rectangle, layouts):
-        """The area of what is read where the results are made."""
+        """Returns the area of the operand that is read at the results' positions."""
         layout = layouts[stage.beside]
         columns = None if self.columns == stage.result_size[1] else rectangle.columns
         return Area(layout, rectangle.samples, rectangle.rows, (0, layout.tiles), columns, 0)
 
 
 def reads_transposed(stage, layouts):
-    """Whether positions are in the lanes of what a stage reads, so that each column tile reads a tile of its own."""
+    """Checks whether a stage reads positions in the lanes, so that each column tile reads its own tile."""
     source = layouts[stage.terms[0].source].tensor
     return source.transpose_of is not None and source.width == 1
 
 
 def blocks_of(stage, layouts):
-    """Ways to cut the sum: whole, by rows of the kernel, by tiles of channels where that keeps the order."""
+    """Yields ways to split the sum: not at all, by rows of the kernel, by tiles of channels where that keeps the order."""
     whole = [(index, 0, term.kernel[0], 0, layouts[term.source].tiles) for index, term in enumerate(stage.terms)]
     yield (tuple(whole),)
     highest = max(term.kernel[0] for term in stage.terms)
@@ -241,27 +243,27 @@ def blocks_of(stage, layouts):
 
 
 def even_groups(columns, together):
-    """Column tiles in groups of this size."""
+    """Returns column tiles in groups of this size."""
     return (together,) * (columns // together) + (columns % together,) * bool(columns % together)
 
 
 def _sizes(total):
-    """Equal parts of a length, the longest first."""
+    """Returns the equal parts of a length, in decreasing order."""
     return sorted({-(-total // count) for count in range(1, total + 1)}, reverse=True)
 
 
 def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()):
-    """The cheapest way to cut a stage whose result is not flat.
+    """Returns the cheapest tiling of a stage whose samples are not along x.
 
     Parameters
     ----------
     layouts : dict of str to Layout
     space : int
-        Vectors of the unified buffer that there are for it.
+        Vectors of the unified buffer available to the stage.
     depth : int
-        Accumulator rows that there are for it.
+        Accumulator rows available to the stage.
     homes : collection of str
-        Tensors that stay in the unified buffer, each sample in a place of its own.
+        Resident tensors, each sample in its own place.
 
     Raises
     ------
@@ -292,14 +294,14 @@ def plan_stage(batched, number, config, layouts, space, depth, homes=frozenset()
 
 
 def _follow(term, stage, layout):
-    """Whether what a term reads of a sample ends where that of the next one begins, as its rows do."""
+    """Checks whether a term's operands of a sample end where the operands of the next sample begin, as rows do."""
     whole = layout.below == 0 and not layout.tensor.transpose_of and layout.tensor.height == stage.sums_size[0]
     return whole and term.kernel[0] == term.stride[0] == 1 and term.padding == (0, 0)
 
 
 def _shapes(stage, batch, layouts):
-    """Sizes of jobs: samples, where one loop over rows is free for them, or serves them too; rows and columns of the result;
-    ranges of column tiles, if they are cut."""
+    """Returns the candidate sizes of jobs: samples, if a loop over rows is free for them or also covers them; rows and columns of
+    the result; ranges of column tiles, if they are split."""
     height, width = stage.result_size
     free = min(stage.sums_size) == 1 or all(_follow(term, stage, layouts[term.source]) for term in stage.terms)
     layout, transposed = layouts[stage.output], any(layouts[term.source].tensor.transpose_of for term in stage.terms)
@@ -313,30 +315,30 @@ def _shapes(stage, batch, layouts):
         n = layout.n
         parts = [_ranges(layout.tiles, n * size) for size in _sizes(layout.tiles // n)[1:] if layout.tiles // n % size == 0]
         return [*rows, *((*shape, *part) for shape in rows for part in parts)]
-    # What is read transposed is read by whole tiles.
+    # Transposed operands are read by whole tiles.
     return rows if transposed or stage.reflow else [*rows, *((1, 1, columns) for columns in _sizes(width)[1:])]
 
 
 class Job:
-    """What the jobs of one size need.
+    """The memory needs of jobs of one size.
 
     Parameters
     ----------
     trial : StagePlan
-        With the size.
+        Has the size.
     homes : collection of str
-        Tensors that are in the unified buffer already.
+        Resident tensors.
 
     Members
     -------
     rectangles : list of Rectangle
-        All that differ.
+        All different rectangles.
     sums, held : int
-        Accumulator rows of a column tile of the largest one, and of those that it needs at once.
+        Accumulator rows per column tile of the largest rectangle, and the rows that it needs at once.
     width : int
-        Vectors of a position of the result.
+        Vectors per position of the result.
     made : int
-        Positions of all that the largest one makes on the way to host memory.
+        Positions of all results of the largest rectangle that are stored to host memory.
     """
 
     def __init__(self, batched, number, layouts, trial, homes=()):
@@ -352,7 +354,7 @@ class Job:
         self.made = 0 if stays else sum(area.size for area in trial.made(self.stage, self.largest, layouts))
 
     def sizes(self, blocks, rectangle):
-        """Vectors of each block of operands, of which the last brings what the result is multiplied with."""
+        """Returns the vectors of each block of operands. The last block includes the operand at the results' positions."""
         sizes = [
             sum(
                 area.size
@@ -366,17 +368,17 @@ class Job:
         return sizes
 
     def operands(self, blocks):
-        """Vectors of the largest block of operands."""
+        """Returns the vectors of the largest block of operands."""
         return max(max(self.sizes(blocks, rectangle)) for rectangle in self.rectangles)
 
 
 def group_cycles(config, count, rows):
-    """Cycles of a pass over so many rows in a group of column tiles: passes over the same sums wait for each other."""
+    """Returns the cycles of a pass over `rows` rows in a group of column tiles: passes over the same sums wait for each other."""
     return max(count * max(rows, config.n), turnaround(config))
 
 
 def _together(job, config, depth):
-    """Column tiles whose passes alternate."""
+    """Returns the number of column tiles whose passes alternate."""
     if reads_transposed(job.stage, job.layouts) and config.pooling:
         return max(1, min(job.tiles, _TRANSPOSED, config.accumulator_depth // _PLACES // job.sums, config.bias_depth // 2))
     if job.stage.softmax or not job.stage.is_uniform:
@@ -386,7 +388,7 @@ def _together(job, config, depth):
 
 
 def _cost(job, config, together, blocks=1, operands=0):
-    """`(cycles, roughly; those of the array or of the bus, the fewer; jobs)` for vectors of operands a job."""
+    """Returns `(approximate cycles, the smaller of array and bus cycles, jobs)`, for `operands` vectors per job."""
     passes, again = count_passes(job.stage, config.n), 1 if blocks == 1 else -(-job.tiles // together)
     passes /= len(job.trial.tiles) or 1
     jobs = -(-job.batched.batch // job.trial.samples) * len(job.rectangles)
@@ -396,20 +398,21 @@ def _cost(job, config, together, blocks=1, operands=0):
 
 
 def _groups(job, n, together):
-    """Sizes of the groups of column tiles of a job, which are of one group of tiles in a transposed stage."""
+    """Returns the sizes of the groups of column tiles of a job. With positions in the lanes, a group stays within n column
+    tiles."""
     if reads_transposed(job.stage, job.layouts):
         return even_groups(n, together) * (job.tiles // n)
     return even_groups(job.tiles, together)
 
 
 def _plan(job, config, blocks, operands, slots, depth):
-    """`(cycles, roughly, StagePlan)`. Without `slots` for results nothing overlaps."""
+    """Returns `(approximate cycles, StagePlan)`. Without `slots` for results nothing overlaps."""
     together = _together(job, config, depth)
     cost, less, jobs = _cost(job, config, together, len(blocks), sum(job.sizes(blocks, job.largest)))
     if not slots or job.held * together > depth // 2 and jobs > 1:
         cost += less
     if slots == 1 and reads_transposed(job.stage, job.layouts):
-        cost += jobs * job.made * config.beats_per_vector  # the results of the next one wait until these are stored
+        cost += jobs * job.made * config.beats_per_vector  # the next results wait until these are stored
     return cost, replace(
         job.trial,
         groups=_groups(job, config.n, together),

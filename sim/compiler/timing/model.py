@@ -1,6 +1,6 @@
-"""How long a program takes, about: the units, the bus and the array, event by event, without any data.
+"""The timing model of a program: an event simulation of the units, the bus and the array, without any data.
 
-The compiler compares schedules with it and orders instructions by it; nothing that is right or wrong depends on it.
+The compiler compares schedules and orders instructions by it. It is an estimate: no result depends on it.
 """
 
 from collections import deque
@@ -38,28 +38,28 @@ __all__ = [
 ]
 
 _UNITS = [Unit.LOAD, Unit.WEIGHTS, Unit.STORE, Unit.MATMUL, Unit.ACTIVATE, Unit.RING]
-#: How many units there are, each of which works in order, and their numbers here.
+#: Number of units, and their indices. Each unit executes in order.
 UNITS = len(_UNITS)
 LOAD, WEIGHTS, STORE, MATMUL, ACTIVATE, RING = range(UNITS)
-#: Opcode to the number of its unit; those of no unit have the number behind the last.
+#: Opcode to the index of its unit. Opcodes without a unit have the index after the last.
 UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in INSTRUCTIONS.items()}
 
-_DISPATCH = 6  # cycles an instruction, and one more for each in flight
-_START, _END = 12, 8  # cycles around a run: start to fetch and decode, last completion to interrupt
-# Cycles from the last vector or tile to what waits for it: results, without and with all that is between two instructions;
-# stores, behind the memory's answer; loads; the tile that the array takes.
+_DISPATCH = 6  # cycles per instruction, plus one for each in flight
+_START, _END = 12, 8  # cycles around a run: start until fetch and decode, last completion until interrupt
+# Cycles from the last vector or tile to the dependent operation: results, with and without dispatch between two instructions;
+# stores, after the memory's response; loads; a tile's arrival to its use by the array; ring exchanges.
 _RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 4
 _LOAD_BURSTS = LOAD_LIMIT // MAX_BURST
 
 
 def turnaround(config):
-    """Cycles between two passes over the same accumulator rows."""
+    """Returns the cycles between two passes over the same accumulator rows."""
     return config.n * config.latency + config.read_latency
 
 
 @dataclass
 class Timeline:
-    """`cycles` of the run, cycle in which each instruction began, and cycles in which the array was taken."""
+    """The simulated run: `cycles` in total, the cycle in which each instruction began, and the `busy` cycles of the array."""
 
     cycles: int
     starts: list
@@ -76,29 +76,29 @@ class _Run:
         self.starts = [0] * len(ops)
         self.queues = [deque() for _ in range(UNITS)]
         self.done = [[] for _ in range(UNITS)]  # completion times, by unit
-        self.blocks = [([], 0)] * UNITS  # of each unit's next operation: whose completion it waits for, and which
+        self.blocks = [([], 0)] * UNITS  # per unit: the completions that its next operation waits for, and the number needed
         self.free = [0] * UNITS
-        self.begin_at: float = 0  # infinity: nothing waits for a time
+        self.begin_at: float = 0  # no operation begins earlier; infinity: no operation waits for a time
         self.flight = []
         self.dispatched, self.next_dispatch = 0, 0 if ideal else _START + latency
         self.bus_free = _START + latency if ideal else 0
         self.data_free = 0
-        self.bursts, self.load_bursts = deque(), deque()  # when the data of the bursts asked for has come
+        self.bursts, self.load_bursts = deque(), deque()  # times at which the data of the requested bursts has arrived
         self.tiles_a_burst = max(1, MAX_BURST // (config.n * self.beats))
-        self.load, self.load_bias = None, False  # vectors that the present load still has to ask for
-        # Whether they are transposed, and when those before have all left the transposer.
+        self.load, self.load_bias = None, False  # vectors that the current load has yet to request
+        # Whether the load is transposed, and when all vectors of earlier transposed loads have left the transposer.
         self.load_transposed, self.transposed_end = False, 0
         self.tiles_wanted, self.tiles_asked, self.tiles_taken = 0, 0, 0
         self.segments = deque()  # tile counts at which a LOAD_WEIGHTS completes
         self.arrivals = deque()
-        # Cycles that a tile comes later to the FIFO than from the bus.
+        # Latency of the transposer between bus and FIFO, per tile.
         self.transposer = Transposer.latency + config.n - 1 if config.training else 0
         self.matmul, self.passes, self.pass_at = None, 0, None
         self.array_free, self.shift_free, self.busy = 0, 0, 0
         self.recent = deque()
         self.leaves, self.in_array = deque(maxlen=PASSES), in_array(config)  # when the latest passes have left the array
         self.turnaround = turnaround(config)
-        # Cycles from the last vector to what waits for the end of its instruction.
+        # Cycles from the last vector to the completion of the instruction, as seen by its dependents.
         self.after = {ACTIVATE: _RESULTS_IDEAL if ideal else _RESULTS, STORE: latency + _STORED, RING: _EXCHANGED}
         self.port, self.port_wake = VectorPort(self.beats), None
         self.writing = self.storing = self.ringing = False
@@ -114,11 +114,11 @@ class _Run:
             if self.limit is not None and now + self.rows - self.busy + _END >= self.limit:
                 return None
         if any(self.queues) or self.dispatched < len(self.ops) or self.matmul is not None:
-            raise AssertionError("the schedule does not come to its end")
+            raise AssertionError("the schedule deadlocks")
         return Timeline(now + _END, self.starts, self.busy)
 
     def advance(self, now):
-        """What can happen in this cycle. Returns whether anything did."""
+        """Advances all units in this cycle. Returns whether any event occurred."""
         progress = self.dispatched < len(self.ops) and now >= self.next_dispatch and self.dispatch(now)
         if self.writing or self.storing or self.ringing:
             progress |= self.move(now)
@@ -156,7 +156,7 @@ class _Run:
         return True
 
     def blocked_until(self, unit, op, now):
-        """When what the unit's next operation waits for in other units has ended; infinite while that is not known."""
+        """Returns the time at which the dependencies of the unit's next operation have completed; infinity while unknown."""
         done, need = self.blocks[unit]
         if need and (len(done) < need or done[need - 1] > now):
             return done[need - 1] if len(done) >= need else inf
@@ -169,7 +169,7 @@ class _Run:
         return 0
 
     def is_taken(self, unit):
-        """Whether the unit is still at work on the operation before."""
+        """Checks whether the unit still executes its previous operation."""
         return (
             self.load is not None
             if unit == LOAD
@@ -185,7 +185,8 @@ class _Run:
         )
 
     def begin(self, now):
-        """Hands over what need not wait. Until `begin_at` nothing can, unless an instruction comes, or the end of one."""
+        """Starts operations that need not wait. No operation can start before `begin_at`, unless an instruction is dispatched or
+        completes."""
         if now < self.begin_at:
             return False
         self.begin_at = inf
@@ -194,7 +195,7 @@ class _Run:
                 continue
             index, op = queue[0]
             until = max(self.free[unit], self.blocked_until(unit, op, now))
-            if unit == LOAD and not op.fields.get("transpose"):  # it waits for the end of those that are transposed
+            if unit == LOAD and not op.fields.get("transpose"):  # it waits for the end of transposed loads
                 until = max(until, self.transposed_end + _LOADED)
             if until > now:
                 self.begin_at = min(self.begin_at, until)
@@ -206,7 +207,7 @@ class _Run:
         return self.begin_at == now
 
     def start(self, unit, op, now):
-        """Hands an operation to its unit."""
+        """Starts an operation on its unit."""
         if unit == LOAD:
             self.load_bias, self.load_transposed = op.opcode is Opcode.LOAD_BIAS, bool(op.fields.get("transpose"))
             self.load = op.rows * INSTRUCTIONS[op.opcode].vectors(self.config.n, op.fields)
@@ -233,7 +234,7 @@ class _Run:
             self.writing = True
 
     def move(self, now):
-        """Results, segments of the ring and stores through the vector port."""
+        """Advances results, segments of the ring and stores through the vector port."""
         wake, progress = self.port.advance(now), False
         if self.writing and self.port.result_end is not None:
             self.complete(ACTIVATE, self.port.result_end + self.after[ACTIVATE])
@@ -250,7 +251,7 @@ class _Run:
         return progress
 
     def array(self, op, now):
-        """Passes of the present MATMUL."""
+        """Advances the passes of the current MATMUL."""
         if self.pass_at is None:
             start = max(now, self.array_free)
             if len(self.leaves) == PASSES:
@@ -287,7 +288,7 @@ class _Run:
         return True
 
     def bus(self, now):
-        """Grants one burst: addresses go out one a cycle, data comes back in order, a beat a cycle."""
+        """Grants one burst. Addresses are issued one per cycle; data returns in order, one beat per cycle."""
         for bursts in (self.bursts, self.load_bursts):
             while bursts and bursts[0] <= now:
                 bursts.popleft()
@@ -329,29 +330,30 @@ class _Run:
         return self.at(self.bus_free)
 
     def deliver(self, now, vectors):
-        """When the last beat of a burst comes."""
+        """Returns the time of the last beat of a burst."""
         self.data_free = max(self.data_free, now + self.latency) + vectors * self.beats
         return self.data_free
 
 
 def _alone(op, config, cores):
-    """Cycles of an instruction that goes through the vector port, if nothing else does."""
+    """Returns the cycles of an instruction that uses the vector port, without contention."""
     if op.unit == RING:
         return ring_cycles(config, op.fields, cores)[0]
     return result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
 
 
 def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1):
-    """Timeline of the instructions in this order; None as soon as it is sure to take `limit` cycles or more.
+    """Returns the Timeline of the instructions in this order, or None as soon as it must take `limit` cycles or more.
 
-    `ideal` dispatches all at once, as if windows had no end, and has a port for each who uses the vector port. What it says of
-    when instructions begin makes the better order. `cores` : of a ring, which all run the same program.
+    `ideal` dispatches all instructions at once, with unlimited queues, and gives each user of the vector port a port of its own.
+    Its start times give the better schedule. `cores` : cores in the ring, which all run the same program.
     """
     return _Run(ops, config, latency, ideal, limit, cores).run()
 
 
 def estimate(ops, config, latency=HOST_LATENCY):
-    """Like an ideal :func:`simulate`, but rough and fast: an instruction is one event, the bus has no end."""
+    """Returns an ideal Timeline like :func:`simulate`, faster and less exact: one event per instruction, unlimited bus
+    bandwidth."""
     free, done, starts = [0] * UNITS, [[0] for _ in range(UNITS)], []
     settle = turnaround(config) + config.n
     for op in ops:

@@ -1,4 +1,4 @@
-"""How long RING takes on cores that reach it at the same time."""
+"""Timing of RING on cores that reach it at the same time."""
 
 from amaranth_tpu.hw.spec.isa import RingMode
 
@@ -8,15 +8,15 @@ _LINK = 1  # cycles from one core to the next
 
 
 def ring_cycles(config, fields, cores):
-    """`(cycles, vectors)` of a RING: how long it takes if nothing is in its way, and how many vectors it reads and writes.
+    """Returns `(cycles, vectors)` of a RING: its duration without contention, and the vectors that it reads and writes.
 
-    In a round, a core sends a segment, and then for each other core hands on the one that comes: as fast as vectors come and go,
-    or as long as the way round takes, which is what bounds short segments.
+    In a round, a core sends a segment, then forwards the incoming segment of each other core. The vector rate limits a round, or,
+    for short segments, the latency around the ring.
     """
     segment, rounds = fields["segment"], fields["rounds"]
     if cores == 1:
         return 2 * segment * rounds, 2 * segment * rounds
-    hop = _LINK + config.latency + 1  # from a vector that leaves a core to its sum that leaves the next one
+    hop = _LINK + config.latency + 1  # from a vector that leaves a core to its sum that leaves the next core
     once = segment + (cores - 1) * max(hop, segment)
     if fields["mode"] is RingMode.ALL_REDUCE:
         return rounds * 2 * once, rounds * 2 * cores * segment

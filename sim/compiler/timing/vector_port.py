@@ -1,5 +1,5 @@
-"""How long what shares the vector port of the unified buffer takes: loads, which never wait, then results, then
-segments of the ring, then stores."""
+"""Contention for the vector port of the unified buffer. Priority: loads, which never wait, then results, then segments of the
+ring, then stores."""
 
 from collections import deque
 from math import ceil
@@ -8,43 +8,44 @@ __all__ = ["VectorPort"]
 
 
 class VectorPort:
-    """The port in time, from event to event. One operation writes results, one goes round the ring, and one stores, at a time.
+    """The vector port over time, from event to event. At most one operation writes results, one exchanges on the ring, and one
+    stores.
 
-    `result_end`, `ring_end` and `store_end` are the cycles in which the last ones moved, None while they are under way.
+    `result_end`, `ring_end` and `store_end` are the cycles in which the last operations ended; None while one is in flight.
 
     Parameters
     ----------
     beats : int
-        Bus beats of a vector: a load takes the port in one of so many cycles, and a store no oftener.
+        Bus beats of a vector: a load takes the port in one of `beats` cycles, and a store at most as often.
     """
 
     def __init__(self, beats):
         self._beats = beats
-        self._loads = deque()  # stretches of cycles, [first, end), in which vectors come from host memory
+        self._loads = deque()  # ranges of cycles, [first, end), in which vectors arrive from host memory
         self._now = 0
-        self._steps = self._each = 0  # rows that the operation has yet to read, and rows a vector that it writes
+        self._steps = self._each = 0  # rows that the operation has yet to read, and rows per vector that it writes
         self._pending = 0  # rows until the next vector
-        self._exchange, self._share = 0, 1.0  # cycles that the ring has yet to go, and the part of the port that it takes
+        self._exchange, self._share = 0, 1.0  # cycles that the ring still needs, and its share of the port
         self._vectors = 0  # vectors that the store has yet to read
         self.result_end: int | None = 0
         self.ring_end: int | None = 0
         self.store_end: int | None = 0
 
     def load(self, first, end):
-        """Vectors come from cycle `first` on until `end`; no earlier than those of the calls before."""
+        """Records vectors that arrive from cycle `first` until `end`. Calls must be in order of time."""
         if self._loads and self._loads[-1][1] >= first:
             self._loads[-1][1] = end
         else:
             self._loads.append([first, end])
 
     def begin_results(self, rows, vectors):
-        """An operation that reads `rows` rows, one a cycle while it need not wait, and writes `vectors` vectors evenly."""
+        """Starts an operation that reads `rows` rows, one per cycle unless stalled, and writes `vectors` vectors evenly."""
         self._steps, self._each = rows, rows / vectors if vectors else rows + 1
         self._pending = self._each
         self.result_end = None
 
     def begin_ring(self, cycles, vectors):
-        """An exchange that takes so many cycles while it need not wait, and reads and writes vectors evenly."""
+        """Starts an exchange that takes `cycles` cycles unless stalled, and reads and writes `vectors` vectors evenly."""
         self._exchange, self._share = cycles, vectors / cycles
         self.ring_end = None
 
@@ -52,7 +53,7 @@ class VectorPort:
         self._vectors, self.store_end = vectors, None
 
     def advance(self, now):
-        """Brings both up to cycle `now`, and returns a cycle before which neither ends, None if nothing is under way."""
+        """Advances all operations to cycle `now`. Returns a cycle before which none ends; None if none is in flight."""
         if self._idle:
             self._now = max(self._now, now)
         while self._now < now:
@@ -68,7 +69,7 @@ class VectorPort:
         return self.result_end is not None and self.ring_end is not None and self.store_end is not None
 
     def _stretch(self):
-        """Whether loads come in this cycle, and until when that stays so."""
+        """Returns whether loads use the port in this cycle, and until when that holds."""
         while self._loads and self._loads[0][1] <= self._now:
             self._loads.popleft()
         if not self._loads:
@@ -77,7 +78,7 @@ class VectorPort:
         return (True, end) if first <= self._now else (False, first)
 
     def _rates(self, taken):
-        """Rows that results advance by, cycles of the ring, and vectors that are stored, in a cycle."""
+        """Returns the rates per cycle: rows of results, cycles of the ring, and vectors stored."""
         free = 1 - taken / self._beats
         rows = 0
         if self.result_end is None:
@@ -90,7 +91,7 @@ class VectorPort:
         return rows, exchange, max(0, min(free, 1 / self._beats)) if self.store_end is None else 0
 
     def _least(self, taken):
-        """Cycles until something ends or another rate holds."""
+        """Returns the cycles until an operation ends or a rate changes."""
         rows, exchange, vectors = self._rates(taken)
         left = float("inf")
         if rows:
