@@ -1,1 +1,1 @@
-"""From accumulators to the unified buffer: pooling, functions, softmax."""
+"""From accumulators to the unified buffer: pooling, activation functions, softmax."""

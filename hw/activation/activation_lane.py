@@ -1,4 +1,4 @@
-"""From a sum to a lane of a result: function and rounding."""
+"""One lane of the activation unit: ReLU and rounding of a sum."""
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -8,18 +8,18 @@ __all__ = ["ActivationLane"]
 
 
 class ActivationLane(wiring.Component):
-    """The function and the rounding of one lane; combinational.
+    """ReLU and rounding of one lane; combinational.
 
-    `value` is a sum as the cells make it: no subnormal, and every NaN 0x7FC00000. `keep` at 0 makes the lane +0, and so does a
-    negative sum with `relu`. `rounded` is bfloat16, to nearest, ties to even; a sum that is no subnormal cannot round to one.
-    With `cut` it is the next bfloat16 towards 0, which is the sum's upper half, and with `cut` and `low` the sum's lower half.
+    `value` must be a sum from the cells: no subnormal, and every NaN 0x7FC00000. The lane becomes +0 if `keep` is 0, or if
+    `relu` is 1 and the sum is negative. `rounded` is rounded to bfloat16, to nearest, ties to even; a normal sum never rounds to
+    a subnormal. With `cut` it is truncated to bfloat16: the upper half of the sum. With `cut` and `low` it is the lower half.
 
     Parameters
     ----------
     cuts : bool
-        Whether there is `cut`.
+        Adds the port `cut`.
     halves : bool
-        Whether there are `low`, `wide` and `stays`, in place of `binary32`.
+        Adds the ports `low`, `wide` and `stays`, and removes `binary32`.
 
     Members
     -------
@@ -27,9 +27,9 @@ class ActivationLane(wiring.Component):
         binary32.
     relu, keep, cut, low : 1, in
     wide : 1, in
-        `rounded` is +0, as the result is binary32.
+        The result is binary32, and `rounded` is +0.
     stays : 1, out
-        The result is not +0 for `relu` or `keep`.
+        Neither `relu` nor `keep` makes the result +0.
     binary32 : 32, out
     rounded : 16, out
         bfloat16.
@@ -52,10 +52,10 @@ class ActivationLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         stays = self.keep & ~(self.relu & self.value[31])
-        # Infinities and the NaN have no low bits: they never round.
+        # The low bits of infinities and of the NaN are 0: they never round.
         high, low = self.value[16:], self.value[:16]
         up = ~self._cut & low[15] & (low[:15].any() | high[0])
-        # The sum waits for none of `up`, which comes late: it has all of the lower half behind it.
+        # A short path: the sum does not depend on `up`, which is late, as it reads the whole lower half.
         above = Signal(16)
         m.d.comb += above.eq(high + 1)
         if self._halves:

@@ -19,48 +19,59 @@ __all__ = ["ActivationUnit"]
 
 
 class ActivationUnit(wiring.Component):
-    """Executes ACTIVATE, POOL, MULTIPLY, LOAD_TABLE and SELECT operations in order.
+    """The unit that executes ACTIVATE, POOL, MULTIPLY, LOAD_TABLE and SELECT operations, in order.
 
-    A row of the accumulators is read each cycle, and a vector written each cycle, while `grant` takes them; a window of R rows
-    takes R cycles, and one more as binary32. The first vector comes three cycles after the operation, or four after the last row
-    of a window of several; the next operation follows without a gap. A vector of the function TABLE comes eight cycles later, and
-    one every n / `table_lanes` cycles; between such vectors and others the unit runs empty.
+    Throughput is one row of the accumulators and one vector a cycle. The unit stalls while `grant` is 0. A window of R rows takes
+    R cycles, and one more for a binary32 result. The first vector comes three cycles after the operation, or four cycles after
+    the last row of a window with several rows. The next operation follows without a gap. Operation A has two rows here::
 
-    Of SELECT, MULTIPLY and LOAD_TABLE each row has an operand, which is read before the vectors of rows before it are written.
-    Where it is one of these vectors the unit runs empty before it reads, as it does before the first row, and before each row of
-    LOAD_TABLE. The first operand is read two cycles after the operation came, or the unit ran empty. SELECT writes its vector
-    three cycles later, and takes two cycles a row; MULTIPLY n / `table_lanes` + 9 cycles later, and takes n / `table_lanes`
-    cycles a row, or three if `table_lanes` is n.
+        cycle        0    1    2    3    4    5
+        port.op      A    B    B    ..
+        op.ready     1    0    1    ..
+        acc_row      a0   a1   b0   b1   ..
+        sums         -    a0   a1   b0   b1   ..
+        write        0    0    0    1    1    1
+        vector       -    -    -    a0   a1   b0
+        port.done    0    0    0    0    0    1
+
+    A vector of the function TABLE comes eight cycles later, and one every n / `table_lanes` cycles. The pipeline drains between
+    such vectors and others.
+
+    Each row of SELECT, MULTIPLY and LOAD_TABLE has an operand. It is read before the vectors of earlier rows are written. If the
+    operand is one of these vectors (a read-after-write hazard), the pipeline drains first. It also drains before the first row of
+    an operation, and before each row of LOAD_TABLE. The first operand is read two cycles after the operation arrived, or the
+    pipeline drained. SELECT writes its vector three cycles later, and takes two cycles a row. MULTIPLY writes its vector
+    n / `table_lanes` + 9 cycles later. It takes n / `table_lanes` cycles a row, or three if `table_lanes` is n.
 
     Parameters
     ----------
     n : int
         Lanes.
     activate : layout
-        :func:`hw.spec.operations.activate_layout`. Windows, tasks and SELECT are there if it has them.
+        :func:`hw.spec.operations.activate_layout`. Its fields select the hardware for windows, tasks and SELECT.
     table_lanes : int
         Lanes that the function table serves at a time.
 
     Members
     -------
     port : unit port of activate, in
-        See :func:`hw.spec.unit_ports.unit_port`; `done` comes one cycle after the end.
+        See :func:`hw.spec.unit_ports.unit_port`; `done` comes one cycle after the last write.
     acc_row : accumulator row, out
     acc_read : 1, out
     sums : 32 n, in
         The row, one cycle after `acc_read`.
     write : 1, out
-        Asks for `vector` to be written to `row`.
+        Requests to write `vector` to `row`.
     read : 1, out
-        Asks for `row` to be read.
+        Requests to read `row`.
     row : row of the unified buffer, out
     vector : 16 n, out
     grant : 1, in
-        What is asked for happens in this cycle.
+        The request is granted in this cycle.
     operand : 16 n, in
-        The row that was read, one cycle later.
+        The row that was read, one cycle after `grant`.
     moves : 1, out
-        Something was read or written.
+        A row moves: the unit is not stalled.
     """
 
     def __init__(self, *, n, activate, table_lanes=0):
@@ -88,7 +99,8 @@ class ActivationUnit(wiring.Component):
         m = Module()
         op, has_select, has_operands = self.port.op, self._has_select, self._has_operands
         n = self.n
-        # The vector at the end waits for the unified buffer, and with it all before it; vectors may wait for others, too.
+        # `advance` is 0 while the last stage waits for the unified buffer. `go_on` is 0 as well while a vector waits for the
+        # function unit.
         advance, go_on = Signal(), Signal()
         m.submodules.walker = walker = RowWalker(activate=self._activate)
         m.d.comb += [
@@ -100,7 +112,7 @@ class ActivationUnit(wiring.Component):
             self.acc_read.eq(go_on),
         ]
 
-        # Stage `read`: the memory gives the sums. Stage `value`: they stand in a register, or else the largest of a window.
+        # Stage `read`: the memory outputs the sums. Stage `value`: a register holds the sums, or the largest sums of a window.
         step = step_layout(self._activate)
         read, value = Signal(step), Signal(step)
         sums, keep, relu, cut = Signal(32 * n, reset_less=True), Signal(n), Signal(), Signal()
@@ -118,7 +130,7 @@ class ActivationUnit(wiring.Component):
                     m.d.sync += value.valid.eq(read.valid & ~self._asks(read))
         with m.If(go_on):
             m.d.sync += [
-                # Of the format INDEX none, whose vector comes from elsewhere.
+                # The format INDEX keeps no lane here: its vector comes from the index lanes.
                 keep.eq(Mux(following.format == Format.INDEX, 0, lanes) if has_select else lanes),
                 relu.eq(following.function == FunctionCode.RELU),
                 cut.eq(following.function == FunctionCode.TABLE),
@@ -164,9 +176,10 @@ class ActivationUnit(wiring.Component):
         return m
 
     def _wait(self, m, advance, written):
-        """Stage `write` in cores that read operands: of two places, so that the stages before it hear from a register, a cycle
-        late, to wait. What they give in that cycle, be it nothing, has the second place: all is written and read as if they
-        had waited at once. Returns what is asked of the unified buffer next, which they assign."""
+        """Builds stage `write` in cores that read operands. Returns the next request to the unified buffer, to be driven.
+
+        The stage is a skid buffer, so that the stall of earlier stages comes from a register, one cycle late. Their output of
+        that cycle, even an empty one, takes the second place. Reads and writes are the same as with an immediate stall."""
         layout = data.StructLayout({"write": 1, "read": 1, "end": written.shape(), "vector": 16 * self.n})
         m.submodules.places = places = SkidBuffer(payload=layout)
         now = places.o.payload
@@ -182,13 +195,14 @@ class ActivationUnit(wiring.Component):
         return places.i.payload
 
     def _asks(self, step):
-        """Whether a step asks for an operand, and gives nothing."""
+        """Returns a condition: the step requests an operand and gives no vector."""
         return has_operand(step, self.table_lanes) & ~step.half
 
     def _ask(self, m, walker, go_on, read, asked):
-        """Asks for the operand of a row: its first step leaves stage `read` for the port, while its second step follows, so that
-        the operand comes in the cycle in which that one has left stage `read`. Returns whether one is asked for, and what SELECT
-        is to know of it."""
+        """Requests the operand of a row. Returns the request as a condition, and the registers of the condition of SELECT.
+
+        The first step of the row leaves stage `read` as the request, and the second step follows. The operand arrives while the
+        second step is in the stage after `read`."""
         asks = Signal()
         names = ["equal", "number", *(["select"] if self.table_lanes else [])] if self._has_select else []
         condition = {name: Signal(len(walker.op[name]), name=name) for name in names}
@@ -200,11 +214,11 @@ class ActivationUnit(wiring.Component):
         return asks, condition
 
     def _lanes(self, step):
-        """Which lanes a step keeps: a bit for each."""
+        """Returns a bit for each lane: the step keeps it."""
         return Cat(step.lanes >= c + 1 for c in range(self.n))
 
     def _round(self, m, platform, value, sums, relu, keep, cut):
-        """The vector that comes of a row of sums, in cores without SELECT."""
+        """Returns the vector for a row of sums, in cores without SELECT."""
         width = 16 * self.n
         rounded, binary32 = Signal(width), Signal(2 * width)
         for c in range(self.n):
@@ -225,7 +239,9 @@ class ActivationUnit(wiring.Component):
         return Mux(value.format == Format.BFLOAT16, rounded, Mux(value.half, binary32[width:], binary32[:width]))
 
     def _round_halves(self, m, platform, go_on, following, value, sums, relu, keep, cut):
-        """The same, with the format PLANES, and +0 in the lanes without `keep`: one of two vectors is always 0."""
+        """Returns the vector for a row of sums, in cores with SELECT, which have the format PLANES. Lanes without `keep` are +0.
+
+        The vector is the OR of a 16-bit and a binary32 result, of which one is always 0."""
         n = self.n
         planes, low, wide = Signal(), Signal(), Signal()
         stays, rounded, gathered = Signal(n), Signal(16 * n), Signal(16 * n)
@@ -252,7 +268,7 @@ class ActivationUnit(wiring.Component):
                 stays=stays[c],
                 rounded=rounded.word_select(c, 16),
             )
-            # As binary32, a place has half a lane of the lower half of all lanes, and then of the upper one.
+            # A binary32 result has two vectors: the lower half of the lanes, then the upper half. A lane takes two places.
             first, second = c // 2, (n + c) // 2
             there = wide & Mux(value.half, stays[second], stays[first])
             word = Mux(value.half, sums.word_select(n + c, 16), sums.word_select(c, 16))
@@ -260,8 +276,8 @@ class ActivationUnit(wiring.Component):
         return rounded | gathered
 
     def _select(self, m, platform, go_on, following, taken, equal, number, select=None):
-        """The lanes that SELECT keeps: known when the second step of a row is in stage `value`, as the operand came while it was
-        in stage `passing`."""
+        """Returns a bit for each lane: SELECT keeps it. The bits are valid while the second step of a row is in stage `value`, as
+        the operand arrives while that step is in stage `passing`."""
         selected = Signal(self.n)
         for c in range(self.n):
             instantiate(
@@ -280,21 +296,23 @@ class ActivationUnit(wiring.Component):
         return selected
 
     def _find_largest(self, m, platform, go_on, walker, read, value, sums):
-        """Drives `value` and `sums`. The rows of a window pass a stage before them; there each is compared with the largest so
-        far. A window of one row has no need of it, and overtakes it while it is empty. Returns that stage, what `value` becomes,
-        the lanes that this keeps, and, with SELECT, its vector of numbers: 0 but for the format INDEX."""
+        """Drives `value` and `sums` with the largest row of each window.
+
+        The rows of a window pass an extra stage, `passing`, where each is compared with the largest row so far. A window of one
+        row bypasses this stage while it is empty. Returns the stage, the next step in `value`, the lanes that this step keeps,
+        and, with SELECT, the vector of indices. That vector is 0 except for the format INDEX."""
         passing, lanes = Signal(value.shape()), Signal(self.n)
         row = Signal(32 * self.n, reset_less=True)
         may_overtake, overtakes = Signal(), Signal()
         chosen, larger = Signal(value.shape()), Signal(self.n)
         alone, passes = walker.o.first & walker.o.complete, read.valid
         if self._has_operands:
-            # A step that asks for an operand ends here.
+            # A step that requests an operand ends here.
             passes = read.valid & ~self._asks(read)
         if self.table_lanes:
             alone &= ~self._asks(walker.o)
         if self._has_select:
-            # The others of SELECT, and those of INDEX, pass.
+            # Second steps of SELECT, and rows of the format INDEX, pass the extra stage.
             alone &= ~walker.o.select & (walker.o.format != Format.INDEX)
         m.d.comb += [overtakes.eq(may_overtake & read.valid & ~passing.valid), chosen.eq(Mux(overtakes, read, passing))]
         with m.If(go_on):
@@ -327,9 +345,9 @@ class ActivationUnit(wiring.Component):
         return passing, chosen, Mux(overtakes, self._lanes(read), lanes), indices
 
     def _number(self, m, platform, go_on, read, passing, lanes, overtakes, row, larger):
-        """Which row of its window is the largest, for the format INDEX: a vector of numbers, which belongs to stage `value`.
+        """Returns the indices of the largest rows for the format INDEX, a vector of stage `value`.
 
-        Its rows all pass the stage `passing`, so `number` is that of the row there, and 0 while nothing is there."""
+        All rows of this format pass the stage `passing`. `number` is the index of the row there, and 0 if the stage is empty."""
         number, relu, indices = Signal(16), Signal(), Signal(16 * self.n)
         counts = read.valid & (read.format == Format.INDEX)
         with m.If(go_on):
@@ -353,9 +371,9 @@ class ActivationUnit(wiring.Component):
         return indices
 
     def _between(self, value, sums):
-        """Of each lane what rounding cuts off, 12 bits.
+        """Returns the 12 bits of each lane that rounding discards.
 
-        Where results are binary32, a sum goes with the lane of its upper half; the other lane is not kept.
+        For binary32 results, the bits belong to the lane with the upper half of the sum; the other lane is not kept.
         """
         n = self.n
         low = [sums.word_select(c, 32)[4:16] for c in range(n)]
@@ -364,7 +382,7 @@ class ActivationUnit(wiring.Component):
         return Cat(Mux(rounds, low[c], low_halves.word_select(c // 2, 12)) if c % 2 else low[c] for c in range(n))
 
     def _apply_table(self, m, advance, go_on, value, sums, keep, cut, vector, given, asked):
-        """The function unit stands between the rounding and the stage `write`, for those vectors that need it."""
+        """Connects the function unit between rounding and stage `write`, for the vectors that need it. Returns the unit."""
         n, lanes = self.n, self.table_lanes
         m.submodules.functions = functions = FunctionUnit(n=n, lanes=lanes, tag=given.shape())
         to_functions, blocked = Signal(), Signal()
@@ -391,9 +409,11 @@ class ActivationUnit(wiring.Component):
         return functions
 
     def _multiply(self, m, functions, walker, advance, read, asks, taken):
-        """Operands of MULTIPLY and LOAD_TABLE. Their rows do not pass the stage `passing`, so that an operand comes while the
-        second step of its row is in stage `value`, and goes into the function unit with it. That one has not to wait there: rows
-        follow one another as the function unit takes them. Returns whether it is time for the next row."""
+        """Connects the operands of MULTIPLY and LOAD_TABLE. Returns a condition: the next row may begin.
+
+        Rows of these operations bypass the stage `passing`. So an operand arrives while the second step of its row is in stage
+        `value`, and both enter the function unit together. That step never stalls, as rows begin at the rate at which the
+        function unit takes them."""
         cycles = product_cycles(self.n, self.table_lanes)
         pause = Signal(range(cycles - 1))
         with m.If(asks & (read.task == Task.MULTIPLY)):

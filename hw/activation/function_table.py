@@ -1,4 +1,4 @@
-"""The function table: any function of a binary32, for a few lanes at a time; and a multiplier beside it."""
+"""The function table: a lookup table with linear interpolation, for a few lanes at a time; and a multiplier beside it."""
 
 import functools
 
@@ -17,12 +17,12 @@ from ..spec.isa import TABLE_ENTRIES
 
 __all__ = ["FunctionPair", "FunctionTable"]
 
-#: Binades of either sign in the table.
+#: Binades of the table for each sign.
 _BINADES = 16
 
 
 def _shared():
-    """What all lanes have in common."""
+    """Returns {port: width} of the inputs that all lanes share."""
     return {
         "enable": 1,
         "multiply": 1,
@@ -36,14 +36,14 @@ def _shared():
 
 
 def _lanes(lanes):
-    """What each lane has."""
+    """Returns the ports of `lanes` lanes."""
     return {"x": In(16 * lanes), "between": In(12 * lanes), "w": In(16 * lanes), "keep": In(lanes), "o": Out(16 * lanes)}
 
 
 class FunctionPair(wiring.Component):
-    """One or two lanes of the function table, with memories of their own, which have a port for each.
+    """One or two lanes of the function table with their own memories, one read port for each lane.
 
-    Parameters and members as of :class:`FunctionTable`.
+    Parameters and members are the same as for :class:`FunctionTable`.
     """
 
     latency = 7
@@ -58,32 +58,32 @@ class FunctionPair(wiring.Component):
         m = Module()
         memories = [Memory(shape=16, depth=TABLE_ENTRIES, init=[], attrs=NO_COLLISIONS) for _ in range(2)]
         m.submodules.values, m.submodules.slopes = memories
-        # What is written waits for its address, which comes the same way as that of what is read.
+        # Write data waits for its address, which passes the same pipeline register as a read address.
         writes, data = Signal(), Signal(32)
         with m.If(self.enable):
             m.d.sync += [writes.eq(self.write), data.eq(self.data)]
         for lane in range(self.lanes):
             reads = [memory.read_port() for memory in memories]
-            # The first port writes as well.
+            # The address of the first port is the write address, too.
             taken = (self.write, self.entry) if lane == 0 else (Const(0), Const(0, len(self.entry)))
             address = self._look_up(m, lane, *(read.data for read in reads), *taken)
             for read in reads:
                 m.d.comb += [read.addr.eq(address), read.en.eq(self.enable & ~writes if lane == 0 else self.enable)]
             if lane == 0:
-                # While all waits, it is written again.
+                # During a stall (`enable` is 0), the same word is written again.
                 for index, memory in enumerate(memories):
                     write = memory.write_port()
                     m.d.comb += [write.addr.eq(address), write.en.eq(writes), write.data.eq(data.word_select(index, 16))]
         return m
 
     def _look_up(self, m, lane, value, slope, write, place):
-        """One lane; returns the address of the table's entry, whose words follow one cycle later."""
+        """Builds one lane. Returns the address of its entry in the table; the words of the entry follow one cycle later."""
         x, keep = Signal(Bfloat16), self.keep[lane]
         m.d.comb += x.as_value().eq(self.x.word_select(lane, 16))
 
         step = functools.partial(self._step, m, lane)
 
-        # Which entry, and how far the exponent is from the table's.
+        # The entry, and the distance of the exponent from the exponents of the table.
         distance = Signal(signed(9))
         below, above = distance < 0, ~distance[8] & distance[4:8].any()
         binade = Signal(4)
@@ -102,8 +102,8 @@ class FunctionPair(wiring.Component):
             multiply=self.multiply,
         )
 
-        # While the memories are read: by how much the exponent is to be raised, if at all; and how far to go on from the entry,
-        # which is nothing where the function is flat, and for a product.
+        # While the memories are read: the increase of the exponent, and the position between two entries. The position is 0
+        # where the function is constant, and for a product.
         low, high = self.linear_low.bit_select(at.sign, 1), self.linear_high.bit_select(at.sign, 1)
         linear, inside = (at.below & low) | (at.above & high), ~(at.below | at.above)
         shift = Signal(signed(9))
@@ -117,14 +117,14 @@ class FunctionPair(wiring.Component):
             keep=at.keep,
             multiply=at.multiply,
         )
-        # Of a product the slope is 0, so that nothing of it depends on a table that was never loaded, in a simulator either.
+        # A product has slope 0: it must not depend on a table that was never loaded, not even in a simulator with unknowns.
         found = step("found", value=value, slope=Mux(wait.multiply, 0, slope), **vars(wait))
 
         self._go_on(m, lane, found)
         return at.address
 
     def _go_on(self, m, lane, found):
-        """From an entry to a lane's output. A product goes the same way, like an entry with nothing to add."""
+        """Interpolates from an entry to a lane's output. A product passes the same pipeline, as an entry with slope 0."""
         step = functools.partial(self._step, m, lane)
         entry, product = Signal(Bfloat16), self._product(m, lane)
         rest, gain = Signal(signed(4)), Signal(signed(12))
@@ -148,12 +148,12 @@ class FunctionPair(wiring.Component):
         self._round(m, lane, gained)
 
     def _step(self, m, lane, name, **values):
-        """Names what a step of a lane's work hands to the next, behind a register."""
+        """Adds a pipeline register of a lane, with an enable, and returns the registered values by name."""
         with m.If(self.enable):
             return pipeline_step(m, "sync", f"{name}_{lane}", values)
 
     def _round(self, m, lane, gained):
-        """From an entry, and what is added to it, to a lane's output."""
+        """Adds an entry and its interpolation term, normalises and rounds the sum, and drives the lane's output."""
         step = functools.partial(self._step, m, lane)
         total = Signal(signed(16))
         m.d.comb += total.eq(Cat(Const(0, 2), gained.significand) + gained.gain)
@@ -161,7 +161,7 @@ class FunctionPair(wiring.Component):
             "moved", total=total, keep=gained.keep, sign=gained.sign, exponent=gained.exponent, zero=gained.zero, nan=gained.nan
         )
 
-        # The leading one of a normal significand is bit 13. That of `total` is bit 14 to bit 11, and moves there.
+        # The leading one of a normal significand is bit 13. The leading one of `total` is bit 14 to bit 11; it is shifted to 13.
         total = moved.total
         fraction, up = Signal(8), Signal(signed(3))
         with m.If(total[14]):
@@ -210,7 +210,7 @@ class FunctionPair(wiring.Component):
         m.d.comb += self.o.word_select(lane, 16).eq(o.as_value() & raised.keep.replicate(16))
 
     def _product(self, m, lane):
-        """`x * w` three cycles later, rounded to bfloat16; infinities and the NaN have no low bits and never round."""
+        """Returns `x * w`, three cycles later, rounded to bfloat16. Infinities and the NaN never round: their low bits are 0."""
         multiplier = Multiplier(lead=3)
         m.submodules[f"multiplier_{lane}"] = EnableInserter(self.enable)(multiplier)
         product, exact = Signal(Bfloat16), multiplier.o.as_value()
@@ -223,24 +223,29 @@ class FunctionPair(wiring.Component):
 
 
 class FunctionTable(wiring.Component):
-    """`lanes` lanes that read a function from a table, or multiply.
+    """A lookup table with linear interpolation, or a multiplier, for `lanes` lanes at a time.
 
-    An operand is a binary32: `x` is its upper half, and `between` its next 12 bits. Let s, E and M be sign, biased exponent and
-    fraction of `x`, t = `between` / 4096. Without `multiply`, `o` is the NaN for a NaN, and else follows from an entry of the
-    table, [s, e - first, M], where e is E brought into the 16 binades from `first` on. Its value is a bfloat16, v; its slope is
-    two signed numbers, r in sixteenths and g in eighths of the last place of v, r in the upper 4 bits, g in the lower 12. The
-    significand of v, with 7 bits of fraction, becomes that of v + r + g t, where g t is cut off behind 6 bits of fraction of a
-    last place. It is shifted left by up to two bits, or right by one, to normalise it, and rounded to nearest, ties away from 0.
-    What is less than a quarter of the least number of v's binade gives a zero, and so does a v of exponent 0.
+    Throughput is one group of `lanes` lanes a cycle, and latency is `latency` cycles. The pipeline stalls while `enable` is 0.
 
-    If E is below the binades and bit s of `linear_low` is 1, or above and that of `linear_high` is, the exponent is raised by
-    E - e, and E = 0 gives a zero; where it is not, t is 0. An exponent at or below 0 gives a zero, at or above 255 an infinity,
-    all with the sign of v.
+    An operand is a binary32: `x` is its upper half, and `between` its next 12 bits. Let s, E and M be the sign, the biased
+    exponent and the fraction of `x`, and t = `between` / 4096. Without `multiply`, a NaN gives the NaN. Other operands use the
+    entry [s, e - first, M] of the table. Here, e is E clamped to the 16 binades that start at `first`.
+
+    - The value of an entry is a bfloat16, v. Its slope is two signed numbers: r in the upper 4 bits, in sixteenths of the last
+      place of v, and g in the lower 12 bits, in eighths of it.
+    - The significand of v, with 7 fraction bits, is replaced by the significand of v + r + g t. The product g t is truncated
+      after 6 fraction bits of a last place.
+    - The sum is normalised by a shift to the left by up to two bits, or to the right by one. It is rounded to nearest, ties away
+      from 0.
+    - A sum below a quarter of the smallest number in the binade of v gives a zero. So does a v with exponent 0.
+    - Outside the binades t is 0, unless the function is linear there: E is below the binades and bit s of `linear_low` is 1, or
+      above and bit s of `linear_high` is 1. Then t is kept, and E - e is added to the exponent; E = 0 gives a zero.
+    - A result exponent at or below 0 gives a zero, and at or above 255 an infinity. Both have the sign of v.
 
     With `multiply`, `o` is `x * w`, rounded to nearest, ties to even, with subnormals flushed. Where `keep` is 0, `o` is +0.
 
-    One vector a cycle, `latency` cycles later; nothing moves while `enable` is 0. With `write`, `data` becomes the value and, in
-    its upper half, the slope of `entry`, and what is looked up in the same cycle means nothing. The table has no reset.
+    With `write`, `data` becomes the value (lower half) and the slope (upper half) of `entry`; a lookup in the same cycle gives
+    an undefined result. The table has no reset.
 
     Parameters
     ----------
@@ -254,12 +259,12 @@ class FunctionTable(wiring.Component):
     o : 16 lanes, out
         bfloat16, lane 0 lowest.
     between : 12 lanes, in
-        How far an operand is from `x` on the way to the next bfloat16, away from 0.
+        Position of an operand between `x` and the next bfloat16 away from 0.
     keep : lanes, in
         Lanes that have a result.
     first : 8, in
     linear_low, linear_high : 2, in
-        As of LOAD_TABLE; constant while anything is on its way.
+        Operands of LOAD_TABLE; they must be constant while an operand is in flight.
     write : 1, in
     entry : place in the table, in
     data : 32, in

@@ -1,4 +1,4 @@
-"""Vectors through the function table, a few lanes at a time; and the table's words on their way into it."""
+"""The function unit: serialises vectors into groups of lanes for the function table, and loads the table."""
 
 from itertools import count
 
@@ -14,21 +14,25 @@ __all__ = ["FunctionUnit", "product_cycles"]
 
 
 def product_cycles(n, lanes):
-    """Cycles from one row of MULTIPLY to the next: as many as its vector takes, but at least two, in which an operand is read and
-    a product written, and so that no operand is asked for when a product is."""
+    """Returns the cycles from one row of MULTIPLY to the next: one for each group of lanes, and at least two.
+
+    A row accesses the unified buffer twice, to read an operand and to write a product. The number is raised until the two
+    accesses of different rows never fall in the same cycle.
+    """
     groups = n // lanes
-    until_product = 2 + FunctionTable.latency + groups  # from the cycle in which its operand is asked for
+    until_product = 2 + FunctionTable.latency + groups  # from the cycle that requests the operand
     return next(cycles for cycles in count(max(groups, 2)) if until_product % cycles)
 
 
 class FunctionUnit(wiring.Component):
-    """Applies the table's function to vectors, `lanes` lanes a cycle, or multiplies them by the operand, in order.
+    """The unit that applies the table's function to vectors, or multiplies them by an operand, in order.
 
-    A vector is taken every n / lanes cycles, in a cycle with `ready`, `i_valid` and `advance`. Its lanes come out in `group`, the
-    lowest first, from the eighth cycle after on, while `valid` is 1. Nothing moves while `advance` is 0.
+    A vector is taken in a cycle with `ready`, `i_valid` and `advance`. Throughput is `lanes` lanes a cycle, one vector every
+    n / lanes cycles. The groups of a vector leave in `group`, lowest lanes first, while `valid` is 1; the first leaves eight
+    cycles after the vector is taken. The unit stalls while `advance` is 0.
 
-    A vector with the task LOAD_TABLE is ignored; instead of it the operand's lanes go into the table, an entry
-    of two a cycle.
+    A vector with the task LOAD_TABLE is ignored. Instead, the lanes of the operand are written into the table, one entry of two
+    lanes a cycle.
 
     Parameters
     ----------
@@ -37,40 +41,40 @@ class FunctionUnit(wiring.Component):
     lanes : int
         Lanes at a time: a power of two up to n.
     tag : layout
-        What comes out with a vector's groups.
+        Tag that accompanies the groups of a vector.
 
     Members
     -------
     advance : 1, in
     busy : 1, out
-        Something is in the unit.
+        A vector is in flight.
     ready : 1, out
     i_valid : 1, in
     i_vector : 16 n, in
     i_between : 12 n, in
     i_keep : n, in
-        The vector, as of :class:`.FunctionTable`; lanes without `keep` become +0.
+        The vector and its operands of :class:`.FunctionTable`; lanes without `keep` become +0.
     i_task : Task, in
     i_tag : tag, in
     valid : 1, out
     last : 1, out
-        The group is the last one of its vector.
+        The group is the last of its vector.
     group : 16 lanes, out
     tag : tag, out
-        The vector's.
+        Tag of the vector.
     take : 1, in
-        Takes `operand`, which is that of the vector that is taken in the same cycle.
+        Takes `operand`, the operand of the vector that is taken in the same cycle.
     operand : 16 n, in
     load : 1, in
-        Takes the settings, while `busy` is 0.
+        Takes the settings; `busy` must be 0.
     first : 8, in
     linear_low, linear_high : 2, in
     word : place in the function table, in
-        The settings, as of LOAD_TABLE; `word` counts vectors.
+        The settings, operands of LOAD_TABLE; `word` counts vectors.
     loaded : 1, out
-        The last lanes of a LOAD_TABLE go into the table.
+        The last lanes of a LOAD_TABLE are written into the table.
     loaded_tag : tag, out
-        Its vector's.
+        Tag of that vector.
     """
 
     def __init__(self, *, n, lanes, tag):
@@ -107,13 +111,13 @@ class FunctionUnit(wiring.Component):
         m.submodules.table = table = FunctionTable(lanes=lanes)
 
         operand = Signal(16 * self.n, reset_less=True)
-        # Like the table, they are not reset.
+        # The settings have no reset, like the table.
         settings = {name: Signal(width, name=f"set_{name}", reset_less=True) for name, width in self._settings.items()}
         with m.If(self.load):
             m.d.sync += [register.eq(getattr(self, name)) for name, register in settings.items()]
 
-        # The vector that is there, its present group lowest; of a LOAD_TABLE, `pair` is the one of the group. Where a group
-        # is one lane, a LOAD_TABLE goes on by two of them.
+        # The current vector, shifted so that the current group is lowest. `pair` counts the pairs of lanes in a group for
+        # LOAD_TABLE. If a group is one lane, LOAD_TABLE shifts by two lanes.
         there, task = Signal(), Signal(Task)
         vector, between = Signal(16 * self.n, reset_less=True), Signal(12 * self.n, reset_less=True)
         keep = Signal(self.n)
@@ -137,7 +141,7 @@ class FunctionUnit(wiring.Component):
                     operand.eq(operand >> 16 * lanes if lanes > 1 else Mux(loading, operand >> 32, operand >> 16)),
                 ]
                 m.d.sync += group.eq(group + 1)
-            # `last`, known beforehand: all that comes before waits for it.
+            # `last` is computed one cycle ahead, as all earlier stages stall on it.
             m.d.sync += last.eq(Mux(loading, Cat(pair, group) == entries - 2, group == groups - 2))
             with m.If(there & loading):
                 m.d.sync += pair.eq(pair + 1)
@@ -169,7 +173,7 @@ class FunctionUnit(wiring.Component):
             self.group.eq(table.o),
         ]
 
-        # What goes with the groups in the table.
+        # The pipeline of valid bits and tags beside the table.
         layout = data.StructLayout({"valid": 1, "last": 1, "tag": tag.shape()})
         under_way = Signal()
         stages = [Signal(layout, name=f"stage_{index}") for index in range(table.latency + 1)]

@@ -1,4 +1,4 @@
-"""Which row of a window is the largest."""
+"""The index of the largest row of a window, for one lane."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -8,25 +8,25 @@ from ..arithmetic.float_formats import Binary32
 
 __all__ = ["IndexLane"]
 
-#: The number where RELU leaves nothing of a window.
+#: The index if RELU makes the whole window 0.
 _NOTHING = 255
 
 
 class IndexLane(wiring.Component):
-    """One lane of the format INDEX: the number of the window's largest row so far.
+    """One lane of the format INDEX. It holds the index of the largest row of a window so far.
 
     Members
     -------
     take : 1, in
-        The row at hand is the largest so far.
+        The current row is the largest so far.
     number : 16, in
-        Its number, from 0 on.
+        Index of the current row, from 0.
     value : 32, in
-        Its sum: binary32, no subnormal.
+        Sum of the current row: binary32, no subnormal.
     relu : 1, in
-        A sum that is not above 0 has the number 255.
+        A sum that is not above 0 gets the index 255.
     o : 16, out
-        From the cycle after `take` on.
+        The index, valid from the cycle after `take`.
     """
 
     def __init__(self):

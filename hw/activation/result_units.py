@@ -1,4 +1,4 @@
-"""The activation unit and the softmax unit, as one."""
+"""The activation unit and the softmax unit behind one set of ports."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,13 +10,15 @@ __all__ = ["ResultUnits"]
 
 
 class ResultUnits(wiring.Component):
-    """Executes the operations of the :class:`.ActivationUnit` and those of the :class:`.SoftmaxUnit` in order, and has the
-    members of the first. A unit begins when the other has ended all that came before; the softmax unit a cycle after that.
+    """The :class:`.ActivationUnit` and the :class:`.SoftmaxUnit` as one unit, which executes the operations of both in order.
+
+    Members are the same as for the activation unit. A unit begins an operation when the other unit has ended all earlier
+    operations. The softmax unit begins one cycle later than that.
 
     Parameters
     ----------
     n, activate, table_lanes
-        As of the activation unit; the layout has `softmax`.
+        Parameters of the activation unit; the layout must have `softmax`.
     """
 
     def __init__(self, *, n, activate, table_lanes=0):
@@ -29,9 +31,9 @@ class ResultUnits(wiring.Component):
         m.submodules.functions = functions = self._functions
         m.submodules.softmax = softmax = self._softmax
 
-        # Operations in the activation unit: fewer than there are slots; the last that it took counts a cycle later. The turn of
-        # the softmax unit comes out of a register, since it chooses the accumulator row and the vector that both units' memories
-        # see.
+        # `in_hand` counts the operations in the activation unit, fewer than there are slots; a taken operation is counted one
+        # cycle later. `turn`, which selects the softmax unit, is a register: it selects the accumulator row and the vector, on
+        # long paths to the memories.
         in_hand, taken = Signal(len(self.port.done_slot) + 1), Signal()
         turn = Signal()
         m.d.sync += [

@@ -1,4 +1,4 @@
-"""The loops of the activation unit: from an operation to the accumulator rows that it reads, one a cycle."""
+"""The address generator of the activation unit: from an operation to the accumulator rows that it reads, one a cycle."""
 
 from functools import reduce
 from operator import or_
@@ -12,17 +12,19 @@ from ..spec.isa import Format, FunctionCode, Task
 
 __all__ = ["UNDER_WAY", "RowWalker", "has_operand", "step_layout"]
 
-#: So many rows of MULTIPLY are under way at most, from an operand that is read to the vector that is written; a power of two.
+#: Most rows of MULTIPLY in flight, from the read of the operand to the write of the vector; a power of two.
 UNDER_WAY = 8
 
 
 def step_layout(activate):
-    """A row that is read: whether it is the `first` of its window, and whether it makes the window `complete`, so that a vector
-    comes of it; and of this vector the `row` of the unified buffer, whether it is the upper `half` of a binary32 row, and the
-    `last` of its operation.
+    """Returns the layout of a step, which reads one row of the accumulators.
 
-    A row that has an operand is read twice, too: the first step asks for it, at `row`, the second one (`half`) gives the
-    vector."""
+    `first` marks the first row of a window. `complete` marks the last row of a window, which gives a vector. `row` is the row of
+    this vector in the unified buffer, `half` marks the upper half of a binary32 row, and `last` the last vector of the operation.
+
+    A row with an operand takes two steps, too. The first step requests the operand from `row`. The second step (`half`) gives
+    the vector.
+    """
     return data.StructLayout(
         {
             "valid": 1,
@@ -42,16 +44,18 @@ def step_layout(activate):
 
 
 def has_operand(row, tasks):
-    """Whether the rows of an operation, or the row of a step, have an operand: those of SELECT, and in cores with `tasks` of
-    MULTIPLY and LOAD_TABLE."""
+    """Returns a condition: the rows of an operation, or of a step, have an operand. They have one for SELECT and, in cores with
+    `tasks`, for MULTIPLY and LOAD_TABLE."""
     selects = [row.select] if "select" in dict(row.shape()) else []
     return reduce(or_, [*selects, row.task != Task.RESULTS] if tasks else selects)
 
 
 def _way(again, across, down, left0, left1):
-    """Which way leads on from a step where so much ends, as of :meth:`RowWalker._choose_way`, a bit for each, and whether it is
-    one of the last two; whether a window is complete with the step, and whether this is the operation's last. The last row of
-    a window is there `again`."""
+    """Returns the flags of a step: the one-hot `way` to the next step, as in :meth:`RowWalker._choose_way`, and its summaries.
+
+    `whole` is 1 for the last two ways. `complete` marks the last row of a window, and `last` the last step of the operation.
+    `across`, `down`, `left0` and `left1` say that the step is the last of these loops; `again` repeats the last row of a window.
+    """
     complete = across & down
     whole = complete & ~again
     ways = Cat(~across, across & ~down, complete & again, whole & ~left0, whole & left0)
@@ -59,7 +63,7 @@ def _way(again, across, down, left0, left1):
 
 
 def _taken(now, numbers):
-    """Whether one of these ways is taken, from as few flags as tell it."""
+    """Returns a condition from as few flags as possible: one of the ways `numbers` is taken."""
 
     def flags(numbers):
         whole = {3, 4} <= numbers
@@ -70,11 +74,13 @@ def _taken(now, numbers):
 
 
 class RowWalker(wiring.Component):
-    """The address generator of the activation unit. It walks the windows of each operation, and the rows of each window: the
-    first row in the cycle in which the operation comes, the next operation without a gap.
+    """The address generator of the activation unit. It walks the windows of each operation, and the rows of each window.
 
-    A window is a single row unless the layout has larger ones. The last row of a window is read twice for a result of two
-    vectors, once for each, and a row that has an operand once for that and once for its result.
+    Throughput is one row a cycle. The first row comes in the cycle in which the operation arrives, and the next operation follows
+    without a gap.
+
+    A window is a single row unless the layout has larger windows. The last row of a window is read twice if its result has two
+    vectors. A row with an operand is read twice, too: once for the operand, and once for the result.
 
     Parameters
     ----------
@@ -85,9 +91,9 @@ class RowWalker(wiring.Component):
     -------
     i : stream of activate, in
     there : 1, out
-        There is an operation.
+        `op` is valid.
     op : activate, out
-        The operation, as it came.
+        The current operation, unchanged.
     o : step, out
         :func:`step_layout`; valid unless `hold`.
     acc : accumulator row, out
@@ -95,12 +101,12 @@ class RowWalker(wiring.Component):
     advance : 1, in
         Ends the step, unless `hold`.
     hold : 1, in
-        There is no step in this cycle.
+        Stalls the walker: this cycle has no step.
     in_turn : 1, out
-        With tasks or SELECT: the step before was this operation's, and what this one reads is none of the vectors that are still
-        to be written; 0 before each row of LOAD_TABLE.
+        Only with tasks or SELECT. The previous step belongs to the same operation, and the operand of this step has no hazard:
+        it is not one of the vectors in flight. 0 before each row of LOAD_TABLE.
     word : place in the function table, out
-        With tasks: where it goes, counted in vectors.
+        Only with tasks. Place of the words, counted in vectors.
     """
 
     def __init__(self, *, activate):
@@ -124,10 +130,10 @@ class RowWalker(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         op, held, running = self.op, Signal.like(self.op), Signal()
-        idle = Signal(init=1)  # not `running`, which many see: for the flags, which decide what happens
+        idle = Signal(init=1)  # equals ~running, with a low fan-out: for the flags, which are on the critical path
         last_half, last, moves = Signal(), Signal(), Signal()
 
-        # Where the walk is: at its beginning, or where a register says.
+        # The state of the walk: the start of an operation, or a register.
         start = self._start()
         cursor = data.StructLayout({"half": 1, **{name: value.shape() for name, value in start.items()}})
         now, following, register = Signal(cursor), Signal(cursor), Signal(cursor)
@@ -138,7 +144,7 @@ class RowWalker(wiring.Component):
 
         m.d.comb += [
             *(now[name].eq(either(name, value, register[name])) for name, value in start.items()),
-            now.half.eq(register.half),  # every operation ends with a whole row
+            now.half.eq(register.half),  # 0 at a start: every operation ends with a whole row
             following.eq(now),
             *(op[name].eq(either(name, self.i.p[name], held[name])) for name, _ in op.shape()),
             self.there.eq(running | self.i.valid),
@@ -175,15 +181,15 @@ class RowWalker(wiring.Component):
         return m
 
     def _is_twice(self, op):
-        """Whether the last row of a window is read twice, without SELECT."""
+        """Returns a condition, in cores without SELECT: the last row of a window is read twice."""
         return op.format | has_operand(op, True) if self._has_tasks else op.format
 
     def _asks(self, op, now):
-        """Whether a step asks for an operand."""
+        """Returns a condition: the step requests an operand."""
         return has_operand(op, self._has_tasks) & ~now.half
 
     def _row(self, op, now):
-        """Row of the unified buffer that a step reads or writes."""
+        """Returns the row of the unified buffer that a step reads or writes."""
         result = now.row
         if self._has_select:
             to_second = Mux(op.format == Format.PLANES, op.rows, 1)
@@ -191,7 +197,7 @@ class RowWalker(wiring.Component):
         return Mux(self._asks(op, now), now.operand, result) if self._has_operands else result
 
     def _start(self):
-        """Every variable of the walk, and what it begins with."""
+        """Returns the initial value of each variable of the walk."""
         op = self.i.p
         start = {"acc": op.acc, "row": op.row, "left0": op.rows}
         if self._has_tasks:
@@ -225,12 +231,14 @@ class RowWalker(wiring.Component):
             m.d.comb += [following.left0.eq(now.left0 - 1), following.acc.eq(now.acc + 1)]
 
     def _ways(self, now):
-        """The ways to the following step, as what changes: to the next row in a row of the window, to the next row of the window,
-        to the same row again, to any window, and with that to the next one or to one of the next outer row.
+        """Returns the ways to the next step, each as the variables that it changes.
 
-        `outer`, `window` and `window_row` are where the present outer row, window, and row of the window begin."""
+        The ways are: the next accumulator row across the window; the next line down the window; the same row again; any new
+        window; and, together with this, the next window of the same outer row, or the first window of the next outer row.
+        `outer`, `window` and `window_row` are the first accumulator rows of the current outer row, window and window line.
+        """
         op = self.op
-        # With SELECT `row` stays at a result's first vector, and with an operand there is no other.
+        # With SELECT, `row` stays at the first vector of a result. A result with an operand has a single vector.
         second, to_next = now.row + (~self._asks(op, now) if self._has_tasks else 1), 1
         if self._has_select:
             second, to_next = now.row, op.buffer_step
@@ -281,7 +289,7 @@ class RowWalker(wiring.Component):
                 m.d.comb += to_outer_row
 
     def _choose_way(self, m, now, following):
-        """The same with SELECT, where `way` was found with the step before."""
+        """Drives the next step in cores with SELECT, from the one-hot `way` that the previous step computed."""
         in_row, to_row, again, to_any_window, to_window, to_outer_row = self._ways(now)
         ways = [in_row, to_row, again, to_any_window | to_window, to_any_window | to_outer_row]
         stays = {name: now[name] for way in ways for name in way} | {"first": Const(0)}
@@ -290,7 +298,7 @@ class RowWalker(wiring.Component):
             way |= _way(self.op.twice & ~way.get("half", now.half), *ends)
         m.d.comb += self.o.first.eq(now.first)
         for name in ways[0] | stays:
-            choices = {}  # a value, and on which ways
+            choices = {}  # a value, and the ways that choose it
             for number, way in enumerate(ways):
                 value = way.get(name, stays.get(name))
                 choices.setdefault(id(value), (value, set()))[1].add(number)
@@ -299,8 +307,9 @@ class RowWalker(wiring.Component):
             m.d.comb += following[name].eq(reduce(or_, chosen))
 
     def _walk_operands(self, m, now, following):
-        """After a row's first step the next row's operand takes its place, so that the second step can tell where it is.
-        `outer_operand` is where the operands of the present outer row begin."""
+        """Drives the address of the next operand. It advances after the first step of a row, as the second step compares it.
+
+        `outer_operand` is the address of the first operand of the current outer row."""
         with m.If(now.half):
             m.d.comb += following.operand.eq(now.operand)
         if self._has_select:
@@ -309,8 +318,10 @@ class RowWalker(wiring.Component):
                 m.d.comb += [following[name].eq(now.outer_operand + stride) for name in ("operand", "outer_operand")]
 
     def _goes_elsewhere(self, op, now):
-        """Whether what is under way at the second step of a row goes elsewhere than to the next row's operand: with SELECT this
-        row's vector, with MULTIPLY the vectors of some rows. Those of rows before are as many rows before this one."""
+        """Returns a condition, at the second step of a row: no vector in flight is written to the operand of the next row.
+
+        With SELECT one vector is in flight, the vector of this row. With MULTIPLY there are several: this row's vector, and the
+        vectors of the rows before it at successive lower addresses."""
         elsewhere = now.row != now.operand
         if self._has_tasks:
             product = (op.task == Task.MULTIPLY) & (now.row - now.operand)[exact_log2(UNDER_WAY) :].any()

@@ -1,4 +1,4 @@
-"""Which lanes SELECT keeps: a condition on an operand."""
+"""The condition of SELECT on an operand, for one lane."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,19 +10,21 @@ __all__ = ["SelectLane"]
 
 
 class SelectLane(wiring.Component):
-    """One lane of SELECT. `keep` says, from the cycle after `take` on, whether the operand that was there then fulfils the
-    condition, and is 1 from the cycle after `keep_all` on; `take` comes before `keep_all`.
+    """One lane of SELECT: the condition on an operand.
 
-    An operand is a bfloat16 of any bits. Above 0 are positive numbers and the infinity, but neither a NaN nor a subnormal, which
-    counts as 0 here as everywhere.
+    With `take`, `keep` is 1 from the next cycle on if the operand fulfils the condition, else 0. With `keep_all`, `keep` is 1
+    from the next cycle on. `take` has priority over `keep_all`.
+
+    An operand is a bfloat16 of any bits. Positive numbers and +infinity are above 0. A NaN is not, and neither is a subnormal,
+    which counts as 0.
 
     Members
     -------
     take : 1, in
     operand : 16, in
-        bfloat16, straight from a memory: what is done to it before a register is short.
+        bfloat16, directly from a memory: the path from here to a register is short.
     equal : 1, in
-        The condition: that the operand's low byte is `number`; else, that it is above 0.
+        The condition. 1: the low byte of the operand equals `number`. 0: the operand is above 0.
     number : 8, in
     keep_all : 1, in
     keep : 1, out
@@ -36,7 +38,8 @@ class SelectLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         x, number = self.operand, Signal(8)
-        # `same`: the fraction is the number's, or 0. Each of them is two LUTs behind the memory, and what is long follows.
+        # `same`: the fraction equals the low bits of `number`, or 0. Each register is two LUTs behind the memory; the longer
+        # logic follows the registers.
         names = "same", "same_top", "positive", "finite", "always"
         same, same_top, positive, finite, always = (Signal(name=name, reset_less=True) for name in names)
         m.d.comb += number.eq(Mux(self.equal, self.number, 0))

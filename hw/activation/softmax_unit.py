@@ -1,4 +1,4 @@
-"""The softmax unit: accumulators -> exp(x - max) / sum of them, over rows of any width -> unified buffer."""
+"""The softmax unit: exp(x - max) / sum of exp(x - max), over rows of any width, from accumulators to the unified buffer."""
 
 from functools import reduce
 from operator import or_
@@ -18,21 +18,25 @@ from ..spec.unit_ports import unit_port
 
 __all__ = ["SoftmaxUnit"]
 
-#: Fraction bits of the sum of the exponentials, and what the reciprocal leaves away of them.
+#: Fraction bits of the sum of the exponentials, and the low bits of them that the reciprocal ignores.
 _SUM_FRACTION, _SUM_UNUSED = 32, 16
 
 
 class SoftmaxUnit(wiring.Component):
-    """Executes SOFTMAX operations in order, one at a time.
+    """The unit that executes SOFTMAX operations, in order, one at a time.
 
-    Element j = t n + c of row r is lane c of accumulator row `acc + t rows1_stride + r`, t < `rows1`; the last of these holds
-    values in `lanes` lanes. Its result goes to lane c of vector `row + t buffer_stride + r`, or, as binary32, to the place of
-    lane c in the two vectors `row + t buffer_stride + 2 r` and the next. Pad lanes get +0.
+    Element j = t n + c of row r is lane c of accumulator row `acc + t rows1_stride + r`, with t < `rows1`. The last of these
+    accumulator rows holds values in `lanes` lanes. The result is stored in lane c of vector `row + t buffer_stride + r`. A
+    binary32 result is stored at the place of lane c in the two vectors from `row + t buffer_stride + 2 r` on. Pad lanes become
+    +0.
 
-    Numbers pass one a cycle, and a row of N elements is read three times: for its maximum, for the sum of exp(x - maximum), and
-    for the results. That takes 2 N + n tiles + `row_latency` cycles, and `end_latency` at the end of an operation; a cycle more
-    for each factor of two in the sum from 2 on; and more while `grant` is 0. From a maximum of 8,192 on, the last two readings
-    take a cycle more for each element and binade (:class:`.RowDistance`).
+    Throughput is one element a cycle in each of three passes over a row: the maximum, the sum of exp(x - maximum), the results.
+    A row of N elements takes 2 N + n tiles + `row_latency` cycles. An operation takes `end_latency` cycles more at its end. Three
+    things cost more cycles:
+
+    - the sum of a row, one cycle for each factor of two from 2 on;
+    - a maximum of 8,192 or more, one cycle for each element and binade in the last two passes (:class:`.RowDistance`);
+    - `grant` at 0, which stalls the unit.
 
     Parameters
     ----------
@@ -44,19 +48,19 @@ class SoftmaxUnit(wiring.Component):
     Members
     -------
     port : unit port of activate, in
-        See :func:`hw.spec.unit_ports.unit_port`; an operation is taken when it has ended.
+        See :func:`hw.spec.unit_ports.unit_port`; `ready` comes at the end of an operation.
     acc_row : accumulator row, out
     acc_read : 1, out
     sums : 32 n, in
         The row, one cycle after `acc_read`.
     write : 1, out
-        Asks for `vector` to be written to `row`.
+        Requests to write `vector` to `row`.
     row : row of the unified buffer, out
     vector : 16 n, out
     grant : 1, in
         The vector is written in this cycle.
     moves : 1, out
-        An operation goes on.
+        An operation runs and is not stalled.
     """
 
     #: Cycles of a row beyond 2 N + n tiles.
@@ -66,8 +70,8 @@ class SoftmaxUnit(wiring.Component):
 
     def __init__(self, *, n, activate):
         self.n = n
-        # While a vector waits, what comes neither ends a vector nor begins a row, unless a vector has one value: so that which
-        # depends on these need not know `grant`.
+        # While a vector waits for `grant`, the next element neither completes a vector nor begins a row, unless a vector has one
+        # value. So the logic of these two events does not need `grant`.
         self._has_select = "select" in dict(activate)
         self._tile_apart = self._has_select and n > 2
         super().__init__(
@@ -88,8 +92,8 @@ class SoftmaxUnit(wiring.Component):
         top, m = Module(), Module()
         op = self.port.op.payload
 
-        # Everything in `m` stands still while a distance takes its time, then while an element is spare. `placing` stands still
-        # while a vector waits; what comes then is spare. So `grant`, which comes late, holds up little at once.
+        # `m` stalls while a distance takes several cycles, and while an element is in the spare register. `placing` stalls while
+        # a vector waits; an element that arrives then enters the spare register. So `grant`, which is late, has a small fan-out.
         advance, spared, go_on = Signal(init=1), Signal(), Signal()
         top.submodules.moving = EnableInserter(advance)(m)
         top.submodules.distance = distance = RowDistance()
@@ -100,7 +104,7 @@ class SoftmaxUnit(wiring.Component):
             self.moves.eq(self.port.op.valid & go_on),
         ]
 
-        # What is known of an element, from its issue on; the sums are there at stage 1, x at stage 3.
+        # The control bits of an element, from its issue on; its sums are valid at stage 1, x at stage 3.
         element = data.StructLayout({name: 1 for name in ("search", "first", "place", "sum", "last", "out", "keep", "done")})
         m.submodules.exponential = exponential = Exponential()
         powered = 3 + distance.latency + exponential.latency
@@ -111,7 +115,7 @@ class SoftmaxUnit(wiring.Component):
         m.submodules.reciprocal = reciprocal = Reciprocal(width=width - _SUM_UNUSED, ahead=powered + 1)
 
         lane, index = self._issue(m, op, stages[0], stages[-1].sum & stages[-1].last, reciprocal.soon)
-        # One of two lanes, behind the memory; one of all of them, or the maximum.
+        # One of each two lanes, after the memory; then one of all lanes, or the maximum.
         x = Signal(32, reset_less=True)
         chosen = [self.sums.word_select(c, 32) & lane[c].replicate(32) for c in range(self.n)]
         pairs = [Signal(32, name=f"pair_{index}", reset_less=True) for index in range(self.n // 2)]
@@ -127,7 +131,7 @@ class SoftmaxUnit(wiring.Component):
             exponential.beyond.eq(distance.beyond),
         ]
 
-        # The sum, which starts from 0 with every row. What is less than its last place is cut off each term.
+        # The sum, which starts at 0 for each row. Each term is truncated to the last place of the sum.
         term = Cat(Const(0, _SUM_FRACTION - 16), exponential.power)
         for bit in reversed(range(5)):
             term = Mux(exponential.halvings[bit], term >> (1 << bit), term)[:_SUM_FRACTION]
@@ -144,7 +148,7 @@ class SoftmaxUnit(wiring.Component):
             m.d.sync += total.eq(total + term_held)
         m.d.comb += [reciprocal.total.eq(total[_SUM_UNUSED:]), reciprocal.start.eq(stages[-1].sum & stages[-1].last)]
 
-        # The result: 0.25 to 1 from the product, hence one place to normalise. The product is not exact, so a tie means nothing.
+        # The result: the product is 0.25 to 1, so it is normalised by at most one place. It is not exact, so ties do not matter.
         product, exponent, next_exponent = Signal(32, reset_less=True), Signal(10, reset_less=True), Signal(10)
         above, at_zero, below = (Signal(name=name, reset_less=True) for name in ("above", "at_zero", "below"))
         m.d.comb += next_exponent.eq(RESULT_EXPONENT - reciprocal.places - exponential.halvings)
@@ -159,8 +163,8 @@ class SoftmaxUnit(wiring.Component):
         significant = Mux(upper, product[23:31], product[22:30])
         rounded, carry = Signal(17), significant.all()
         m.d.comb += rounded.eq((Cat(significant, exponent) + Cat(Const(1, 8), upper))[1:])
-        # The exponent, with `upper` and `carry`, is at least 1: said beside the sum, not behind it. Where `carry` alone makes
-        # it 0, the bits are 0 anyway.
+        # `normal`: the exponent, with `upper` and `carry`, is at least 1. It is computed in parallel with the sum. If `carry`
+        # alone makes the exponent 0, the bits are 0 anyway.
         normal = above | (at_zero & (upper | carry)) | (below & carry)
         result = data.StructLayout({"place": 1, "out": 1, "done": 1, "value": 16})
         came, spare, element = (Signal(result, name=name) for name in ("came", "spare", "element"))
@@ -180,8 +184,8 @@ class SoftmaxUnit(wiring.Component):
         return top
 
     def _issue(self, m, op, element, summed, soon):
-        """Drives `element` and the accumulators' address, element after element and pass after pass. Returns the lane a
-        cycle later, a bit for each, none while no element was issued; and the index of the row."""
+        """Drives `element` and the accumulators' address, element by element and pass by pass. Returns the lane, one-hot and one
+        cycle later, 0 if no element was issued; and the index of the row."""
         lane, tile = Signal(bits_for(self.n), reset_less=True), Signal(op.rows1.shape(), reset_less=True)
         acc = Signal.like(op.acc, reset_less=True)
         chosen = Signal(self.n, reset_less=True)
@@ -194,7 +198,7 @@ class SoftmaxUnit(wiring.Component):
             last_lane.eq(lane[-1]),
             last_tile.eq(tile == op.rows1),
             last_value.eq(last_tile & (lane == op.lanes)),
-            # Results are written as whole vectors.
+            # The results of a row end with a whole vector.
             last.eq(Mux(element.out, last_tile & last_lane, last_value)),
             element.last.eq(last),
             element.keep.eq(~pads),
@@ -213,7 +217,7 @@ class SoftmaxUnit(wiring.Component):
         return chosen, index
 
     def _take_passes(self, m, element, running, last, last_row, index, next_index, summed, soon):
-        """The passes over the elements of a row, row after row: `running` while there are elements, with SELECT in a register."""
+        """Drives the passes over the elements of each row. `running` is 1 while elements are issued; with SELECT, a register."""
         first = Signal(reset_less=True)
         runs = [] if self._has_select else [running.eq(1)]
         with m.FSM(name="softmax") as fsm:
@@ -259,8 +263,8 @@ class SoftmaxUnit(wiring.Component):
             m.d.sync += running.eq(begins | (running & ~last))
 
     def _write(self, op, element, index, tiles):
-        """Puts one result after the other into vectors, and these into the unified buffer: a module that goes on while no vector
-        waits. Where the tile goes on by itself, that is in `tiles`."""
+        """Returns a module that collects results into vectors and writes these to the unified buffer. It stalls while a vector
+        waits. `tiles`, if not None, gets the logic of the tile address."""
         m = Module()
         slot, fresh, half = (
             Signal(self.n, reset_less=True),
@@ -288,7 +292,7 @@ class SoftmaxUnit(wiring.Component):
         with m.If(element.place):
             m.d.sync += [*([] if tiles else [to_first]), slot.eq(first_slot), fresh.eq(1), half.eq(0)]
         with m.Elif(element.out):
-            # A binary32 takes two places, of which the lower one stays 0.
+            # A binary32 takes two places; the lower place stays 0.
             m.d.sync += [slot.eq(Mux(binary32, slot << 2, slot << 1)), fresh.eq(full)]
             with m.If(full):
                 m.d.sync += [slot.eq(first_slot), half.eq(binary32 & ~half)]

@@ -1,1 +1,1 @@
-"""AXI, and what moves data between host memory and chip."""
+"""AXI managers, and the units that move data between host memory and the core."""

@@ -1,4 +1,4 @@
-"""Signatures of the two AXI ports, with the standard names (Arm IHI 0022)."""
+"""Signatures of the AXI4, AXI4-Lite and AXI4-Stream ports, with the standard's names (Arm IHI 0022 and IHI 0051)."""
 
 from amaranth.lib.wiring import In, Out, Signature
 
@@ -12,9 +12,9 @@ __all__ = [
     "BUFFERABLE",
 ]
 
-#: A response without an error.
+#: The response without an error.
 OKAY = 0b00
-#: `AxBURST` of bursts whose address rises.
+#: `AxBURST` of bursts with incrementing addresses.
 INCR = 0b01
 #: `AxCACHE` of normal, non-cacheable, bufferable memory.
 BUFFERABLE = 0b0011
@@ -37,7 +37,7 @@ def _address(prefix, address_width):
 
 
 def axi4_read_signature(*, address_width, data_width):
-    """Read channels, seen from the manager."""
+    """Returns the signature of the AXI4 read channels, seen from the manager."""
     return Signature(
         {
             **_address("ar", address_width),
@@ -52,7 +52,7 @@ def axi4_read_signature(*, address_width, data_width):
 
 
 def axi4_write_signature(*, address_width, data_width):
-    """Write channels, seen from the manager."""
+    """Returns the signature of the AXI4 write channels, seen from the manager."""
     return Signature(
         {
             **_address("aw", address_width),
@@ -70,7 +70,7 @@ def axi4_write_signature(*, address_width, data_width):
 
 
 def axi4_lite_signature(*, address_width):
-    """All channels of a 32-bit AXI4-Lite port, seen from the manager."""
+    """Returns the signature of all channels of a 32-bit AXI4-Lite port, seen from the manager."""
     return Signature(
         {
             "awaddr": Out(address_width),
@@ -95,5 +95,5 @@ def axi4_lite_signature(*, address_width):
 
 
 def axi4_stream_signature(*, data_width, user_width):
-    """A stream in packets, seen from the transmitter (Arm IHI 0051)."""
+    """Returns the signature of an AXI4-Stream of packets, seen from the transmitter (Arm IHI 0051)."""
     return Signature({"tdata": Out(data_width), "tuser": Out(user_width), "tlast": Out(1), "tvalid": Out(1), "tready": In(1)})

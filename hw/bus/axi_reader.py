@@ -1,4 +1,4 @@
-"""The AXI4 read manager: bursts of three clients on one bus."""
+"""The AXI4 read manager: an arbiter of three clients on one bus."""
 
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring
@@ -11,23 +11,23 @@ from .burst_splitter import MAX_BURST, burst_request
 
 __all__ = ["AxiReader", "CLIENTS", "LOAD_LIMIT", "OUTSTANDING_READS", "read_client"]
 
-#: Bursts under way in a core, and beats of loads among them.
+#: Limits of a core: bursts in flight, and beats of loads in flight.
 OUTSTANDING_READS, LOAD_LIMIT = 32, 4 * MAX_BURST
 
-#: In the order of priority, but that `urgent` lifts the weights over the loads.
+#: In the order of priority; `urgent` gives weights priority over loads.
 CLIENTS = ("fetch", "load", "weights")
 
 
 def read_client(address_width, data_width):
-    """A reader of bursts, as it sees the manager. It has room for all data that it asks for.
+    """Returns the signature of a client's port, seen from the client. A client must have room for all data that it requests.
 
     Members
     -------
     request : stream of bursts, out
     answer.valid : 1, in
-        A beat has come; it cannot be refused.
+        `answer.data` is a beat. There is no backpressure.
     answer.error : 1, in
-        Instead of it, a beat with an error response has come.
+        A beat came with an error response; `answer.valid` is 0.
     answer.data : data_width, in
         The beat.
     """
@@ -40,25 +40,35 @@ def read_client(address_width, data_width):
 
 
 class AxiReader(wiring.Component):
-    """Reads bursts for the clients `fetch`, `load` and `weights`, in the order of grant.
+    """The AXI4 read manager of the clients `fetch`, `load` and `weights`. It issues bursts in the order of grant.
 
-    A request is on the bus one cycle after its grant; up to `outstanding` bursts are under way. A beat reaches its client one
-    cycle after it was on the bus.
+    A request is on the bus one cycle after its grant, and a beat reaches its client one cycle after it was on the bus.
+    Throughput is one request a cycle and one beat a cycle. Up to `outstanding` bursts are in flight. Two loads of one beat each,
+    on a bus that never stalls::
 
-    `flush` gives up what was asked: what comes from the next cycle on reaches no client, a request on the bus stays
-    until it is accepted, as AXI demands, and new ones wait until the last answer is in (`quiet`).
+        cycle               0    1    2    ..   8    9    10
+        load.request        A    B    -         -    -    -
+        bus.arvalid         0    1    1         0    0    0
+        bus.araddr          -    A    B         -    -    -
+        bus.rvalid          0    0    0         1    1    0
+        bus.rdata           -    -    -         a    b    -
+        load.answer.valid   0    0    0         0    1    1
+        load.answer.data    -    -    -         -    a    b
 
-    Requests go out with the ID `id`, once it is `settled` after a reset. An answer with another one, to what was asked before
-    the reset, is taken and counts nowhere.
+    `flush` cancels all requests. From the next cycle on no response reaches a client. A request on the bus stays until it is
+    accepted, as AXI requires. New requests wait until the last response has arrived (`quiet`).
+
+    Requests carry the ID `id`. They wait after a reset until `id` is `settled`. Responses with the other ID belong to requests
+    from before the reset. They are accepted and discarded.
 
     Parameters
     ----------
     address_width, data_width : int
         Bits.
     outstanding : int
-        Bursts under way, a power of two, at least 2.
+        Most bursts in flight; a power of two, at least 2.
     load_limit : int
-        Beats of `load` among them, at least two of the longest bursts.
+        Most beats of `load` in flight; at least two bursts of the greatest length.
 
     Members
     -------
@@ -68,12 +78,12 @@ class AxiReader(wiring.Component):
     id, settled : 1, in
         See :class:`hw.bus.transaction_id.TransactionId`.
     urgent : 1, in
-        Weights go before loads.
+        Weights have priority over loads.
     flush : 1, in
     quiet : 1, out
-        No burst lacks an answer.
+        No burst is in flight.
     beat : 1, out
-        A beat comes from the bus.
+        A beat is on the bus.
     moves : 1, out
         A handshake happens on one of the channels.
     """
@@ -124,7 +134,7 @@ class AxiReader(wiring.Component):
         with m.If(bus.arready):
             m.d.sync += bus.arvalid.eq(0)
 
-        # A client's turn depends on what the others ask, not on whether it asks itself: `ready` is not behind its own `valid`.
+        # The `ready` of a client depends on the other clients' `valid`, and not on the client's own `valid`.
         loading, chosen = Signal(), Signal(2)
         m.d.comb += [
             loading.eq(load.valid & ~loads_full),
@@ -145,8 +155,8 @@ class AxiReader(wiring.Component):
         with m.If(free):
             m.d.sync += [bus.arvalid.eq(asking), bus.araddr.eq(request.address), bus.arlen.eq(request.beats - 1)]
 
-        # Requests are not held back by data: without a limit, a long load would queue up in front of urgent weights. `full`
-        # takes a burst for the longest one in the cycle of its grant; `taken` adds its beats one cycle later.
+        # Data does not stall requests, so without a limit a long load would queue up before urgent weights. In the cycle of a
+        # grant, `full` counts the burst as one of the greatest length; `taken` adds its actual beats one cycle later.
         asked, load_beat, full = Signal(), Signal(), Signal()
         taken, present = Signal.like(load.p.beats), Signal(range(self.load_limit + MAX_BURST + 1))
         most = self.load_limit - MAX_BURST
@@ -164,7 +174,7 @@ class AxiReader(wiring.Component):
         ]
         m.d.sync += [taken.eq(Mux(asked, load.p.beats, 0)), loads.eq(present - load_beat), loads_full.eq(full)]
 
-        # Answers come in the order of the requests: each belongs to the oldest owner.
+        # Responses arrive in the order of the requests: each belongs to the oldest owner.
         m.d.comb += [
             last.eq(answer & bus.rlast),
             owners.r_en.eq(last),

@@ -12,23 +12,36 @@ __all__ = ["AxiWriter"]
 
 
 class AxiWriter(wiring.Component):
-    """Writes bursts: takes a `burst`, then its beats from `data`; reports each answer, in order.
+    """The AXI4 write manager. It takes a `burst`, then the beats of the burst from `data`, and reports the responses in order.
 
-    The address and the data of a burst go out side by side; the next burst is taken one cycle after the last beat.
-    Every answer gives one `answered`, with `error` if it is not OKAY. Up to `outstanding` bursts are unanswered.
+    The address is on the bus one cycle after the burst is taken, and a beat one cycle after the beat is taken. The address and
+    the data are issued independently. The next burst is taken one cycle after the last beat. Burst A has two beats here, on a
+    bus that never stalls::
 
-    `flush` gives up what was asked: what AXI has been promised is kept, but no byte of it is written (`wstrb` is 0), and
-    from the next cycle on nothing new is taken until the last answer is in (`quiet`).
+        cycle          0    1    2    3    4    5
+        burst          A    -    -    B    -    ..
+        burst.ready    1    0    0    1    0    ..
+        data           -    a0   a1   -    b0   ..
+        data.ready     0    1    1    0    1    ..
+        bus.awvalid    0    1    0    0    1    0
+        bus.wvalid     0    0    1    1    0    1
+        bus.wdata      -    -    a0   a1   -    b0
 
-    Bursts go out with the ID `id`, once it is `settled` after a reset. An answer with another one, to what was asked before the
-    reset, is taken and counts nowhere.
+    Each response makes `answered` 1 for one cycle, with `error` if the response is not OKAY. Up to `outstanding` bursts are in
+    flight.
+
+    `flush` cancels all bursts. Bursts that AXI has accepted are completed, with `wstrb` 0, so that no byte is written. From the
+    next cycle on no new burst is taken until the last response has arrived (`quiet`).
+
+    Bursts carry the ID `id`. They wait after a reset until `id` is `settled`. Responses with the other ID belong to bursts from
+    before the reset. They are accepted and discarded.
 
     Parameters
     ----------
     address_width, data_width : int
         Bits.
     outstanding : int
-        Bursts without an answer.
+        Most bursts in flight.
 
     Members
     -------
@@ -37,16 +50,16 @@ class AxiWriter(wiring.Component):
     data : stream of data_width, in
         The beats of the bursts, in order.
     answered : 1, out
-        A burst was answered.
+        The response to a burst has arrived.
     error : 1, out
-        Its answer is not OKAY.
+        That response is not OKAY.
     id, settled : 1, in
         See :class:`hw.bus.transaction_id.TransactionId`.
     flush : 1, in
     quiet : 1, out
-        No burst lacks its answer.
+        No burst is in flight.
     beat : 1, out
-        A beat is taken by the bus.
+        The bus accepts a beat.
     moves : 1, out
         A handshake happens on one of the channels.
     """
@@ -99,8 +112,8 @@ class AxiWriter(wiring.Component):
         with m.If(self.burst.ready):
             m.d.sync += [bus.awaddr.eq(self.burst.p.address), bus.awlen.eq(self.burst.p.beats - 1)]
 
-        # Data channel: one register, which is written whether there are data or not. While draining, beats without strobes stand
-        # in for them.
+        # Data channel: one register, written in each cycle in which it is free, with or without data. While draining, beats
+        # without strobes replace the data.
         room, give = Signal(), Signal()
         m.d.comb += [
             last.eq(left == 1),
@@ -130,7 +143,7 @@ class AxiWriter(wiring.Component):
             self.beat.eq(bus.wvalid & bus.wready),
             self.moves.eq((bus.awvalid & bus.awready) | self.beat | (bus.bvalid & bus.bready)),
         ]
-        # `full` may be a cycle old: no two bursts are taken in successive cycles.
+        # `full` may be one cycle old: bursts are never taken in successive cycles.
         m.d.sync += [pending.eq(pending + take - answer), full.eq(pending == self.outstanding)]
         with m.If(self.flush):
             m.d.sync += draining.eq(1)

@@ -11,28 +11,30 @@ from ..lib.checks import check_power_of_two
 
 __all__ = ["BurstSplitter", "transfer_request", "burst_request", "MAX_BURST"]
 
-#: Beats of the longest burst: short enough that three readers share the bus fairly.
+#: Most beats of a burst: short enough that three readers share the bus fairly.
 MAX_BURST = 16
 
 
 @cache
 def transfer_request(address_width, beats_width):
-    """A transfer: byte address of the first beat, count of beats (not 0)."""
+    """Returns the layout of a transfer: byte address of the first beat, and number of beats (not 0)."""
     return data.StructLayout({"address": address_width, "beats": beats_width})
 
 
 @cache
 def burst_request(address_width):
-    """A burst of 1 to `MAX_BURST` beats; `last` ends its transfer."""
+    """Returns the layout of a burst of 1 to `MAX_BURST` beats; `last` marks the last burst of a transfer."""
     return data.StructLayout({"address": address_width, "beats": bits_for(MAX_BURST), "last": 1})
 
 
 class BurstSplitter(wiring.Component):
-    """Splits a transfer into bursts that end where a block of `longest` beats ends in memory, or the transfer does.
+    """A splitter of transfers into bursts. A burst ends at the end of an aligned block of `longest` beats, or of the transfer.
 
-    Blocks are aligned and no longer than 2 KiB, so no burst crosses a 4 KiB boundary (AXI4, A3.4.1), and nothing is left to
-    compute from one burst to the next but the block's number. The first burst comes one cycle after the transfer, then one
-    a cycle; the next transfer is taken one cycle after the last burst. Addresses are multiples of `bus_bytes`.
+    The first burst is valid one cycle after the transfer is taken. Throughput is one burst a cycle. The next transfer is taken
+    one cycle after the last burst. Addresses must be multiples of `bus_bytes`.
+
+    Blocks are aligned and no longer than 2 KiB, so no burst crosses a 4 KiB boundary (AXI4, A3.4.1). From one burst to the next
+    only the block number has to be computed.
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ class BurstSplitter(wiring.Component):
         beat_bits, block_bits = exact_log2(self.bus_bytes), exact_log2(self.longest)
         new, beats = self.i.p.address[beat_bits:], self.i.p.beats
 
-        # The present block, the beats of it that come first and last, and the count of blocks behind it.
+        # The current block, its first and last beat, and the number of blocks after it.
         block = Signal(len(new) - block_bits)
         first, end, last_beat = Signal(block_bits), Signal(block_bits), Signal(block_bits)
         span = Signal(max(len(beats), block_bits) + 1)
@@ -93,7 +95,7 @@ class BurstSplitter(wiring.Component):
                 first.eq(new),
                 end.eq(span),
                 behind.eq(span >> block_bits),
-                # span < longest, without the carry
+                # equals span < longest, without the carry chain of `span`
                 last.eq((beats <= self.longest) & (beats[: block_bits + 1] + new[:block_bits] <= self.longest)),
             ]
         with m.Elif(self.o.ready):

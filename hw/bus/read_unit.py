@@ -1,4 +1,4 @@
-"""Host memory -> chip: the mover behind LOAD, LOAD_BIAS and LOAD_WEIGHTS."""
+"""The unit of LOAD, LOAD_BIAS and LOAD_WEIGHTS: from host memory to the core."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, fifo, wiring
@@ -15,9 +15,9 @@ __all__ = ["ReadUnit"]
 
 
 class ReadUnit(wiring.Component):
-    """Executes transfers from host memory in order; asks for the next ones while data of earlier ones is on its way.
+    """The unit that executes transfers from host memory, in order. It requests later transfers while earlier data is in flight.
 
-    Data leaves in the cycle in which it comes: a vector with its last beat.
+    A vector leaves in the cycle in which its last beat arrives.
 
     Parameters
     ----------
@@ -35,19 +35,19 @@ class ReadUnit(wiring.Component):
     host : read client, out
         See :func:`hw.bus.axi_reader.read_client`.
     write : 1, out
-        There is a vector.
+        `vector` is valid.
     row : 16, out
-        Its row: the operation's first, then the next, with `half` that behind the next.
+        Row of the vector. It starts at the operation's row and rises by 1, or by 2 if `half` is not WHOLE.
     bias : 1, out
     half : Half, out
     transpose : 1, out
-        As the operation has them. The latter two are there if they are in its layout.
+        Fields of the operation. `half` and `transpose` exist if the layout has them.
     vector : vector_width, out
     fault : fault port, out
         An error response: BUS_READ.
     """
 
-    #: Operations whose data may be on its way.
+    #: Most operations in flight.
     under_way = 8
 
     def __init__(self, *, transfer, bus_width, vector_width, longest=MAX_BURST):
@@ -96,7 +96,7 @@ class ReadUnit(wiring.Component):
             queue.w_en.eq(op.valid & op.ready),
         ]
 
-        # The operation whose data comes: what is left of it, and whether that is one vector.
+        # The oldest operation, with its remaining vectors; `final` is 1 if one vector remains.
         coming, head = Signal(expected), Signal(expected)
         present, final = Signal(), Signal()
         step = Mux(self.half == Half.WHOLE, 1, 2) if "half" in self._copied else 1

@@ -1,4 +1,4 @@
-"""Unified buffer -> host memory: the mover behind STORE."""
+"""The unit of STORE: from the unified buffer to host memory."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
@@ -13,11 +13,11 @@ __all__ = ["StoreUnit"]
 
 
 class StoreUnit(wiring.Component):
-    """Executes STORE operations in order. One is `done` when host memory has answered its last burst.
+    """The unit that executes STORE operations, in order. An operation is `done` with the response to its last burst.
 
-    `read` with `row` asks the unified buffer for a vector; it comes in `vector` one cycle after `grant`. At most
-    `prefetch` vectors wait for the bus; it takes that many cycles until a place can be used again, so that a vector a
-    cycle moves where the bus is as wide as it. A burst is `answered` two cycles after it was taken, or later.
+    `read` with `row` requests a vector from the unified buffer; `vector` is valid one cycle after `grant`. At most `prefetch`
+    vectors wait for the bus. A place is free again `prefetch` cycles after its read. Throughput is therefore one vector a cycle
+    if the bus is as wide as a vector. `answered` must come at least two cycles after its burst was taken.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class StoreUnit(wiring.Component):
     bus_width, vector_width : int
         Bits; a vector is a whole number of beats.
     outstanding : int
-        Bursts without an answer.
+        Most bursts in flight.
 
     Members
     -------
@@ -40,9 +40,9 @@ class StoreUnit(wiring.Component):
     data : stream of bus_width, out
         The beats of the bursts, in order.
     answered : 1, in
-        The oldest burst was answered.
+        The response to the oldest burst has arrived.
     failed : 1, in
-        Its answer is an error.
+        That response is an error.
     fault : fault port, out
         An error response: BUS_WRITE.
     """
@@ -81,7 +81,7 @@ class StoreUnit(wiring.Component):
         )
         m.submodules.vectors = vectors = fifo.SyncFIFO(width=self.vector_width, depth=self.prefetch)
 
-        # One operation gives its bursts and its rows side by side.
+        # The bursts and the rows of an operation are issued independently.
         tag = self.transfer["tag"].shape
         current = Signal(tag)
         rows_left = Signal(16)
@@ -96,8 +96,8 @@ class StoreUnit(wiring.Component):
         with m.If(accept):
             m.d.sync += current.eq(op.p.tag)
 
-        # Rows are read while there are places: one is taken by the read, and free a cycle after its vector has left. That a read
-        # is taken is known late in the cycle, so what follows in either case is ready before.
+        # Rows are read while places are free. A read takes a place, which is free again one cycle after its vector has left.
+        # `taken` arrives late in the cycle, so both next states are computed beforehand.
         places, final = Signal(range(self.prefetch + 1), init=self.prefetch), Signal()
         taken, coming, come, leaves, left = Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += taken.eq(self.read & self.grant)
@@ -120,8 +120,9 @@ class StoreUnit(wiring.Component):
         with m.If(accept):
             m.d.sync += [rows_left.eq(op.p.vectors), final.eq(op.p.vectors == 1), self.row.eq(op.p.row)]
 
-        # A vector has a register of its own: block RAM answers late in its cycle, and may be far from the queue. From there
-        # it goes into the queue, and out at once if none waits; what has left so is `stale` in the queue, and dropped.
+        # A vector enters the register `held` first: data of a block RAM arrives late in the cycle, and the RAM may be far away
+        # from the queue. From `held` it enters the queue, and also bypasses an empty queue. A bypassed vector is `stale` in the
+        # queue and is dropped there.
         beat, held = Signal(range(max(2, ratio))), Signal(self.vector_width, reset_less=True)
         stale, waits = Signal(), Signal()
         m.d.sync += [held.eq(self.vector), stale.eq(come & ~waits & leaves)]
@@ -137,7 +138,7 @@ class StoreUnit(wiring.Component):
         with m.If(self.data.valid & self.data.ready):
             m.d.sync += beat.eq(0 if ratio == 1 else beat + 1)
 
-        # Answers come in the order of the bursts.
+        # Responses arrive in the order of the bursts.
         owner = data.StructLayout({"tag": tag, "last": 1})
         m.submodules.owners = owners = fifo.SyncFIFOBuffered(width=owner.size, depth=self.outstanding)
         asked, oldest = Signal(owner), Signal(owner)

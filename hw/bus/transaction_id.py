@@ -1,4 +1,4 @@
-"""The ID of the core's bus transactions, another one after each reset."""
+"""The ID of the core's bus transactions, which changes with each reset."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
@@ -9,23 +9,23 @@ __all__ = ["TransactionId"]
 
 
 class TransactionId(wiring.Component):
-    """Tells answers to what was asked before a reset of the core alone from answers to what is asked now.
+    """The generator of the transaction ID. The ID separates requests from before a reset of the core alone from later requests.
 
-    After a reset, `id` is other than that of what was `asked` last; `settled` says so, three cycles after the reset. However many
-    resets come in a row, it stays the same until something is asked.
+    After a reset, `id` differs from the ID of the last request (`asked`). `settled` rises three cycles after the reset. If
+    further resets come before the next request, `id` stays the same.
 
-    What outlives a reset is in a memory, and whatever that comes up as is right. It becomes known even in a simulation in which
-    nothing has an initial value: a write whose enable is unknown does not happen there, where an unknown choice between
-    two values would stay unknown.
+    The state that survives a reset is in a memory, and any initial contents are correct. The state becomes known even in a
+    simulation without initial values. There, a write with an unknown enable does not happen, but a multiplexer with an unknown
+    select would stay unknown.
 
     Members
     -------
     asked : 1, in
         A request is on the bus.
     id : 1, out
-        The ID of requests, and of the answers that belong to them.
+        The ID of requests, and of the responses to them.
     settled : 1, out
-        `id` is right.
+        `id` is valid.
     """
 
     def __init__(self):
@@ -35,7 +35,7 @@ class TransactionId(wiring.Component):
         m = Module()
         m.submodules.kept = kept = Memory(shape=1, depth=2, init=[])
         last, next_, write = kept.read_port(domain="comb"), kept.read_port(domain="comb"), kept.write_port()
-        # Step 0 sets `next_` to 1, step 1 to 0 if `last` is 1; step 2 makes it the last with the first request.
+        # Step 0 sets `next_` to 1. Step 1 sets it to 0 if `last` is 1. Step 2 copies it to `last` with the first request.
         step = Signal(2)
         m.d.comb += [
             last.addr.eq(0),

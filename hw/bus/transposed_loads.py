@@ -1,4 +1,4 @@
-"""Loads of tiles that are transposed on their way to the unified buffer, beside those that are not."""
+"""Loads with and without transposition: the path from the read unit to the unified buffer, through or around the transposer."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -13,11 +13,11 @@ __all__ = ["TransposedLoads"]
 
 
 class TransposedLoads(wiring.Component):
-    """Stands between the dispatcher, the read unit of the loads, a transposer, and the vector port.
+    """The connection of the dispatcher, the read unit of the loads, a transposer, and the vector port.
 
-    Vectors of transposing operations go to the transposer, which holds nothing back; those of others, of which none begins before
-    the transposing ones before it have ended, come in the cycle in which the read unit has them. So there is never more than one
-    vector for the port. A transposing operation ends with its last vector behind the transposer.
+    Vectors of transposing operations pass through the transposer, which has no stall. All other vectors leave in the cycle in
+    which they arrive. Such an operation begins only after all transposing operations before it have ended. So there is at most
+    one vector a cycle for the port. A transposing operation ends when its last vector leaves the transposer.
 
     Parameters
     ----------
@@ -26,25 +26,25 @@ class TransposedLoads(wiring.Component):
     transfer : layout
         :func:`hw.spec.operations.transfer_layout`, with `transpose`.
     latency : int
-        Cycles of the transposer, from a tile's last vector to the first one that leaves.
+        Latency of the transposer in cycles, from the last vector of a tile in to the first vector out.
 
     Members
     -------
     port : unit port of transfer, in
-        From the dispatcher.
+        Port to the dispatcher.
     load : unit port of transfer, out
-        To the read unit.
+        Port to the read unit.
     i_write, i_row, i_bias, i_transpose, i_vector
-        A vector, as the read unit has it.
+        A vector from the read unit; see :class:`hw.bus.read_unit.ReadUnit`.
     tile_valid : 1, out
-        It goes to the transposer.
+        The transposer takes `i_vector`.
     transposed_valid : 1, in
     transposed : 16 n, in
-        From the transposer.
+        A vector from the transposer.
     write, bias : 1, out
     row : 16, out
     vector : 16 n, out
-        A vector for the unified buffer, or, with `bias`, not for it.
+        A vector for the unified buffer or, with `bias`, for the biases.
     """
 
     def __init__(self, *, n, transfer, latency):
@@ -73,7 +73,7 @@ class TransposedLoads(wiring.Component):
         m = Module()
         port, load, n = self.port, self.load, self.n
 
-        # Transposing operations that have not ended: those in the read unit, and those whose last tiles are in the transposer.
+        # Transposing operations that have not ended: in the read unit, or with their last tiles in the transposer.
         most = ReadUnit.under_way + 1 + -(-(self.latency + n) // n)
         open_, begun, ended = Signal(range(most + 1)), Signal(), Signal()
         m.d.sync += open_.eq(open_ + begun - ended)
@@ -86,7 +86,7 @@ class TransposedLoads(wiring.Component):
             begun.eq(load.op.valid & load.op.ready & port.op.p.transpose),
         ]
 
-        # The last vector of a tile leaves n - 1 cycles behind the first one.
+        # The last vector of a tile leaves n - 1 cycles after the first.
         slot_width = len(load.done_slot)
         m.submodules.ends = ends = DelayLine(cycles=self.latency + n - 1, width=slot_width)
         m.d.comb += [
@@ -97,7 +97,7 @@ class TransposedLoads(wiring.Component):
             port.done_slot.eq(Mux(ended, ends.o_data, load.done_slot)),
         ]
 
-        # Tiles leave in the order in which they came, to the rows for which they came.
+        # Tiles leave in the order of arrival, each to the rows that it arrived with.
         m.submodules.rows = rows = DelayLine(cycles=self.latency, width=16)
         number = Signal(range(n))
         last, count = Signal(), Signal(bits_for(n - 1))

@@ -1,4 +1,4 @@
-"""Credits for the prefetch of weights: free beats of the weight FIFO."""
+"""Credits for the prefetch of weights: the free beats of the weight FIFO."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -12,8 +12,8 @@ __all__ = ["WeightCredits"]
 class WeightCredits(wiring.Component):
     """A credit counter: a burst of weights passes only when the FIFO has room for all of its beats.
 
-    A burst takes its beats from the credits, a tile that leaves the FIFO gives its beats back. With fewer than three bursts of
-    credits, a burst passes one cycle after it came, or later.
+    A burst subtracts its beats from the credits; a tile that leaves the FIFO returns its beats. With credits for at least three
+    bursts, a burst passes at once. With fewer, it passes one cycle after its arrival at the earliest.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class WeightCredits(wiring.Component):
     Attributes
     ----------
     longest : int
-        Beats of the longest burst that always passes in the end: it fits beside a tile that lacks its last beat, and that
+        Greatest length of a burst that cannot deadlock, in beats. Such a burst fits beside a tile that lacks its last beat and
         therefore cannot leave.
 
     Members
@@ -40,7 +40,7 @@ class WeightCredits(wiring.Component):
     freed : 1, in
         A tile has left the FIFO.
     urgent : 1, out
-        Two cycles ago, the beats that are asked for or stored were less than `cushion` vectors, and less than half the FIFO.
+        Two cycles ago, fewer beats than `cushion` vectors, and than half the FIFO, were requested or stored.
     """
 
     #: Vectors that cover the latency of a memory.

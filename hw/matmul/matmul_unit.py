@@ -1,4 +1,4 @@
-"""The matrix multiply unit's sequencer: MATMUL operations in, controls of buffers and accumulators out."""
+"""The sequencer of the matrix multiply unit: from MATMUL operations to the control signals of buffers and accumulators."""
 
 from amaranth import Module, Signal
 from amaranth.lib import data, fifo, wiring
@@ -14,19 +14,26 @@ __all__ = ["MatmulUnit"]
 
 
 class MatmulUnit(wiring.Component):
-    """Executes MATMUL operations in order, overlapping each with the next.
+    """The sequencer of the systolic array. It executes MATMUL operations in order and overlaps successive operations.
 
-    A row that is issued in cycle t reads the unified buffer in t, its sums enter the array in t + 1 + `lead`, read from the
-    accumulators `read_latency` cycles before, and are written back in t + 1 + `lead` + n * `latency` (column 0; column c
-    follows c cycles later). An operation is `done` a cycle before its last sum is written in the last column:
-    no instruction that waits for it reads sooner than two cycles after `done`.
+    Throughput is one row a cycle. A row that is issued in cycle t has these steps in column 0; column c is c cycles later::
+
+        t                                   its vector is read from the unified buffer
+        t + 1 + lead - read_latency         its sums are read from the accumulators
+        t + 1 + lead                        its sums enter the array
+        t + 1 + lead + n * latency          its sums are written back to the accumulators
+
+    `done` comes one cycle before the last sum of an operation is written in the last column. This is safe: an instruction that
+    waits for the operation reads no sooner than two cycles after `done`.
 
     Parameters
     ----------
-    n, lead, latency : int
-        Of the array; see :func:`hw.spec.cell_stages.split_stages`.
+    n : int
+        Rows and columns of the array.
+    lead, latency : int
+        Latencies of a cell; see :func:`hw.spec.cell_stages.split_stages`.
     read_latency : int
-        Of the accumulators; at most 1 + `lead`.
+        Read latency of the accumulators, in cycles; at most 1 + `lead`.
     matmul, pass_ : layouts
         :func:`hw.spec.operations.matmul_layout` and :func:`hw.spec.operations.pass_layout`.
 
@@ -39,22 +46,23 @@ class MatmulUnit(wiring.Component):
     head_slot : slot, out
         See :class:`hw.matmul.row_issuer.RowIssuer`.
     coming : 1, in
+        The shadow registers of the array hold a complete tile from the next cycle on.
     switch : 1, out
-        From and to the weight FIFO.
+        That tile becomes active; see :class:`hw.array.weight_fifo.WeightFifo`.
     address : row of the unified buffer, out
     read_row, write_row : accumulator row, out
     bias_row : bias row, out
     start, write : 1, out
-        To the accumulators.
+        Control signals of the accumulators: start from the biases; write the sums.
     issued : 1, out
-        A row entered the array in this cycle.
+        A row is issued in this cycle.
     idle : 1, out
-        No operation is here.
+        The unit holds no row that is not issued.
     waits_weights, waits_sums : 1, out
-        Why the next pass does not begin.
+        The next pass stalls for its tile of weights, or for a read-after-write hazard on the accumulators.
     """
 
-    #: Passes that stand ready: the one whose rows are issued, and two in the queue before it.
+    #: Passes that are prepared: the pass whose rows are issued, and two in the queue after it.
     ready_passes = 3
 
     def __init__(self, *, n, lead, latency, read_latency, matmul, pass_):
@@ -113,7 +121,7 @@ class MatmulUnit(wiring.Component):
             self.idle.eq(~issuer.row_valid & ~passes.o.valid & ~generator.o.valid),
         ]
 
-        # Accumulators are read later than operands: products take `lead` cycles longer than the memory alone.
+        # Sums are read from the accumulators later than vectors from the buffer: a product takes `lead` cycles.
         sums = data.StructLayout({"row": issuer.row.acc.shape(), "bias": issuer.row.bias.shape(), "start": 1})
         read = Signal(sums)
         m.d.comb += [read.row.eq(issuer.row.acc), read.bias.eq(issuer.row.bias), read.start.eq(issuer.row.start)]
@@ -123,8 +131,8 @@ class MatmulUnit(wiring.Component):
             read = delayed
         m.d.comb += [self.read_row.eq(read.row), self.bias_row.eq(read.bias), self.start.eq(read.start)]
 
-        # Rows come back in the order and at the pace of their issue. `written_first` and `written_last` come `early` cycles
-        # before the write: a pass that they release reads its first sums that much later.
+        # Rows return in the order and at the rate of their issue. `written_first` and `written_last` come `early` cycles before
+        # the write: the pass that they release reads its first sums only `early` cycles later.
         way = 1 + self.lead + self.n * self.latency
         early = min(3 + self.lead - self.read_latency, way - 2)
         returned = data.StructLayout({"row": issuer.row.acc.shape(), "first": 1, "last": 1, "last_pass": 1})

@@ -1,4 +1,4 @@
-"""The outer loops of a matrix multiplication: from one MATMUL to its passes."""
+"""The outer loops of a matrix multiplication: from one MATMUL to its tile passes."""
 
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
@@ -8,7 +8,10 @@ __all__ = ["PassGenerator"]
 
 
 class PassGenerator(wiring.Component):
-    """The address generator of the outer loops of a MATMUL, `tiles1` and `tiles0`: one pass a cycle while `o` is ready.
+    """The address generator of the outer loops of a MATMUL, `tiles1` and `tiles0`.
+
+    The first pass is valid one cycle after the operation is taken. Throughput is one pass a cycle while `o` is ready; the next
+    operation follows without a gap.
 
     Parameters
     ----------
@@ -33,7 +36,8 @@ class PassGenerator(wiring.Component):
         left0 = Signal.like(op.tiles0)
         last0, last1, single0 = Signal(), Signal(), Signal()
 
-        # `op.buffer`, `op.acc`, `op.tiles1` and `bias` are those of the present pass; `outer_*` those of the present t1.
+        # `op.buffer`, `op.acc` and `bias` are the addresses of the current pass, `outer_*` the addresses of the first pass of the
+        # current outer iteration; `op.tiles1` counts the outer iterations that remain.
         m.d.comb += [
             self.o.valid.eq(busy),
             self.o.p.buffer.eq(op.buffer),

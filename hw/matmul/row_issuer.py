@@ -1,4 +1,4 @@
-"""The inner loops of a matrix multiplication: from passes to rows, one a cycle, when weights and sums are ready."""
+"""The inner loops of a matrix multiplication: from tile passes to rows, with the stalls for weights and for sums."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -8,19 +8,26 @@ __all__ = ["RowIssuer"]
 
 
 class RowIssuer(wiring.Component):
-    """The address generator of the inner loops of a MATMUL. It issues the rows of each pass, and holds a pass back until its
-    operation waits for no other unit, its tile is loaded and its sums have left the array.
+    """The address generator of the inner loops of a MATMUL. It issues the rows of each pass.
 
-    A pass that starts from biases takes the row `bias` for all its rows, or, with `bias_rows`, for its first one and then the
-    next ones.
+    A pass stalls until its operation waits for no other unit, its tile of weights is loaded, and no read-after-write hazard on
+    the accumulators remains. A pass that has begun issues one row every cycle. The next pass follows without a gap, or one cycle
+    later if the pass before it has a single row. `switch` comes one cycle before the first row of a pass with new weights. Pass
+    A has three rows and new weights here, and pass B keeps these weights::
 
-    Once a pass has begun it takes a row every cycle; the next pass can follow in the very next one, but after a pass of a
-    single row one cycle later. `switch` comes one cycle before the first row of a pass with new weights.
+        cycle        0    1    2    3    4    5
+        i            A    A    B    B    B    ..
+        i.ready      0    1    0    0    1    ..
+        switch       0    1    0    0    0    ..
+        row_valid    0    0    1    1    1    1
+        row          -    -    a0   a1   a2   b0
 
-    Sums that go on from what an earlier pass left must have been written before they are read again. The passes whose
-    rows are still in the array stand in a table of eight. A new pass that shares accumulator rows with one of them
-    waits until that one's first row is written, if it reaches each shared row no sooner than the older pass did, and
-    else until its last row is written. `written_first` and `written_last` report these moments, in order.
+    A pass that starts from biases uses the row `bias` for all its rows. With `bias_rows` its rows use successive bias rows.
+
+    A pass that accumulates on earlier sums has a read-after-write hazard while the earlier pass is in flight. A table of eight
+    entries holds the passes in flight. Assume that a new pass shares accumulator rows with an older pass. If it reaches each
+    shared row no sooner than the older pass did, it waits until the first row of the older pass is written. Otherwise it waits
+    until the last row is written. `written_first` and `written_last` report these two events, in order.
 
     Parameters
     ----------
@@ -31,22 +38,23 @@ class RowIssuer(wiring.Component):
     -------
     i : stream of pass_, in
     blocked : slots, in
-        The operations, by slot, that wait for other units.
+        Operations that wait for other units, one bit for each slot.
     held : 1, out
         The next pass waits for other units.
     head_slot : slot, out
-        The slot of its operation.
+        Slot of the operation of the next pass.
     coming : 1, in
+        The shadow registers of the array hold a complete tile from the next cycle on.
     switch : 1, out
-        From and to the weight FIFO; see :class:`hw.array.weight_fifo.WeightFifo`.
+        That tile becomes active; see :class:`hw.array.weight_fifo.WeightFifo`.
     row_valid : 1, out
-        A row enters the array.
+        A row is issued.
     row : row_layout, out
-        The vector `buffer`, and the sums `acc` or, with `start`, the biases `bias`.
+        Rows of the operands: `buffer` of the vector, and `acc` of the sums or, with `start`, `bias` of the biases.
     written_first, written_last : 1, in
-        The first, or last, row of the oldest pass that lacks it is written.
+        The first, or last, row is written of the oldest pass whose first, or last, row was not written yet.
     waits_weights, waits_sums : 1, out
-        Why else the next pass does not begin.
+        The next pass stalls for its tile of weights, or for a read-after-write hazard on the accumulators.
     """
 
     in_flight = 8
@@ -85,7 +93,8 @@ class RowIssuer(wiring.Component):
         head = self.i.p
         go, last_row = Signal(), Signal()
 
-        # Passes in the array: a ring, filled at `newest`, whose first rows are written at `unwritten`, emptied at `oldest`.
+        # Passes in flight: a ring buffer. Entries enter at `newest` and leave at `oldest`; `unwritten` is the oldest entry whose
+        # first row is not written yet.
         size = self.in_flight
         entries = [
             Signal(data.StructLayout({"low": len(head.acc), "high": len(head.rows)}), name=f"entry_{i}") for i in range(size)
@@ -106,8 +115,8 @@ class RowIssuer(wiring.Component):
         with m.If(self.written_last):
             m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
 
-        # `conflict` is one cycle old, so it counts once the head has been there for a cycle. It may report an entry that has
-        # just left the table. It misses none: an entry enters the table with a new head.
+        # `conflict` is one cycle old, so it is used only after the head has been there for a cycle. It may report an entry that
+        # has just left the table. It misses no entry: an entry enters the table only when the head changes.
         conflict = Signal(2)
         m.d.sync += conflict.eq(Cat(~head.start & blocks.word_select(part, size).any() for part in range(2)))
 
@@ -118,9 +127,9 @@ class RowIssuer(wiring.Component):
         acc = Signal.like(head.acc)
         left, left0 = Signal.like(head.rows), Signal.like(head.rows0)
         first, final = Signal(), Signal()
-        # `ready` says, from a register, that only sums may still hold the head: no pass runs, or it issues its last row in this
-        # cycle; the head waits for no other unit; the table has a free entry; and the tile is loaded. The head has then been
-        # there for a cycle.
+        # `ready`, a register, is 1 if only a hazard on the sums can still stall the head: no pass runs, or the running pass
+        # issues its last row in this cycle; the head waits for no other unit; the table has a free entry; and the tile is
+        # loaded. The head has then been there for a cycle.
         room, ready, ready_switch, loaded = Signal(init=1), Signal(), Signal(), Signal()
         stands, waits, full = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -163,7 +172,7 @@ class RowIssuer(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += [left0.eq(left0 - 1), row_buffer.eq(row_buffer + current.rows0_stride)]
-        # While `room` is 1, these registers follow the head; `active` tells whether they hold a pass.
+        # While `room` is 1, these registers follow the head; they hold a pass while `active` is 1.
         with m.If(room):
             m.d.sync += [
                 current.eq(head),
